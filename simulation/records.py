@@ -166,7 +166,7 @@ class Dealer:
         if how.way == "iid":
             return Population.split(dataset, splits.iid(len(dataset), clients, draw))
         labels = dataset.targets.numpy()
-        if labels.dtype.kind not in "iu":
+        if labels.dtype.kind not in "iu" or labels.ndim > 1 + dataset.grouped:
             raise ConfigurationError(f"--split {how.way}: targets are not classes; take iid or column")
         # A patient of several rows counts by the first.
         labels = labels[:, 0] if labels.ndim > 1 else labels

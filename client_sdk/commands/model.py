@@ -46,7 +46,7 @@ def predict(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict the classes of new records: one line each, as CSV."""
+    """Predict what becomes of new records: one line each, as CSV."""
     with plain_errors():
         _require_new(output)
         from client_sdk.released import load_model
@@ -178,20 +178,19 @@ def _predictions(
     from client_sdk.tasks import Classification
 
     classes = model.task.class_names if isinstance(model.task, Classification) else None
-    word = "prediction" if classes is None else "probability"
+    found = model(records)
+    names = model.task.prediction_names(found.shape[1])
     # Both ends in one column each, after the predictions: none without --interval.
     ends = [()] * len(records.patients) if interval is None else model.intervals(records, interval).tolist()
-    each = zip(records.patients, model(records).tolist(), ends, strict=True)
+    each = zip(records.patients, found.tolist(), ends, strict=True)
     for row, (patient, given, between) in enumerate(each, start=1):
         # Without a name of its own a record is the n-th of its file.
         own: dict[str, Any] = {id_column: patient} if id_column is not None else {"row": row}
-        names = range(len(given)) if classes is None else classes
-        last = None if classes is None else classes[-1]
-        uncertain = dict(zip((f"{word}_{last}_low", f"{word}_{last}_high"), between, strict=False))
-        computed = {f"{word}_{name}" for name in names} | (set[str]() if classes is None else {"predicted"})
+        uncertain = dict(zip((f"{names[-1]}_low", f"{names[-1]}_high"), between, strict=False))
+        computed = set(names) | (set[str]() if classes is None else {"predicted"})
         if id_column in computed | uncertain.keys():
             raise DataError(f"the output has a column {id_column!r} of its own: name another --id-column")
-        own |= {f"{word}_{name}": value for name, value in zip(names, given, strict=True)}
+        own |= dict(zip(names, given, strict=True))
         yield own | uncertain | ({} if classes is None else {"predicted": classes[given.index(max(given))]})
 
 

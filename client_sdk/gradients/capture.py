@@ -32,7 +32,7 @@ class Use:
         return 0 if self.output_grad is None else self.output_grad.numel()
 
     def checked(self, batch: int) -> tuple[Tensor, Tensor] | None:
-        """(input, output gradient); None when the loss does not depend on this call."""
+        """(input, output gradient); None when the loss does not depend on this call. batch: length of both."""
         if self.input._version != self.version:
             raise NotLayerwise(f"the input of {self.layer.name!r} was changed in place after the call")
         if self.input.shape[0] != batch:

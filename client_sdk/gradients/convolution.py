@@ -21,7 +21,10 @@ class ConvLayer(Layer):
     """nn.Conv1d and nn.Conv2d: grouped, strided, padded (any mode), dilated.
 
     The records of a batch become groups of one convolution (Rochette, Manoel, Tramel 2019): the backend's own weight
-    gradient then gives every record's, at nearly the speed of the summed one.
+    gradient then gives every record's, at nearly the speed of the summed one. The rows of a record are the batch of
+    that convolution, which sums over them.
+
+    Inputs and signals are (batch, channels, ...), or (batch, rows, channels, ...).
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -55,9 +58,15 @@ class ConvLayer(Layer):
             return super().signal(x, g)
         return self._backward(x, g, self.own("weight").to(g.dtype), pad, self.module.groups, of_input=True)
 
+    def _by_rows(self, values: Tensor) -> Tensor:
+        """(batch, rows, channels, ...): one row where there is no such axis."""
+        return values if values.dim() == len(self.module.kernel_size) + 3 else values.unsqueeze(1)
+
     def _direct(self, a: Tensor, g: Tensor) -> Iterator[Tensor]:
         """(records, *weight shape) gradients, a few records at a time."""
-        a, pad = self._padded(a)
+        a, g = self._by_rows(a), self._by_rows(g)
+        padded, pad = self._padded(a.flatten(0, 1))
+        a = torch.unflatten(padded, 0, a.shape[:2])
         step = max(1, CACHED // self.module.weight.numel())
         return (self._grouped(x, s, pad) for x, s in zip(torch.split(a, step), torch.split(g, step), strict=True))
 
@@ -65,9 +74,11 @@ class ConvLayer(Layer):
         """The gradients as a forward convolution whose filters are the signals; stride and dilation change places."""
         module, shape = self.module, self.module.weight.shape
         groups = len(a) * module.groups
-        inputs = a.reshape(groups, shape[1], *a.shape[2:]).transpose(0, 1)
-        filters = g.reshape(-1, 1, *g.shape[2:])
-        convolve = functional.conv1d if a.dim() == 3 else functional.conv2d
+        # Rows are input channels of a group: a convolution sums over these.
+        inputs = torch.unflatten(a, 2, (module.groups, shape[1])).movedim(3, 0).transpose(2, 3)
+        inputs = inputs.reshape(shape[1], -1, *a.shape[3:])
+        filters = g.transpose(1, 2).reshape(-1, *g.shape[1:2], *g.shape[3:])
+        convolve = functional.conv1d if a.dim() == 4 else functional.conv2d
         found = convolve(inputs, filters, None, module.dilation, pad, module.stride, groups)
         for axis, width in enumerate(shape[2:], 2):
             # Where the stride leaves columns over, offsets beyond the kernel come out as well.
@@ -80,7 +91,7 @@ class ConvLayer(Layer):
             return self._correlated(a, g, pad)
         # Only its shape is read; an expanded scalar would be copied out first.
         like = a.new_empty(len(a) * shape[0], *shape[1:])
-        signals, inputs = g.reshape(1, -1, *g.shape[2:]), a.reshape(1, -1, *a.shape[2:])
+        signals, inputs = (of.transpose(0, 1).reshape(of.shape[1], -1, *of.shape[3:]) for of in (g, a))
         found = self._backward(inputs, signals, like, pad, len(a) * self.module.groups, of_input=False)
         return found.view(len(a), *shape)
 
@@ -93,11 +104,18 @@ class ConvLayer(Layer):
         if "weight" in self.names:
             out["weight"] = torch.cat(list(self._direct(a, g)))
         if "bias" in self.names:
-            out["bias"] = g.flatten(2).sum(2)
+            out["bias"] = self._of_bias(g)
         return out
 
+    def _of_bias(self, g: Tensor) -> Tensor:
+        """(batch, outputs)."""
+        if g.dim() == len(self.module.kernel_size) + 2:
+            return g.flatten(2).sum(2)
+        return g.flatten(3).sum(3).sum(1)
+
     def _gram(self, a: Tensor, g: Tensor) -> Tensor:
-        module = self.module
+        module, records = self.module, len(a)
+        a, g = (self._by_rows(of).flatten(0, 1) for of in (a, g))
         a, pad = self._padded(a)
         if a.dim() == 3:
             # `unfold` knows two dimensions only.
@@ -107,19 +125,29 @@ class ConvLayer(Layer):
             for default, value in ((1, module.kernel_size), (1, module.stride), (1, module.dilation), (0, pad))
         )
         patches = functional.unfold(a, kernel, dilation, edges, stride)
-        patches = patches.view(len(a) * module.groups, -1, patches.shape[-1]).transpose(1, 2)
-        signal = g.reshape(len(a) * module.groups, -1, patches.shape[1]).transpose(1, 2)
-        return gram(patches, signal).view(len(a), module.groups).sum(1)
+        # (records · groups, rows · positions, width)
+        patches, signal = (
+            of.reshape(records, -1, module.groups, of.shape[1] // module.groups, patches.shape[-1])
+            .permute(0, 2, 1, 4, 3)
+            .flatten(2, 3)
+            .flatten(0, 1)
+            for of in (patches, g.flatten(2))
+        )
+        return gram(patches, signal).view(records, module.groups).sum(1)
 
     def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], Kept]:
         values: dict[str, Tensor] = {}
         kept: Kept = {}
         if "bias" in self.names:
-            kept["bias"] = [g.flatten(2).sum(2)]
+            kept["bias"] = [self._of_bias(g)]
             values["bias"] = squared_norms(kept["bias"][0])
         if "weight" in self.names:
             weight = self.module.weight
-            positions, width, out = g[0, 0].numel(), weight[0].numel(), weight.shape[0] // self.module.groups
+            positions, width, out = (
+                g[0].numel() // weight.shape[0],
+                weight[0].numel(),
+                weight.shape[0] // self.module.groups,
+            )
             # Measured: unfolding and small products make the Gram form twice as slow per multiplication.
             if 2 * positions * (width + out) < width * out:
                 values["weight"] = self._gram(a, g)
@@ -134,14 +162,15 @@ class ConvLayer(Layer):
     def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
         out = super().weighted_sum(a, g, weights, kept) if kept else {}
         if "weight" in self.names and "weight" not in kept:
-            scale = weights["weight"].view(-1, *(1,) * (g.dim() - 1))
-            out["weight"] = self._summed(a, g * scale)
+            scaled = self._by_rows(g * weights["weight"].view(-1, *(1,) * (g.dim() - 1)))
+            out["weight"] = self._summed(self._by_rows(a).flatten(0, 1), scaled.flatten(0, 1))
         return out
 
     def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
         out = super().inner(a, g, centre, kept) if kept else {}
         if "weight" in self.names and "weight" not in kept:
             # ⟨Σ_t g_t a_tᵀ, v⟩ = Σ_t ⟨g_t, v a_t⟩: the forward with the centre as weight; no gradient is formed.
-            moved = self.module._conv_forward(a, centre["weight"], None)
-            out["weight"] = (moved * g).flatten(1).sum(1)
+            flat = self._by_rows(a).flatten(0, 1)
+            moved = self.module._conv_forward(flat, centre["weight"], None)
+            out["weight"] = (moved.view(g.shape) * g).flatten(1).sum(1)
         return out

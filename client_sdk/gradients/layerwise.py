@@ -23,6 +23,7 @@ from client_sdk.gradients.inspection import known_layers, trainable
 from client_sdk.gradients.layers import Kept, Layer, LinearLayer, squared_norms
 from client_sdk.gradients.losses import signal_of
 from client_sdk.gradients.pooling import max_pools, pooled_by_comparison
+from client_sdk.gradients.rows import by_records, rows_beside
 
 # Rounding allowance of ‖g‖² − 2⟨g, v⟩ + ‖v‖², which may cancel: the distance is only ever rounded up.
 CANCELLATION = {torch.float32: 2.0**-19, torch.float64: 2.0**-48}
@@ -33,11 +34,12 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 class Signals:
     """Inputs and output gradients of one micro-batch, and what follows from them.
 
+    rows: of every record, beside each other along the uses' first axis; the gradient is of all of them together.
     squares: parameter name -> (batch,) squared norms of the per-record gradients.
     footprint: numbers held per record.
     """
 
-    def __init__(self, uses: Sequence[Use], parameters: Mapping[str, Tensor], batch: int) -> None:
+    def __init__(self, uses: Sequence[Use], parameters: Mapping[str, Tensor], batch: int, rows: int = 1) -> None:
         self.batch = batch
         dtype = next(iter(parameters.values())).dtype
         calls = Counter(name for use in uses for name in use.layer.names.values())
@@ -47,20 +49,21 @@ class Signals:
         self._shared: dict[str, Tensor] = {}
         self._centre: Mapping[str, Tensor] | None = None
         for use in uses:
-            signals = use.checked(batch)
+            signals = use.checked(batch * rows)
             if signals is None:
                 continue
             a, g = signals[0], signals[1].to(dtype)
             # Token numbers stay integers.
             a = a.to(dtype) if a.is_floating_point() else a
-            if len(uses) == 1 or all(calls[name] == 1 for name in use.layer.names.values()):
-                values, kept = use.layer.squares(a, g)
-                self.squares |= {use.layer.names[key]: value for key, value in values.items()}
-                self._single.append((use.layer, a, g, kept))
+            layer, a, g = by_records(use.layer, a, g, rows)
+            if len(uses) == 1 or all(calls[name] == 1 for name in layer.names.values()):
+                values, kept = layer.squares(a, g)
+                self.squares |= {layer.names[key]: value for key, value in values.items()}
+                self._single.append((layer, a, g, kept))
             else:
                 # Gradients of a parameter used several times add up before the norm is taken.
-                for key, value in use.layer.per_record(a, g).items():
-                    name = use.layer.names[key]
+                for key, value in layer.per_record(a, g).items():
+                    name = layer.names[key]
                     self._shared[name] = self._shared[name] + value if name in self._shared else value
         self.squares |= {name: squared_norms(value) for name, value in self._shared.items()}
         for name, parameter in parameters.items():
@@ -124,7 +127,7 @@ class Layerwise:
             if losses.requires_grad:
                 capture.gradients(losses.sum(), self.parameters)
         with full_precision(inputs.device):
-            return Signals(capture.uses, self.parameters, len(inputs))
+            return Signals(capture.uses, self.parameters, len(inputs), rows_beside(self.model, inputs))
 
     def _closed(self, inputs: Tensor, targets: Tensor, signal: Loss) -> Signals:
         """The last layer alone: its output gradient is the loss's, in closed form."""

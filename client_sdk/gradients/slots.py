@@ -86,7 +86,7 @@ class Slots:
         width = math.ceil(self.capacity / parts)
         start, size = 0, parts * width
         # Places alone are drawn while everybody has one; beyond that also who goes on to further sets.
-        order = np.arange(records) if records <= size else self._order(records)
+        order, first = np.arange(records) if records <= size else self._order(records), 0
         while start < records:
             here, holder = order[start : start + size], np.full(size, records)
             holder[self._order(size)[: len(here)]] = here
@@ -97,7 +97,8 @@ class Slots:
                 if some < records:
                     # A copy of a record that is there: whatever a model does with zeros, it can do this.
                     rows = np.where(free, some, homes)
-                    yield Pass(torch.as_tensor(rows), torch.as_tensor(homes), torch.as_tensor(free))
+                    yield Pass(torch.as_tensor(rows), torch.as_tensor(homes), torch.as_tensor(free), first)
+                first += width
 
     def _order(self, count: int) -> NDArray[np.int64]:
         """A permutation, (count,); every one equally likely but for ties of 64-bit words."""
@@ -111,11 +112,13 @@ class Pass:
     rows   row of the batch in every slot, (width,) or a slice; copies of one where the slot is free
     homes  (width,) the same, but one past the batch where the slot is free; None: no slot is
     free   (width,) bool
+    first  number of the first slot, among those of all passes of the step
     """
 
     rows: Tensor | slice
     homes: Tensor | None = None
     free: Tensor | None = None
+    first: int = 0
 
     def of(self, records: Tensor | Indexed) -> Tensor:
         """(width, …) what runs, from (batch, …)."""
@@ -135,12 +138,12 @@ class Pass:
         """The same on another device."""
         if isinstance(self.rows, slice) or self.homes is None or self.free is None or device.type == "cpu":
             return self
-        return Pass(self.rows.to(device), self.homes.to(device), self.free.to(device))
+        return Pass(self.rows.to(device), self.homes.to(device), self.free.to(device), self.first)
 
 
 def in_order(records: int, most: int) -> Iterator[Pass]:
     """Passes whose shapes follow the size of the batch: nobody is held apart from anybody, and nothing is copied."""
-    return (Pass(slice(start, min(start + most, records))) for start in range(0, records, most))
+    return (Pass(slice(start, min(start + most, records)), first=start) for start in range(0, records, most))
 
 
 def foretold(passes: Iterator[Pass], records: Tensor | Indexed) -> Iterator[Pass]:

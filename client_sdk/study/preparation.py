@@ -6,7 +6,6 @@ import inspect
 import logging
 import math
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +25,7 @@ from client_sdk.protocol.study.training import Training
 from client_sdk.study.delivery import Able
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.patients import AskedPatients
-from client_sdk.tasks import Classification, Task, TaskDataset, TaskError, dataset_of, load
-from client_sdk.tasks.dataset import ABSENT
+from client_sdk.tasks import Task, TaskDataset, TaskError, dataset_of, load
 from client_sdk.tasks.reading import inspected
 from client_sdk.tasks.task import InputUse
 from client_sdk.training import LocalTraining
@@ -187,12 +185,11 @@ def check_data(data: Any, rules: SitePolicy, settings: StudySettings, *, device:
     training = prepare(None, records, rules, settings, None, device, 60.0, party="check")
     _asked(training.task, "compute the first gradients", lambda: training.try_gradients(_TRIED))
     used = records.take([row for row, patient in enumerate(records.patients) if patient not in gone])
-    targets = training.dataset.targets
-    # Of floats, such as a risk score, every value would be a class.
-    classes = Counter[int](() if targets.is_floating_point() else map(int, targets.flatten()))
-    names = training.task.class_names if isinstance(training.task, Classification) else ()
+    targets = training.dataset.row_targets
+    labels = _asked(training.task, "count its targets", lambda: training.task.target_counts(targets))
     inputs = _asked(training.task, "count its inputs", lambda: inspected(training.task, used))
-    named = {settings.training.task_parameters.get("label"), *(use.name for use in inputs)}
+    own = {settings.training.task_parameters.get("label"), *training.task.target_columns}
+    named = own | {use.name for use in inputs}
     columns: Iterable[str] = records.columns if isinstance(records, Table) else ()
     return DataCheck(
         rows=len(records),
@@ -200,7 +197,7 @@ def check_data(data: Any, rules: SitePolicy, settings: StudySettings, *, device:
         patients=len(training.dataset),
         set_aside=0.0 if settings.evaluation is None else settings.evaluation.share,
         longest=training.dataset.targets.shape[1] if training.dataset.grouped else 1,
-        labels={str(names[label] if names else label): classes[label] for label in sorted(classes) if label != ABSENT},
+        labels=labels,
         inputs=inputs,
         unused=tuple(name for name in columns if name not in named),
         parameters=sum(math.prod(shape) for shape, _ in training.spec.values()),

@@ -61,6 +61,11 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
         if empty:
             raise DataError(f"targets: {empty} of {len(own)} records have none; leave these records out")
 
+    @property
+    def row_targets(self) -> Tensor:
+        """(rows, ...) targets of single rows: of every patient those that it has."""
+        return self.targets[present(self.targets, 2)] if self.grouped else self.targets
+
     def without(self, excluded: Sequence[str]) -> TaskDataset:
         """The records of everybody who is not in `excluded`."""
         gone = set(excluded)

@@ -25,6 +25,17 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
         "column.pulse": "20..220; missing=80; missing-values=0",
         "column.ward": "medical|surgical; missing",
     },
+    "regression": {
+        "label": "los",
+        "low": 0,
+        "high": 30,
+        "loss": "huber",
+        "delta": 5,
+        **_COLUMNS,
+    },
+    "multi-label": {"labels": "stroke|infarction|sepsis", **_COLUMNS},
+    "discrete-survival": {"time": "days", "event": "died", "cuts": "30|90|180|365", **_COLUMNS},
+    "piecewise-exponential": {"time": "days", "event": "died", "cuts": "30|90|180|365", **_COLUMNS},
     "cnn": {"height": 28, "width": 28, "classes": 2, "filters": 8},
     "last-layer": {"features": 512, "classes": 4, "bound": 1.0},
 }

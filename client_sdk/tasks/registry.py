@@ -8,14 +8,31 @@ from typing import Any
 
 from client_sdk.tasks.arrays import LastLayer, SmallCnn
 from client_sdk.tasks.bayesian import BayesianLogisticRegression
+from client_sdk.tasks.multilabel import TableMultiLabel
+from client_sdk.tasks.regression import TableRegression
+from client_sdk.tasks.survival import DiscreteTime, PiecewiseConstant
 from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
 from client_sdk.tasks.task import Task, TaskError, reason
 
 GROUP = "wardround.tasks"
 
-BUILT_IN: Mapping[str, Callable[[Mapping[str, Any]], Task]] = {
-    kind.name: kind
-    for kind in (LogisticRegression, BayesianLogisticRegression, MultilayerPerceptron, SmallCnn, LastLayer)
+_KINDS = (
+    LogisticRegression,
+    BayesianLogisticRegression,
+    MultilayerPerceptron,
+    TableRegression,
+    TableMultiLabel,
+    DiscreteTime,
+    PiecewiseConstant,
+    SmallCnn,
+    LastLayer,
+)
+BUILT_IN: Mapping[str, Callable[[Mapping[str, Any]], Task]] = {kind.name: kind for kind in _KINDS}
+# What somebody may look for, and why nobody can offer it.
+REFUSED: Mapping[str, str] = {
+    "cox": "Cox's partial likelihood sets every patient against all who are still at risk, so that one patient's "
+    "gradient depends on the others and no bound on one patient holds. Take piecewise-exponential: its likelihood is a "
+    "sum over patients, and with finer cuts its hazard ratios come to Cox's",
 }
 
 
@@ -26,9 +43,11 @@ def load(name: str, parameters: Mapping[str, Any]) -> Task:
     called with the parameters and returns a `Task`.
 
     Raises:
-        TaskError: nobody installed this name, two packages did, a parameter is unknown or out of range, the package
-            fails, or what its entry point returned is not a Task.
+        TaskError: nobody can have it or has installed it under this name, two packages did, a parameter is unknown or
+            out of range, the package fails, or what its entry point returned is not a Task.
     """
+    if name in REFUSED:
+        raise TaskError(f"task {name!r}: {REFUSED[name]}")
     # Built in first: no installed package can take a name over that studies count on.
     make = BUILT_IN.get(name)
     task = _made(name, parameters) if make is None else make(parameters)

@@ -56,7 +56,15 @@ class TaskParameters(BaseModel):
 
 
 class Task(ABC):
-    """One trainable thing. Preprocessing reads public parameters only, never a statistic of the records."""
+    """One trainable thing. Preprocessing reads public parameters only, never a statistic of the records.
+
+    predicts: what of a record. A question can evaluate predictions of "classes" and of one "number"; any other word
+    says what they are, such as "labels", in the plural.
+    target_columns: of a table, what is predicted.
+    """
+
+    predicts: str = "number"
+    target_columns: tuple[str, ...] = ()
 
     @abstractmethod
     def model(self) -> nn.Module:
@@ -90,11 +98,11 @@ class Task(ABC):
 
         return in_memory(self.dataset(data).inputs)
 
-    def targets(self, data: Records) -> Tensor:
+    def targets_of(self, data: Records) -> Tensor:
         """(n, ...) the targets alone, as `dataset` has them; a task that looks at labels only never touches the inputs.
 
-        Of records that are read on demand (`LazyExamples`), whose inputs a task without `targets` of its own reads once
-        for it.
+        Of records that are read on demand (`LazyExamples`) a task without `targets_of` of its own has the inputs read
+        once for it.
 
         Raises:
             DataError: as `dataset`.
@@ -104,6 +112,24 @@ class Task(ABC):
     def predictions(self, outputs: Tensor) -> Tensor:
         """(n, k) what is predicted of each record, out of the model's outputs: by default the outputs themselves."""
         return outputs
+
+    def prediction_names(self, count: int) -> tuple[str, ...]:
+        """What the `count` columns of `predictions` are called in a file."""
+        return tuple(f"prediction_{place}" for place in range(count))
+
+    def outcomes(self, targets: Tensor) -> Tensor:
+        """(n, ...) targets in the unit of `predictions`: by default the targets themselves."""
+        return targets
+
+    def target_counts(self, targets: Tensor) -> dict[str, int]:
+        """What `wardround data check` shows of the targets, by name; for the hospital's own eyes.
+
+        targets: (rows, ...) as `loss` takes them. Whole numbers are counted by value; of others nothing.
+        """
+        if targets.is_floating_point():
+            return {}
+        values, counts = np.unique(targets.numpy(), return_counts=True)
+        return dict(zip(map(str, values.tolist()), counts.tolist(), strict=True))
 
     def intervals(self, outputs: Tensor, level: float) -> Tensor | None:
         """(n, 2) between what the probability of class 1 lies, at `level`; None: the model does not say.
@@ -134,6 +160,7 @@ class Classification(Task):
     A module of one's own needs `model` and `dataset` only; `integer_labels` checks labels.
     """
 
+    predicts = "classes"
     classes: int
     # Of the loss, as `client_sdk.tasks.losses` says them: gamma of the focal one, and a weight for each class.
     gamma: float = 0.0
@@ -156,6 +183,14 @@ class Classification(Task):
             return torch.cat([torch.sigmoid(-outputs), torch.sigmoid(outputs)], dim=1)
         return torch.softmax(outputs, dim=1)
 
+    def prediction_names(self, count: int) -> tuple[str, ...]:
+        return tuple(f"probability_{name}" for name in self.class_names)
+
+    def target_counts(self, targets: Tensor) -> dict[str, int]:
+        values, counts = np.unique(targets.numpy(), return_counts=True)
+        names = self.class_names
+        return {str(names[int(value)]): int(count) for value, count in zip(values, counts, strict=True)}
+
     @property
     def class_names(self) -> tuple[int | str, ...]:
         """What predictions call the classes, in their order."""
@@ -175,12 +210,9 @@ class Classification(Task):
         return class_loss(self.classes, self.gamma, self.class_weights)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
-        import torch
-
         from client_sdk.gradients.losses import class_loss
 
-        if len(targets) == 0 or not torch.isfinite(outputs).all():
-            raise DataError("metrics need at least one record and finite outputs")
+        require_metrics(outputs, targets)
         predicted = (outputs.squeeze(-1) > 0).long() if self.classes == 2 else outputs.argmax(-1)
         return {
             "accuracy": (predicted == targets).double().mean().item(),
@@ -214,6 +246,14 @@ class Classification(Task):
             text = f"{where}: {int(wrong.sum())} of {len(numbers)} are not whole numbers from 0 to {self.classes - 1}"
             raise WrongRows(text, wrong)
         return torch.as_tensor(numbers.astype(np.int64))
+
+
+def require_metrics(outputs: Tensor, targets: Tensor) -> None:
+    """Raises DataError: no record, or a model that has left the finite numbers."""
+    import torch
+
+    if len(targets) == 0 or not torch.isfinite(outputs).all():
+        raise DataError("metrics need at least one record and finite outputs")
 
 
 def new_model(task: Task, name: str = "") -> nn.Module:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks.arrays import LastLayer, SmallCnn
 from client_sdk.tasks.bayesian import BayesianLogisticRegression
+from client_sdk.tasks.multilabel import TableMultiLabel
+from client_sdk.tasks.regression import TableRegression
+from client_sdk.tasks.survival import DiscreteTime, PiecewiseConstant, Survival
 from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
 from client_sdk.tasks.task import Task
 
@@ -30,14 +33,33 @@ def drawn(task: Task, random: np.random.Generator | None = None) -> dict[str, Ar
     if type(task) is LastLayer:
         return _zeros({"weight": (task.outputs, task.parameters.features), "bias": (task.outputs,)})
     source = np.random.default_rng() if random is None else random
-    if type(task) is MultilayerPerceptron:
-        return _uniform(_perceptron(task), source)
+    if type(task) is MultilayerPerceptron or type(task) is TableRegression or type(task) is TableMultiLabel:
+        return _network(task.widths, source)
+    if type(task) is DiscreteTime or type(task) is PiecewiseConstant:
+        return _survival(task, source)
     return _uniform(_convolutions(task), source) if type(task) is SmallCnn else None
 
 
-def _perceptron(task: MultilayerPerceptron) -> Shapes:
+def _network(widths: Sequence[int], random: np.random.Generator) -> dict[str, Array]:
+    if len(widths) > 2:
+        return _uniform(_layers(widths), random)
+    return _zeros({"weight": (widths[1], widths[0]), "bias": (widths[1],)})
+
+
+def _survival(task: Survival, random: np.random.Generator) -> dict[str, Array]:
+    """Those of the network, but for the constants of the intervals."""
+    found, hidden = _network(task.widths, random), task.parameters.layers
+    constants = np.full(len(task.cuts), task.start, np.float32)
+    if not task.parameters.proportional:
+        return found | {f"{2 * hidden}.bias" if hidden else "bias": constants}
+    last = f"{2 * hidden}"
+    score = found.pop(f"{last}.weight" if hidden else "weight")
+    del found[f"{last}.bias" if hidden else "bias"]
+    return found | {f"{last}.weight": score, f"{2 * hidden + 1}.bias": constants}
+
+
+def _layers(widths: Sequence[int]) -> Shapes:
     """Every second place of the sequence is a tanh."""
-    widths = [task.features] + [task.parameters.hidden] * task.parameters.layers + [task.outputs]
     return {str(2 * place): (wide, widths[place]) for place, wide in enumerate(widths[1:])}
 
 

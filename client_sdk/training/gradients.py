@@ -30,6 +30,7 @@ from client_sdk.tasks import TaskDataset
 from client_sdk.training.ahead import Batches, whole
 from client_sdk.training.noise import GridNoise, NoisySum
 from client_sdk.training.patients import Loss
+from client_sdk.training.views import Views
 
 if TYPE_CHECKING:
     from client_sdk.guard.individual import IndividualBudget
@@ -76,6 +77,8 @@ class PrivateGradients:
         self._steps, self._coming = settings.steps_per_round, dict[int, Rows]()
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
         self._radius = settings.sum_radius or math.inf
+        self._augmentation, self._grouped = settings.training.augmentation, dataset.grouped
+        self._looks = randomness.of(Purpose.VIEWS)
         self._log_moments, self._individual, self._total_records = log_moments, individual, total_records
         self._trained = np.arange(len(dataset)) if log_moments is None else log_moments.trained
         self.distance: float | None = None
@@ -89,6 +92,8 @@ class PrivateGradients:
         """
         privacy, batch = self._privacy, self._batch(step)
         slots = Slots.random(privacy.expected_batch_size, self._randomness.of(Purpose.SLOTS, step=step))
+        # One stream for all of a step: who is measured beside the batch has views of its own, drawn after the batch's.
+        self._looks = self._randomness.of(Purpose.VIEWS, step=step)
         # Who may take part in the next step is not known before this one is charged.
         ahead = self._individual is None and step < self._steps
         part = self._clipped(batch, slots, (lambda: self._foreseen(step + 1)) if ahead else None)
@@ -145,7 +150,11 @@ class PrivateGradients:
             centre=self._centre,
             groups=self._groups,
             slots=slots,
+            views=self._views(),
         )
+
+    def _views(self) -> Views | None:
+        return None if self._augmentation is None else Views(self._augmentation, self._looks, grouped=self._grouped)
 
     def _noised(self, part: ClippedSum, norm: float, source: RandomSource) -> NoisySum:
         privacy = self._privacy
@@ -171,7 +180,7 @@ class PrivateGradients:
             # Norms alone need no weighted sum; distances to a centre come only with one.
             if self._centre is None:
                 further = self._gradients.norms(
-                    self._batches.of(rest), self._targets[torch.as_tensor(rest)], slots=slots
+                    self._batches.of(rest), self._targets[torch.as_tensor(rest)], slots=slots, views=self._views()
                 )
             else:
                 further = self._clipped(rest, slots).norms
@@ -196,6 +205,7 @@ class PlainGradients:
         self._batches, self._targets, self._device = Batches(dataset.inputs), dataset.targets, device
         self._steps, self._coming = settings.steps_per_round, dict[int, Rows]()
         self._parameters = trainable(model)
+        self._augmentation, self._grouped = settings.training.augmentation, dataset.grouped
 
     def at(self, step: int) -> dict[str, Tensor]:
         """Parameter name -> mean gradient; `step` says which batch.
@@ -206,6 +216,9 @@ class PlainGradients:
         batch = self._batch(step)
         inputs = whole(self._batches.of(batch, (lambda: self._foreseen(step + 1)) if step < self._steps else None))
         inputs, targets = inputs.to(self._device), self._targets[torch.as_tensor(batch)].to(self._device)
+        if self._augmentation is not None:
+            looks = self._randomness.of(Purpose.VIEWS, step=step)
+            inputs, targets = Views(self._augmentation, looks, grouped=self._grouped).of(inputs, targets, 0)
         losses = self._loss(self._model(inputs), targets)
         total = losses.sum() / self._privacy.expected_batch_size
         if not bool(torch.isfinite(total)):

@@ -33,12 +33,16 @@ class RowsOfPatients(nn.Module):
             return self.model(inputs)
         return self.model(inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2])
 
+    def rows_beside(self, inputs: Tensor) -> int:
+        """What the layers see along their first axis: patients, or the rows of all of them."""
+        return 1 if self._as_it_is else inputs.shape[1]
+
 
 @dataclass(frozen=True)
 class LossOfPatients:
     """Loss of patients out of one of rows: (patients, rows, ...), (patients, rows, ...) -> (patients,).
 
-    A row whose target is marked throughout (`present`) is one that the patient does not have; its first row is there.
+    A row whose target is marked throughout (`present`) is one that the patient does not have; one at least is there.
     """
 
     loss: Loss
@@ -46,6 +50,7 @@ class LossOfPatients:
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         real = present(targets, 2)
         # Any target of the right kind does for a row that is not there: its loss is not counted.
-        filled = torch.where(over(real, targets.ndim), targets, targets[:, :1])
+        there = targets.take_along_dim(over(real.int().argmax(1, keepdim=True), targets.ndim), 1)
+        filled = torch.where(over(real, targets.ndim), targets, there)
         each = self.loss(outputs.flatten(0, 1), filled.flatten(0, 1)).view_as(real)
         return torch.where(real, each, 0.0).sum(1) / real.sum(1)

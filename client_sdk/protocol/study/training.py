@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from client_sdk.protocol.study.augmentation import Augmentation
 from client_sdk.protocol.study.prior import Prior, prior_of
 from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.protocol.wire.text import Text
@@ -92,8 +93,8 @@ class Training(Message):
     task: Text = Field(
         min_length=1,
         max_length=128,
-        description="built in: logistic-regression, bayesian-logistic-regression, mlp, cnn, last-layer; or one that "
-        "every hospital has installed",
+        description="a built-in task, such as logistic-regression or piecewise-exponential (docs/tasks.md lists them), "
+        "or one that every hospital has installed",
     )
     task_parameters: dict[Text, float | int | bool | Text] = Field(
         default_factory=dict,
@@ -130,6 +131,12 @@ class Training(Message):
         ge=1,
         le=10_000,
         description="the most rows of one patient that are used, as one record; more: slower",
+    )
+    # Left out where there is none, so that such a study's settings keep their digest.
+    augmentation: Augmentation | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="several views of each image or signal, averaged before the clip; none: the record as it is",
     )
     optimiser: ServerOptimiser = Field(
         default=ServerOptimiser(), description="what the coordinator does with the mean; costs no privacy"

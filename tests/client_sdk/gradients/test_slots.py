@@ -22,6 +22,10 @@ from client_sdk.protocol.randomness.source import SeededSource
 
 FALSE_ALARM = 1e-6
 TABLE = {"label": "ill", "column.age": "0..100", "column.rate": "0..10"}
+INPUTS = {name: text for name, text in TABLE.items() if name != "label"}
+NUMBER = TABLE | {"low": 0.0, "high": 9.0, "loss": "huber", "delta": 1.0}
+LABELS = INPUTS | {"labels": "a|b|c"}
+TIMES = INPUTS | {"time": "days", "event": "died", "cuts": "30|90|365"}
 IMAGES = {"height": 12, "width": 12, "channels": 1, "filters": 8, "hidden": 16, "classes": 3, "low": 0.0, "high": 1.0}
 
 
@@ -32,6 +36,17 @@ def _relu(record: Tensor) -> nn.Module:
         first.bias.zero_()
         first.bias.copy_(-first(record[None])[0])
     return nn.Sequential(first, nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 3))
+
+
+def _labels(generator: torch.Generator) -> Tensor:
+    """Some are not known."""
+    labels = torch.randint(0, 2, (200, 3), generator=generator).float()
+    labels[::3, 1] = math.nan
+    return labels
+
+
+def _times(generator: torch.Generator) -> Tensor:
+    return torch.stack([torch.rand(200, generator=generator), torch.rand(200, generator=generator).round()], dim=1)
 
 
 def models() -> dict[str, tuple[nn.Module, Any, Tensor, Tensor]]:
@@ -48,6 +63,15 @@ def models() -> dict[str, tuple[nn.Module, Any, Tensor, Tensor]]:
         inputs = torch.randn(200, *shape, generator=generator)
         classes = 2 if len(shape) == 1 and shape[0] == 2 else 3
         found[name] = (task.model().eval(), task.loss, inputs, torch.randint(0, classes, (200,), generator=generator))
+    for name, parameters, targets in (
+        ("regression", NUMBER, torch.rand(200, generator=generator) * 2 - 1),
+        ("multi-label", LABELS, _labels(generator)),
+        ("discrete-survival", TIMES | {"layers": 1, "hidden": 8}, _times(generator)),
+        ("piecewise-exponential", TIMES, _times(generator)),
+    ):
+        task = tasks.load(name, parameters)
+        inputs = torch.randn(200, 2, generator=generator)
+        found[name] = (task.model().eval(), task.loss, inputs, targets)
     torch.manual_seed(3)
     cross = nn.CrossEntropyLoss(reduction="none")
     inputs = torch.randn(200, 96, generator=generator)

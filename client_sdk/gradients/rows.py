@@ -1,0 +1,43 @@
+"""Records of several rows, whose rows run through the model one beside the other: a record's gradient is their sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from client_sdk.gradients.convolution import ConvLayer
+from client_sdk.gradients.layers import EmbeddingLayer, Layer, LinearLayer
+
+# Positions are summed over, and rows are more of them.
+_POSITIONS = (LinearLayer, EmbeddingLayer, ConvLayer)
+
+
+class RowsOf(Layer):
+    """Any layer: the gradients of single rows, added up. Inputs and signals: (batch, rows, ...)."""
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__(layer.name, layer.module, layer.names)
+        self._layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._layer.forward(x)
+
+    def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
+        each = self._layer.per_record(a.flatten(0, 1), g.flatten(0, 1))
+        return {key: torch.unflatten(value, 0, a.shape[:2]).sum(1) for key, value in each.items()}
+
+
+def by_records(layer: Layer, a: Tensor, g: Tensor, rows: int) -> tuple[Layer, Tensor, Tensor]:
+    """A use whose first axis is batch · rows as one of (batch, rows, ...), and the layer that takes it so."""
+    if rows == 1:
+        return layer, a, g
+    a, g = torch.unflatten(a, 0, (-1, rows)), torch.unflatten(g, 0, (-1, rows))
+    return (layer if isinstance(layer, _POSITIONS) else RowsOf(layer)), a, g
+
+
+def rows_beside(model: nn.Module, inputs: Tensor) -> int:
+    """How many rows of each record the model's layers see beside each other; 1 where it does not say."""
+    told: Callable[[Tensor], int] | None = getattr(model, "rows_beside", None)
+    return 1 if told is None else told(inputs)
