@@ -50,6 +50,9 @@ Lazy = Annotated[
         help="read images, shards and arrays when they are needed, or all at the start; left out: by their size",
     ),
 ]
+Backbone = Annotated[
+    Path | None, typer.Option(help="file of the public weights that the settings name (training.backbone)")
+]
 NoBaselines = Annotated[
     bool, typer.Option("--no-baselines", help="do not train without noise, pooled and alone for comparison")
 ]
@@ -86,6 +89,7 @@ def simulate(
     patient_column: PatientColumn = None,
     encoding: Encoding = None,
     lazy: Lazy = None,
+    backbone: Backbone = None,
     no_baselines: NoBaselines = False,
     plot: Plot = None,
     output: Output = None,
@@ -108,7 +112,7 @@ def simulate(
         source = Source.read(data, test, patient_column, encoding, lazy)
         dealer = Dealer(source, HowSplit.parse(split), clients, test_share)
         simulation = Simulation(
-            chosen, dealer, backend, backend_called(backend, workers, address), not no_baselines, checkpoints
+            chosen, dealer, backend, backend_called(backend, workers, address), not no_baselines, checkpoints, backbone
         )
         _require_writable(plot, output)
         simulation.check()

@@ -64,6 +64,12 @@ Events = Annotated[Path | None, typer.Option(help="file to append one line of JS
 AcceptLost = Annotated[
     bool, typer.Option("--accept-lost-ledger", help="go on though the ledger is lost: its rounds are charged in full")
 ]
+Backbone = Annotated[
+    Path | None, typer.Option(help="file of the public weights that the study names (training.backbone), safetensors")
+]
+NoFeatureCache = Annotated[
+    bool, typer.Option("--no-feature-cache", help="compute the backbone's features anew in every run; keep none")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask; what the site policy forbids stays forbidden")]
 Fingerprint = Annotated[
     list[str],
@@ -102,6 +108,8 @@ def join(
     policy: PolicyFile = None,
     events: Events = None,
     accept_lost_ledger: AcceptLost = False,
+    backbone: Backbone = None,
+    no_feature_cache: NoFeatureCache = False,
     yes: Yes = False,
     home: Home = None,
     as_json: AsJson = False,
@@ -129,6 +137,8 @@ def join(
             on_round=shown.on_round,
             on_wait=shown.on_wait,
             agree=Question(yes),
+            backbone=backbone,
+            feature_cache=not no_feature_cache,
         )
     if as_json:
         print_json(dataclasses.asdict(outcome) | {"statement": outcome.statement.model_dump(mode="json")})

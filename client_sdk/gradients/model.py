@@ -122,8 +122,8 @@ class PerRecordGradients:
     ) -> Tensor:
         """(batch,) float64 L2 norms of the per-record gradients over all trainable parameters.
 
-        inputs, targets: first axis the records, on any device; inputs may be read pass by pass. slots, views:
-        as of `clipped_sum`.
+        inputs, targets: first axis the records, on any device; inputs may be read pass by pass. slots, views: as of
+        `clipped_sum`.
         Raises NonFiniteError, UnsupportedLayer, DeviceLost, ValueError.
         """
         norms, _ = self._run(inputs, targets, slots, Asked(), views)
@@ -226,7 +226,12 @@ class PerRecordGradients:
         return norms[:-1], total
 
     def _found(
-        self, passes: Iterator[Pass], inputs: Tensor | Indexed, targets: Tensor, asked: Asked, views: Shown | None
+        self,
+        passes: Iterator[Pass],
+        inputs: Tensor | Indexed,
+        targets: Tensor,
+        asked: Asked,
+        views: Shown | None,
     ) -> Iterator[tuple[Pass, Found]]:
         """Every pass with what it gave; as many at once as there are devices."""
         further, device = self._further, self._device

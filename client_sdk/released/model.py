@@ -19,8 +19,11 @@ from client_sdk.protocol.wire.tensors import TensorError, decode, metadata_in
 from client_sdk.released.layout import layout_of
 from client_sdk.released.records import new_records
 from client_sdk.tasks import Task, load
+from client_sdk.tasks.adapters import merge
 from client_sdk.tasks.inputs import Inputs, in_memory, parts
+from client_sdk.tasks.parts import part_of
 from client_sdk.tasks.reading import inputs_of
+from client_sdk.tasks.registry import load_part
 from client_sdk.training.local import load_weights, spec_of_model
 
 _BATCH = 1024
@@ -111,22 +114,24 @@ class ReleasedModel:
                     yield self.module(part[start : start + _BATCH].to(device)).double().cpu()
 
 
-def load_model(path: str | Path, *, task: Task | None = None) -> ReleasedModel:
+def load_model(path: str | Path, *, task: Task | None = None, backbone: str | Path | None = None) -> ReleasedModel:
     """The model in a file that `wardround study model` wrote.
 
     task: left out, the one that the file names, built in or installed. Needed for a file that names none, and for a
     task that no package offers.
+    backbone: file of the public weights, for a model of which a part was trained on them; their digest is in `metadata`
 
     Raises:
+        ConfigurationError: the backbone is missing or another file.
         TensorError: not a model's file, or not of this task; the text says what differs.
         TaskError: the file's task is not installed here.
         OSError: no such file.
     """
     path = Path(path)
-    return model_of(path.read_bytes(), path.name, task)
+    return model_of(path.read_bytes(), path.name, task, backbone)
 
 
-def model_of(data: bytes, name: str, task: Task | None = None) -> ReleasedModel:
+def model_of(data: bytes, name: str, task: Task | None = None, backbone: str | Path | None = None) -> ReleasedModel:
     """As `load_model`, from the file's bytes; `name` stands in errors."""
     try:
         metadata = ModelMetadata.within(metadata_in(data))
@@ -135,8 +140,11 @@ def model_of(data: bytes, name: str, task: Task | None = None) -> ReleasedModel:
                 why = "the file does not say of which task it is: fetch it with `wardround study model`, or give task="
                 raise TensorError("wrong-metadata", why)
             task = load(metadata.task, metadata.task_parameters)
+        if metadata is not None and part_of(task) is None:
+            task = load_part(task, metadata.task, metadata.trainable, metadata.backbone_sha256, backbone)
         module = task.model().eval()
         load_weights(module, decode(data, spec_of_model(module), metadata=LONGEST_METADATA))
     except TensorError as error:
         raise TensorError(error.code, f"{name} is no model to be used here: {error.detail}") from error
-    return ReleasedModel(metadata, task, module, hashlib.sha256(data).hexdigest())
+    # Adapters are for training: what they add goes into the weights of their layers.
+    return ReleasedModel(metadata, task, merge(module), hashlib.sha256(data).hexdigest())

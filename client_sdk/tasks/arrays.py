@@ -79,7 +79,7 @@ class SmallCnn(Classification):
         scaled = (np.clip(pixels, p.low, p.high) - p.low) / (p.high - p.low)
         return torch.as_tensor(2 * scaled - 1).float()
 
-    def targets_of(self, data: Records) -> Tensor:
+    def targets(self, data: Records) -> Tensor:
         return _targets(self, data)
 
     def dataset(self, data: Records) -> TaskDataset:
@@ -129,7 +129,7 @@ class LastLayer(Classification):
         bounded = features * (self.parameters.bound / np.maximum(norms, self.parameters.bound))
         return torch.as_tensor(bounded).float()
 
-    def targets_of(self, data: Records) -> Tensor:
+    def targets(self, data: Records) -> Tensor:
         return _targets(self, data)
 
     def dataset(self, data: Records) -> TaskDataset:

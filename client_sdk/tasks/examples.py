@@ -38,4 +38,11 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "piecewise-exponential": {"time": "days", "event": "died", "cuts": "30|90|180|365", **_COLUMNS},
     "cnn": {"height": 28, "width": 28, "classes": 2, "filters": 8},
     "last-layer": {"features": 512, "classes": 4, "bound": 1.0},
+    "features": {
+        "module": "oriented-gradients",
+        "shape": "1x28x28",
+        "features": 392,
+        "classes": 2,
+        "bound": 1.0,
+    },
 }

@@ -48,7 +48,7 @@ def dataset_of(task: Task, records: Records) -> TaskDataset:
     """
     if not isinstance(records, LazyExamples):
         return task.dataset(records)
-    targets = task.targets_of(records) if _of_labels_alone(task) else _targets_in_parts(task, records)
+    targets = task.targets(records) if _of_labels_alone(task) else _targets_in_parts(task, records)
     return TaskDataset(LazyInputs.of(Making(task), records), targets, records.patients)
 
 
@@ -78,9 +78,9 @@ def _added(one: InputUse, other: InputUse) -> InputUse:
 
 
 def _of_labels_alone(task: Task) -> bool:
-    """Has the task `targets_of` of its own, as new as its `dataset`?"""
-    newest = next(kind for kind in type(task).__mro__ if not {"targets_of", "dataset"}.isdisjoint(vars(kind)))
-    return newest is not Task and "targets_of" in vars(newest)
+    """Has the task `targets` of its own, as new as its `dataset`?"""
+    newest = next(kind for kind in type(task).__mro__ if not {"targets", "dataset"}.isdisjoint(vars(kind)))
+    return newest is not Task and "targets" in vars(newest)
 
 
 def _targets_in_parts(task: Task, records: LazyExamples) -> Tensor:
