@@ -43,6 +43,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
         "events.diagnoses": "code=icd; time=day; codes=I10|E11|N18|J44",
         "events.drugs": "code=atc; time=day; codes=C07|A10|B01",
         "column.age": "18..90",
+        "column.sex": "f|m",
     },
     "cnn": {"height": 28, "width": 28, "classes": 2, "filters": 8},
     "last-layer": {"features": 512, "classes": 4, "bound": 1.0},
