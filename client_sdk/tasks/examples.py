@@ -36,6 +36,15 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "multi-label": {"labels": "stroke|infarction|sepsis", **_COLUMNS},
     "discrete-survival": {"time": "days", "event": "died", "cuts": "30|90|180|365", **_COLUMNS},
     "piecewise-exponential": {"time": "days", "event": "died", "cuts": "30|90|180|365", **_COLUMNS},
+    "sequence": {
+        "label": "died",
+        "label-values": "no|yes",
+        "length": 50,
+        "events.diagnoses": "code=icd; time=day; codes=I10|E11|N18|J44",
+        "events.drugs": "code=atc; time=day; codes=C07|A10|B01",
+        "column.age": "18..90",
+        "column.sex": "f|m",
+    },
     "cnn": {"height": 28, "width": 28, "classes": 2, "filters": 8},
     "last-layer": {"features": 512, "classes": 4, "bound": 1.0},
     "features": {

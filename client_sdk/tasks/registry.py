@@ -14,6 +14,7 @@ from client_sdk.tasks.bayesian import BayesianLogisticRegression
 from client_sdk.tasks.multilabel import TableMultiLabel
 from client_sdk.tasks.on_module import ModuleFeatures
 from client_sdk.tasks.regression import TableRegression
+from client_sdk.tasks.sequences import CodeSequences
 from client_sdk.tasks.survival import DiscreteTime, PiecewiseConstant
 from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
 from client_sdk.tasks.task import Task, TaskError, reason
@@ -28,6 +29,7 @@ _KINDS = (
     TableMultiLabel,
     DiscreteTime,
     PiecewiseConstant,
+    CodeSequences,
     SmallCnn,
     LastLayer,
     ModuleFeatures,

@@ -13,6 +13,8 @@ from client_sdk.tasks.bayesian import BayesianLogisticRegression
 from client_sdk.tasks.multilabel import TableMultiLabel
 from client_sdk.tasks.on_module import ModuleFeatures
 from client_sdk.tasks.regression import TableRegression
+from client_sdk.tasks.sequence_weights import drawn_sequences
+from client_sdk.tasks.sequences import CodeSequences
 from client_sdk.tasks.survival import DiscreteTime, PiecewiseConstant, Survival
 from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
 from client_sdk.tasks.task import Task
@@ -41,6 +43,8 @@ def drawn(task: Task, random: np.random.Generator | None = None) -> dict[str, Ar
         return _network(task.widths, source)
     if type(task) is DiscreteTime or type(task) is PiecewiseConstant:
         return _survival(task, source)
+    if type(task) is CodeSequences:
+        return drawn_sequences(task, source)
     return _uniform(_convolutions(task), source) if type(task) is SmallCnn else None
 
 
