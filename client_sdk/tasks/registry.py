@@ -10,6 +10,9 @@ from client_sdk.tasks.arrays import LastLayer, SmallCnn
 from client_sdk.tasks.bayesian import BayesianLogisticRegression
 from client_sdk.tasks.multilabel import TableMultiLabel
 from client_sdk.tasks.regression import TableRegression
+from client_sdk.tasks.residual import ImageLabels, ResidualNetwork
+from client_sdk.tasks.segmentation import Segmentation
+from client_sdk.tasks.signals import SignalNetwork
 from client_sdk.tasks.survival import DiscreteTime, PiecewiseConstant
 from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
 from client_sdk.tasks.task import Task, TaskError, reason
@@ -25,6 +28,10 @@ _KINDS = (
     DiscreteTime,
     PiecewiseConstant,
     SmallCnn,
+    ResidualNetwork,
+    ImageLabels,
+    Segmentation,
+    SignalNetwork,
     LastLayer,
 )
 BUILT_IN: Mapping[str, Callable[[Mapping[str, Any]], Task]] = {kind.name: kind for kind in _KINDS}
