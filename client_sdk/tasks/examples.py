@@ -42,4 +42,11 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "segmentation": {"height": 32, "width": 32, "classes": 2, "mask-values": "0|255", "filters": 8, "dice": 1.0},
     "signal-cnn": {"channels": 2, "length": 250, "classes": 2, "range": "-2..2", "filters": 8, "layers": 3},
     "last-layer": {"features": 512, "classes": 4, "bound": 1.0},
+    "features": {
+        "module": "oriented-gradients",
+        "shape": "1x28x28",
+        "features": 392,
+        "classes": 2,
+        "bound": 1.0,
+    },
 }

@@ -166,7 +166,7 @@ class TableMultiLabel(TableTask[MultiLabelParameters], MultiLabel):
     def model(self) -> nn.Module:
         return network(self.widths)
 
-    def targets(self, columns: Mapping[str, Array]) -> Tensor:
+    def targets_of(self, columns: Mapping[str, Array]) -> Tensor:
         return self.known_labels(np.stack([self._read(name, columns[name]) for name in self.labels], axis=1))
 
     def _read(self, name: str, values: Array) -> Array:

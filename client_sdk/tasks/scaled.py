@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from client_sdk.data import DataError, Examples, Records
+from client_sdk.data import DataError, Examples, LazyExamples, Records
 from client_sdk.tasks.task import InputUse, Task, TaskParameters
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def examples_of(task: str, data: Records) -> Examples:
 
 def labels_of(task: str, data: Records) -> Array:
     """(n, ...) of arrays; the inputs are not looked at. Raises DataError: a table."""
-    if not isinstance(data, Examples):
+    if not isinstance(data, Examples | LazyExamples):
         raise no_arrays(task)
     return data.labels
 

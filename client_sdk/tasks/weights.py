@@ -12,6 +12,7 @@ from client_sdk.tasks.arrays import LastLayer, SmallCnn
 from client_sdk.tasks.bayesian import BayesianLogisticRegression
 from client_sdk.tasks.convolutions import Layout
 from client_sdk.tasks.multilabel import TableMultiLabel
+from client_sdk.tasks.on_module import ModuleFeatures
 from client_sdk.tasks.regression import TableRegression
 from client_sdk.tasks.residual import ImageLabels, ResidualNetwork
 from client_sdk.tasks.segmentation import Segmentation
@@ -36,6 +37,9 @@ def drawn(task: Task, random: np.random.Generator | None = None) -> dict[str, Ar
         return _zeros({"mean.weight": shape}) | {"spread.weight": np.full(shape, task.start_log_std, np.float32)}
     if type(task) is LastLayer:
         return _zeros({"weight": (task.outputs, task.parameters.features), "bias": (task.outputs,)})
+    if type(task) is ModuleFeatures:
+        # Of the one layer that is trained, whatever the module.
+        return _zeros({"head.weight": (task.outputs, task.parameters.features), "head.bias": (task.outputs,)})
     source = np.random.default_rng() if random is None else random
     if type(task) is MultilayerPerceptron or type(task) is TableRegression or type(task) is TableMultiLabel:
         return _network(task.widths, source)

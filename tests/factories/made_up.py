@@ -13,6 +13,7 @@ from client_sdk.tasks import Task
 from client_sdk.tasks.arrays import LastLayer, SmallCnn
 from client_sdk.tasks.bayesian import BayesianLogisticRegression
 from client_sdk.tasks.multilabel import TableMultiLabel
+from client_sdk.tasks.on_module import ModuleFeatures
 from client_sdk.tasks.regression import TableRegression
 from client_sdk.tasks.residual import ImageLabels, ResidualNetwork
 from client_sdk.tasks.scaled import ScaledArrays
@@ -40,6 +41,10 @@ def made_up(task: Task, count: int, seed: int = 0) -> Records:
     if isinstance(task, LastLayer):
         labels = draw.integers(0, task.classes, count)
         return Examples.of(draw.normal(size=(count, task.parameters.features)) + labels[:, None], labels)
+    if isinstance(task, ModuleFeatures):
+        labels = draw.integers(0, task.classes, count)
+        numbers = draw.uniform(task.parameters.low, task.parameters.high, (count, *task.parameters.sides))
+        return Examples.of(np.where(labels.reshape(-1, *[1] * (numbers.ndim - 1)) > 0, numbers, 0.0), labels)
     if isinstance(task, TableTask):
         return _table(cast("TableTask[Any]", task), count, draw)
     raise NotImplementedError(type(task).__name__)

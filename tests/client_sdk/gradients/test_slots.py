@@ -19,6 +19,7 @@ from client_sdk.gradients import PerRecordGradients
 from client_sdk.gradients.model import LEAST, MOST
 from client_sdk.gradients.slots import Pass, Slots, in_order, slots_for
 from client_sdk.protocol.randomness.source import SeededSource
+from client_sdk.tasks.adapters import adapt
 
 FALSE_ALARM = 1e-6
 TABLE = {"label": "ill", "column.age": "0..100", "column.rate": "0..10"}
@@ -75,6 +76,14 @@ def models() -> dict[str, tuple[nn.Module, Any, Tensor, Tensor]]:
     torch.manual_seed(3)
     cross = nn.CrossEntropyLoss(reduction="none")
     inputs = torch.randn(200, 96, generator=generator)
+    images = tasks.load("cnn", IMAGES)
+    adapted = images.model()
+    adapt(adapted, 2, "7")
+    for p in adapted.parameters():
+        # Adapters whose second matrix is not zero, as after a round.
+        nn.init.normal_(p, std=0.2)
+    pictures, labels = found["cnn"][2:]
+    found["adapters"] = (adapted.eval(), images.loss, pictures, labels)
     found["relu"] = (_relu(inputs[0]), cross, inputs, torch.randint(0, 3, (200,), generator=generator))
     return found
 

@@ -28,6 +28,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("bayesian-logistic-regression", COLUMNS | {"prior-std": 2.5, "patients": 900}),
     ("last-layer", {"features": 7, "classes": 2, "bound": 1.0}),
     ("last-layer", {"features": 7, "classes": 3, "bound": 1.0}),
+    ("features", {"module": "oriented-gradients", "shape": "1x8x8", "features": 32, "classes": 3, "bound": 1.0}),
     ("mlp", COLUMNS | {"hidden": 300}),
     ("mlp", COLUMNS | {"hidden": 80, "layers": 4, "classes": 6}),
     ("regression", NUMBER),
