@@ -130,9 +130,7 @@ class RecurrentCell(Composite):
 
     def __init__(self, name: str, module: nn.Module, names: dict[str, str]) -> None:
         super().__init__(name, module, names)
-        self._ih, self._hh = (
-            Affine(name, module, names, f"weight_{which}", f"bias_{which}") for which in ("ih", "hh")
-        )
+        self._ih, self._hh = (Affine(name, module, names, f"weight_{which}", f"bias_{which}") for which in ("ih", "hh"))
 
     @staticmethod
     def expected(module: Any) -> set[str]:
