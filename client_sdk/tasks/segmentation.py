@@ -142,6 +142,10 @@ class Segmentation(ScaledArrays, Task):
 
         return torch.softmax(outputs, dim=1)
 
+    def masks(self, probabilities: Array) -> Array:
+        """(n, height, width) the mask value of the likeliest class, out of (n, classes, height, width)."""
+        return np.array(self.parameters.values)[probabilities.argmax(axis=1)]
+
     def target_counts(self, targets: Tensor) -> dict[str, int]:
         """Masks that hold a value, by the value."""
         held = {str(value): (targets == place) for place, value in enumerate(self.parameters.values)}

@@ -98,6 +98,7 @@ def saved(records: Records, folder: Path) -> Path:
     if isinstance(records, Examples):
         np.savez(folder / "records.npz", inputs=records.inputs, labels=records.labels)
         return folder / "records.npz"
+    assert isinstance(records, Table)
     path = folder / "records.csv"
     with path.open("w", newline="") as file:
         writer = csv.writer(file)

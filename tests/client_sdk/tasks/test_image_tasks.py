@@ -15,7 +15,7 @@ from client_sdk.data import DataError, Examples, LazyExamples, Table
 from client_sdk.gradients import PerRecordGradients
 from client_sdk.gradients.layerwise import Layerwise
 from client_sdk.gradients.pixels import PixelLoss
-from client_sdk.tasks import TaskError, dataset_of, load
+from client_sdk.tasks import Task, TaskError, dataset_of, load
 from client_sdk.tasks.examples import EXAMPLES
 from client_sdk.training.patients import LossOfPatients, RowsOfPatients
 from tests.factories.made_up import made_up
@@ -52,6 +52,12 @@ def randomised(model: torch.nn.Module, seed: int) -> torch.nn.Module:
     return model
 
 
+def tensors(task: Task, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Made-up inputs in float64, and targets."""
+    records = made_up(task, count)
+    return task.inputs(records).double(), task.dataset(records).targets
+
+
 def own_gradient(model: torch.nn.Module, loss: Any, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
     """By one backward of one record alone."""
     model.zero_grad()
@@ -77,9 +83,8 @@ def compare(model: torch.nn.Module, loss: Any, x: torch.Tensor, y: torch.Tensor,
 @pytest.mark.parametrize("name", NAMES)
 def test_closed_forms_are_one_backward_per_record(name: str) -> None:
     task = load(name, parameters_of(name))
-    data = task.dataset(made_up(task, 5))
-    model = randomised(task.model(), 3).eval()
-    compare(model, task.loss, data.inputs.double(), data.targets)
+    x, y = tensors(task, 5)
+    compare(randomised(task.model(), 3).eval(), task.loss, x, y)
 
 
 # The last convolution of a U-Net, of 1 × 1, and its repeated pixels see every shape.
@@ -110,8 +115,7 @@ def test_masks_of_any_shape_have_the_size_of_their_images(
 def test_several_rows_of_a_record_keep_the_closed_forms(name: str) -> None:
     """Three rows each, as of several views or images of a patient: the mean of their gradients, clipped once."""
     task = load(name, parameters_of(name))
-    data = task.dataset(made_up(task, 6))
-    x, y = (values.unflatten(0, (2, 3)) for values in (data.inputs.double(), data.targets))
+    x, y = (values.unflatten(0, (2, 3)) for values in tensors(task, 6))
     model, loss = RowsOfPatients(randomised(task.model(), 4)), LossOfPatients(task.loss)
     assert Layerwise(model, loss).run(x, y).batch == 2
     compare(model, loss, x, y)
@@ -147,7 +151,7 @@ def test_signals_are_scaled_by_the_range_of_their_channel() -> None:
     task = load("signal-cnn", SIGNALS)
     x = np.zeros((2, 2, 40))
     x[0, 0], x[0, 1], x[1, 0], x[1, 1] = 2.5, 50, -9, 300
-    inputs = task.dataset(Examples.of(x, [0, 2])).inputs.numpy()
+    inputs = task.inputs(Examples.of(x, [0, 2])).numpy()
     np.testing.assert_allclose(inputs[:, :, 0], [[0.5, -0.5], [-1, 1]])
     (use,) = task.inspect(Examples.of(x, [0, 2]))
     assert (use.name, use.values, use.clipped) == ("samples", 160, 80)
