@@ -257,7 +257,7 @@ class CellSweep(Sweep):
 
 
 def _slopes(gates: Tensor, cells: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(T, B, 4, H): what c_t's gradient (i, f, g) or m_t's (o) is multiplied with at the gates; o(1 − tanh² c); f; m."""
+    """(T, B, 4, H): what c_t's gradient (i, f, g) or m_t's (o) is multiplied by at the gates; o(1 − tanh² c); f; m."""
     i, f, g, o = gates.unbind(2)
     bent = torch.tanh(cells[1:])
     slopes = torch.empty_like(gates)
