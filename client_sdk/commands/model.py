@@ -222,7 +222,10 @@ def _write_masks(model: ReleasedModel, task: Segmentation, records: Records, out
 
     masks = task.masks(model(records))
     written = io.BytesIO()
-    np.savez(written, masks=masks, **({"patients": np.array(records.patients)} if records.named else {}))
+    if records.named:
+        np.savez(written, masks=masks, patients=np.array(records.patients))
+    else:
+        np.savez(written, masks=masks)
     _write(output, written.getvalue(), mode=0o600)
     say(f"{output}: {len(masks)} masks")
 
