@@ -12,6 +12,7 @@ from client_sdk.data.held import Records, records_of
 from client_sdk.data.histories import holds_histories, read_histories
 from client_sdk.data.images import list_images
 from client_sdk.data.lazy import LazyExamples, wanted_lazily
+from client_sdk.data.masks import holds_masks, list_masked
 from client_sdk.data.paths import require_there
 from client_sdk.data.records import DataError, Examples
 from client_sdk.data.shards import is_pattern, list_shards, shards_at
@@ -38,7 +39,8 @@ def load(
     inputs.npy                  beside labels.npy and perhaps patients.npy
     *images-idx3*               IDX images beside their IDX labels
     *.tar                       a shard of WebDataset; several: shards-{000..012}.tar, or a folder of nothing else
-    a folder                    one sub-folder of images for each class; or tables, patients.csv and events beside it
+    a folder                    one sub-folder of images for each class; images and masks, by their names; or tables,
+                                patients.csv and events beside it
 
     encoding  of a text table, if it is not Unicode: cp1252, for example
     lazy      read inputs of images, shards and plain arrays when they are needed (True), all of them now (False), or
@@ -88,7 +90,7 @@ def _table(path: Path, name: str, patient_column: str | None, encoding: str | No
 def _arrays(path: Path, name: str, split: Split, lazy: bool | None) -> Records:
     if path.is_dir() or name.endswith(".tar"):
         shards = shards_at(path)
-        found = list_shards(shards) if shards else list_images(path)
+        found = list_shards(shards) if shards else list_masked(path) if holds_masks(path) else list_images(path)
         return found if wanted_lazily(found, lazy) else found.in_memory()
     if name.endswith((".npz", ".npy")):
         npz = name.endswith(".npz")

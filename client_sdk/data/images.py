@@ -68,10 +68,15 @@ def list_images(folder: Path, *, classes: Sequence[str] | None = None) -> LazyEx
     ]
     if not files:
         raise DataError(f"images: no file ends in {sorted(SUFFIXES)}")
-    paths = tuple(path for _, path in files)
+    return listed(folder, [path for _, path in files], [label for label, _ in files])
+
+
+def listed(folder: Path, files: Sequence[str], labels: Any) -> LazyExamples:
+    """Examples of files below the folder, with their patients. Raises as `list_images`."""
+    paths = tuple(files)
     patients = _patients(folder, paths)
     form = form_of((header(folder / path) for path in paths), len(paths))
-    return LazyExamples.of(_ImageFiles(folder, paths, form), [label for label, _ in files], patients)
+    return LazyExamples.of(_ImageFiles(folder, paths, form), labels, patients)
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,15 @@ def _decoded(file: Path | IO[bytes], form: Form) -> Array | None:
             if len(form.shape) == 2 and image.mode in _ONE_CHANNEL:
                 return np.asarray(image)
             return np.moveaxis(np.asarray(image.convert("RGB")), -1, 0)
+    except _unreadable():
+        return None
+
+
+def class_number_image(file: Path) -> Array | None:
+    """(height, width) the numbers of an image of one channel, or of its palette's places; None: it is none."""
+    try:
+        with _pillow().open(file) as image:
+            return np.asarray(image) if image.mode in {*_ONE_CHANNEL, "P"} else None
     except _unreadable():
         return None
 
