@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from client_sdk.gradients import NonFiniteError, PerRecordGradients
 from client_sdk.gradients.clipping import SAFETY
+from client_sdk.gradients.inspection import gradients_of
 from client_sdk.gradients.slots import Slots
 from tests.client_sdk.gradients.test_slots import MODELS, alone
 
@@ -105,18 +106,15 @@ class Cells(nn.Module):
 def agrees(model: nn.Module, x: Tensor, y: Tensor, relative: float) -> PerRecordGradients:
     """The norms and the clipped sum are those of one backward per record; neither clips all nor nothing."""
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    rows = [
-        torch.autograd.grad(loss(model(x[i : i + 1]), y[i : i + 1]).sum(), [*parameters.values()], materialize_grads=True, allow_unused=True)
-        for i in range(len(x))
-    ]  # fmt: skip
-    true = torch.stack([torch.cat([g.flatten() for g in row]).double().norm() for row in rows])
+    rows = [gradients_of(loss(model(x[i : i + 1]), y[i : i + 1]).sum(), parameters) for i in range(len(x))]
+    true = torch.stack([torch.cat([g.flatten() for g in row.values()]).double().norm() for row in rows])
     bound = float(true.median())
     gradients = PerRecordGradients(model, loss)
     found = gradients.clipped_sum(x, y, clip_norm=bound)
     torch.testing.assert_close(found.norms, true, rtol=relative, atol=1e-12)
     factors = (bound * SAFETY[x.dtype] / true).clamp(max=1.0)
-    for k, name in enumerate(parameters):
-        expected = sum(f * row[k].double() for f, row in zip(factors, rows, strict=True))
+    for name in parameters:
+        expected = sum(f * row[name].double() for f, row in zip(factors, rows, strict=True))
         torch.testing.assert_close(found.gradients[name].double(), expected, rtol=relative, atol=bound * relative)
     return gradients
 
@@ -167,7 +165,7 @@ def test_two_in_a_row_and_one_called_twice() -> None:
 
 
 def test_dropout_between_layers_is_torch_s_own() -> None:
-    """The comparison with autograd under the same randomness is the engine's own; without it there is another method."""
+    """The engine compares with autograd under the same randomness; were it another, so would be the method."""
     torch.manual_seed(6)
     more = {"used": "both", "given": False, "batch_first": True, "num_layers": 2, "dropout": 0.5}
     x, y = records(torch.float32)
@@ -287,8 +285,8 @@ def test_another_module_than_torch_s_is_left_to_the_fallback(change: str) -> Non
     torch.manual_seed(12)
 
     class Scaled(nn.GRU):
-        def forward(self, *given: Any) -> Any:
-            y, last = super().forward(*given)
+        def forward(self, input: Any, hx: Any = None) -> Any:
+            y, last = super().forward(input, hx)
             return 2 * y, last
 
     model = Whole("GRU", packed=False, used="outputs", given=False, batch_first=True, num_layers=1)
