@@ -2,8 +2,8 @@
 
 100,000 generated PNG of 64 × 64 grey pixels in two classes; one round of some steps of the built-in CNN, each way in a
 process of its own: read on demand, all in memory, and read by PyTorch's DataLoader for plain SGD of the same model.
-Every process has one torch thread. Memory is the most that was resident (children counted), from before the records are
-opened until the round is done. Reading on demand and in memory must give the same bytes.
+Every process has one torch thread. Memory is the most that was resident, of the process and its largest child, until
+the round is done. Reading on demand and in memory must give the same bytes.
 """
 
 from __future__ import annotations

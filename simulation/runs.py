@@ -9,7 +9,7 @@ from pathlib import Path
 
 from client_sdk.errors import ConfigurationError, TrainingStopped
 from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.tasks import Task, of_study
+from client_sdk.tasks import Task, dataset_of, of_study
 from client_sdk.training.features import Features, NoFeatures
 from simulation.backends.base import OpenBackend
 from simulation.baselines import baselines, without_noise
@@ -103,7 +103,7 @@ class Simulation:
         if features is None:
             return task
         try:
-            features.require(task.dataset(self.dealer.source.files[0]))
+            features.require(dataset_of(task, self.dealer.source.files[0]))
         except NoFeatures:
             return task
         return features.task()

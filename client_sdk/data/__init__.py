@@ -7,6 +7,7 @@ by public numbers. Error texts name columns and count rows; they never hold a va
 from client_sdk.data.array_files import read_idx, read_npz
 from client_sdk.data.files import load
 from client_sdk.data.held import AnyRecords, Records, one_per_patient, records_of
+from client_sdk.data.histories import Histories, read_histories
 from client_sdk.data.images import list_images, read_images
 from client_sdk.data.lazy import LazyExamples, Reader
 from client_sdk.data.records import DataError, Examples, Table, WrongRows, like
@@ -17,6 +18,7 @@ __all__ = [
     "AnyRecords",
     "DataError",
     "Examples",
+    "Histories",
     "LazyExamples",
     "Reader",
     "Records",
@@ -29,6 +31,7 @@ __all__ = [
     "one_per_patient",
     "read_csv",
     "read_heart_disease",
+    "read_histories",
     "read_idx",
     "read_images",
     "read_npz",

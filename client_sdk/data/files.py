@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from client_sdk.data.array_files import Split, list_npy, list_npz, read_idx, read_npy, read_npz
 from client_sdk.data.held import Records, records_of
+from client_sdk.data.histories import holds_histories, read_histories
 from client_sdk.data.images import list_images
 from client_sdk.data.lazy import LazyExamples, wanted_lazily
 from client_sdk.data.masks import holds_masks, list_masked
@@ -38,7 +39,8 @@ def load(
     inputs.npy                  beside labels.npy and perhaps patients.npy
     *images-idx3*               IDX images beside their IDX labels
     *.tar                       a shard of WebDataset; several: shards-{000..012}.tar, or a folder of nothing else
-    a folder                    one sub-folder of images for each class; or images and masks, by their names
+    a folder                    one sub-folder of images for each class; images and masks, by their names; or tables,
+                                patients.csv and events beside it
 
     encoding  of a text table, if it is not Unicode: cp1252, for example
     lazy      read inputs of images, shards and plain arrays when they are needed (True), all of them now (False), or
@@ -56,6 +58,10 @@ def load(
         raise DataError(f"{path.name}: an Excel workbook is not read; save its sheet as 'CSV UTF-8'")
     if not is_pattern(path):
         require_there(path, folder_allowed=True)
+    if path.is_dir() and holds_histories(path):
+        if lazy:
+            raise DataError(f"{path.name}: tables are read into memory as a whole; leave out that they are read lazily")
+        return read_histories(path, patient_column=patient_column, encoding=encoding)
     table = name.endswith(_TEXT_TABLES) or name.endswith(".parquet")
     if not (table or path.is_dir() or name.endswith(_ARRAYS) or "images-idx" in name):
         raise DataError(

@@ -214,7 +214,7 @@ class PerRecordGradients:
             return norms[:0], total
         with exact_products(device):
             # Inputs that are read on demand are not read twice in every step.
-            if isinstance(inputs, Tensor) or self._key(inputs, targets) not in self._verified:
+            if views is not None or isinstance(inputs, Tensor) or self._key(inputs, targets) not in self._verified:
                 few = inputs[:_FEW].to(device), targets[:_FEW].to(device)
                 self._confirm(*(few if views is None else views.tried(*few)))
             # By now it is known how many records one pass may hold.

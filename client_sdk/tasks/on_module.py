@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from client_sdk.data import DataError, Examples, Records
+from client_sdk.data import DataError, Examples, LazyExamples, Records
 from client_sdk.errors import ConfigurationError
 from client_sdk.tasks.losses import ClassLossParameters
 from client_sdk.tasks.task import Classification, InputUse, TaskError, reason
@@ -123,8 +123,12 @@ class ModuleFeatures(Classification):
     def dataset(self, data: Records) -> TaskDataset:
         from client_sdk.tasks.dataset import TaskDataset
 
-        inputs, examples = self.inputs(data), self._examples(data)
-        return TaskDataset(inputs, self.integer_labels(examples.labels), examples.patients)
+        return TaskDataset(self.inputs(data), self.targets(data), data.patients)
+
+    def targets(self, data: Records) -> Tensor:
+        if not isinstance(data, Examples | LazyExamples):
+            raise DataError(f"task {self.name} takes arrays (inputs, labels), not a table")
+        return self.integer_labels(data.labels)
 
     def example_inputs(self, count: int, generator: np.random.Generator) -> Tensor:
         import torch

@@ -16,6 +16,7 @@ from client_sdk.tasks.on_module import ModuleFeatures
 from client_sdk.tasks.regression import TableRegression
 from client_sdk.tasks.residual import ImageLabels, ResidualNetwork
 from client_sdk.tasks.segmentation import Segmentation
+from client_sdk.tasks.sequences import CodeSequences
 from client_sdk.tasks.signals import SignalNetwork
 from client_sdk.tasks.survival import DiscreteTime, PiecewiseConstant
 from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
@@ -31,6 +32,7 @@ _KINDS = (
     TableMultiLabel,
     DiscreteTime,
     PiecewiseConstant,
+    CodeSequences,
     SmallCnn,
     ResidualNetwork,
     ImageLabels,

@@ -106,8 +106,8 @@ class Task(ABC):
     def targets(self, data: Records) -> Tensor:
         """(n, ...) the targets alone, as `dataset` has them; a task that looks at labels only never touches the inputs.
 
-        Of records that are read on demand (`LazyExamples`), whose inputs a task without `targets` of its own reads once
-        for it.
+        Of records that are read on demand (`LazyExamples`) a task without `targets` of its own has the inputs read
+        once for it.
 
         Raises:
             DataError: as `dataset`.

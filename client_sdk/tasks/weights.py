@@ -16,6 +16,8 @@ from client_sdk.tasks.on_module import ModuleFeatures
 from client_sdk.tasks.regression import TableRegression
 from client_sdk.tasks.residual import ImageLabels, ResidualNetwork
 from client_sdk.tasks.segmentation import Segmentation
+from client_sdk.tasks.sequence_weights import drawn_sequences
+from client_sdk.tasks.sequences import CodeSequences
 from client_sdk.tasks.signals import SignalNetwork
 from client_sdk.tasks.survival import DiscreteTime, PiecewiseConstant, Survival
 from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
@@ -45,6 +47,8 @@ def drawn(task: Task, random: np.random.Generator | None = None) -> dict[str, Ar
         return _network(task.widths, source)
     if type(task) is DiscreteTime or type(task) is PiecewiseConstant:
         return _survival(task, source)
+    if type(task) is CodeSequences:
+        return drawn_sequences(task, source)
     if type(task) is ResidualNetwork or type(task) is ImageLabels:
         return _normalised(task.layout, source)
     if type(task) is SignalNetwork or type(task) is Segmentation:

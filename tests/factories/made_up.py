@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from client_sdk.data import Examples, Records, Table
+from client_sdk.data import Examples, Histories, Records, Table
 from client_sdk.tasks import Task
 from client_sdk.tasks.arrays import LastLayer, SmallCnn
 from client_sdk.tasks.bayesian import BayesianLogisticRegression
@@ -18,6 +18,7 @@ from client_sdk.tasks.regression import TableRegression
 from client_sdk.tasks.residual import ImageLabels, ResidualNetwork
 from client_sdk.tasks.scaled import ScaledArrays
 from client_sdk.tasks.segmentation import Segmentation
+from client_sdk.tasks.sequences import CodeSequences
 from client_sdk.tasks.signals import SignalNetwork
 from client_sdk.tasks.survival import Survival
 from client_sdk.tasks.tables import TableClassifier, TableTask
@@ -45,6 +46,8 @@ def made_up(task: Task, count: int, seed: int = 0) -> Records:
         labels = draw.integers(0, task.classes, count)
         numbers = draw.uniform(task.parameters.low, task.parameters.high, (count, *task.parameters.sides))
         return Examples.of(np.where(labels.reshape(-1, *[1] * (numbers.ndim - 1)) > 0, numbers, 0.0), labels)
+    if isinstance(task, CodeSequences):
+        return _histories(task, count, draw)
     if isinstance(task, TableTask):
         return _table(cast("TableTask[Any]", task), count, draw)
     raise NotImplementedError(type(task).__name__)
@@ -74,6 +77,24 @@ def _table(task: TableTask[Any], count: int, draw: np.random.Generator) -> Table
     return Table.of(columns | _targets(task, scores, draw))
 
 
+def _histories(task: CodeSequences, count: int, draw: np.random.Generator) -> Histories:
+    """Some patients have no event; who has many of the first code is in a higher class."""
+    patients = [f"p{k}" for k in range(count)]
+    events: dict[str, Table] = {}
+    hits = np.zeros(count)
+    for table in task.events:
+        owner = draw.integers(0, count, 6 * count)
+        codes = draw.choice([*table.codes, "something else"], len(owner))
+        hits += np.bincount(owner[codes == table.codes[0]], minlength=count)
+        columns = {table.code: codes, table.time: draw.uniform(0, 365, len(owner)), "patient": [f"p{k}" for k in owner]}
+        events[table.name] = Table.of(columns, patient_column="patient")
+    ranks = np.argsort(np.argsort(hits + 1e-3 * draw.normal(size=count))) * task.classes // count
+    labels = ranks if task.label_values is None else [task.label_values[k] for k in ranks]
+    columns = {column.name: column.random(count, draw) for column in task.columns}
+    whole = Table.of(columns | {task.parameters.label: labels, "patient": patients}, patient_column="patient")
+    return Histories.with_events(whole, events)
+
+
 def _targets(task: TableTask[Any], scores: np.ndarray, draw: np.random.Generator) -> dict[str, Any]:
     p, first = task.parameters, scores[:, 0]
     if isinstance(task, TableClassifier | BayesianLogisticRegression):
@@ -98,11 +119,21 @@ def saved(records: Records, folder: Path) -> Path:
     if isinstance(records, Examples):
         np.savez(folder / "records.npz", inputs=records.inputs, labels=records.labels)
         return folder / "records.npz"
+    if isinstance(records, Histories):
+        whole = folder / "histories"
+        whole.mkdir()
+        for name, table in {"patients": records, **records.events}.items():
+            _written(table, whole / f"{name}.csv", {"patient": table.patients})
+        return whole
     assert isinstance(records, Table)
-    path = folder / "records.csv"
+    return _written(records, folder / "records.csv", {})
+
+
+def _written(table: Table, path: Path, more: dict[str, Any]) -> Path:
+    columns = {name: column.tolist() for name, column in table.columns.items()} | more
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(records.columns)
-        for row in zip(*(column.tolist() for column in records.columns.values()), strict=True):
+        writer.writerow(columns)
+        for row in zip(*columns.values(), strict=True):
             writer.writerow(["" if cell is None or cell != cell else cell for cell in row])
     return path

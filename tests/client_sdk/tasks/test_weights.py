@@ -22,6 +22,8 @@ TIMES = INPUTS | {"time": "days", "event": "died", "cuts": "30|90|365"}
 SHAPES: list[dict[str, Any]] = [
     {"layers": layers, "hidden": 300, "proportional": shared} for layers in (0, 1, 2) for shared in (True, False)
 ]
+# Few enough rows of embeddings that only what is uniform is compared by its largest value.
+EVENTS = {"label": "ill", "length": 10, "embedding": 16, "events.drugs": "code=atc; time=day; codes=A|B|C|D"}
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("logistic-regression", COLUMNS),
     ("logistic-regression", COLUMNS | {"classes": 5}),
@@ -36,6 +38,9 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("multi-label", LABELS),
     ("multi-label", LABELS | {"layers": 1, "hidden": 300}),
     *((name, TIMES | shape) for name in ("discrete-survival", "piecewise-exponential") for shape in SHAPES),
+    ("sequence", EVENTS | {"layers": 2, "hidden": 20}),
+    ("sequence", EVENTS | {"model": "lstm", "classes": 3, "column.age": "18..90"}),
+    ("sequence", EVENTS | {"model": "transformer", "layers": 2, "hidden": 24}),
     ("cnn", {"height": 28, "width": 28, "classes": 10}),
     ("resnet", {"height": 28, "width": 20, "classes": 2, "stages": 2, "blocks": 2}),
     ("resnet", {"height": 9, "width": 9, "classes": 5, "first-stride": 2, "zero-last-norm": True}),
