@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from client_sdk.released import ReleasedModel
     from client_sdk.released.export import Exported
     from client_sdk.released.scores import Scores
+    from client_sdk.tasks.segmentation import Segmentation
 
 _OWN_RECORDS = (
     "note: these numbers are computed from the records in the file. Whoever learns them learns something about the "
@@ -50,14 +51,18 @@ def predict(
     backbone: Backbone = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict what becomes of new records: one line each, as CSV."""
+    """Predict what becomes of new records: one line each, as CSV; masks of images as arrays (.npz)."""
     with plain_errors():
         _require_new(output)
         from client_sdk.released import load_model
         from client_sdk.released.records import new_records
+        from client_sdk.tasks.segmentation import Segmentation
 
         released = load_model(model, backbone=backbone)
         records = new_records(data, id_column)
+        if isinstance(released.task, Segmentation):
+            _write_masks(released, released.task, records, output)
+            return
         rows = list(_predictions(released, records, id_column, interval))
         if as_json:
             print_json(rows)
@@ -205,6 +210,24 @@ def _predictions(
             raise DataError(f"the output has a column {id_column!r} of its own: name another --id-column")
         own |= dict(zip(names, given, strict=True))
         yield own | uncertain | ({} if classes is None else {"predicted": classes[given.index(max(given))]})
+
+
+def _write_masks(model: ReleasedModel, task: Segmentation, records: Records, output: Path | None) -> None:
+    """Arrays masks (n, height, width), of the study's mask values, and patients, if the records name them."""
+    from client_sdk.data import DataError
+
+    if output is None or output.suffix != ".npz":
+        raise DataError("the study's model predicts masks of images, which are no table: name a file (-o masks.npz)")
+    import numpy as np
+
+    masks = task.masks(model(records))
+    written = io.BytesIO()
+    if records.named:
+        np.savez(written, masks=masks, patients=np.array(records.patients))
+    else:
+        np.savez(written, masks=masks)
+    _write(output, written.getvalue(), mode=0o600)
+    say(f"{output}: {len(masks)} masks")
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:

@@ -29,10 +29,10 @@ def read_npz(path: Path, *, split: Split = "train") -> Examples:
     """Examples from an .npz file. Never unpickles.
 
     Either the arrays `inputs`, `labels` and, if it is there, `patients`; or those of MedMNIST (Yang et al. 2023),
-    <split>_images and <split>_labels, colours brought to the front.
+    <split>_images and <split>_labels, colours brought to the front; several labels of a record stay together.
 
     Raises:
-        DataError: arrays are missing, or a record has several labels.
+        DataError: arrays are missing.
     """
     require_there(path)
     with _opened_arrays(path) as arrays:
@@ -142,9 +142,7 @@ def _beside(path: Path, arrays: Any, split: Split) -> tuple[str, Array, Array | 
     """The name of the inputs; labels and patients."""
     if f"{split}_images" in arrays.files:
         labels = arrays[f"{split}_labels"]
-        if labels.size != len(labels):
-            raise DataError(f"{path.name}: several labels for one record; one is expected")
-        return f"{split}_images", labels.reshape(-1), None
+        return f"{split}_images", labels.reshape(-1) if labels.size == len(labels) else labels, None
     lacking = {"inputs", "labels"} - set(arrays.files)
     if lacking:
         raise DataError(f"{path.name}: the arrays {sorted(lacking)} are missing")

@@ -68,10 +68,15 @@ def list_images(folder: Path, *, classes: Sequence[str] | None = None) -> LazyEx
     ]
     if not files:
         raise DataError(f"images: no file ends in {sorted(SUFFIXES)}")
-    paths = tuple(path for _, path in files)
-    patients = _patients(folder, paths)
+    return listed(folder, [path for _, path in files], [label for label, _ in files])
+
+
+def listed(folder: Path, files: Sequence[str], labels: Any) -> LazyExamples:
+    """Examples of files below the folder, with their patients. Raises as `list_images`."""
+    paths = tuple(files)
+    patients = patients_listed(folder, paths)
     form = form_of((header(folder / path) for path in paths), len(paths))
-    return LazyExamples.of(_ImageFiles(folder, paths, form), [label for label, _ in files], patients)
+    return LazyExamples.of(_ImageFiles(folder, paths, form), labels, patients)
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,15 @@ def _decoded(file: Path | IO[bytes], form: Form) -> Array | None:
         return None
 
 
+def class_number_image(file: Path) -> Array | None:
+    """(height, width) the numbers of an image of one channel, or of its palette's places; None: it is none."""
+    try:
+        with _pillow().open(file) as image:
+            return np.asarray(image) if image.mode in {*_ONE_CHANNEL, "P"} else None
+    except _unreadable():
+        return None
+
+
 def _broken(some: int, count: int) -> DataError:
     return DataError(f"images: {some} of {count} files cannot be read as images")
 
@@ -165,7 +179,7 @@ def _unreadable() -> tuple[type[Exception], ...]:
     return OSError, ValueError, SyntaxError, _pillow().DecompressionBombError
 
 
-def _patients(folder: Path, files: Sequence[str]) -> list[str] | None:
+def patients_listed(folder: Path, files: Sequence[str]) -> list[str] | None:
     listed = folder / PATIENTS_FILE
     if not listed.exists():
         return None

@@ -27,6 +27,8 @@ from client_sdk.tasks.registry import load_part
 from client_sdk.training.local import load_weights, spec_of_model
 
 _BATCH = 1024
+# Numbers of the inputs of a batch: large images go a few at a time.
+_MOST = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,8 @@ class ReleasedModel:
         device = next((parameter.device for parameter in self.module.parameters()), torch.device("cpu"))
         with torch.no_grad():
             for part in parts(inputs):
-                for start in range(0, len(part), _BATCH):
-                    yield self.module(part[start : start + _BATCH].to(device)).double().cpu()
+                for some in torch.split(part, max(1, min(_BATCH, _MOST // max(1, part[:1].numel())))):
+                    yield self.module(some.to(device)).double().cpu()
 
 
 def load_model(path: str | Path, *, task: Task | None = None, backbone: str | Path | None = None) -> ReleasedModel:

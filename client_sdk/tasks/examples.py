@@ -46,6 +46,10 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
         "column.sex": "f|m",
     },
     "cnn": {"height": 28, "width": 28, "classes": 2, "filters": 8},
+    "resnet": {"height": 28, "width": 28, "classes": 2, "filters": 8, "stages": 2},
+    "multi-label-images": {"height": 28, "width": 28, "labels": "effusion|nodule|edema", "filters": 8, "stages": 2},
+    "segmentation": {"height": 32, "width": 32, "classes": 2, "mask-values": "0|255", "filters": 8, "dice": 1.0},
+    "signal-cnn": {"channels": 2, "length": 250, "classes": 2, "range": "-2..2", "filters": 8, "layers": 3},
     "last-layer": {"features": 512, "classes": 4, "bound": 1.0},
     "features": {
         "module": "oriented-gradients",

@@ -14,7 +14,10 @@ from client_sdk.tasks.bayesian import BayesianLogisticRegression
 from client_sdk.tasks.multilabel import TableMultiLabel
 from client_sdk.tasks.on_module import ModuleFeatures
 from client_sdk.tasks.regression import TableRegression
+from client_sdk.tasks.residual import ImageLabels, ResidualNetwork
+from client_sdk.tasks.segmentation import Segmentation
 from client_sdk.tasks.sequences import CodeSequences
+from client_sdk.tasks.signals import SignalNetwork
 from client_sdk.tasks.survival import DiscreteTime, PiecewiseConstant
 from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
 from client_sdk.tasks.task import Task, TaskError, reason
@@ -31,6 +34,10 @@ _KINDS = (
     PiecewiseConstant,
     CodeSequences,
     SmallCnn,
+    ResidualNetwork,
+    ImageLabels,
+    Segmentation,
+    SignalNetwork,
     LastLayer,
     ModuleFeatures,
 )

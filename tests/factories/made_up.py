@@ -15,7 +15,11 @@ from client_sdk.tasks.bayesian import BayesianLogisticRegression
 from client_sdk.tasks.multilabel import TableMultiLabel
 from client_sdk.tasks.on_module import ModuleFeatures
 from client_sdk.tasks.regression import TableRegression
+from client_sdk.tasks.residual import ImageLabels, ResidualNetwork
+from client_sdk.tasks.scaled import ScaledArrays
+from client_sdk.tasks.segmentation import Segmentation
 from client_sdk.tasks.sequences import CodeSequences
+from client_sdk.tasks.signals import SignalNetwork
 from client_sdk.tasks.survival import Survival
 from client_sdk.tasks.tables import TableClassifier, TableTask
 
@@ -23,11 +27,18 @@ from client_sdk.tasks.tables import TableClassifier, TableTask
 def made_up(task: Task, count: int, seed: int = 0) -> Records:
     """Records that the task takes; every patient has one."""
     draw = np.random.default_rng(seed)
-    if isinstance(task, SmallCnn):
-        p = task.parameters
-        labels = draw.integers(0, p.classes, count)
-        pixels = draw.uniform(p.low, p.high, (count, p.channels, p.height, p.width))
-        return Examples.of(np.where(labels[:, None, None, None] > 0, pixels, p.low), labels)
+    if isinstance(task, SmallCnn | ResidualNetwork | SignalNetwork):
+        labels = draw.integers(0, task.classes, count)
+        pixels, low = _pixels(task, count, draw)
+        return Examples.of(np.where(labels.reshape(-1, *(1,) * len(task.shape)) > 0, pixels, low), labels)
+    if isinstance(task, ImageLabels):
+        labels = draw.integers(0, 2, (count, len(task.labels))).astype(float)
+        pixels, low = _pixels(task, count, draw)
+        images = np.where(labels[:, :1, None, None] > 0, pixels, low)
+        labels[::7, 0] = np.nan
+        return Examples.of(images, labels)
+    if isinstance(task, Segmentation):
+        return _with_masks(task, count, draw)
     if isinstance(task, LastLayer):
         labels = draw.integers(0, task.classes, count)
         return Examples.of(draw.normal(size=(count, task.parameters.features)) + labels[:, None], labels)
@@ -40,6 +51,22 @@ def made_up(task: Task, count: int, seed: int = 0) -> Records:
     if isinstance(task, TableTask):
         return _table(cast("TableTask[Any]", task), count, draw)
     raise NotImplementedError(type(task).__name__)
+
+
+def _pixels(task: ScaledArrays, count: int, draw: np.random.Generator) -> tuple[np.ndarray, Any]:
+    """(count, ...) in the task's range, and its smallest value."""
+    low, high = task.reach
+    return low + (high - low) * draw.uniform(size=(count, *task.shape)), low
+
+
+def _with_masks(task: Segmentation, count: int, draw: np.random.Generator) -> Examples:
+    """Every class is a band of rows, brighter than the one before."""
+    p = task.parameters
+    edges = np.sort(draw.integers(0, p.height + 1, (count, p.classes - 1)), axis=1)
+    classes = (np.arange(p.height) >= edges[:, :, None]).sum(1)
+    shades = p.low + (p.high - p.low) * (classes[:, None, :, None] + draw.uniform(size=(count, *p.shape))) / p.classes
+    masks = np.repeat(np.array(p.values)[classes][:, :, None], p.width, axis=2)
+    return Examples.of(shades, masks)
 
 
 def _table(task: TableTask[Any], count: int, draw: np.random.Generator) -> Table:
@@ -98,6 +125,7 @@ def saved(records: Records, folder: Path) -> Path:
         for name, table in {"patients": records, **records.events}.items():
             _written(table, whole / f"{name}.csv", {"patient": table.patients})
         return whole
+    assert isinstance(records, Table)
     return _written(records, folder / "records.csv", {})
 
 

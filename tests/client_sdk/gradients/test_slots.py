@@ -28,6 +28,17 @@ NUMBER = TABLE | {"low": 0.0, "high": 9.0, "loss": "huber", "delta": 1.0}
 LABELS = INPUTS | {"labels": "a|b|c"}
 TIMES = INPUTS | {"time": "days", "event": "died", "cuts": "30|90|365"}
 IMAGES = {"height": 12, "width": 12, "channels": 1, "filters": 8, "hidden": 16, "classes": 3, "low": 0.0, "high": 1.0}
+SHAPE = {"height": 8, "width": 9, "filters": 4, "groups": 2}
+# Task -> parameters, and the shape of one record's targets.
+CONVOLUTIONAL: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "resnet": (SHAPE | {"classes": 3, "stages": 2}, ()),
+    "multi-label-images": (SHAPE | {"labels": "a|b|c", "stages": 2}, (3,)),
+    "segmentation": (SHAPE | {"classes": 3, "depth": 1, "dice": 1.0}, (8, 9)),
+    "signal-cnn": (
+        {"channels": 2, "length": 40, "classes": 3, "range": "-1..1", "filters": 4, "groups": 2, "layers": 2},
+        (),
+    ),
+}
 
 
 def _relu(record: Tensor) -> nn.Module:
@@ -72,6 +83,11 @@ def models() -> dict[str, tuple[nn.Module, Any, Tensor, Tensor]]:
     ):
         task = tasks.load(name, parameters)
         inputs = torch.randn(200, 2, generator=generator)
+        found[name] = (task.model().eval(), task.loss, inputs, targets)
+    for name, (parameters, shape) in CONVOLUTIONAL.items():
+        task: Any = tasks.load(name, parameters)
+        inputs = torch.randn(200, *task.shape, generator=generator)
+        targets = _labels(generator) if shape == (3,) else torch.randint(0, 3, (200, *shape), generator=generator)
         found[name] = (task.model().eval(), task.loss, inputs, targets)
     torch.manual_seed(3)
     cross = nn.CrossEntropyLoss(reduction="none")

@@ -42,6 +42,11 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("sequence", EVENTS | {"model": "lstm", "classes": 3, "column.age": "18..90"}),
     ("sequence", EVENTS | {"model": "transformer", "layers": 2, "hidden": 24}),
     ("cnn", {"height": 28, "width": 28, "classes": 10}),
+    ("resnet", {"height": 28, "width": 20, "classes": 2, "stages": 2, "blocks": 2}),
+    ("resnet", {"height": 9, "width": 9, "classes": 5, "first-stride": 2, "zero-last-norm": True}),
+    ("multi-label-images", {"height": 9, "width": 9, "channels": 3, "labels": "a|b|c", "stages": 1}),
+    ("segmentation", {"height": 9, "width": 9, "classes": 3, "depth": 3}),
+    ("signal-cnn", {"channels": 12, "length": 500, "classes": 5, "range": "-5..5"}),
     ("cnn", {"height": 9, "width": 30, "channels": 3, "classes": 2, "filters": 8, "hidden": 50}),
 ]
 
