@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.private_step import tf_cnn
+from benchmarks.private_step_models import tf_cnn
 from benchmarks.simulation_work import small_cnn
 from client_sdk.gradients import PerRecordGradients, Slots
 from client_sdk.gradients.layers import cross_entropy

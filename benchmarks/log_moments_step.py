@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.private_step import small_cnn, tf_cnn
+from benchmarks.private_step_models import tf_cnn
+from benchmarks.simulation_work import small_cnn
 from client_sdk.gradients import PerRecordGradients
 from client_sdk.gradients.layers import cross_entropy
 from client_sdk.guard.individual import IndividualBudget

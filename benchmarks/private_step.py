@@ -33,9 +33,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.load.meter import peak_mib
-from benchmarks.simulation_work import small_cnn
+from benchmarks.private_step_models import WORKLOADS
 from client_sdk.gradients import ClippedSum, PerRecordGradients
-from client_sdk.gradients.layers import cross_entropy as losses
 from client_sdk.gradients.pooling import max_pools, pooled_by_comparison
 from client_sdk.training.noise import SecureSource, add_noise
 
@@ -46,32 +45,10 @@ ALLOCATORS: dict[str, dict[str, str]] = {"tuned": TUNED, "default": {}}
 ACCOUNTING_SAMPLE = 256  # further records whose norms the log-moments ask for
 CLIP_NORM, RATE = 1.0, 1e-6
 Step = Callable[[], object]
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def tf_cnn() -> nn.Module:
-    """TensorFlow Privacy's tutorial network, 3.27 million parameters."""
-    return nn.Sequential(
-        nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(3136, 1024), nn.ReLU(), nn.Linear(1024, 10),
-    )  # fmt: skip
-
-
-def perceptron() -> nn.Module:
-    return nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
-
-
-WORKLOADS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, tuple[int, ...]]] = {
-    # name: model, shape of a record, classes, batch sizes
-    "TF CNN": (tf_cnn, (1, 28, 28), 10, (64, 256, 600)),
-    "small CNN": (small_cnn, (1, 28, 28), 10, (64, 256, 600)),
-    "MLP 784-256-128-10": (perceptron, (784,), 10, (64,)),
-    "logistic regression, 13": (lambda: nn.Linear(13, 2), (13,), 2, (64,)),
-    "last layer, 2048 to 5": (lambda: nn.Linear(2048, 5), (2048,), 5, (64,)),
-}
-
-
-def plain(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+def plain(model: nn.Module, losses: Loss, x: Tensor, y: Tensor) -> Step:
     optimiser = torch.optim.SGD(model.parameters(), lr=RATE)
 
     def step() -> None:
@@ -88,8 +65,8 @@ def descend(model: nn.Module, gradients: dict[str, Tensor]) -> None:
             parameter.sub_(gradients[name], alpha=RATE)
 
 
-def plain_pooled(model: nn.Module, x: Tensor, y: Tensor) -> Step:
-    step, pools = plain(model, x, y), max_pools(model)
+def plain_pooled(model: nn.Module, losses: Loss, x: Tensor, y: Tensor) -> Step:
+    step, pools = plain(model, losses, x, y), max_pools(model)
 
     def pooled() -> None:
         with pooled_by_comparison(pools):
@@ -98,7 +75,7 @@ def plain_pooled(model: nn.Module, x: Tensor, y: Tensor) -> Step:
     return pooled
 
 
-def ours(model: nn.Module, x: Tensor, y: Tensor, *, noise: bool, accounting_sample: int = 0) -> Step:
+def ours(model: nn.Module, losses: Loss, x: Tensor, y: Tensor, *, noise: bool, accounting_sample: int = 0) -> Step:
     gradients, source = PerRecordGradients(model, losses), SecureSource()
     more = [torch.cat([value] * (1 + accounting_sample // len(x)))[:accounting_sample] for value in (x, y)]
 
@@ -112,12 +89,12 @@ def ours(model: nn.Module, x: Tensor, y: Tensor, *, noise: bool, accounting_samp
     return step
 
 
-def norms(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+def norms(model: nn.Module, losses: Loss, x: Tensor, y: Tensor) -> Step:
     gradients = PerRecordGradients(model, losses)
     return lambda: gradients.norms(x, y)
 
 
-def noise_alone(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+def noise_alone(model: nn.Module, losses: Loss, x: Tensor, y: Tensor) -> Step:
     """Plain SGD's gradient with noise: what any private step costs at least."""
     source, parameters = SecureSource(), dict(model.named_parameters())
 
@@ -129,7 +106,7 @@ def noise_alone(model: nn.Module, x: Tensor, y: Tensor) -> Step:
     return step
 
 
-def vmap(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+def vmap(model: nn.Module, losses: Loss, x: Tensor, y: Tensor) -> Step:
     """Per-sample gradients by torch.func, clipped and summed."""
 
     def one(parameters: dict[str, Tensor], a: Tensor, b: Tensor) -> Tensor:
@@ -146,7 +123,19 @@ def vmap(model: nn.Module, x: Tensor, y: Tensor) -> Step:
     return step
 
 
-def opacus(model: nn.Module, x: Tensor, y: Tensor, *, ghost: bool, noise: bool = False) -> Step:
+class Mean(nn.Module):
+    """A loss as Opacus takes it: `reduction` says whether it is averaged over the batch."""
+
+    def __init__(self, losses: Loss) -> None:
+        super().__init__()
+        self.losses, self.reduction = losses, "mean"
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        found = self.losses(outputs, targets)
+        return found.mean() if self.reduction == "mean" else found
+
+
+def opacus(model: nn.Module, losses: Loss, x: Tensor, y: Tensor, *, ghost: bool, noise: bool = False) -> Step:
     import opacus
     from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
     from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
@@ -165,10 +154,10 @@ def opacus(model: nn.Module, x: Tensor, y: Tensor, *, ghost: bool, noise: bool =
             model, max_grad_norm=CLIP_NORM, use_ghost_clipping=True, loss_reduction="mean"
         )
         optimiser: torch.optim.Optimizer = DPOptimizerFastGradientClipping(inner, **plan)
-        criterion = DPLossFastGradientClipping(wrapped, optimiser, nn.CrossEntropyLoss(reduction="mean"))
+        criterion = DPLossFastGradientClipping(wrapped, optimiser, Mean(losses))
     else:
         wrapped = GradSampleModule(model, loss_reduction="mean")
-        optimiser, criterion = DPOptimizer(inner, **plan), nn.CrossEntropyLoss()
+        optimiser, criterion = DPOptimizer(inner, **plan), Mean(losses)
 
     def step() -> None:
         optimiser.zero_grad()
@@ -178,7 +167,7 @@ def opacus(model: nn.Module, x: Tensor, y: Tensor, *, ghost: bool, noise: bool =
     return step
 
 
-METHODS: dict[str, Callable[[nn.Module, Tensor, Tensor], Step]] = {
+METHODS: dict[str, Callable[[nn.Module, Loss, Tensor, Tensor], Step]] = {
     "plain SGD": plain,
     "plain SGD, our pooling": plain_pooled,
     "plain SGD + our noise": noise_alone,
@@ -193,20 +182,20 @@ METHODS: dict[str, Callable[[nn.Module, Tensor, Tensor], Step]] = {
     "Opacus per-sample": lambda *a: opacus(*a, ghost=False),
     "torch.func vmap": vmap,
 }
-WHOLE_GRADIENTS = ("Opacus per-sample", "torch.func vmap")
 
 
 def prepared(workload: str, batch: int, method: str) -> Step:
-    build, shape, classes, _ = WORKLOADS[workload]
+    chosen = WORKLOADS[workload]
     torch.manual_seed(0)
-    return METHODS[method](build(), torch.randn(batch, *shape), torch.randint(0, classes, (batch,)))
+    model = chosen.model_of(method)
+    return METHODS[method](model, chosen.loss, *chosen.records(batch))
 
 
 def applicable(workload: str, batch: int) -> list[str]:
-    """Whole per-record gradients of the large network stop fitting ordinary machines above 64 records."""
-    heavy = workload == "TF CNN" and batch > 64
-    left_out = {*(WHOLE_GRADIENTS if heavy else ()), *(() if "CNN" in workload else ("plain SGD, our pooling",))}
-    return [name for name in METHODS if name not in left_out]
+    chosen = WORKLOADS[workload]
+    pools = bool(max_pools(chosen.build()))
+    left_out = () if pools else ("plain SGD, our pooling",)
+    return [name for name in METHODS if name not in left_out and chosen.takes(name, batch)]
 
 
 def timed(step: Step, repeats: int) -> tuple[float, float]:
@@ -280,10 +269,10 @@ def everything(rounds: int, only: str | None) -> None:
         "threads": 1,
         "allocators": {**ALLOCATORS, "memory": [{}, MAPPED]},
     }
-    for workload, (_, _, _, batches) in WORKLOADS.items():
+    for workload, chosen in WORKLOADS.items():
         if only and only not in workload:
             continue
-        for batch in batches:
+        for batch in chosen.batches:
             name = f"{workload}, batch {batch}"
             entry: dict[str, object] = {"rounds": rounds, "load_average": os.getloadavg()}
             for allocator, environment in ALLOCATORS.items():

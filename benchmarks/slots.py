@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.private_step import CLIP_NORM, WORKLOADS, descend, losses, timed
+from benchmarks.private_step import CLIP_NORM, descend, timed
+from benchmarks.private_step_models import WORKLOADS
 from client_sdk.gradients import PerRecordGradients
 from client_sdk.gradients.model import LEAST
 from client_sdk.gradients.slots import Slots, slots_for
@@ -30,11 +31,11 @@ RESULTS = Path(__file__).parent / "results" / "slots.json"
 
 def step_of(workload: str, sizes: Sequence[int], expected: int | None) -> Callable[[], None]:
     """One step for each of the sizes; expected: in slots for so many."""
-    build, shape, classes, _ = WORKLOADS[workload]
+    chosen = WORKLOADS[workload]
     torch.manual_seed(0)
-    model, most = build(), max(sizes)
-    x, y = torch.randn(most, *shape), torch.randint(0, classes, (most,))
-    gradients, source = PerRecordGradients(model, losses), SecureSource()
+    model = chosen.build()
+    x, y = chosen.records(max(sizes))
+    gradients, source = PerRecordGradients(model, chosen.loss), SecureSource()
 
     def step() -> None:
         for size in sizes:
@@ -47,11 +48,11 @@ def step_of(workload: str, sizes: Sequence[int], expected: int | None) -> Callab
 
 def elsewhere(workload: str, expected: int) -> int:
     """In how many slots of a pass a record's norm differs from its norm in the first; it lies in all of them."""
-    build, shape, classes, _ = WORKLOADS[workload]
+    chosen = WORKLOADS[workload]
     torch.manual_seed(0)
-    model, width = build(), min(slots_for(expected), LEAST)
-    x, y = torch.randn(1, *shape).expand(width, *shape), torch.randint(0, classes, (1,)).expand(width)
-    norms = PerRecordGradients(model, losses).norms(x, y, slots=Slots(width))
+    model, width = chosen.build(), min(slots_for(expected), LEAST)
+    x, y = (value.expand(width, *value.shape[1:]) for value in chosen.records(1))
+    norms = PerRecordGradients(model, chosen.loss).norms(x, y, slots=Slots(width))
     return int((norms != norms[0]).sum())
 
 
@@ -79,8 +80,8 @@ def main() -> None:
         "load_average": os.getloadavg(),
     }
     draw = np.random.default_rng(0)
-    for workload, (_, _, _, batches) in WORKLOADS.items():
-        for batch in (size for size in batches if size <= chosen.most):
+    for workload, its in WORKLOADS.items():
+        for batch in (size for size in its.batches if size <= chosen.most):
             poisson = [int(size) for size in draw.poisson(batch, 12)]
             row = {
                 "slots": slots_for(batch),

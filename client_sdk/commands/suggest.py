@@ -257,6 +257,9 @@ def _require_measured(settings: StudySettings) -> None:
 
     if settings.training.task != "logistic-regression":
         raise ConfigurationError(_unmeasured(f"task {settings.training.task}"))
+    parameters = settings.training.task_parameters
+    if parameters.get("loss", "cross-entropy") != "cross-entropy" or "class-weights" in parameters:
+        raise ConfigurationError(_unmeasured("another loss than the plain one (task_parameters)"))
     if settings.privacy.scheme not in _SCHEMES:
         raise ConfigurationError(_unmeasured(f"scheme {settings.privacy.scheme}"))
     if settings.training.clipping != "flat" or settings.training.clipping_centre != "zero":

@@ -193,8 +193,27 @@ def study_values(
     if bayesian:
         privacy |= {"limits": [*privacy["limits"], dict(_BAYESIAN_LIMIT)], "bayesian": dict(_BAYESIAN)}
     schedule = {"min_clients": clients, "round_deadline_seconds": 60.0}
-    queries = {"statistics": dict(_STATISTICS), "evaluation": dict(_EVALUATION)} if evaluation else {}
+    queries = {"statistics": dict(_STATISTICS), "evaluation": _evaluation_of(task)} if evaluation else {}
     return {"training": training, "privacy": privacy, "schedule": schedule, **queries}
+
+
+def _evaluation_of(name: str) -> dict[str, Any]:
+    """With the question that fits the task's example. Raises ConfigurationError: there is none."""
+    from client_sdk.errors import ConfigurationError
+    from client_sdk.tasks import Classification, load
+    from client_sdk.tasks.examples import EXAMPLES
+    from client_sdk.tasks.regression import Regression
+
+    task = load(name, EXAMPLES[name])
+    asked = dict(_EVALUATION["question"])
+    if isinstance(task, Regression):
+        asked |= {"prediction": "number", "low": task.low, "high": task.high}
+        asked |= {"largest_error": (task.high - task.low) / 2}
+    elif isinstance(task, Classification):
+        asked |= {} if task.classes == 2 else {"prediction": "classes", "classes": task.classes}
+    else:
+        raise ConfigurationError(f"--evaluation with --task {name}: no question evaluates {task.predicts} yet")
+    return {**_EVALUATION, "question": asked}
 
 
 def study_text(values: Mapping[str, Any]) -> str:

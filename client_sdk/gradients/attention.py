@@ -102,7 +102,7 @@ class Attention(Composite):
             projected = (capture.call(self._q, q), *capture.call(self._kv, k).chunk(2, -1))
         else:
             projected = tuple(capture.call(p, x) for p, x in ((self._q, q), (self._k, k), (self._v, v)))
-        q, k, v = (x.unflatten(-1, (self.module.num_heads, -1)).transpose(1, 2) for x in projected)
+        q, k, v = (torch.unflatten(x, -1, (self.module.num_heads, -1)).transpose(1, 2) for x in projected)
         return q, k, v
 
     def _mask(self, heads: tuple[Tensor, Tensor, Tensor], padding: Tensor | None, mask: Tensor | None) -> Tensor | None:

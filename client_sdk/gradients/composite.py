@@ -47,7 +47,10 @@ class Composite(ABC):
 
     name, module: as of a Layer. The module's children belong to it and are not looked at by themselves.
     names: own parameter name (dotted for a child's) -> name in the model, trainable ones only.
+    packs: whether it takes packed sequences. Then its forward is called even where all its parameters are frozen.
     """
+
+    packs = False
 
     def __init__(self, name: str, module: nn.Module, names: dict[str, str]) -> None:
         self.name = name

@@ -66,7 +66,7 @@ class ConvLayer(Layer):
         """(records, *weight shape) gradients, a few records at a time."""
         a, g = self._by_rows(a), self._by_rows(g)
         padded, pad = self._padded(a.flatten(0, 1))
-        a = padded.unflatten(0, a.shape[:2])
+        a = torch.unflatten(padded, 0, a.shape[:2])
         step = max(1, CACHED // self.module.weight.numel())
         return (self._grouped(x, s, pad) for x, s in zip(torch.split(a, step), torch.split(g, step), strict=True))
 
@@ -75,7 +75,7 @@ class ConvLayer(Layer):
         module, shape = self.module, self.module.weight.shape
         groups = len(a) * module.groups
         # Rows are input channels of a group: a convolution sums over these.
-        inputs = a.unflatten(2, (module.groups, shape[1])).movedim(3, 0).transpose(2, 3)
+        inputs = torch.unflatten(a, 2, (module.groups, shape[1])).movedim(3, 0).transpose(2, 3)
         inputs = inputs.reshape(shape[1], -1, *a.shape[3:])
         filters = g.transpose(1, 2).reshape(-1, *g.shape[1:2], *g.shape[3:])
         convolve = functional.conv1d if a.dim() == 4 else functional.conv2d

@@ -14,6 +14,7 @@ from client_sdk.gradients.composite import Composite
 from client_sdk.gradients.convolution import ConvLayer
 from client_sdk.gradients.errors import NotLayerwise, UnsupportedLayer
 from client_sdk.gradients.layers import EmbeddingLayer, FixedNorm, Layer, LinearLayer, NormalisedLayer
+from client_sdk.gradients.recurrent import Recurrent, RecurrentCell
 from client_sdk.gradients.spread import Spread, SpreadLayer
 
 # Exact types: a subclass may compute something else with the same parameters.
@@ -33,6 +34,12 @@ KNOWN: dict[type[nn.Module], type[Layer] | type[Composite]] = {
     nn.BatchNorm3d: FixedNorm,
     nn.MultiheadAttention: Attention,
     nn.EmbeddingBag: Bag,
+    nn.LSTM: Recurrent,
+    nn.GRU: Recurrent,
+    nn.RNN: Recurrent,
+    nn.LSTMCell: RecurrentCell,
+    nn.GRUCell: RecurrentCell,
+    nn.RNNCell: RecurrentCell,
 }
 INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
@@ -97,7 +104,8 @@ def known_layers(model: nn.Module) -> list[Layer | Composite]:
         own = {key: names[id(p)] for key, p in registered.items() if p is not None and id(p) in names}
         if whole:
             covered |= {id(child) for child in module.modules()}
-        if not own:
+        # Torch's own forward of packed sequences has shapes that follow the longest record.
+        if not own and not (whole and cast("type[Composite]", rule).packs):
             continue
         where = f"{name or 'the model'} ({type(module).__name__})"
         if rule is None:

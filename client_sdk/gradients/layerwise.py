@@ -21,6 +21,7 @@ from client_sdk.gradients.errors import NonFiniteError
 from client_sdk.gradients.inspection import known_layers, trainable
 from client_sdk.gradients.layers import Layer, LinearLayer
 from client_sdk.gradients.losses import signal_of
+from client_sdk.gradients.packing import Packing
 from client_sdk.gradients.pooling import max_pools, pooled_by_comparison
 from client_sdk.gradients.rows import by_records, rows_beside
 from client_sdk.gradients.terms import Seen, terms_of
@@ -102,6 +103,7 @@ class Layerwise:
         self.parameters = trainable(model)
         self.layers = known_layers(model)
         self._pools = max_pools(model)
+        self._packs = any(isinstance(layer, Composite) and layer.packs for layer in self.layers)
         self._signal = signal_of(loss) if ends_in(model, self.layers) else None
 
     def run(self, inputs: Tensor, targets: Tensor) -> Signals:
@@ -114,7 +116,9 @@ class Layerwise:
 
     def _captured(self, inputs: Tensor, targets: Tensor) -> Signals:
         with torch.enable_grad(), Capture(self.layers, inputs.device) as capture:
-            losses = checked_losses(self.loss, inputs, self.model(inputs), targets)
+            with Packing() if self._packs else nullcontext():
+                outputs = self.model(inputs)
+            losses = checked_losses(self.loss, inputs, outputs, targets)
             # A loss that depends on no captured layer has nothing to go back to.
             if losses.requires_grad:
                 capture.gradients(losses.sum(), self.parameters)

@@ -136,3 +136,71 @@ def _known(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     known = ~torch.isnan(targets)
     # NaN that is only left out behind would still be in the gradient.
     return known, torch.where(known, targets, 0.0).to(outputs)
+
+
+@dataclass(frozen=True)
+class _OverTime(KnownLoss):
+    """Minus the logarithm of a record's likelihood, out of one score for each interval between cuts.
+
+    cuts: where the intervals (0, c₁], (c₁, c₂], … end, rising; the last is 1, the horizon.
+    targets: (batch, 2) time in [0, 1] and 1 for an event or 0 for censored; at time 1 for still free of the event.
+    """
+
+    cuts: tuple[float, ...]
+
+    def _died(self, cuts: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """(batch, intervals) booleans: the interval ended before the time; the event was in it."""
+        time, event = targets[:, :1], targets[:, 1:] == 1
+        before = time > cuts
+        place = torch.arange(len(self.cuts), device=targets.device)
+        return before, event & (place == before.sum(1, keepdim=True))
+
+
+@dataclass(frozen=True)
+class DiscreteHazard(_OverTime):
+    """Logistic hazard: σ(score) is the chance of the event in an interval, given that there was none before.
+
+    The likelihood is that of a coin for every interval that the record was at risk in (Cox 1972, section 8; Gensheimer
+    & Narasimhan 2019, "A scalable discrete-time survival model for neural networks", equation 2). Whoever is censored
+    within an interval was not at risk in it.
+    """
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        at_risk, died = self._coins(outputs, targets)
+        each = functional.binary_cross_entropy_with_logits(outputs, died, reduction="none")
+        return torch.where(at_risk, each, 0.0).sum(1)
+
+    def signal(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        at_risk, died = self._coins(outputs, targets)
+        return torch.where(at_risk, torch.sigmoid(outputs) - died, 0.0)
+
+    def _coins(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        # In the targets' precision, as the times were rounded to it.
+        cuts = targets.new_tensor(self.cuts)
+        before, died = self._died(cuts, targets)
+        lived = torch.where(targets[:, 1:] == 1, before, targets[:, :1] >= cuts)
+        return lived | died, died.to(outputs)
+
+
+@dataclass(frozen=True)
+class PiecewiseExponential(_OverTime):
+    """exp(score) is the hazard in an interval, in events per horizon.
+
+    −log likelihood = Σ_k exposure_k exp(score_k) − score of the interval of the event (Friedman 1982, "Piecewise
+    exponential models for survival data with covariates"), as of Poisson counts with the exposures as offsets.
+    """
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        exposure, died = self._exposed(outputs, targets)
+        return (exposure * outputs.exp() - died * outputs).sum(1)
+
+    def signal(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        exposure, died = self._exposed(outputs, targets)
+        return exposure * outputs.exp() - died
+
+    def _exposed(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        cuts = targets.new_tensor(self.cuts)
+        _, died = self._died(cuts, targets)
+        starts = torch.cat([cuts.new_zeros(1), cuts[:-1]])
+        within = (targets[:, :1] - starts).clamp_min(0.0).minimum(cuts - starts)
+        return within.to(outputs), died.to(outputs)

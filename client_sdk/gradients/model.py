@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Literal, cast
+from typing import Literal, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from client_sdk.gradients.layerwise import Layerwise
 from client_sdk.gradients.passes import Asked, Engine, Found, run
 from client_sdk.gradients.per_record import PerRecord
 from client_sdk.gradients.probe import a_few, refuse_interaction, verify
-from client_sdk.gradients.slots import Pass, Slots, in_order
+from client_sdk.gradients.slots import Indexed, Pass, Slots, foretold, in_order
 
 Method = Literal["auto", "layerwise", "vmap"]
 # Numbers to hold in one pass, between the least and the most records: enough to pay for the calls, few enough for the
@@ -33,6 +33,18 @@ Method = Literal["auto", "layerwise", "vmap"]
 HELD, HELD_GRADIENTS, LEAST, MOST = 1 << 21, 1 << 24, 64, 128
 # Records that the method is confirmed on.
 _FEW = 3
+
+
+class Shown(Protocol):
+    """What a model is shown in place of the records of a pass."""
+
+    def of(self, x: Tensor, y: Tensor, first: int) -> tuple[Tensor, Tensor]:
+        """(width, ...) and as many targets, of the records in the slots from `first`; a slot's by itself."""
+        ...
+
+    def tried(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The same of a few records, which the method is confirmed on."""
+        ...
 
 
 class PerRecordGradients:
@@ -105,24 +117,28 @@ class PerRecordGradients:
             numbers = sum(p.numel() for p in self._parameters.values())
             self.micro_batch = min(LEAST, max(1, HELD_GRADIENTS // numbers))
 
-    def norms(self, inputs: Tensor, targets: Tensor, *, slots: Slots | None = None) -> Tensor:
+    def norms(
+        self, inputs: Tensor | Indexed, targets: Tensor, *, slots: Slots | None = None, views: Shown | None = None
+    ) -> Tensor:
         """(batch,) float64 L2 norms of the per-record gradients over all trainable parameters.
 
-        inputs, targets: first axis the records, on any device. slots: as of `clipped_sum`.
+        inputs, targets: first axis the records, on any device; inputs may be read pass by pass. slots, views: as of
+        `clipped_sum`.
         Raises NonFiniteError, UnsupportedLayer, DeviceLost, ValueError.
         """
-        norms, _ = self._run(inputs, targets, slots, Asked())
+        norms, _ = self._run(inputs, targets, slots, Asked(), views)
         return norms
 
     def clipped_sum(
         self,
-        inputs: Tensor,
+        inputs: Tensor | Indexed,
         targets: Tensor,
         *,
         clip_norm: float,
         centre: Mapping[str, Tensor] | None = None,
         groups: Sequence[Sequence[str]] | None = None,
         slots: Slots | None = None,
+        views: Shown | None = None,
     ) -> ClippedSum:
         """Σ_i clip(g_i − centre) over the batch, with its sensitivity and the unclipped norms.
 
@@ -132,13 +148,14 @@ class PerRecordGradients:
         slots: where the records run. With slots no record's gradient depends on who else is there, and `rounding` of
             the result bounds what the order of summation can do; without, shapes follow the size of the batch, and
             one record more may move the others' gradients in their last digits.
+        views: what the model is shown of the records, pass by pass; by default the records themselves.
 
         Raises NonFiniteError, UnsupportedLayer, ValueError.
         """
         bound = checked_clip_norm(clip_norm)
         apart = None if groups is None else checked_groups(groups, list(self._parameters))
         shift = None if centre is None else checked_centre(centre, self._parameters)
-        norms, total = self._run(inputs, targets, slots, Asked(bound, apart, shift))
+        norms, total = self._run(inputs, targets, slots, Asked(bound, apart, shift), views)
         summed = {
             name: total[name] if name in total else p.detach().new_zeros(p.shape)
             for name, p in self._parameters.items()
@@ -186,7 +203,7 @@ class PerRecordGradients:
         return most * 5 // 4 if self._sized else most
 
     def _run(
-        self, inputs: Tensor, targets: Tensor, slots: Slots | None, asked: Asked
+        self, inputs: Tensor | Indexed, targets: Tensor, slots: Slots | None, asked: Asked, views: Shown | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """(batch,) norms and what is summed, pass by pass, in their order."""
         if len(inputs) != len(targets):
@@ -196,17 +213,25 @@ class PerRecordGradients:
         if not len(inputs):
             return norms[:0], total
         with exact_products(device):
-            self._confirm(inputs[:_FEW].to(device), targets[:_FEW].to(device))
+            # Inputs that are read on demand are not read twice in every step.
+            if views is not None or isinstance(inputs, Tensor) or self._key(inputs, targets) not in self._verified:
+                few = inputs[:_FEW].to(device), targets[:_FEW].to(device)
+                self._confirm(*(few if views is None else views.tried(*few)))
             # By now it is known how many records one pass may hold.
             count, most = len(inputs), self.micro_batch
             passes = in_order(count, most) if slots is None else slots.passes(count, self._widest(most))
-            for here, found in self._found(passes, inputs, targets, asked):
+            for here, found in self._found(foretold(passes, inputs), inputs, targets, asked, views):
                 here.to(device).put(found.norms, norms)
                 add_all(total, found.sum)
         return norms[:-1], total
 
     def _found(
-        self, passes: Iterator[Pass], inputs: Tensor, targets: Tensor, asked: Asked
+        self,
+        passes: Iterator[Pass],
+        inputs: Tensor | Indexed,
+        targets: Tensor,
+        asked: Asked,
+        views: Shown | None,
     ) -> Iterator[tuple[Pass, Found]]:
         """Every pass with what it gave; as many at once as there are devices."""
         further, device = self._further, self._device
@@ -214,7 +239,7 @@ class PerRecordGradients:
             further.renew()
         while at_once := list(islice(passes, 1 if further is None else 1 + len(further))):
             # The records may lie elsewhere: only those of a pass come to its device.
-            taken = [(here, *(here.to(of.device).of(of) for of in (inputs, targets))) for here in at_once]
+            taken = [(here, *_shown(here, inputs, targets, views)) for here in at_once]
             answers = [
                 cast(FurtherDevices, further).submit(place, self.method, x, y, here.free, asked)
                 for place, (here, x, y) in enumerate(taken[1:])
@@ -237,13 +262,16 @@ class PerRecordGradients:
                 self._confirm(x.to(device), y.to(device))
             return run(self._engine, x.to(device), y.to(device), here.only_taken, asked)
 
+    def _key(self, inputs: Tensor | Indexed, targets: Tensor) -> tuple[object, ...]:
+        return self.method, inputs.shape[1:], inputs.dtype, targets.shape[1:], self.model.training
+
     def _confirm(self, inputs: Tensor, targets: Tensor) -> None:
         """Check the method against autograd, once per shape, type and mode."""
         # Every time: the mode is the caller's to change between calls.
         if self._risky:
             refuse_cross_record(self._risky)
         # Another shape or mode may take another way through the model.
-        key = (self.method, inputs.shape[1:], inputs.dtype, targets.shape[1:], self.model.training)
+        key = self._key(inputs, targets)
         if key in self._verified:
             return
         stop_if_not_finite({"inputs": inputs})
@@ -264,6 +292,11 @@ class PerRecordGradients:
                 self._engine = self._fallen_back(NotLayerwise(f"not vectorisable: {why}"), vectorised=False)
         # Under the method in use by now: it may have fallen back.
         self._verified.add((self.method, *key[1:]))
+
+
+def _shown(here: Pass, inputs: Tensor | Indexed, targets: Tensor, views: Shown | None) -> tuple[Tensor, Tensor]:
+    x, y = (here.to(of.device).of(of) for of in (inputs, targets))
+    return (x, y) if views is None else views.of(x, y, here.first)
 
 
 def checked_parameters(model: nn.Module) -> dict[str, nn.Parameter]:

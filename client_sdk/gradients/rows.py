@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
 from client_sdk.gradients.convolution import ConvLayer
@@ -25,14 +26,14 @@ class RowsOf(Layer):
 
     def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
         each = self._layer.per_record(a.flatten(0, 1), g.flatten(0, 1))
-        return {key: each[key].unflatten(0, a.shape[:2]).sum(1) for key in self.names}
+        return {key: torch.unflatten(each[key], 0, a.shape[:2]).sum(1) for key in self.names}
 
 
 def by_records(layer: Layer, a: Tensor, g: Tensor, rows: int) -> tuple[Layer, Tensor, Tensor]:
     """A use whose first axis is batch · rows as one of (batch, rows, ...), and the layer that takes it so."""
     if rows == 1:
         return layer, a, g
-    a, g = a.unflatten(0, (-1, rows)), g.unflatten(0, (-1, rows))
+    a, g = torch.unflatten(a, 0, (-1, rows)), torch.unflatten(g, 0, (-1, rows))
     return (layer if isinstance(layer, _POSITIONS) else RowsOf(layer)), a, g
 
 

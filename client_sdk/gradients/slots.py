@@ -34,6 +34,27 @@ class Words(Protocol):
     def words(self, count: int, dtype: type[np.unsignedinteger]) -> NDArray[np.unsignedinteger]: ...
 
 
+class Indexed(Protocol):
+    """Records that need not lie in memory: those of a pass are asked for when it runs, and foretold before."""
+
+    @property
+    def shape(self) -> torch.Size: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Tensor | slice, /) -> Tensor: ...
+
+    def expect(self, rows: Tensor | slice) -> None:
+        """These rows are asked for soon."""
+        ...
+
+
 def slots_for(expected_batch_size: float) -> int:
     """How many slots one set has: the expected size and two deviations, by public numbers alone."""
     return max(1, math.ceil(expected_batch_size + _SLACK * math.sqrt(expected_batch_size)))
@@ -65,7 +86,7 @@ class Slots:
         width = math.ceil(self.capacity / parts)
         start, size = 0, parts * width
         # Places alone are drawn while everybody has one; beyond that also who goes on to further sets.
-        order = np.arange(records) if records <= size else self._order(records)
+        order, first = np.arange(records) if records <= size else self._order(records), 0
         while start < records:
             here, holder = order[start : start + size], np.full(size, records)
             holder[self._order(size)[: len(here)]] = here
@@ -76,7 +97,8 @@ class Slots:
                 if some < records:
                     # A copy of a record that is there: whatever a model does with zeros, it can do this.
                     rows = np.where(free, some, homes)
-                    yield Pass(torch.as_tensor(rows), torch.as_tensor(homes), torch.as_tensor(free))
+                    yield Pass(torch.as_tensor(rows), torch.as_tensor(homes), torch.as_tensor(free), first)
+                first += width
 
     def _order(self, count: int) -> NDArray[np.int64]:
         """A permutation, (count,); every one equally likely but for ties of 64-bit words."""
@@ -90,15 +112,19 @@ class Pass:
     rows   row of the batch in every slot, (width,) or a slice; copies of one where the slot is free
     homes  (width,) the same, but one past the batch where the slot is free; None: no slot is
     free   (width,) bool
+    first  number of the first slot, among those of all passes of the step
     """
 
     rows: Tensor | slice
     homes: Tensor | None = None
     free: Tensor | None = None
+    first: int = 0
 
-    def of(self, records: Tensor) -> Tensor:
+    def of(self, records: Tensor | Indexed) -> Tensor:
         """(width, …) what runs, from (batch, …)."""
-        return records[self.rows] if isinstance(self.rows, slice) else records.index_select(0, self.rows)
+        if isinstance(self.rows, slice) or not isinstance(records, Tensor):
+            return records[self.rows]
+        return records.index_select(0, self.rows)
 
     def only_taken(self, factors: Tensor) -> Tensor:
         """(width,) factors, 0 in the slots that are free."""
@@ -112,9 +138,24 @@ class Pass:
         """The same on another device."""
         if isinstance(self.rows, slice) or self.homes is None or self.free is None or device.type == "cpu":
             return self
-        return Pass(self.rows.to(device), self.homes.to(device), self.free.to(device))
+        return Pass(self.rows.to(device), self.homes.to(device), self.free.to(device), self.first)
 
 
 def in_order(records: int, most: int) -> Iterator[Pass]:
     """Passes whose shapes follow the size of the batch: nobody is held apart from anybody, and nothing is copied."""
-    return (Pass(slice(start, min(start + most, records))) for start in range(0, records, most))
+    return (Pass(slice(start, min(start + most, records)), first=start) for start in range(0, records, most))
+
+
+def foretold(passes: Iterator[Pass], records: Tensor | Indexed) -> Iterator[Pass]:
+    """The same passes; records that are read on demand hear of each one pass before it runs."""
+    if isinstance(records, Tensor):
+        yield from passes
+        return
+    held: Pass | None = None
+    for coming in passes:
+        records.expect(coming.rows)
+        if held is not None:
+            yield held
+        held = coming
+    if held is not None:
+        yield held

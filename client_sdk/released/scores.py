@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
 
 import numpy as np
-import scipy.stats  # pyright: ignore[reportMissingTypeStubs]
 from numpy.typing import NDArray
 
-_ranks: Any = cast(Any, scipy.stats).rankdata  # It comes without annotations.
+from client_sdk.tasks.ranking import area
+
 _SMALLEST = float(np.finfo(np.float64).eps)
 
 
@@ -63,12 +62,5 @@ def _roc_auc(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> f
         return None
     # Of two classes one area says all.
     wanted = [1] if classes == 2 else range(classes)
-    areas = [_area(probabilities[:, k], labels == k) for k in wanted]
+    areas = [area(probabilities[:, k], labels == k) for k in wanted]
     return sum(areas) / len(areas)
-
-
-def _area(score: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:
-    # Mann and Whitney 1947: the area is their U over the number of pairs; ties have middle ranks.
-    inside, count = int(positive.sum()), len(positive)
-    above = float(_ranks(score)[positive].sum()) - inside * (inside + 1) / 2
-    return above / (inside * (count - inside))

@@ -15,7 +15,7 @@ from client_sdk.protocol.statistics.kinds.evaluation import OUTCOME, PREDICTION,
 from client_sdk.protocol.statistics.rows import one_row_each, one_value_each
 from client_sdk.protocol.statistics.variables import Patients
 from client_sdk.protocol.wire.tensors import Array
-from client_sdk.tasks import Classification, Task
+from client_sdk.tasks import Classification, Task, dataset_of
 from client_sdk.training import LocalTraining
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -62,9 +62,9 @@ class EvaluatedPatients:
 
     def _found(self, question: Evaluation, weights: Mapping[str, Array], records: Records) -> tuple[Floats, Floats]:
         """(rows,) predictions and (rows,) outcomes."""
-        dataset = self.training.task.dataset(records)
+        dataset = dataset_of(self.training.task, records)
         predicted = self.training.predictions(weights, dataset.inputs)
-        outcome = dataset.targets.double().numpy().reshape(len(predicted), -1)[:, 0]
+        outcome = self.training.task.outcomes(dataset.targets).double().numpy().reshape(len(predicted), -1)[:, 0]
         if question.prediction == "binary":
             return predicted[:, 1], outcome
         if question.prediction == "number":
@@ -81,11 +81,14 @@ def require_form(task: Task, question: Evaluation) -> None:
         Refused: it predicts something else.
     """
     classes = task.classes if isinstance(task, Classification) else None
-    fits = {"binary": classes == 2, "classes": classes == question.classes, "number": classes is None}
-    if not fits[question.prediction]:
-        makes = "numbers" if classes is None else f"{classes} classes"
-        raise Refused(
-            "wrong-prediction",
-            f"the question evaluates predictions of the form {question.prediction}, and the study's model predicts "
-            f"{makes}: ask with the form that fits",
-        )
+    number = task.predicts == "number"
+    fits = {"binary": classes == 2, "classes": classes == question.classes, "number": classes is None and number}
+    if fits[question.prediction]:
+        return
+    makes = f"{classes} classes" if classes is not None else "numbers" if number else task.predicts
+    advice = "ask with the form that fits" if classes is not None or number else "no question evaluates these yet"
+    raise Refused(
+        "wrong-prediction",
+        f"the question evaluates predictions of the form {question.prediction}, and the study's model predicts "
+        f"{makes}: {advice}",
+    )

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 
 from client_sdk.data import DataError
 from client_sdk.tasks.columns import categories_of
-from client_sdk.tasks.tables import TableParameters, TableTask
+from client_sdk.tasks.tables import TableClassifier, TableParameters
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -51,7 +51,7 @@ class BayesianParameters(TableParameters):
         return self
 
 
-class BayesianLogisticRegression(TableTask[BayesianParameters]):
+class BayesianLogisticRegression(TableClassifier[BayesianParameters]):
     """Two classes. The prior's part of the gradient is added after the noise: `client_sdk.protocol.study.prior`."""
 
     name, kind = "bayesian-logistic-regression", BayesianParameters

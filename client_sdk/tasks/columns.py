@@ -62,7 +62,7 @@ class NumberColumn:
         Raises:
             WrongRows: text, an infinity, or a missing value where none is allowed.
         """
-        numbers = self._numbers(values)
+        numbers = self.numbers(values)
         absent = np.isnan(numbers)
         if self.missing is None:
             _require_present(self.name, absent)
@@ -74,7 +74,7 @@ class NumberColumn:
 
     def use(self, values: Array) -> InputUse:
         """How many of the values are missing, and how many lie outside the range. Raises as `encode`."""
-        numbers = self._numbers(values)
+        numbers = self.numbers(values)
         outside = int(np.sum((numbers < self.low) | (numbers > self.high)))
         return InputUse(self.name, len(numbers), missing=int(np.isnan(numbers).sum()), clipped=outside)
 
@@ -85,7 +85,8 @@ class NumberColumn:
         absent = generator.uniform(size=count) < 0.25
         return values if self.missing is None else np.where(absent, math.nan, values)
 
-    def _numbers(self, values: Array) -> Array:
+    def numbers(self, values: Array) -> Array:
+        """(n,) floats, NaN where the value is missing. Raises as `encode`, of missing ones nothing."""
         if values.dtype.kind == "f":
             codes = [_float(code) for code in self.missing_values]
             return self._finite(np.where(np.isin(values, codes), math.nan, values))
@@ -189,6 +190,20 @@ def encode_columns(
     if faults:
         raise DataError("; ".join(faults))
     return np.concatenate(encoded, axis=1)
+
+
+def numbers_in(name: str, values: Array) -> Array:
+    """(n,) float64 of the column that has this name.
+
+    Raises:
+        WrongRows: text, an infinity, or a missing value.
+    """
+    found = NumberColumn(name, -math.inf, math.inf, None).numbers(values)
+    absent = np.isnan(found)
+    if absent.any():
+        text = f"column {name}: {int(absent.sum())} of {len(found)} are missing; leave these rows out"
+        raise WrongRows(text, absent)
+    return found
 
 
 def require_columns(names: list[str], data: Mapping[str, Array]) -> None:

@@ -4,18 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
+from client_sdk.errors import ConfigurationError
+from client_sdk.protocol.study.training import ALL, Training
 from client_sdk.tasks.arrays import LastLayer, SmallCnn
 from client_sdk.tasks.bayesian import BayesianLogisticRegression
+from client_sdk.tasks.multilabel import TableMultiLabel
+from client_sdk.tasks.on_module import ModuleFeatures
+from client_sdk.tasks.regression import TableRegression
+from client_sdk.tasks.residual import ImageLabels, ResidualNetwork
+from client_sdk.tasks.segmentation import Segmentation
+from client_sdk.tasks.sequences import CodeSequences
+from client_sdk.tasks.signals import SignalNetwork
+from client_sdk.tasks.survival import DiscreteTime, PiecewiseConstant
 from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
 from client_sdk.tasks.task import Task, TaskError, reason
 
 GROUP = "wardround.tasks"
 
-BUILT_IN: Mapping[str, Callable[[Mapping[str, Any]], Task]] = {
-    kind.name: kind
-    for kind in (LogisticRegression, BayesianLogisticRegression, MultilayerPerceptron, SmallCnn, LastLayer)
+_KINDS = (
+    LogisticRegression,
+    BayesianLogisticRegression,
+    MultilayerPerceptron,
+    TableRegression,
+    TableMultiLabel,
+    DiscreteTime,
+    PiecewiseConstant,
+    CodeSequences,
+    SmallCnn,
+    ResidualNetwork,
+    ImageLabels,
+    Segmentation,
+    SignalNetwork,
+    LastLayer,
+    ModuleFeatures,
+)
+BUILT_IN: Mapping[str, Callable[[Mapping[str, Any]], Task]] = {kind.name: kind for kind in _KINDS}
+# What somebody may look for, and why nobody can offer it.
+REFUSED: Mapping[str, str] = {
+    "cox": "Cox's partial likelihood sets every patient against all who are still at risk, so that one patient's "
+    "gradient depends on the others and no bound on one patient holds. Take piecewise-exponential: its likelihood is a "
+    "sum over patients, and with finer cuts its hazard ratios come to Cox's",
 }
 
 
@@ -26,15 +57,48 @@ def load(name: str, parameters: Mapping[str, Any]) -> Task:
     called with the parameters and returns a `Task`.
 
     Raises:
-        TaskError: nobody installed this name, two packages did, a parameter is unknown or out of range, the package
-            fails, or what its entry point returned is not a Task.
+        TaskError: nobody can have it or has installed it under this name, two packages did, a parameter is unknown or
+            out of range, the package fails, or what its entry point returned is not a Task.
     """
+    if name in REFUSED:
+        raise TaskError(f"task {name!r}: {REFUSED[name]}")
     # Built in first: no installed package can take a name over that studies count on.
     make = BUILT_IN.get(name)
     task = _made(name, parameters) if make is None else make(parameters)
     if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TaskError(f"the entry point for task {name!r} did not return a Task")
     return task
+
+
+def of_study(training: Training, backbone: str | Path | None = None, own: Task | None = None) -> Task:
+    """The task of a study's settings; where a part is trained, `model` makes one of which only this part is.
+
+    backbone  the file that the study names, on this machine
+    own       to be taken instead of what `load` finds
+
+    Raises:
+        TaskError: as `load`.
+        ConfigurationError: the file is missing or another one, or the part does not fit the task's model.
+    """
+    named = training.backbone
+    if training.task == ModuleFeatures.name and training.augmentation is not None:
+        raise ConfigurationError(
+            "augmentation makes new views of a record in every step, and task features computes the features of the "
+            "record itself once: leave training.augmentation out"
+        )
+    task = load(training.task, training.task_parameters) if own is None else own
+    return load_part(task, training.task, training.trainable, None if named is None else named.sha256, backbone)
+
+
+def load_part(
+    task: Task, name: str, trainable: str | tuple[str, ...], sha256: str | None, backbone: str | Path | None
+) -> Task:
+    """As `of_study`, of a task at hand; trainable, sha256: training.trainable and training.backbone.sha256."""
+    if trainable == ALL and sha256 is None and not isinstance(task, ModuleFeatures):
+        return task
+    from client_sdk.tasks.parts import of_part
+
+    return of_part(task, name, trainable, sha256, backbone)
 
 
 def names() -> list[str]:

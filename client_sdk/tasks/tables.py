@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
@@ -12,7 +13,7 @@ from pydantic import Field, model_validator
 from client_sdk.data import DataError, Records, Table, WrongRows
 from client_sdk.tasks.columns import PREFIX, categories_of, encode_columns, indices_of, read_columns, require_columns
 from client_sdk.tasks.losses import ClassLossParameters
-from client_sdk.tasks.task import Classification, InputUse, TaskParameters
+from client_sdk.tasks.task import Classification, InputUse, Task, TaskParameters
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -49,6 +50,13 @@ class ClassifierParameters(ClassLossParameters, TableParameters):
     """Those of a table, and the loss."""
 
 
+class LayersParameters(TaskParameters):
+    """Of a task that is linear, or a network where its parameters say so."""
+
+    layers: int = Field(default=0, ge=0, le=16, description="how many hidden layers; 0: the model is linear")
+    hidden: int = Field(default=32, ge=1, le=65_536, description="units of each hidden layer")
+
+
 class PerceptronParameters(ClassifierParameters):
     """Those of a classifier, and the shape of the network."""
 
@@ -56,11 +64,12 @@ class PerceptronParameters(ClassifierParameters):
     layers: int = Field(default=1, ge=1, le=16, description="how many hidden layers")
 
 
-P = TypeVar("P", bound=TableParameters)
+P = TypeVar("P", bound=TaskParameters)
+C = TypeVar("C", bound=TableParameters)
 
 
-class TableTask(Classification, Generic[P]):
-    """A classifier whose inputs are the declared columns of a table."""
+class TableTask(Task, Generic[P]):
+    """A task whose inputs are the declared columns of a table. A subclass says what its targets are."""
 
     name: ClassVar[str]
     kind: type[P]
@@ -69,16 +78,15 @@ class TableTask(Classification, Generic[P]):
         own = {key: value for key, value in parameters.items() if not key.startswith(PREFIX)}
         self.parameters = self.kind.read(self.name, own)
         self.columns = read_columns(parameters)
-        words = self.parameters.label_values
-        self.label_values = None if words is None else categories_of(words)
-        self.classes = self.parameters.classes if self.label_values is None else len(self.label_values)
         self.features = sum(column.width for column in self.columns)
-        if isinstance(self.parameters, ClassLossParameters):
-            self.gamma, self.class_weights = self.parameters.chosen(self.name, self.classes)
 
-    @property
-    def class_names(self) -> tuple[int | str, ...]:
-        return super().class_names if self.label_values is None else self.label_values
+    @abstractmethod
+    def targets_of(self, columns: Mapping[str, Array]) -> Tensor:
+        """(n, ...) as `loss` takes them, of a table that has `target_columns`.
+
+        Raises:
+            WrongRows: values that are none.
+        """
 
     def inputs(self, data: Records) -> Tensor:
         import torch
@@ -90,10 +98,9 @@ class TableTask(Classification, Generic[P]):
         from client_sdk.tasks.dataset import TaskDataset
 
         table = self._table(data)
-        label = self.parameters.label
-        require_columns([label, *(column.name for column in self.columns)], table.columns)
+        require_columns([*self.target_columns, *(column.name for column in self.columns)], table.columns)
         try:
-            targets = self._targets(table.columns[label])
+            targets = self.targets_of(table.columns)
         except WrongRows as error:
             raise DataError(error.located(table.first)) from error
         return TaskDataset(self.inputs(table), targets, table.patients)
@@ -113,10 +120,27 @@ class TableTask(Classification, Generic[P]):
             raise DataError(f"task {self.name} takes a table, not arrays")
         return data
 
-    def _targets(self, labels: Array) -> Tensor:
+
+class TableClassifier(TableTask[C], Classification):
+    """A classifier of a table's rows, by one column of labels."""
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        super().__init__(parameters)
+        words = self.parameters.label_values
+        self.label_values = None if words is None else categories_of(words)
+        self.classes = self.parameters.classes if self.label_values is None else len(self.label_values)
+        self.target_columns = (self.parameters.label,)
+        if isinstance(self.parameters, ClassLossParameters):
+            self.gamma, self.class_weights = self.parameters.chosen(self.name, self.classes)
+
+    @property
+    def class_names(self) -> tuple[int | str, ...]:
+        return super().class_names if self.label_values is None else self.label_values
+
+    def targets_of(self, columns: Mapping[str, Array]) -> Tensor:
         import torch
 
-        where = f"label column {self.parameters.label}"
+        labels, where = columns[self.parameters.label], f"label column {self.parameters.label}"
         if self.label_values is None:
             return self.integer_labels(labels, where)
         found, absent = indices_of(labels, self.label_values)
@@ -128,7 +152,7 @@ class TableTask(Classification, Generic[P]):
         return torch.as_tensor(found)
 
 
-class LogisticRegression(TableTask[ClassifierParameters]):
+class LogisticRegression(TableClassifier[ClassifierParameters]):
     """One linear layer, zero at the start."""
 
     name, kind = "logistic-regression", ClassifierParameters
@@ -137,14 +161,27 @@ class LogisticRegression(TableTask[ClassifierParameters]):
         return self.linear(self.features)
 
 
-class MultilayerPerceptron(TableTask[PerceptronParameters]):
+class MultilayerPerceptron(TableClassifier[PerceptronParameters]):
     """`layers` hidden layers of `hidden` units with tanh (Papernot et al. 2021: bounded activations clip less)."""
 
     name, kind = "mlp", PerceptronParameters
 
     def model(self) -> nn.Module:
-        from torch import nn
+        return network(self.widths)
 
-        widths = [self.features] + [self.parameters.hidden] * self.parameters.layers
-        hidden = [module for a, b in pairwise(widths) for module in (nn.Linear(a, b), nn.Tanh())]
-        return nn.Sequential(*hidden, nn.Linear(widths[-1], self.outputs))
+    @property
+    def widths(self) -> list[int]:
+        """Inputs, units of each hidden layer, outputs."""
+        return [self.features, *[self.parameters.hidden] * self.parameters.layers, self.outputs]
+
+
+def network(widths: Sequence[int]) -> nn.Module:
+    """Linear layers of these widths with tanh between; one alone is zero at the start."""
+    from torch import nn
+
+    layers = [nn.Linear(a, b) for a, b in pairwise(widths)]
+    if len(layers) > 1:
+        return nn.Sequential(*(module for layer in layers[:-1] for module in (layer, nn.Tanh())), layers[-1])
+    nn.init.zeros_(layers[0].weight)
+    nn.init.zeros_(layers[0].bias)
+    return layers[0]

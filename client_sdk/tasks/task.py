@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from client_sdk.data import DataError, Records, WrongRows
+from client_sdk.errors import ConfigurationError
 from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
 # Whoever opens a study names a task and draws its first weights without torch: it is imported where it computes.
@@ -56,7 +57,19 @@ class TaskParameters(BaseModel):
 
 
 class Task(ABC):
-    """One trainable thing. Preprocessing reads public parameters only, never a statistic of the records."""
+    """One trainable thing. Preprocessing reads public parameters only, never a statistic of the records.
+
+    predicts: what of a record. A question can evaluate predictions of "classes" and of one "number"; any other word
+    says what they are, such as "labels", in the plural.
+    target_columns: of a table, what is predicted.
+    """
+
+    predicts: str = "number"
+    target_columns: tuple[str, ...] = ()
+
+    head: str | None = None
+    """Name of the module within `model` that a study trains with `trainable = "head"`; None: the last of
+    `named_modules()` that has parameters of its own."""
 
     @abstractmethod
     def model(self) -> nn.Module:
@@ -86,11 +99,42 @@ class Task(ABC):
         Raises:
             DataError: as `dataset`.
         """
-        return self.dataset(data).inputs
+        from client_sdk.tasks.inputs import in_memory
+
+        return in_memory(self.dataset(data).inputs)
+
+    def targets(self, data: Records) -> Tensor:
+        """(n, ...) the targets alone, as `dataset` has them; a task that looks at labels only never touches the inputs.
+
+        Of records that are read on demand (`LazyExamples`) a task without `targets` of its own has the inputs read
+        once for it.
+
+        Raises:
+            DataError: as `dataset`.
+        """
+        return self.dataset(data).targets
 
     def predictions(self, outputs: Tensor) -> Tensor:
         """(n, k) what is predicted of each record, out of the model's outputs: by default the outputs themselves."""
         return outputs
+
+    def prediction_names(self, count: int) -> tuple[str, ...]:
+        """What the `count` columns of `predictions` are called in a file."""
+        return tuple(f"prediction_{place}" for place in range(count))
+
+    def outcomes(self, targets: Tensor) -> Tensor:
+        """(n, ...) targets in the unit of `predictions`: by default the targets themselves."""
+        return targets
+
+    def target_counts(self, targets: Tensor) -> dict[str, int]:
+        """What `wardround data check` shows of the targets, by name; for the hospital's own eyes.
+
+        targets: (rows, ...) as `loss` takes them. Whole numbers are counted by value; of others nothing.
+        """
+        if targets.is_floating_point():
+            return {}
+        values, counts = np.unique(targets.numpy(), return_counts=True)
+        return dict(zip(map(str, values.tolist()), counts.tolist(), strict=True))
 
     def intervals(self, outputs: Tensor, level: float) -> Tensor | None:
         """(n, 2) between what the probability of class 1 lies, at `level`; None: the model does not say.
@@ -121,6 +165,7 @@ class Classification(Task):
     A module of one's own needs `model` and `dataset` only; `integer_labels` checks labels.
     """
 
+    predicts = "classes"
     classes: int
     # Of the loss, as `client_sdk.tasks.losses` says them: gamma of the focal one, and a weight for each class.
     gamma: float = 0.0
@@ -143,6 +188,14 @@ class Classification(Task):
             return torch.cat([torch.sigmoid(-outputs), torch.sigmoid(outputs)], dim=1)
         return torch.softmax(outputs, dim=1)
 
+    def prediction_names(self, count: int) -> tuple[str, ...]:
+        return tuple(f"probability_{name}" for name in self.class_names)
+
+    def target_counts(self, targets: Tensor) -> dict[str, int]:
+        values, counts = np.unique(targets.numpy(), return_counts=True)
+        names = self.class_names
+        return {str(names[int(value)]): int(count) for value, count in zip(values, counts, strict=True)}
+
     @property
     def class_names(self) -> tuple[int | str, ...]:
         """What predictions call the classes, in their order."""
@@ -162,12 +215,9 @@ class Classification(Task):
         return class_loss(self.classes, self.gamma, self.class_weights)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
-        import torch
-
         from client_sdk.gradients.losses import class_loss
 
-        if len(targets) == 0 or not torch.isfinite(outputs).all():
-            raise DataError("metrics need at least one record and finite outputs")
+        require_metrics(outputs, targets)
         predicted = (outputs.squeeze(-1) > 0).long() if self.classes == 2 else outputs.argmax(-1)
         return {
             "accuracy": (predicted == targets).double().mean().item(),
@@ -203,6 +253,14 @@ class Classification(Task):
         return torch.as_tensor(numbers.astype(np.int64))
 
 
+def require_metrics(outputs: Tensor, targets: Tensor) -> None:
+    """Raises DataError: no record, or a model that has left the finite numbers."""
+    import torch
+
+    if len(targets) == 0 or not torch.isfinite(outputs).all():
+        raise DataError("metrics need at least one record and finite outputs")
+
+
 def new_model(task: Task, name: str = "") -> nn.Module:
     """A new model of the task, which a study names so.
 
@@ -211,6 +269,8 @@ def new_model(task: Task, name: str = "") -> nn.Module:
     """
     try:
         return task.model()
+    except (TaskError, ConfigurationError):
+        raise
     except Exception as error:
         raise TaskError(f"task {name or type(task).__name__!r} could not make its model: {reason(error)}") from error
 

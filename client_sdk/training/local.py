@@ -27,6 +27,7 @@ from client_sdk.protocol.randomness.source import Purpose, Randomness, RoundRand
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array, Spec
 from client_sdk.tasks import Task, TaskDataset
+from client_sdk.tasks.inputs import Inputs
 from client_sdk.tasks.task import new_model
 from client_sdk.training.alone import each_alone
 from client_sdk.training.checkpoint import Checkpoint, Checkpoints
@@ -43,6 +44,7 @@ from client_sdk.training.gradients import (
 from client_sdk.training.noise import GridNoise
 from client_sdk.training.patients import Loss, LossOfPatients, RowsOfPatients
 from client_sdk.training.speed import MEASURED, SlowPath, slow_path
+from client_sdk.training.views import Views, require_views
 
 _CHECKPOINT = "checkpoint"
 # What is found once and depends on no record.
@@ -94,6 +96,11 @@ class LocalTraining:
         Raises:
             ConfigurationError: a layer through which records reach each other, or no trainable parameter.
         """
+        augmentation, dataset = self.settings.training.augmentation, self.dataset
+        if augmentation is not None:
+            # Behind the axes of records and of their rows.
+            own = 2 if dataset.grouped else 1
+            require_views(augmentation, dataset.inputs.shape[own:], dataset.targets.shape[own:], dataset.inputs.dtype)
         # Whole updates are clipped there, so records may meet in a layer.
         if self.settings.privacy.rules.clips_updates:
             return
@@ -110,7 +117,7 @@ class LocalTraining:
             TrainingStopped: NaN or an infinity.
         """
         model, loss = self._of_records
-        inputs, targets = (of[:records].to(self._device) for of in (self.dataset.inputs, self.dataset.targets))
+        inputs, targets = self._first(records)
         try:
             with self._computing():
                 if self.settings.privacy.rules.clips_updates:
@@ -129,8 +136,7 @@ class LocalTraining:
         """
         if self.settings.privacy.rules.clips_updates:
             return None
-        few = slice(0, MEASURED)
-        inputs, targets = self.dataset.inputs[few].to(self._device), self.dataset.targets[few].to(self._device)
+        inputs, targets = self._first(MEASURED)
         try:
             # Of its own: in training the choice is confirmed on the first batch, measured or not.
             with self._computing():
@@ -171,10 +177,24 @@ class LocalTraining:
         """As the task made them: a round starts with them, whatever the one before did."""
         return {name: buffer.clone() for name, buffer in self._model.named_buffers()}
 
+    @property
+    def _of_rows(self) -> bool:
+        """Whether a record is several rows to the model: those of a patient, or views."""
+        return self.dataset.grouped or self.settings.training.augmentation is not None
+
+    def _first(self, records: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of the first records, as the model is shown them."""
+        inputs, targets = (of[:records].to(self._device) for of in (self.dataset.inputs, self.dataset.targets))
+        augmentation = self.settings.training.augmentation
+        if augmentation is None:
+            return inputs, targets
+        source = self.randomness_in(0).of(Purpose.VIEWS)
+        return Views(augmentation, source, grouped=self.dataset.grouped).tried(inputs, targets)
+
     @cached_property
     def _of_records(self) -> tuple[nn.Module, Loss]:
         """Model and loss for records as they lie in the dataset."""
-        if not self.dataset.grouped:
+        if not self._of_rows:
             return self._model, self.task.loss
         return RowsOfPatients(self._model), LossOfPatients(self.task.loss)
 
@@ -300,7 +320,7 @@ class LocalTraining:
                 raise TrainingStopped(f"the update of parameter {name!r}")
         return made
 
-    def predictions(self, weights: Mapping[str, Array], inputs: Tensor) -> NDArray[np.float64]:
+    def predictions(self, weights: Mapping[str, Array], inputs: Inputs) -> NDArray[np.float64]:
         """(n, k) what the model with these weights predicts of (n, ...) rows; NaN where a score is not finite. Each
         depends on its own row alone, to the last bit.
 
@@ -324,7 +344,7 @@ class LocalTraining:
         self, weights: Mapping[str, Array], previous: Mapping[str, Array] | None
     ) -> Mapping[str, Tensor] | None:
         centre = released_centre(self.settings, weights, previous)
-        if centre is None or not self.dataset.grouped:
+        if centre is None or not self._of_rows:
             return centre
         return {f"model.{name}": value for name, value in centre.items()}
 
@@ -339,13 +359,13 @@ class LocalTraining:
         training = self.settings.training
         if training.algorithm == "fedsgd":
             # The step itself is the coordinator's.
-            return _arrays(_of_model(gradients.at(1), self.dataset))
+            return _arrays(_of_model(gradients.at(1), self._of_rows))
         descent, done = Descent(self._model, self.settings, round), 0
         if checkpoints is not None and checkpoints.start is not None:
             done = checkpoints.start.step
             descent.restore(checkpoints.start.weights, checkpoints.start.optimiser)
         for step in range(done + 1, training.local_steps + 1):
-            descent.step(_of_model(gradients.at(step), self.dataset))
+            descent.step(_of_model(gradients.at(step), self._of_rows))
             # Not after the last step: the finished bytes follow at once.
             if checkpoints is not None and checkpoints.due and step < training.local_steps:
                 checkpoints.write(Checkpoint(step, *descent.state(), *gradients.accounts()))
@@ -368,9 +388,9 @@ def _resume(start: Checkpoint, log_moments: LogMomentBounds | None, individual: 
         individual.resume(start.individual)
 
 
-def _of_model(gradients: dict[str, Tensor], dataset: TaskDataset) -> dict[str, Tensor]:
-    # A model of patients holds the model of rows as its member.
-    return {n.removeprefix("model."): g for n, g in gradients.items()} if dataset.grouped else gradients
+def _of_model(gradients: dict[str, Tensor], of_rows: bool) -> dict[str, Tensor]:
+    # A model of several rows holds the model of one as its member.
+    return {n.removeprefix("model."): g for n, g in gradients.items()} if of_rows else gradients
 
 
 def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Array]:

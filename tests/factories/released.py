@@ -20,11 +20,21 @@ TABLE = {
     "column.chol": "100..400; missing=240",
     "column.thal": "3|6|7; missing",
 }
+_INPUTS = {name: text for name, text in TABLE.items() if name != "label"}
+_TIMES = {"time": "days", "event": "died", "cuts": "30|90"}
 TASKS: dict[str, Mapping[str, Any]] = {
     "logistic-regression": TABLE,
     "bayesian-logistic-regression": {**TABLE, "prior-std": 2.5, "patients": 500},
+    "regression": {**TABLE, "low": 0.0, "high": 30.0},
+    "multi-label": {**_INPUTS, "labels": "stroke|infarction|sepsis", "layers": 1, "hidden": 4},
+    "discrete-survival": {**_INPUTS, **_TIMES},
+    "piecewise-exponential": {**_INPUTS, **_TIMES, "proportional": False},
     "mlp": {**TABLE, "classes": 3, "hidden": 8},
     "cnn": {"height": 9, "width": 8, "classes": 4, "filters": 2, "hidden": 5},
+    "resnet": {"height": 9, "width": 8, "classes": 4, "filters": 4, "stages": 2, "groups": 2},
+    "multi-label-images": {"height": 9, "width": 8, "labels": "a|b|c", "filters": 4, "stages": 2, "groups": 2},
+    "segmentation": {"height": 9, "width": 10, "classes": 3, "filters": 4, "depth": 1, "groups": 2},
+    "signal-cnn": {"channels": 2, "length": 40, "classes": 2, "range": "-1..1|0..9", "filters": 4, "groups": 2},
     "last-layer": {"features": 6, "classes": 2, "bound": 2.5},
 }
 

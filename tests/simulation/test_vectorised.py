@@ -10,11 +10,13 @@ import pytest
 from client_sdk.errors import ConfigurationError
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import TaskDataset, load
+from client_sdk.tasks.examples import EXAMPLES
 from simulation.backends.base import Loop
 from simulation.backends.vectorised import Vectorised
 from simulation.engine import Engine, Outcome
 from simulation.population import Population
 from tests.factories.hospitals import records
+from tests.factories.made_up import made_up
 from tests.factories.settings import TASK_PARAMETERS, limit, settings
 
 # Noise far below the rounding of a float32 step: what differs is the step itself.
@@ -168,3 +170,32 @@ def test_a_client_whose_model_overflows_is_named() -> None:
     for backend in (Loop, Vectorised):
         with pytest.raises(ClientStopped, match="client-00 stopped in round 1"):
             Engine(chosen, clients, 0, backend, weights=weights).run()
+
+
+LOSSES: dict[str, dict[str, Any]] = {
+    "logistic-regression": {"loss": "focal", "class-weights": "1|4"},
+    "regression": {"loss": "huber", "delta": 5},
+    "multi-label": {},
+    "discrete-survival": {"proportional": False},
+    "piecewise-exponential": {"proportional": False},
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_that_it_takes_is_the_clients_own(name: str) -> None:
+    parameters = {**EXAMPLES[name], **LOSSES[name]}
+    task = load(name, parameters)
+    clients = Population.of({f"client-{i}": task.dataset(made_up(task, 30, seed=i)) for i in range(5)})
+    chosen = study("parallel", 5, training=FEDAVG | {"task": name, "task_parameters": parameters})
+    one, other = run(chosen, clients, Loop), run(chosen, clients, Vectorised)
+    for parameter, found in one.weights.items():
+        np.testing.assert_allclose(other.weights[parameter], found, rtol=0, atol=1e-6 * float(np.abs(found).max()))
+
+
+def test_a_model_of_more_than_one_layer_is_not_taken() -> None:
+    parameters = EXAMPLES["piecewise-exponential"]
+    task = load("piecewise-exponential", parameters)
+    clients = Population.of({f"client-{i}": task.dataset(made_up(task, 30, seed=i)) for i in range(5)})
+    chosen = study("parallel", 5, training={"task": "piecewise-exponential", "task_parameters": parameters})
+    with pytest.raises(ConfigurationError, match="not one linear layer"):
+        run(chosen, clients, Vectorised)

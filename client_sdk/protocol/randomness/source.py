@@ -38,6 +38,8 @@ class Purpose(StrEnum):
     """The Poisson batch of a local step."""
     SLOTS = "slots"
     """Where the records of a local step's batch lie in its passes."""
+    VIEWS = "views"
+    """How the records of a local step are changed before their gradients are taken."""
     NOISE = "noise"
     """On the clipped sum of a local step."""
     ACCOUNTING_SAMPLE = "accounting-sample"

@@ -349,6 +349,15 @@ class StudySettings(Message):
         return self
 
     @model_validator(mode="after")
+    def _views_have_an_account(self) -> Self:
+        if self.training.augmentation is not None and self.privacy.estimates_records:
+            raise ValueError(
+                "training.augmentation and a Bayesian limit at instance level do not go together: that account takes "
+                "a record's cost as fixed by record and model, and views are drawn anew. Use classical limits"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _robustness_fits_the_scheme(self) -> Self:
         privacy, masking = self.privacy, self.privacy.masking
         summed = masking is not None and masking.mask_updates

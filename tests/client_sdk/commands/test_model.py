@@ -137,6 +137,37 @@ def test_a_posterior_s_intervals_stand_beside_the_predictions(run: Run, model: s
     assert "between 0 and 1" in run("predict", str(bayesian), "--data", data, "--interval", "90", code=1).stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        ("regression", ["prediction_sick"]),
+        ("multi-label", ["probability_stroke", "probability_infarction", "probability_sepsis"]),
+        ("discrete-survival", ["survival_30", "survival_90"]),
+    ],
+)
+def test_predictions_of_other_tasks_have_names_of_their_own(
+    run: Run, data: str, tmp_path: Path, name: str, columns: list[str]
+) -> None:
+    model = write_model(tmp_path / "m.safetensors", name, TASKS[name])
+    found = json.loads(run("predict", str(model), "--data", data, "--id-column", "patient", "--json").stdout)
+    assert list(found[0]) == ["patient", *columns]
+    assert [list(row.values())[1:] for row in found] == load_model(model)(data).tolist()
+
+
+def test_masks_are_written_as_arrays(run: Run, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m.safetensors", "segmentation", TASKS["segmentation"] | {"mask-values": "0|7|255"})
+    images, made = tmp_path / "new.npz", tmp_path / "masks.npz"
+    np.savez(images, inputs=np.random.default_rng(1).uniform(0, 255, (5, 9, 10)), patients=list("abcde"))
+    run("predict", str(model), "--data", str(images), "-o", str(made))
+    with np.load(made) as found:
+        assert found["patients"].tolist() == list("abcde")
+        expected = np.array([0, 7, 255])[load_model(model)(images).argmax(1)]
+        np.testing.assert_array_equal(found["masks"], expected)
+    assert made.stat().st_mode & 0o777 == 0o600
+    refused = run("predict", str(model), "--data", str(images), code=1)
+    assert "-o masks.npz" in refused.stderr
+
+
 def test_what_is_wrong_is_said_in_one_line(run: Run, model: str, data: str, tmp_path: Path) -> None:
     (tmp_path / "less.csv").write_text("age,thal\n40,3\n")
     (tmp_path / "text.csv").write_text("age,chol,thal\nold,200,3\n")

@@ -92,7 +92,8 @@ def test_what_cannot_be_suggested_is_one_line(run: Run, arguments: tuple[str, ..
 
 
 def test_a_study_of_another_kind_is_told_so(run: Run, tmp_path: Path) -> None:
-    for name, training in (("task", {"task": "mlp"}), ("clipping", {"clipping": "per-layer"})):
+    weighted = {"task_parameters": {"label": "ill", "column.age": "0..9", "class-weights": "1|2"}}
+    for name, training in (("task", {"task": "mlp"}), ("clipping", {"clipping": "per-layer"}), ("loss", weighted)):
         path = write_settings(tmp_path / f"{name}.json", training=training)
         assert "no settings are suggested for" in run("plan", str(path), "--suggest", code=1).stderr
 

@@ -17,6 +17,7 @@ from client_sdk.commands.settings_file import read_settings
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.study.evaluated import require_form
 from client_sdk.tasks import load
 from client_sdk.tasks.examples import EXAMPLES
 from client_sdk.tasks.registry import BUILT_IN
@@ -58,6 +59,20 @@ def test_every_built_in_task_has_a_template(run: Run, tmp_path: Path, name: str)
     training = read_settings(path).training
     assert (training.task, training.task_parameters) == (name, EXAMPLES[name])
     load(name, training.task_parameters)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_an_evaluation_asks_for_what_the_task_predicts(run: Run, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "study.toml"
+    if load(name, EXAMPLES[name]).predicts not in ("classes", "number"):
+        said = run("study", "template", "--task", name, "--evaluation", "-o", str(path), code=1).stderr
+        assert "no question evaluates" in said
+        return
+    run("study", "template", "--task", name, "--evaluation", "-o", str(path))
+    settings = read_settings(path)
+    assert settings.evaluation is not None
+    assert settings.evaluation.question is not None
+    require_form(load(name, EXAMPLES[name]), settings.evaluation.question.of(1))
 
 
 def test_a_template_of_an_unknown_task_names_those_that_there_are(run: Run) -> None:

@@ -14,7 +14,16 @@ from client_sdk.gradients import NonFiniteError, PerRecordGradients
 from client_sdk.gradients.inspection import known_layers
 from client_sdk.gradients.layers import cross_entropy, logistic, squared_error
 from client_sdk.gradients.layerwise import ends_in
-from client_sdk.gradients.losses import ClassLoss, Huber, LabelsLoss, class_loss, number_loss, signal_of
+from client_sdk.gradients.losses import (
+    ClassLoss,
+    DiscreteHazard,
+    Huber,
+    LabelsLoss,
+    PiecewiseExponential,
+    class_loss,
+    number_loss,
+    signal_of,
+)
 from client_sdk.tasks import load
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -28,6 +37,10 @@ def drawn(loss: object, outputs: int) -> Tensor:
         labels = torch.randint(0, 2, (6, outputs), generator=generator).double()
         labels[0, 1] = labels[4, 0] = float("nan")
         return labels
+    if isinstance(loss, DiscreteHazard | PiecewiseExponential):
+        # Events in every interval, on a cut and at 0; censored within, on a cut and at the end.
+        times = torch.tensor([0.1, 0.2, 0.0, 0.4, 0.5, 1.0], dtype=torch.float64)
+        return torch.stack([times, torch.tensor([1.0, 1, 1, 0, 0, 0], dtype=torch.float64)], dim=1)
     if loss is logistic:
         return torch.rand(6, generator=generator).round().double()
     return torch.randn(6, outputs, generator=generator, dtype=torch.float64)
@@ -46,6 +59,8 @@ CASES = [
     (Huber(1.5), 1),
     (Huber(0.3), 3),
     (LabelsLoss(), 4),
+    (DiscreteHazard((0.2, 0.5, 1.0)), 3),
+    (PiecewiseExponential((0.2, 0.5, 1.0)), 3),
 ]
 
 

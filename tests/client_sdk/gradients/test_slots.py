@@ -19,6 +19,7 @@ from client_sdk.gradients import PerRecordGradients
 from client_sdk.gradients.model import LEAST, MOST
 from client_sdk.gradients.slots import Pass, Slots, in_order, slots_for
 from client_sdk.protocol.randomness.source import SeededSource
+from client_sdk.tasks.adapters import adapt
 from tests.client_sdk.gradients.references import squared_error
 from tests.client_sdk.gradients.test_attention import Attends, Encoder
 from tests.client_sdk.gradients.test_bags import Bagged
@@ -27,7 +28,22 @@ from tests.client_sdk.gradients.test_terms import Cell, Language
 
 FALSE_ALARM = 1e-6
 TABLE = {"label": "ill", "column.age": "0..100", "column.rate": "0..10"}
+INPUTS = {name: text for name, text in TABLE.items() if name != "label"}
+NUMBER = TABLE | {"low": 0.0, "high": 9.0, "loss": "huber", "delta": 1.0}
+LABELS = INPUTS | {"labels": "a|b|c"}
+TIMES = INPUTS | {"time": "days", "event": "died", "cuts": "30|90|365"}
 IMAGES = {"height": 12, "width": 12, "channels": 1, "filters": 8, "hidden": 16, "classes": 3, "low": 0.0, "high": 1.0}
+SHAPE = {"height": 8, "width": 9, "filters": 4, "groups": 2}
+# Task -> parameters, and the shape of one record's targets.
+CONVOLUTIONAL: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "resnet": (SHAPE | {"classes": 3, "stages": 2}, ()),
+    "multi-label-images": (SHAPE | {"labels": "a|b|c", "stages": 2}, (3,)),
+    "segmentation": (SHAPE | {"classes": 3, "depth": 1, "dice": 1.0}, (8, 9)),
+    "signal-cnn": (
+        {"channels": 2, "length": 40, "classes": 3, "range": "-1..1", "filters": 4, "groups": 2, "layers": 2},
+        (),
+    ),
+}
 
 
 def _relu(record: Tensor) -> nn.Module:
@@ -37,6 +53,17 @@ def _relu(record: Tensor) -> nn.Module:
         first.bias.zero_()
         first.bias.copy_(-first(record[None])[0])
     return nn.Sequential(first, nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 3))
+
+
+def _labels(generator: torch.Generator) -> Tensor:
+    """Some are not known."""
+    labels = torch.randint(0, 2, (200, 3), generator=generator).float()
+    labels[::3, 1] = math.nan
+    return labels
+
+
+def _times(generator: torch.Generator) -> Tensor:
+    return torch.stack([torch.rand(200, generator=generator), torch.rand(200, generator=generator).round()], dim=1)
 
 
 def models() -> dict[str, tuple[nn.Module, Any, Tensor, Tensor]]:
@@ -53,9 +80,31 @@ def models() -> dict[str, tuple[nn.Module, Any, Tensor, Tensor]]:
         inputs = torch.randn(200, *shape, generator=generator)
         classes = 2 if len(shape) == 1 and shape[0] == 2 else 3
         found[name] = (task.model().eval(), task.loss, inputs, torch.randint(0, classes, (200,), generator=generator))
+    for name, parameters, targets in (
+        ("regression", NUMBER, torch.rand(200, generator=generator) * 2 - 1),
+        ("multi-label", LABELS, _labels(generator)),
+        ("discrete-survival", TIMES | {"layers": 1, "hidden": 8}, _times(generator)),
+        ("piecewise-exponential", TIMES, _times(generator)),
+    ):
+        task = tasks.load(name, parameters)
+        inputs = torch.randn(200, 2, generator=generator)
+        found[name] = (task.model().eval(), task.loss, inputs, targets)
+    for name, (parameters, shape) in CONVOLUTIONAL.items():
+        task: Any = tasks.load(name, parameters)
+        inputs = torch.randn(200, *task.shape, generator=generator)
+        targets = _labels(generator) if shape == (3,) else torch.randint(0, 3, (200, *shape), generator=generator)
+        found[name] = (task.model().eval(), task.loss, inputs, targets)
     torch.manual_seed(3)
     cross = nn.CrossEntropyLoss(reduction="none")
     inputs = torch.randn(200, 96, generator=generator)
+    images = tasks.load("cnn", IMAGES)
+    adapted = images.model()
+    adapt(adapted, 2, "7")
+    for p in adapted.parameters():
+        # Adapters whose second matrix is not zero, as after a round.
+        nn.init.normal_(p, std=0.2)
+    pictures, labels = found["cnn"][2:]
+    found["adapters"] = (adapted.eval(), images.loss, pictures, labels)
     found["relu"] = (_relu(inputs[0]), cross, inputs, torch.randint(0, 3, (200,), generator=generator))
     tokens, numbers = torch.randint(0, 7, (200, 9), generator=generator), torch.randn(200, generator=generator)
     found["cell in a loop"] = (Cell(5, 9), squared_error, torch.randn(200, 6, 5, generator=generator), numbers)
@@ -66,9 +115,9 @@ def models() -> dict[str, tuple[nn.Module, Any, Tensor, Tensor]]:
     cast("Any", found["encoder, frozen"][0]).encoder.requires_grad_(False)
     for mode in ("mean", "max"):
         found[f"bag, {mode}"] = (Bagged(mode, 0), squared_error, tokens.clamp(max=5), numbers)
-    images = torch.randn(200, 4, 6, 6, generator=generator)
+    planes = torch.randn(200, 4, 6, 6, generator=generator)
     model = nn.Sequential(nn.Conv2d(4, 4, 3), fixed(nn.BatchNorm2d(4)), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
-    found["batch norm, fixed"] = (model, cross, images, torch.randint(0, 3, (200,), generator=generator))
+    found["batch norm, fixed"] = (model, cross, planes, torch.randint(0, 3, (200,), generator=generator))
     for of, masks in (("memory", "causal"), ("itself and memory", "padding, by head")):
         found[f"attention to {of}"] = (Attends(of=of, masks=masks, heads=4), squared_error, tokens, numbers)
     return found

@@ -20,9 +20,11 @@ from client_sdk.study.delivery import Able
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.preparation import able, prepare
 from client_sdk.tasks import TaskDataset, TaskError
+from client_sdk.tasks.examples import EXAMPLES
 from client_sdk.tasks.tables import LogisticRegression
 from client_sdk.training.local import weights_of
 from tests.factories.hospitals import plain_policy, records
+from tests.factories.made_up import made_up
 from tests.factories.settings import settings
 
 SPLIT = Split(bytes(range(32)), 0.4)
@@ -228,3 +230,28 @@ def test_training_without_a_split_is_of_everybody() -> None:
     data, chosen = records(40), settings()
     whole = prepare(None, data, plain_policy(), chosen, None, "cpu", 60.0, party="mercy")
     assert whole.dataset.patients == data.patients
+
+
+NUMBER = {"prediction": "number", "low": 0.0, "high": 30.0, "largest_error": 10.0}
+
+
+def test_numbers_are_evaluated_in_their_own_unit() -> None:
+    parameters = {**EXAMPLES["regression"], "column.age": "18..90"}
+    chosen = study(training={"task": "regression", "task_parameters": parameters})
+    plain = made_up(tasks.load("regression", parameters), 60)
+    assert isinstance(plain, Table)
+    data = Table.of(dict(plain.columns) | {"who": [f"p{i}" for i in range(60)]}, patient_column="who")
+    found, weights = evaluated(data, chosen), some_weights(chosen)
+    aside = SPLIT.set_aside(data.patients)
+    columns = found.columns(asked(**NUMBER), weights)
+    assert columns[OUTCOME] == pytest.approx(data.columns["los"][aside], abs=1e-5)
+    assert ((columns[PREDICTION] >= 0) & (columns[PREDICTION] <= 30)).all()
+    assert np.ptp(columns[PREDICTION]) > 1
+    require_form(found.training.task, asked(**NUMBER))
+
+
+@pytest.mark.parametrize("name", ["multi-label", "discrete-survival"])
+@pytest.mark.parametrize("form", [BINARY, NUMBER], ids=["binary", "number"])
+def test_what_no_question_evaluates_is_refused(name: str, form: dict[str, Any]) -> None:
+    with pytest.raises(Refused, match="no question evaluates these yet"):
+        require_form(tasks.load(name, EXAMPLES[name]), asked(**form))
