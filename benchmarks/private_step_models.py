@@ -126,6 +126,30 @@ def residual(colours: int, widths: tuple[int, ...], blocks: int) -> Callable[[],
     return build
 
 
+class Sequences(nn.Module):
+    """Codes, an embedding of 32, one recurrent layer of 64 units, a linear head on its last output."""
+
+    def __init__(self, layer: Callable[..., nn.Module]) -> None:
+        super().__init__()
+        self.codes, self.layer, self.head = nn.Embedding(1000, 32), layer(32, 64, batch_first=True), nn.Linear(64, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, 2) scores of (batch, 40) codes."""
+        return self.head(self.layer(self.codes(x))[0][:, -1])
+
+
+def recurrent(kind: str) -> Workload:
+    """LSTM, GRU or RNN; Opacus has its own of each. torch.func cannot vectorise the last two."""
+
+    def peer() -> nn.Module:
+        import opacus.layers
+
+        return Sequences(getattr(opacus.layers, f"DP{kind}"))
+
+    without = () if kind == "LSTM" else ("torch.func vmap",)
+    return Workload(lambda: Sequences(getattr(nn, kind)), codes(1000, 40, 2), peer=peer, without=without)
+
+
 WORKLOADS: Mapping[str, Workload] = {
     "TF CNN": Workload(tf_cnn, numbers(1, 28, 28, classes=10), (64, 256, 600), whole=64),
     "small CNN": Workload(small_cnn, numbers(1, 28, 28, classes=10), (64, 256, 600)),
@@ -160,4 +184,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "tied embedding, 40 codes": Workload(
         sequences.Tied, codes(1000, 40, 1000), without=("Opacus ghost", "Opacus ghost + its noise", "Opacus per-sample")
     ),
+    "LSTM": recurrent("LSTM"),
+    "GRU": recurrent("GRU"),
+    "RNN": recurrent("RNN"),
 }  # fmt: skip

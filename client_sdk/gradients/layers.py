@@ -127,6 +127,9 @@ class LinearLayer(Layer):
         width, signals = a.shape[-1], g.shape[-1]
         if "weight" in self.names:
             scaled = g * weights["weight"].view(-1, *(1,) * (g.dim() - 1))
+            if scaled.dim() == 3 and not scaled.is_contiguous() and scaled.transpose(0, 1).is_contiguous():
+                # Positions are summed in the order in which they lie in memory.
+                scaled, a = scaled.transpose(0, 1), a.transpose(0, 1)
             out["weight"] = product(scaled.reshape(-1, signals).T, a.reshape(-1, width).T)
         if "bias" in self.names:
             out["bias"] = weights["bias"] @ (g if g.dim() == 2 else g.reshape(g.shape[0], -1, signals).sum(1))
