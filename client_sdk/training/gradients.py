@@ -27,6 +27,7 @@ from client_sdk.protocol.randomness.source import Purpose, RandomSource, RoundRa
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import TaskDataset
+from client_sdk.training.ahead import NoiseAhead
 from client_sdk.training.noise import GridNoise, NoisySum
 from client_sdk.training.patients import Loss
 from client_sdk.training.views import Views
@@ -71,6 +72,7 @@ class PrivateGradients:
         # Known before any gradient: clip norm, size and multiplier are public and the same in every step.
         self._centre = None if centre is None else {name: value.to(device) for name, value in centre.items()}
         self._noise = noise_of_a_step(gradients, settings, self._centre)
+        self._ahead = NoiseAhead(self._noise.law, self._noise.coordinates, settings.training.local_steps)
         # They stay where they are: passes come to the device one by one.
         self._inputs, self._targets = dataset.inputs, dataset.targets
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
@@ -145,7 +147,7 @@ class PrivateGradients:
 
     def _noised(self, part: ClippedSum, norm: float, source: RandomSource) -> NoisySum:
         privacy = self._privacy
-        noised = self._noise.added_to(part, source)
+        noised = self._noise.completed(part, self._ahead.of_step(source))
         if privacy.client_clip_norm is not None:
             # The noise covers clip_norm + rounding; both are scaled back to the plan's clip norm.
             rounding = noised.sensitivity - privacy.clip_norm
