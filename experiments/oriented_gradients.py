@@ -1,43 +1,21 @@
-"""A fixed feature map for grey images: local histograms of edge directions (Dalal & Triggs 2005).
-
-Everything in it is a constant, chosen without looking at the records, and every image is mapped by itself: the map
-costs no privacy. Handcrafted features beat learned ones under small budgets (Tramèr & Boneh 2021).
-"""
+"""`client_sdk.tasks.oriented_gradients` of many grey images at once."""
 
 from __future__ import annotations
 
-import math
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-DIRECTIONS = 8
+from client_sdk.tasks.oriented_gradients import OrientedGradients
+
 _CHUNK = 5000
-_BINOMIAL = (1.0, 4.0, 6.0, 4.0, 1.0)
-_SOBEL = ((1.0, 0.0, -1.0), (2.0, 0.0, -2.0), (1.0, 0.0, -1.0))
 
 
 def oriented_gradients(images: Tensor) -> Tensor:
     """(n, height, width) images of 0..255 to (n, 8 · height/4 · width/4) float32 features of L2 norm 1.
 
-    Blur by a 5 × 5 binomial, Sobel gradients, their positive parts along 8 directions, means over overlapping 6 × 6
-    windows 4 apart, square roots. An image without an edge becomes 0.
-
     Raises ValueError when the sides are not multiples of 4.
     """
     if images.ndim != 3 or images.shape[1] % 4 or images.shape[2] % 4:
         raise ValueError(f"images must have shape (n, 4a, 4b), got {tuple(images.shape)}")
-    return torch.cat([_features(part) for part in images.split(_CHUNK)])
-
-
-def _features(images: Tensor) -> Tensor:
-    line = torch.tensor(_BINOMIAL) / 16
-    sobel = torch.tensor(_SOBEL) / 4
-    pixels = images[:, None].float() / 255
-    smooth = nn.functional.conv2d(pixels, torch.outer(line, line)[None, None], padding=2)
-    slopes = nn.functional.conv2d(smooth, torch.stack([sobel, sobel.T])[:, None], padding=1)
-    angles = torch.arange(DIRECTIONS) * (2 * math.pi / DIRECTIONS)
-    compass = torch.stack([angles.cos(), angles.sin()], dim=1)[:, :, None, None]
-    energy = nn.functional.conv2d(slopes, compass).relu()
-    pooled = nn.functional.avg_pool2d(energy, 6, stride=4, padding=1).flatten(1).sqrt()
-    return nn.functional.normalize(pooled, dim=1)
+    features = OrientedGradients()
+    return torch.cat([features(part[:, None]) for part in images.split(_CHUNK)])

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from client_sdk.errors import TrainingStopped
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import Task, TaskDataset
+from client_sdk.tasks.inputs import in_memory, parts
 from client_sdk.training.patients import Loss, LossOfPatients, RowsOfPatients
 from simulation.population import Population
 
@@ -47,11 +48,13 @@ def fitted(task: Task, dataset: TaskDataset, seed: int = 0) -> nn.Module:
 def _by_quasi_newton(model: nn.Module, loss: Loss, dataset: TaskDataset) -> None:
     """L-BFGS on all records: the loss of a linear model has one minimum, which no seed decides."""
     optimiser = torch.optim.LBFGS(model.parameters(), max_iter=MOST_ITERATIONS, line_search_fn="strong_wolfe")
+    # Every iteration needs them all.
+    inputs = in_memory(dataset.inputs)
 
     def closure() -> Tensor:
         optimiser.zero_grad()
         decay = sum((parameter.square().sum() for parameter in model.parameters()), torch.zeros(()))
-        value = _mean(model, loss, dataset.inputs, dataset.targets) + WEIGHT_DECAY / 2 * decay
+        value = _mean(model, loss, inputs, dataset.targets) + WEIGHT_DECAY / 2 * decay
         value.backward()  # pyright: ignore[reportUnknownMemberType]
         return value
 
@@ -113,7 +116,7 @@ def baselines(task: Task, population: Population, test: TaskDataset, seed: int) 
 def metrics_of(task: Task, model: nn.Module, test: TaskDataset) -> dict[str, float]:
     """What the task measures of a model on test records."""
     with torch.no_grad():
-        return task.metrics(model(test.inputs), test.targets)
+        return task.metrics(torch.cat([model(part) for part in parts(test.inputs)]), test.targets)
 
 
 def without_noise(settings: StudySettings, rounds: int) -> StudySettings:

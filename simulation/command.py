@@ -43,6 +43,16 @@ Address = Annotated[
 ]
 PatientColumn = Annotated[str | None, typer.Option(help="column that says who a row belongs to")]
 Encoding = Annotated[str | None, typer.Option(help="of a text table that is not Unicode, for example cp1252")]
+Lazy = Annotated[
+    bool | None,
+    typer.Option(
+        "--lazy/--in-memory",
+        help="read images, shards and arrays when they are needed, or all at the start; left out: by their size",
+    ),
+]
+Backbone = Annotated[
+    Path | None, typer.Option(help="file of the public weights that the settings name (training.backbone)")
+]
 NoBaselines = Annotated[
     bool, typer.Option("--no-baselines", help="do not train without noise, pooled and alone for comparison")
 ]
@@ -78,6 +88,8 @@ def simulate(
     address: Address = None,
     patient_column: PatientColumn = None,
     encoding: Encoding = None,
+    lazy: Lazy = None,
+    backbone: Backbone = None,
     no_baselines: NoBaselines = False,
     plot: Plot = None,
     output: Output = None,
@@ -97,10 +109,10 @@ def simulate(
         # Said once, in the help; not for every seed.
         logging.getLogger("client_sdk.protocol.randomness.source").setLevel(logging.ERROR)
         chosen = read_settings(settings)
-        source = Source.read(data, test, patient_column, encoding)
+        source = Source.read(data, test, patient_column, encoding, lazy)
         dealer = Dealer(source, HowSplit.parse(split), clients, test_share)
         simulation = Simulation(
-            chosen, dealer, backend, backend_called(backend, workers, address), not no_baselines, checkpoints
+            chosen, dealer, backend, backend_called(backend, workers, address), not no_baselines, checkpoints, backbone
         )
         _require_writable(plot, output)
         simulation.check()

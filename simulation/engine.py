@@ -23,7 +23,7 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import Task as TrainedTask
-from client_sdk.tasks import TaskDataset, load
+from client_sdk.tasks import TaskDataset, of_study
 from client_sdk.tasks.task import new_model
 from client_sdk.training.local import load_weights, weights_of
 from simulation import checkpoint
@@ -78,6 +78,7 @@ class Engine:
 
     test     who is asked after every release; None: nobody
     weights  to begin with; None: the task's own, drawn from the seed
+    task     what the population's records were made by; None: the one that the settings name
     kept     file that a checkpoint is written to after every round, and begun from where it is there
     """
 
@@ -88,6 +89,7 @@ class Engine:
     test: TaskDataset | None = None
     weights: Mapping[str, Array] | None = None
     kept: Path | None = None
+    task: TrainedTask | None = None
     _accounts: dict[int, Accounts] = field(init=False)
     _reported: set[int] = field(init=False)
     _released: Released = field(init=False)
@@ -112,9 +114,9 @@ class Engine:
 
     def _run(self, on_round: OnRound | None) -> Outcome:
         randomness = SeededRandomness(self.seed, allow_insecure=True)
-        start = self.weights or initial_weights(self.settings, self.seed)
+        start = self.weights or initial_weights(self.settings, self.seed, self.task)
         coordinator = Coordinator(self.settings, self.population.names, start, randomness)
-        backend = self.backend(LocalWork.of(self.population, self.settings, randomness))
+        backend = self.backend(LocalWork.of(self.population, self.settings, randomness, self.task))
         try:
             belonging = "" if self.kept is None else self._belonging(backend, start)
             rounds = self._resumed(coordinator, belonging)
@@ -172,7 +174,7 @@ class Engine:
 
     @cached_property
     def _task(self) -> TrainedTask:
-        return load(self.settings.training.task, self.settings.training.task_parameters)
+        return self.task or of_study(self.settings.training)
 
     @cached_property
     def _model(self) -> nn.Module:
@@ -211,13 +213,15 @@ class Engine:
         checkpoint.write(self.kept, belonging, checkpoint.Checkpoint(said, arrays, self._accounts))
 
 
-def initial_weights(settings: StudySettings, seed: int) -> dict[str, Array]:
+def initial_weights(settings: StudySettings, seed: int, task: TrainedTask | None = None) -> dict[str, Array]:
     """Parameter name -> float32: the task's own first weights, drawn from the seed where they are random.
+
+    task: left out, the one that the settings name
 
     Raises:
         TaskError: the task cannot make its model.
     """
-    task = load(settings.training.task, settings.training.task_parameters)
+    task = task or of_study(settings.training)
     with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
         torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
         return weights_of(new_model(task, settings.training.task))

@@ -17,7 +17,8 @@ from client_sdk.protocol.wire import tensors
 from client_sdk.protocol.wire.tensor_files import Arrays
 from client_sdk.protocol.wire.tensors import Array
 from client_sdk.secure_sum.delivery import ring_vectors_of
-from client_sdk.tasks import load
+from client_sdk.tasks import Task as TrainedTask
+from client_sdk.tasks import of_study
 from client_sdk.training import Contribution, LocalTraining
 from server.domain.admission import Findings, examine
 from simulation.population import Population
@@ -96,14 +97,17 @@ class LocalWork:
     training: LocalTraining
 
     @classmethod
-    def of(cls, population: Population, settings: StudySettings, randomness: Randomness) -> Self:
+    def of(
+        cls, population: Population, settings: StudySettings, randomness: Randomness, task: TrainedTask | None = None
+    ) -> Self:
         """Found possible before the first round.
+
+        task: what the records were made by; None: the one that the settings name
 
         Raises:
             ConfigurationError, TaskError: the task cannot be trained under these settings.
         """
-        task = load(settings.training.task, settings.training.task_parameters)
-        training = LocalTraining(task, population.records_of(0), settings, randomness)
+        training = LocalTraining(task or of_study(settings.training), population.records_of(0), settings, randomness)
         training.require_trainable()
         return cls(population, settings, training)
 

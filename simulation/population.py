@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from client_sdk.data import DataError
 from client_sdk.tasks import TaskDataset
+from client_sdk.tasks.inputs import joined, parts, taken
 
 Rows = NDArray[np.int64]
 
@@ -63,12 +64,12 @@ class Population:
             DataError: no client, or data sets that do not fit together.
         """
         names = sorted(clients)
-        parts = [clients[name] for name in names]
+        sets = [clients[name] for name in names]
         rows: list[Rows] = []
-        for part in parts:
+        for part in sets:
             start = len(rows[-1]) + int(rows[-1][0]) if rows else 0
             rows.append(np.arange(start, start + len(part), dtype=np.int64))
-        return cls(parts[0] if len(parts) == 1 else _joined(names, parts), tuple(rows), tuple(names))
+        return cls(sets[0] if len(sets) == 1 else _joined(names, sets), tuple(rows), tuple(names))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -78,7 +79,7 @@ class Population:
         rows, whole = self.rows[place], self.dataset
         index = torch.as_tensor(rows)
         patients = tuple(whole.patients[int(row)] for row in rows)
-        return TaskDataset(whole.inputs[index], whole.targets[index], patients, grouped=whole.grouped)
+        return TaskDataset(taken(whole.inputs, index), whole.targets[index], patients, grouped=whole.grouped)
 
     def everybody(self) -> TaskDataset:
         """The records of all clients together, each once."""
@@ -86,12 +87,12 @@ class Population:
         whole, index = self.dataset, torch.as_tensor(rows)
         # Who is who matters to nobody here.
         patients = tuple(str(row) for row in range(len(rows)))
-        return TaskDataset(whole.inputs[index], whole.targets[index], patients, grouped=whole.grouped)
+        return TaskDataset(taken(whole.inputs, index), whole.targets[index], patients, grouped=whole.grouped)
 
     def digest(self) -> str:
         """SHA-256 (hex) of every record and who has it."""
         found = hashlib.sha256(json.dumps([self.names, self.dataset.patients]).encode())
-        for tensor in (self.dataset.inputs, self.dataset.targets):
+        for tensor in (*parts(self.dataset.inputs), self.dataset.targets):
             found.update(np.ascontiguousarray(tensor.numpy()).data)
         for rows in self.rows:
             found.update(np.array([len(rows)]).data)
@@ -99,13 +100,13 @@ class Population:
         return found.hexdigest()
 
 
-def _joined(names: Sequence[str], parts: Sequence[TaskDataset]) -> TaskDataset:
-    shapes = {(tuple(part.inputs.shape[1:]), tuple(part.targets.shape[1:]), part.grouped) for part in parts}
+def _joined(names: Sequence[str], own: Sequence[TaskDataset]) -> TaskDataset:
+    shapes = {(tuple(part.inputs.shape[1:]), tuple(part.targets.shape[1:]), part.grouped) for part in own}
     if len(shapes) != 1:
         raise DataError("the clients' records have different shapes: one client has several rows of a patient")
     return TaskDataset(
-        torch.cat([part.inputs for part in parts]),
-        torch.cat([part.targets for part in parts]),
-        tuple(f"{name}/{patient}" for name, part in zip(names, parts, strict=True) for patient in part.patients),
-        grouped=parts[0].grouped,
+        joined([part.inputs for part in own]),
+        torch.cat([part.targets for part in own]),
+        tuple(f"{name}/{patient}" for name, part in zip(names, own, strict=True) for patient in part.patients),
+        grouped=own[0].grouped,
     )

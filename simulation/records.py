@@ -16,7 +16,8 @@ from client_sdk.data import DataError, Records, Table, load
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.split import Split
 from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.tasks import Task, TaskDataset, TaskError
+from client_sdk.tasks import Task, TaskDataset, TaskError, dataset_of
+from client_sdk.tasks.inputs import joined
 from simulation import splits
 from simulation.population import Population
 
@@ -56,12 +57,19 @@ class Source:
     test: Records | None
 
     @classmethod
-    def read(cls, files: Sequence[Path], test: Path | None, patient_column: str | None, encoding: str | None) -> Self:
+    def read(
+        cls,
+        files: Sequence[Path],
+        test: Path | None,
+        patient_column: str | None,
+        encoding: str | None,
+        lazy: bool | None = None,
+    ) -> Self:
         """Raises DataError: a file cannot be read, or two files make one client's name."""
 
         def read(path: Path) -> Records:
             try:
-                return load(path, patient_column=patient_column, encoding=encoding)
+                return load(path, patient_column=patient_column, encoding=encoding, lazy=lazy)
             except DataError as error:
                 raise DataError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
 
@@ -119,7 +127,7 @@ class Dealer:
             named.append(("test records", source.test))
         for name, records in named:
             try:
-                dataset = task.dataset(records)
+                dataset = dataset_of(task, records)
                 if records is not source.test:
                     dataset.by_patient(each)
             except (DataError, TaskError) as error:
@@ -133,16 +141,16 @@ class Dealer:
             ConfigurationError: the split does not go with the records.
         """
         source, draw = self.source, np.random.default_rng([seed, _TEST])
-        tests: list[TaskDataset] = [] if source.test is None else [task.dataset(source.test)]
+        tests: list[TaskDataset] = [] if source.test is None else [dataset_of(task, source.test)]
         kept: list[Records] = []
         for records in source.files:
             train = records
             if source.test is None and self.test_share > 0:
                 train, held = _held_out(records, self.test_share, draw)
-                tests.append(task.dataset(held))
+                tests.append(dataset_of(task, held))
             kept.append(_trained(train, settings, seed))
         each = settings.training.rows_per_patient
-        patients = [task.dataset(own).by_patient(each) for own in kept]
+        patients = [dataset_of(task, own).by_patient(each) for own in kept]
         if source.clients is not None:
             return Dealt(Population.of(dict(zip(source.clients, patients, strict=True))), _joined(tests))
         dealt = np.random.default_rng([seed, _CLIENTS])
@@ -205,7 +213,7 @@ def _joined(tests: Sequence[TaskDataset]) -> TaskDataset | None:
         return None
     # Rows: a test asks about each by itself.
     patients = tuple(f"{place}/{row}" for place, test in enumerate(tests) for row in range(len(test)))
-    return TaskDataset(torch.cat([t.inputs for t in tests]), torch.cat([t.targets for t in tests]), patients)
+    return TaskDataset(joined([t.inputs for t in tests]), torch.cat([t.targets for t in tests]), patients)
 
 
 def _positive(text: str) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from client_sdk.errors import ConfigurationError, TrainingStopped
 from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.tasks import load
+from client_sdk.tasks import Task, dataset_of, of_study
+from client_sdk.training.features import Features, NoFeatures
 from simulation.backends.base import OpenBackend
 from simulation.baselines import baselines, without_noise
 from simulation.coordinator import StudyPaused
@@ -29,6 +31,7 @@ class Simulation:
     backend      its name;  open  how it is opened
     compares     whether it is also trained without noise, pooled and alone
     checkpoints  folder where every seed goes on after a kill; None: nothing is written
+    backbone     file of the public weights that the settings name
     """
 
     settings: StudySettings
@@ -37,6 +40,7 @@ class Simulation:
     open: OpenBackend
     compares: bool = True
     checkpoints: Path | None = None
+    backbone: Path | None = None
 
     def run(self, seed: int, on_round: OnRound | None = None) -> Run:
         """Raises as `Engine.run` and `Dealer.deal`."""
@@ -45,7 +49,7 @@ class Simulation:
         if self.checkpoints is not None:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             kept = self.checkpoints / f"seed-{seed}.safetensors"
-        engine = Engine(self.settings, dealt.population, seed, self.open, test=dealt.test, kept=kept)
+        engine = Engine(self.settings, dealt.population, seed, self.open, test=dealt.test, kept=kept, task=self._task)
         outcome = engine.run(on_round)
         population = dealt.population
         records = sum(len(rows) for rows in population.rows)
@@ -89,11 +93,20 @@ class Simulation:
         if rounds == 0:
             return ()
         chosen = without_noise(self.settings, rounds)
-        return Engine(chosen, dealt.population, seed, self.open, test=dealt.test).run().rounds
+        return Engine(chosen, dealt.population, seed, self.open, test=dealt.test, task=self._task).run().rounds
 
-    @property
-    def _task(self):
-        return load(self.settings.training.task, self.settings.training.task_parameters)
+    @cached_property
+    def _task(self) -> Task:
+        """Where only the head is trained: on features, which are computed once for all seeds."""
+        task = of_study(self.settings.training, self.backbone)
+        features = Features.of(task)
+        if features is None:
+            return task
+        try:
+            features.require(dataset_of(task, self.dealer.source.files[0]))
+        except NoFeatures:
+            return task
+        return features.task()
 
 
 def notes_on(settings: StudySettings, population: Population) -> Iterator[str]:

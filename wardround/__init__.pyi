@@ -7,6 +7,8 @@ from client_sdk.api.config import Connection as Connection
 from client_sdk.commands.settings_file import read_settings as _read_study_settings
 from client_sdk.data import DataError as DataError
 from client_sdk.data import Examples as Examples
+from client_sdk.data import LazyExamples as LazyExamples
+from client_sdk.data import Reader as Reader
 from client_sdk.data import Records as Records
 from client_sdk.data import Table as Table
 from client_sdk.data import load as _load_records

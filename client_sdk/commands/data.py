@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from client_sdk.api.config import load as load_settings
-from client_sdk.commands.hospital import Device, Encoding, PatientColumn, PolicyFile
+from client_sdk.commands.hospital import Backbone, Device, Encoding, Lazy, PatientColumn, PolicyFile
 from client_sdk.commands.settings_file import read_settings
 from client_sdk.commands.shared import AsJson, Home, plain_errors, print_json, say, show_log, table
 
@@ -33,8 +33,10 @@ def check(
     settings: SettingsFile,
     patient_column: PatientColumn = None,
     encoding: Encoding = None,
+    lazy: Lazy = None,
     device: Device = "auto",
     policy: PolicyFile = None,
+    backbone: Backbone = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -47,8 +49,8 @@ def check(
     with plain_errors():
         rules = SitePolicy.in_force(home or load_settings().client_home) if policy is None else SitePolicy.read(policy)
         study = read_settings(settings)
-        read = load(records, patient_column=patient_column, encoding=encoding)
-        found = check_data(read, rules, study, device=device)
+        read = load(records, patient_column=patient_column, encoding=encoding, lazy=lazy)
+        found = check_data(read, rules, study, device=device, backbone=backbone)
         if as_json:
             print_json(dataclasses.asdict(found))
         else:

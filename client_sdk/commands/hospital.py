@@ -34,11 +34,19 @@ Token = Annotated[str, typer.Argument(help="invitation token; - reads it from st
 Data = Annotated[
     Path,
     typer.Option(
-        help="records: .csv, .tsv, .parquet, .npz, images-idx, or a folder of images with one sub-folder a class"
+        help="records: .csv, .tsv, .parquet, .npz, inputs.npy, images-idx, shards as .tar, or a folder of images with "
+        "one sub-folder a class"
     ),
 ]
 PatientColumn = Annotated[str | None, typer.Option(help="column that says who a row belongs to")]
 Encoding = Annotated[str | None, typer.Option(help="of a text table that is not Unicode, for example cp1252")]
+Lazy = Annotated[
+    bool | None,
+    typer.Option(
+        "--lazy/--in-memory",
+        help="read images, shards and arrays when they are needed, or all at the start; left out: by their size",
+    ),
+]
 TaskName = Annotated[str | None, typer.Option(help="the task you agree to; left out: the one the study names")]
 Device = Annotated[
     str,
@@ -55,6 +63,12 @@ PolicyFile = Annotated[Path | None, typer.Option(help="site policy; left out: po
 Events = Annotated[Path | None, typer.Option(help="file to append one line of JSON to after every round")]
 AcceptLost = Annotated[
     bool, typer.Option("--accept-lost-ledger", help="go on though the ledger is lost: its rounds are charged in full")
+]
+Backbone = Annotated[
+    Path | None, typer.Option(help="file of the public weights that the study names (training.backbone), safetensors")
+]
+NoFeatureCache = Annotated[
+    bool, typer.Option("--no-feature-cache", help="compute the backbone's features anew in every run; keep none")
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask; what the site policy forbids stays forbidden")]
 Fingerprint = Annotated[
@@ -85,6 +99,7 @@ def join(
     data: Data,
     patient_column: PatientColumn = None,
     encoding: Encoding = None,
+    lazy: Lazy = None,
     task: TaskName = None,
     device: Device = "auto",
     bfloat16: Bfloat16 = False,
@@ -93,6 +108,8 @@ def join(
     policy: PolicyFile = None,
     events: Events = None,
     accept_lost_ledger: AcceptLost = False,
+    backbone: Backbone = None,
+    no_feature_cache: NoFeatureCache = False,
     yes: Yes = False,
     home: Home = None,
     as_json: AsJson = False,
@@ -110,7 +127,7 @@ def join(
         outcome = hospital(home, patient=True).join(
             study,
             task,
-            load(data, patient_column=patient_column, encoding=encoding),
+            load(data, patient_column=patient_column, encoding=encoding, lazy=lazy),
             device=device,
             bfloat16=bfloat16,
             dataset=dataset,
@@ -120,6 +137,8 @@ def join(
             on_round=shown.on_round,
             on_wait=shown.on_wait,
             agree=Question(yes),
+            backbone=backbone,
+            feature_cache=not no_feature_cache,
         )
     if as_json:
         print_json(dataclasses.asdict(outcome) | {"statement": outcome.statement.model_dump(mode="json")})

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from client_sdk.released import ReleasedModel
     from client_sdk.released.export import Exported
     from client_sdk.released.scores import Scores
+    from client_sdk.tasks.segmentation import Segmentation
 
 _OWN_RECORDS = (
     "note: these numbers are computed from the records in the file. Whoever learns them learns something about the "
@@ -29,6 +30,9 @@ _DECLARED = (
 )
 ModelFile = Annotated[Path, typer.Argument(help="a released model: what `wardround study model` wrote")]
 NewRecords = Annotated[Path, typer.Option("--data", help="records: a .csv, .parquet or .npz file; labels may lack")]
+Backbone = Annotated[
+    Path | None, typer.Option(help="file of the public weights that a part of the model was trained on")
+]
 IdColumn = Annotated[str | None, typer.Option(help="column of the patient, copied into the output")]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="file to write; one that exists is kept. Left out: printed")
@@ -44,16 +48,21 @@ def predict(
         float | None,
         typer.Option(help="between 0 and 1, such as 0.9: how sure the model is (task bayesian-logistic-regression)"),
     ] = None,
+    backbone: Backbone = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict what becomes of new records: one line each, as CSV."""
+    """Predict what becomes of new records: one line each, as CSV; masks of images as arrays (.npz)."""
     with plain_errors():
         _require_new(output)
         from client_sdk.released import load_model
         from client_sdk.released.records import new_records
+        from client_sdk.tasks.segmentation import Segmentation
 
-        released = load_model(model)
+        released = load_model(model, backbone=backbone)
         records = new_records(data, id_column)
+        if isinstance(released.task, Segmentation):
+            _write_masks(released, released.task, records, output)
+            return
         rows = list(_predictions(released, records, id_column, interval))
         if as_json:
             print_json(rows)
@@ -74,6 +83,7 @@ def evaluate(
     ] = False,
     name: Annotated[str, typer.Option(help="with --watch: what the set is called in the study")] = "",
     every: Annotated[float, typer.Option(help="with --watch: seconds between two questions", min=0.05)] = 5.0,
+    backbone: Backbone = None,
     server: Server = None,
     key_file: KeyFile = None,
     as_json: AsJson = False,
@@ -81,7 +91,7 @@ def evaluate(
     """Say how good a model is on records whose labels are known."""
     with plain_errors():
         if watch:
-            _watch(model, data, patient_column, name, every, server, key_file)
+            _watch(model, data, patient_column, name, every, server, key_file, backbone)
             return
         from client_sdk.data import load
         from client_sdk.released import load_model
@@ -89,7 +99,7 @@ def evaluate(
 
         if not Path(model).exists():
             raise FileNotFoundError(f"{model}: there is no such model file; to follow a study of this name add --watch")
-        released = load_model(model)
+        released = load_model(model, backbone=backbone)
         found = evaluated(released, load(data, patient_column=patient_column))
         say(_OWN_RECORDS, err=True)
         _show(f"{model} on {data}", found, released, as_json)
@@ -102,6 +112,7 @@ def export(
     data: Annotated[
         Path | None, typer.Option(help="example records, for a task that has none of its own; none of them is written")
     ] = None,
+    backbone: Backbone = None,
 ) -> None:
     """Write a model for other programs: encoded inputs to probabilities. Checked before it is written."""
     with plain_errors():
@@ -112,7 +123,7 @@ def export(
         from client_sdk.released import load_model
         from client_sdk.released.export import to_onnx, to_torch
 
-        released = load_model(model)
+        released = load_model(model, backbone=backbone)
         examples = None if data is None else released.inputs(data)
         for path, make in ((onnx, to_onnx), (torch, to_torch)):
             if path is not None:
@@ -125,7 +136,14 @@ def _written(path: Path, made: Exported) -> None:
 
 
 def _watch(
-    study: str, data: Path, patient_column: str | None, name: str, every: float, server: str | None, key: Path | None
+    study: str,
+    data: Path,
+    patient_column: str | None,
+    name: str,
+    every: float,
+    server: str | None,
+    key: Path | None,
+    backbone: Path | None,
 ) -> None:
     from client_sdk.data import load
     from client_sdk.released.evaluation import watch
@@ -139,7 +157,7 @@ def _watch(
         say(f"round {number}: " + ", ".join(f"{each} {value:.4f}" for each, value in values.items()))
 
     with operator(server, key) as client:
-        watch(client, study, records, name, every=every, on_metrics=on_metrics)
+        watch(client, study, records, name, every=every, on_metrics=on_metrics, backbone=backbone)
 
 
 def _show(title: str, found: Scores | dict[str, float], model: ReleasedModel, as_json: bool) -> None:
@@ -192,6 +210,24 @@ def _predictions(
             raise DataError(f"the output has a column {id_column!r} of its own: name another --id-column")
         own |= dict(zip(names, given, strict=True))
         yield own | uncertain | ({} if classes is None else {"predicted": classes[given.index(max(given))]})
+
+
+def _write_masks(model: ReleasedModel, task: Segmentation, records: Records, output: Path | None) -> None:
+    """Arrays masks (n, height, width), of the study's mask values, and patients, if the records name them."""
+    from client_sdk.data import DataError
+
+    if output is None or output.suffix != ".npz":
+        raise DataError("the study's model predicts masks of images, which are no table: name a file (-o masks.npz)")
+    import numpy as np
+
+    masks = task.masks(model(records))
+    written = io.BytesIO()
+    if records.named:
+        np.savez(written, masks=masks, patients=np.array(records.patients))
+    else:
+        np.savez(written, masks=masks)
+    _write(output, written.getvalue(), mode=0o600)
+    say(f"{output}: {len(masks)} masks")
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:

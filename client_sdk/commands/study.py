@@ -47,6 +47,9 @@ SettingsFile = Annotated[Path, typer.Option(help="the study's settings, JSON or 
 ModelFile = Annotated[
     Path | None, typer.Option(help="initial weights as safetensors; left out: the task's own, made here")
 ]
+Backbone = Annotated[
+    Path | None, typer.Option(help="file of the public weights that the settings name (training.backbone)")
+]
 Title = Annotated[str, typer.Option(help="shown to people")]
 IKnow = Annotated[
     bool, typer.Option("--i-know", help="noise or limits beyond the usual bounds are wanted; every hospital sees it")
@@ -67,6 +70,7 @@ def create(
     model: ModelFile = None,
     title: Title = "",
     i_know: IKnow = False,
+    backbone: Backbone = None,
     server: Server = None,
     key_file: KeyFile = None,
     as_json: AsJson = False,
@@ -84,7 +88,7 @@ def create(
         if i_know:
             frozen = frozen.model_copy(update={"beyond_bounds": True})
         # Before anything is created: settings whose task cannot be built must not use up the study's name.
-        first = _initial_model(study, frozen, model) if isinstance(frozen, StudySettings) else None
+        first = _initial_model(study, frozen, model, backbone) if isinstance(frozen, StudySettings) else None
         with operator(server, key_file) as client:
             # A task may draw its weights at random: a second attempt would not bring the same ones.
             created = client.create_study(StudyCreate(study=study, title=title, settings=frozen))
@@ -94,12 +98,12 @@ def create(
 
 
 @app.command()
-def weights(settings: SettingsFile, output: Output) -> None:
+def weights(settings: SettingsFile, output: Output, backbone: Backbone = None) -> None:
     """Draw a study's initial weights into a file, for `study create --model`. Asks nobody."""
     from client_sdk.protocol.wire.tensors import encode
 
     with plain_errors():
-        body = encode(_initial_weights(read_settings(settings)))
+        body = encode(_initial_weights(read_settings(settings), backbone))
         require_new(output)
         output.write_bytes(body)
         say(f"{output}: {len(body)} bytes")
@@ -264,12 +268,12 @@ def _many_neighbours(settings: AnySettings) -> str | None:
     )
 
 
-def _initial_model(study: str, settings: StudySettings, path: Path | None) -> bytes:
+def _initial_model(study: str, settings: StudySettings, path: Path | None, backbone: Path | None) -> bytes:
     """The file of round 0: the task's own weights or those in a file, which says anew of which study they are."""
     from client_sdk.protocol.study.model_file import ModelMetadata
     from client_sdk.protocol.wire.tensor_files import encode_model
 
-    weights = _initial_weights(settings) if path is None else _weights_in(path)
+    weights = _initial_weights(settings, backbone) if path is None else _weights_in(path)
     return encode_model(weights, ModelMetadata.of(study, settings, 0).header())
 
 
@@ -281,11 +285,11 @@ def _weights_in(path: Path) -> dict[str, Array]:
         return gathered(tensors.spec, read(tensors))
 
 
-def _initial_weights(settings: StudySettings) -> dict[str, Array]:
-    """Of a built-in task without torch.
+def _initial_weights(settings: StudySettings, backbone: Path | None) -> dict[str, Array]:
+    """Of a built-in task without torch, unless a part of its model is trained.
 
     Raises:
-        ConfigurationError: the task needs a package that is not installed here.
+        ConfigurationError: the task needs a package that is not installed here, or the backbone does not fit.
         TaskError: it cannot be loaded, or its code failed.
     """
     from client_sdk import tasks
@@ -296,10 +300,11 @@ def _initial_weights(settings: StudySettings) -> dict[str, Array]:
     training = settings.training
     try:
         task = tasks.load(training.task, training.task_parameters)
-        weights = drawn(task)
+        weights = drawn(task) if training.trainable == "all" else None
         if weights is None:
             from client_sdk.training.local import weights_of
 
+            task = tasks.of_study(training, backbone)
             weights = weights_of(new_model(task, training.task))
     except (tasks.TaskError, ModuleNotFoundError) as error:
         missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__

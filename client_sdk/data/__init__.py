@@ -4,31 +4,34 @@ Nothing here looks at values beyond what is needed to read them: clipping, scali
 by public numbers. Error texts name columns and count rows; they never hold a value of a record.
 """
 
-from client_sdk.data.files import load, read_csv, read_heart_disease, read_idx, read_images, read_npz, read_parquet
-from client_sdk.data.records import (
-    AnyRecords,
-    DataError,
-    Examples,
-    Records,
-    Table,
-    WrongRows,
-    like,
-    one_per_patient,
-    records_of,
-)
+from client_sdk.data.array_files import read_idx, read_npz
+from client_sdk.data.files import load
+from client_sdk.data.held import AnyRecords, Records, one_per_patient, records_of
+from client_sdk.data.histories import Histories, read_histories
+from client_sdk.data.images import list_images, read_images
+from client_sdk.data.lazy import LazyExamples, Reader
+from client_sdk.data.records import DataError, Examples, Table, WrongRows, like
+from client_sdk.data.shards import list_shards
+from client_sdk.data.table_files import read_csv, read_heart_disease, read_parquet
 
 __all__ = [
     "AnyRecords",
     "DataError",
     "Examples",
+    "Histories",
+    "LazyExamples",
+    "Reader",
     "Records",
     "Table",
     "WrongRows",
     "like",
+    "list_images",
+    "list_shards",
     "load",
     "one_per_patient",
     "read_csv",
     "read_heart_disease",
+    "read_histories",
     "read_idx",
     "read_images",
     "read_npz",

@@ -1,13 +1,12 @@
-"""A hospital's records as the tasks take them: tables, and arrays of examples; also out of what programs hold."""
+"""A hospital's records as the tasks take them: tables, and arrays of examples."""
 
 from __future__ import annotations
 
 import difflib
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -68,14 +67,14 @@ class Table:
             raise DataError("the columns of a table have one length, and at least one row")
         known = None if lines is None else np.asarray(lines)
         if patient_column is None:
-            return cls(arrays, _patients(None, lengths.pop()), named=False, lines=known)
+            return cls(arrays, identifiers(None, lengths.pop()), named=False, lines=known)
         if patient_column not in arrays:
             near = like(patient_column, arrays)
             meant = f"; did you mean {near!r}?" if near else ""
             raise DataError(f"there is no patient column {patient_column!r} among the {len(arrays)} columns{meant}")
         del arrays[patient_column]
         # As they are written: as numbers 007 would be 7, and long ones would lose their last digits.
-        patients = _patients(np.asarray(dict(given)[patient_column]).tolist(), lengths.pop(), known)
+        patients = identifiers(np.asarray(dict(given)[patient_column]).tolist(), lengths.pop(), known)
         return cls(arrays, patients, lines=known)
 
     def __len__(self) -> int:
@@ -119,7 +118,7 @@ class Examples:
             raise DataError("inputs: an array of numbers with at least one example and one further axis is expected")
         if labels.ndim < 1 or len(labels) != len(inputs):
             raise DataError(f"labels: shape ({len(inputs)}, ...) is expected, one label per example")
-        return cls(inputs, labels, _patients(patients, len(inputs)), named=patients is not None)
+        return cls(inputs, labels, identifiers(patients, len(inputs)), named=patients is not None)
 
     def __len__(self) -> int:
         return len(self.patients)
@@ -130,63 +129,6 @@ class Examples:
         return Examples(self.inputs[index], self.labels[index], tuple(self.patients[int(i)] for i in index), self.named)
 
 
-Records = Table | Examples
-AnyRecords = TypeVar("AnyRecords", Table, Examples)
-
-
-def one_per_patient(records: AnyRecords) -> AnyRecords:
-    """The first record of every patient, in order.
-
-    Every guarantee speaks about one record; it speaks about one patient only if a patient has one record.
-    """
-    first: dict[str, int] = {}
-    for row, patient in enumerate(records.patients):
-        first.setdefault(patient, row)
-    return records.take(list(first.values()))
-
-
-def records_of(data: Any, *, patient_column: str | None = None) -> Records:
-    """Records as they are, a pandas DataFrame, a mapping of names to columns, or a map-style data set of PyTorch.
-
-    patient_column: of a data frame or a mapping: who a row belongs to; left out, every row is a patient of its own.
-    A data set yields (x, y) or (x, y, patient): x an array, tensor or image, y a number or
-    an array of one shape.
-
-    Raises:
-        DataError: none of these, items that are not such tuples, or of different shapes.
-    """
-    # By its shape, because pandas need not be installed.
-    if isinstance(data, Mapping) or (hasattr(data, "columns") and hasattr(data, "items")):
-        return Table.of(cast(Any, data), patient_column=patient_column)
-    if patient_column is not None:
-        raise DataError(
-            "patient_column belongs to tables; Examples.of(inputs, labels, patients) takes the patients of arrays, and "
-            "a data set yields (x, y, patient)"
-        )
-    if isinstance(data, Table | Examples):
-        return data
-    if (advice := _instead(data)) is not None:
-        raise DataError(f"records: {advice}")
-    return _from_dataset(data)
-
-
-def _instead(data: Any) -> str | None:
-    """What to pass in place of what somebody might pass; None for a map-style data set."""
-    kind = type(data).__name__
-    if isinstance(data, str | bytes | os.PathLike):
-        return "this is the name of a file; read it with load_records(path, patient_column=…)"
-    if isinstance(data, np.ndarray | tuple | list) or hasattr(data, "detach"):
-        return f"a {kind} does not say what is a label; make Examples.of(inputs, labels, patients) or a data frame"
-    if hasattr(data, "columns") or hasattr(data, "to_pandas"):
-        return f"turn this {kind} into a pandas data frame first: records.to_pandas()"
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        return None
-    return (
-        f"a {kind} is none; a data frame, a Table, Examples or a map-style data set with a length is expected. Read an "
-        "iterable data set into one of these first"
-    )
-
-
 def like(name: str, names: Iterable[str]) -> str | None:
     """Which of the names somebody may have meant, whatever its capitals."""
     by_small = {one.lower(): one for one in names}
@@ -194,34 +136,12 @@ def like(name: str, names: Iterable[str]) -> str | None:
     return by_small[near[0]] if near else None
 
 
-def _from_dataset(dataset: Any) -> Examples:
-    items = [dataset[i] for i in range(len(dataset))]
-    sizes = {len(cast("tuple[Any, ...]", item)) if isinstance(item, tuple | list) else 0 for item in items}
-    if sizes not in ({2}, {3}):
-        raise DataError("data set: every item is (x, y), or every item is (x, y, patient)")
-    inputs = [_array(item[0]) for item in items]
-    if len({array.shape for array in inputs}) > 1:
-        raise DataError("data set: all x have one shape")
-    labels = [_array(item[1]) for item in items]
-    labels = [label.reshape(()) if label.size == 1 else label for label in labels]
-    if len({label.shape for label in labels}) > 1:
-        raise DataError("data set: all y have one shape")
-    patients = [_plain(item[2]) for item in items] if sizes == {3} else None
-    return Examples.of(np.stack(inputs), np.stack(labels), patients)
+def identifiers(given: Sequence[Any] | Array | None, rows: int, lines: Array | None = None) -> tuple[str, ...]:
+    """Patients as text, one for each row; given None: every row is one of its own.
 
-
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value
-
-
-def _array(value: Any) -> Array:
-    tensor = value.detach().cpu() if hasattr(value, "detach") else value
-    array = np.asarray(tensor)
-    # Images of Pillow have their colours last.
-    return np.moveaxis(array, -1, 0) if hasattr(value, "getbands") and array.ndim == 3 else array
-
-
-def _patients(given: Sequence[Any] | Array | None, rows: int, lines: Array | None = None) -> tuple[str, ...]:
+    Raises:
+        DataError: another number of them, or a row without one; lines: where rows stood in a file.
+    """
     if given is None:
         return tuple(f"row-{i}" for i in range(rows))
     patients = tuple(_identifier(patient) for patient in given)

@@ -14,7 +14,7 @@ from client_sdk.documents.words import ONE, exact, exact_delta, hospitals
 from client_sdk.protocol.study.any_settings import trained
 from client_sdk.protocol.study.certificate import Certificate
 from client_sdk.protocol.study.messages import Metrics, Study
-from client_sdk.protocol.study.training import Averaging
+from client_sdk.protocol.study.training import ALL, Averaging, Training
 from client_sdk.protocol.wire.rounded import number, percent
 
 TO_WRITE = "TO BE WRITTEN by the people who release this model (see --notes)."
@@ -101,12 +101,20 @@ def _details(card: Card) -> tuple[tuple[str, ...], ...]:
     return (
         ("Study", study.study),
         ("Task", training.task),
+        *_part(training),
         *released,
         ("Trained by", f"{hospitals(stated.members)}, {training.algorithm}, {stated.rounds.charged} rounds"),
         ("Settings, SHA-256", study.settings_sha256),
         ("Ledger", f"{stated.ledger.entries} entries, {stated.ledger.sha256}"),
         *licence,
     )
+
+
+def _part(training: Training) -> tuple[tuple[str, str], ...]:
+    """What of the model is trained, where it is not all of it."""
+    named = training.trainable if isinstance(training.trainable, str) else ", ".join(training.trainable)
+    trained = () if training.trainable == ALL else (("Trained part", named),)
+    return trained + (() if training.backbone is None else (("Backbone, SHA-256", training.backbone.sha256),))
 
 
 def _measured(metrics: Sequence[tuple[int, Metrics]]) -> Section:

@@ -144,8 +144,15 @@ def exact_products(device: torch.device) -> Generator[None]:
     On CUDA convolutions run in TF32 unless told otherwise. With its three digits a clipped sum would not keep to norms
     that were computed another way. There sums are also added in the same order every time, and no kernel is chosen by
     how fast it just was. The switches are the process's; they are put back afterwards.
+
+    Attention takes its plain way: the fused one passes by the layers and packs records by their lengths, so that one
+    record's numbers would depend on the others'.
     """
     switches = _switches(device)
+    # torch.backends.mha is not annotated.
+    attention: Any = torch.backends.mha
+    fused = attention.get_fastpath_enabled()
+    attention.set_fastpath_enabled(False)
     before = [getattr(owner, name) for owner, name, _ in switches]
     try:
         for owner, name, exact in switches:
@@ -153,6 +160,7 @@ def exact_products(device: torch.device) -> Generator[None]:
         with _same_order(device):
             yield
     finally:
+        attention.set_fastpath_enabled(fused)
         for (owner, name, _), value in zip(switches, before, strict=True):
             setattr(owner, name, value)
 

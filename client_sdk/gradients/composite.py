@@ -7,7 +7,7 @@ known per-record gradients. What lies between the maps is autograd's, or a funct
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -21,16 +21,25 @@ class Affine(LinearLayer):
     """x ↦ x Wᵀ + b, with W and b two parameters of a module; to the rest of the code a linear layer."""
 
     def __init__(
-        self, name: str, module: nn.Module, names: dict[str, str], weight: str, bias: str | None = None
+        self,
+        name: str,
+        module: nn.Module,
+        names: dict[str, str],
+        weight: str,
+        bias: str | None = None,
+        rows: Mapping[str, slice] | None = None,
     ) -> None:
-        """names: the composite's. weight, bias: own names there, dotted ones those of a child."""
+        """names: the composite's. weight, bias: own names there, dotted ones those of a child. rows: of which it is."""
+        self.rows = rows or {}
         self._where = {"weight": weight, "bias": bias}
         super().__init__(name, module, {key: names[own] for key, own in self._where.items() if own in names})
 
     def own(self, key: str) -> Any:
         where = self._where[key]
         parameter = None if where is None else attrgetter(where)(self.module)
-        return None if parameter is None else parameter.detach()
+        if parameter is None:
+            return None
+        return parameter.detach()[self.rows.get(key, slice(None))]
 
 
 class Composite(ABC):
@@ -38,7 +47,10 @@ class Composite(ABC):
 
     name, module: as of a Layer. The module's children belong to it and are not looked at by themselves.
     names: own parameter name (dotted for a child's) -> name in the model, trainable ones only.
+    packs: whether it takes packed sequences. Then its forward is called even where all its parameters are frozen.
     """
+
+    packs = False
 
     def __init__(self, name: str, module: nn.Module, names: dict[str, str]) -> None:
         self.name = name

@@ -8,10 +8,12 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from client_sdk.gradients.attention import Attention
 from client_sdk.gradients.composite import Composite
 from client_sdk.gradients.convolution import ConvLayer
 from client_sdk.gradients.errors import NotLayerwise, UnsupportedLayer
 from client_sdk.gradients.layers import EmbeddingLayer, Layer, LinearLayer, NormalisedLayer
+from client_sdk.gradients.recurrent import Recurrent, RecurrentCell
 from client_sdk.gradients.spread import Spread, SpreadLayer
 
 # Exact types: a subclass may compute something else with the same parameters.
@@ -26,6 +28,13 @@ KNOWN: dict[type[nn.Module], type[Layer] | type[Composite]] = {
     nn.InstanceNorm2d: NormalisedLayer,
     nn.InstanceNorm3d: NormalisedLayer,
     Spread: SpreadLayer,
+    nn.MultiheadAttention: Attention,
+    nn.LSTM: Recurrent,
+    nn.GRU: Recurrent,
+    nn.RNN: Recurrent,
+    nn.LSTMCell: RecurrentCell,
+    nn.GRUCell: RecurrentCell,
+    nn.RNNCell: RecurrentCell,
 }
 INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
@@ -90,7 +99,8 @@ def known_layers(model: nn.Module) -> list[Layer | Composite]:
         own = {key: names[id(p)] for key, p in registered.items() if p is not None and id(p) in names}
         if whole:
             covered |= {id(child) for child in module.modules()}
-        if not own:
+        # Torch's own forward of packed sequences has shapes that follow the longest record.
+        if not own and not (whole and cast("type[Composite]", rule).packs):
             continue
         where = f"{name or 'the model'} ({type(module).__name__})"
         if rule is None:

@@ -11,7 +11,8 @@ Given one of the losses, a model that ends in its only trainable layer, a linear
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -29,6 +30,9 @@ Kept = dict[str, list[Tensor]]
 
 class Layer(ABC):
     """One module whose trainable parameters are known by name. Subclasses give the per-record gradients."""
+
+    # Own parameter name -> its rows that the layer acts through, where these are not all.
+    rows: Mapping[str, slice] = MappingProxyType({})
 
     def __init__(self, name: str, module: nn.Module, names: dict[str, str]) -> None:
         self.name = name
@@ -86,11 +90,8 @@ class LinearLayer(Layer):
     def signal(self, x: Tensor, g: Tensor) -> Tensor:
         return product(g.reshape(-1, g.shape[-1]), self.own("weight").T.to(g.dtype)).view(x.shape)
 
-    def _positions(self, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        return a.reshape(a.shape[0], -1, a.shape[-1]), g.reshape(g.shape[0], -1, g.shape[-1])
-
     def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
-        a, g = self._positions(a, g)
+        a, g = positions(a), positions(g)
         out: dict[str, Tensor] = {}
         if "weight" in self.names:
             out["weight"] = torch.bmm(g.transpose(1, 2), a)
@@ -106,11 +107,11 @@ class LinearLayer(Layer):
             if "weight" in self.names:
                 values["weight"] = values["bias"] * squared_norms(a)
             return {key: values[key] for key in self.names}, {}
-        a, g = self._positions(a, g)
-        batch, positions, width = a.shape
+        a, g = positions(a), positions(g)
+        batch, places, width = a.shape
         size = width * g.shape[-1]
         # The direct form where it costs less than the Gram form and its gradients may be kept for the sum.
-        if positions * (width + g.shape[-1]) > size and batch * size <= KEEP:
+        if places * (width + g.shape[-1]) > size and batch * size <= KEEP:
             return super().squares(a, g)
         if "bias" in self.names:
             values["bias"] = squared_norms(g.sum(1))
@@ -133,7 +134,7 @@ class LinearLayer(Layer):
     def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
         if kept:
             return super().inner(a, g, centre, kept)
-        a, g = self._positions(a, g)
+        a, g = positions(a), positions(g)
         out: dict[str, Tensor] = {}
         if "weight" in self.names:
             out["weight"] = (functional.linear(a, centre["weight"]) * g).sum((1, 2))
@@ -238,9 +239,24 @@ def _norms(values: Tensor, axis: int) -> Tensor:
     return cast(Tensor, torch.linalg.vector_norm(values, dim=axis))  # pyright: ignore[reportUnknownMemberType]
 
 
+def positions(values: Tensor) -> Tensor:
+    """(batch, positions, width) of (batch, ..., width)."""
+    return values.reshape(values.shape[0], -1, values.shape[-1])
+
+
+def allowance(dtype: torch.dtype, width: int) -> float:
+    """Relative error of sums of products of so many terms, as blocked kernels add them (Higham 2002, section 3.1)."""
+    return torch.finfo(dtype).eps * (16 + width / 16)
+
+
 def gram(a: Tensor, g: Tensor) -> Tensor:
-    """(batch,) Σ_ts ⟨a_it, a_is⟩⟨g_it, g_is⟩ of (batch, positions, width) tensors."""
-    return (torch.bmm(a, a.transpose(1, 2)) * torch.bmm(g, g.transpose(1, 2))).sum((1, 2))
+    """(batch,) Σ_ts ⟨a_it, a_is⟩⟨g_it, g_is⟩ of (batch, positions, width) tensors, rounded up.
+
+    Positions may cancel: what rounding can take off a small sum of large terms is added, so that no norm is too small.
+    """
+    products = torch.bmm(a, a.transpose(1, 2)).mul_(torch.bmm(g, g.transpose(1, 2)))
+    slack = allowance(products.dtype, a.shape[2] + g.shape[2])
+    return products.sum((1, 2)) + slack * products.abs_().sum((1, 2))
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:

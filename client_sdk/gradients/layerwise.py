@@ -7,7 +7,6 @@ also used anywhere else still reaches autograd and is found out.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, cast
@@ -20,10 +19,12 @@ from client_sdk.gradients.clipping import full_precision, stop_if_not_finite
 from client_sdk.gradients.composite import Composite
 from client_sdk.gradients.errors import NonFiniteError
 from client_sdk.gradients.inspection import known_layers, trainable
-from client_sdk.gradients.layers import Kept, Layer, LinearLayer, squared_norms
+from client_sdk.gradients.layers import Layer, LinearLayer
 from client_sdk.gradients.losses import signal_of
+from client_sdk.gradients.packing import Packing
 from client_sdk.gradients.pooling import max_pools, pooled_by_comparison
 from client_sdk.gradients.rows import by_records, rows_beside
+from client_sdk.gradients.terms import Seen, terms_of
 
 # Rounding allowance of ‖g‖² − 2⟨g, v⟩ + ‖v‖², which may cancel: the distance is only ever rounded up.
 CANCELLATION = {torch.float32: 2.0**-19, torch.float64: 2.0**-48}
@@ -42,30 +43,22 @@ class Signals:
     def __init__(self, uses: Sequence[Use], parameters: Mapping[str, Tensor], batch: int, rows: int = 1) -> None:
         self.batch = batch
         dtype = next(iter(parameters.values())).dtype
-        calls = Counter(name for use in uses for name in use.layer.names.values())
         self.squares: dict[str, Tensor] = {}
         self.footprint = sum(use.input.numel() + use.outputs for use in uses) // batch
-        self._single: list[tuple[Layer, Tensor, Tensor, Kept]] = []
-        self._shared: dict[str, Tensor] = {}
         self._centre: Mapping[str, Tensor] | None = None
+        self._parameters = parameters
+        seen: list[Seen] = []
         for use in uses:
             signals = use.checked(batch * rows)
-            if signals is None:
-                continue
-            a, g = signals[0], signals[1].to(dtype)
-            # Token numbers stay integers.
-            a = a.to(dtype) if a.is_floating_point() else a
-            layer, a, g = by_records(use.layer, a, g, rows)
-            if len(uses) == 1 or all(calls[name] == 1 for name in layer.names.values()):
-                values, kept = layer.squares(a, g)
-                self.squares |= {layer.names[key]: value for key, value in values.items()}
-                self._single.append((layer, a, g, kept))
-            else:
-                # Gradients of a parameter used several times add up before the norm is taken.
-                for key, value in layer.per_record(a, g).items():
-                    name = layer.names[key]
-                    self._shared[name] = self._shared[name] + value if name in self._shared else value
-        self.squares |= {name: squared_norms(value) for name, value in self._shared.items()}
+            if signals is not None:
+                a, g = signals[0], signals[1].to(dtype)
+                # Token numbers stay integers.
+                a = a.to(dtype) if a.is_floating_point() else a
+                seen.append(Seen(*by_records(use.layer, a, g, rows)))
+        self._terms = terms_of(seen, parameters)
+        for term in self._terms:
+            for name, value in term.squares.items():
+                self.squares[name] = self.squares[name] + value if name in self.squares else value
         for name, parameter in parameters.items():
             if name not in self.squares:
                 self.squares[name] = parameter.new_zeros(batch)
@@ -74,10 +67,9 @@ class Signals:
         """From here on the gradients are g_i − centre; squared distances are rounded up."""
         self._centre = centre
         products: dict[str, Tensor] = {}
-        for layer, a, g, kept in self._single:
-            own = {key: centre[name] for key, name in layer.names.items()}
-            products |= {layer.names[key]: value for key, value in layer.inner(a, g, own, kept).items()}
-        products |= {name: value.flatten(1) @ centre[name].flatten() for name, value in self._shared.items()}
+        for term in self._terms:
+            for name, value in term.inner(centre).items():
+                products[name] = products[name] + value if name in products else value
         for name, value in centre.items():
             sizes = self.squares[name].double() + value.double().square().sum()
             slack = CANCELLATION.get(value.dtype, 2.0**-19) * sizes
@@ -89,14 +81,15 @@ class Signals:
 
         release: let go of each layer's signals once they are added; nothing can be asked afterwards.
         """
-        single = self._single if release else list(self._single)
-        while single:
-            layer, a, g, kept = single.pop(0)
-            weights = {key: factors[name] for key, name in layer.names.items()}
-            for key, value in layer.weighted_sum(a, g, weights, kept).items():
-                add(into, layer.names[key], value)
-        for name, value in self._shared.items():
-            add(into, name, (factors[name] @ value.flatten(1)).view(value.shape[1:]))
+        terms = self._terms if release else list(self._terms)
+        while terms:
+            for name, rows, value in terms.pop(0).sums(factors):
+                if rows is None:
+                    add(into, name, value)
+                else:
+                    if name not in into:
+                        into[name] = value.new_zeros(self._parameters[name].shape)
+                    into[name][rows] += value
         for name, value in (self._centre or {}).items():
             # Σ f_i (g_i − v) = Σ f_i g_i − (Σ f_i) v.
             add(into, name, value * -factors[name].sum())
@@ -110,6 +103,7 @@ class Layerwise:
         self.parameters = trainable(model)
         self.layers = known_layers(model)
         self._pools = max_pools(model)
+        self._packs = any(isinstance(layer, Composite) and layer.packs for layer in self.layers)
         self._signal = signal_of(loss) if ends_in(model, self.layers) else None
 
     def run(self, inputs: Tensor, targets: Tensor) -> Signals:
@@ -122,7 +116,9 @@ class Layerwise:
 
     def _captured(self, inputs: Tensor, targets: Tensor) -> Signals:
         with torch.enable_grad(), Capture(self.layers, inputs.device) as capture:
-            losses = checked_losses(self.loss, inputs, self.model(inputs), targets)
+            with Packing() if self._packs else nullcontext():
+                outputs = self.model(inputs)
+            losses = checked_losses(self.loss, inputs, outputs, targets)
             # A loss that depends on no captured layer has nothing to go back to.
             if losses.requires_grad:
                 capture.gradients(losses.sum(), self.parameters)

@@ -25,7 +25,7 @@ from client_sdk.gradients.layerwise import Layerwise
 from client_sdk.gradients.passes import Asked, Engine, Found, run
 from client_sdk.gradients.per_record import PerRecord
 from client_sdk.gradients.probe import a_few, refuse_interaction, verify
-from client_sdk.gradients.slots import Pass, Slots, in_order
+from client_sdk.gradients.slots import Indexed, Pass, Slots, foretold, in_order
 
 Method = Literal["auto", "layerwise", "vmap"]
 # Numbers to hold in one pass, between the least and the most records: enough to pay for the calls, few enough for the
@@ -118,11 +118,12 @@ class PerRecordGradients:
             self.micro_batch = min(LEAST, max(1, HELD_GRADIENTS // numbers))
 
     def norms(
-        self, inputs: Tensor, targets: Tensor, *, slots: Slots | None = None, views: Shown | None = None
+        self, inputs: Tensor | Indexed, targets: Tensor, *, slots: Slots | None = None, views: Shown | None = None
     ) -> Tensor:
         """(batch,) float64 L2 norms of the per-record gradients over all trainable parameters.
 
-        inputs, targets: first axis the records, on any device. slots, views: as of `clipped_sum`.
+        inputs, targets: first axis the records, on any device; inputs may be read pass by pass. slots, views: as of
+        `clipped_sum`.
         Raises NonFiniteError, UnsupportedLayer, DeviceLost, ValueError.
         """
         norms, _ = self._run(inputs, targets, slots, Asked(), views)
@@ -130,7 +131,7 @@ class PerRecordGradients:
 
     def clipped_sum(
         self,
-        inputs: Tensor,
+        inputs: Tensor | Indexed,
         targets: Tensor,
         *,
         clip_norm: float,
@@ -202,7 +203,7 @@ class PerRecordGradients:
         return most * 5 // 4 if self._sized else most
 
     def _run(
-        self, inputs: Tensor, targets: Tensor, slots: Slots | None, asked: Asked, views: Shown | None
+        self, inputs: Tensor | Indexed, targets: Tensor, slots: Slots | None, asked: Asked, views: Shown | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """(batch,) norms and what is summed, pass by pass, in their order."""
         if len(inputs) != len(targets):
@@ -212,18 +213,25 @@ class PerRecordGradients:
         if not len(inputs):
             return norms[:0], total
         with exact_products(device):
-            few = inputs[:_FEW].to(device), targets[:_FEW].to(device)
-            self._confirm(*(few if views is None else views.tried(*few)))
+            # Inputs that are read on demand are not read twice in every step.
+            if views is not None or isinstance(inputs, Tensor) or self._key(inputs, targets) not in self._verified:
+                few = inputs[:_FEW].to(device), targets[:_FEW].to(device)
+                self._confirm(*(few if views is None else views.tried(*few)))
             # By now it is known how many records one pass may hold.
             count, most = len(inputs), self.micro_batch
             passes = in_order(count, most) if slots is None else slots.passes(count, self._widest(most))
-            for here, found in self._found(passes, inputs, targets, asked, views):
+            for here, found in self._found(foretold(passes, inputs), inputs, targets, asked, views):
                 here.to(device).put(found.norms, norms)
                 add_all(total, found.sum)
         return norms[:-1], total
 
     def _found(
-        self, passes: Iterator[Pass], inputs: Tensor, targets: Tensor, asked: Asked, views: Shown | None
+        self,
+        passes: Iterator[Pass],
+        inputs: Tensor | Indexed,
+        targets: Tensor,
+        asked: Asked,
+        views: Shown | None,
     ) -> Iterator[tuple[Pass, Found]]:
         """Every pass with what it gave; as many at once as there are devices."""
         further, device = self._further, self._device
@@ -254,13 +262,16 @@ class PerRecordGradients:
                 self._confirm(x.to(device), y.to(device))
             return run(self._engine, x.to(device), y.to(device), here.only_taken, asked)
 
+    def _key(self, inputs: Tensor | Indexed, targets: Tensor) -> tuple[object, ...]:
+        return self.method, inputs.shape[1:], inputs.dtype, targets.shape[1:], self.model.training
+
     def _confirm(self, inputs: Tensor, targets: Tensor) -> None:
         """Check the method against autograd, once per shape, type and mode."""
         # Every time: the mode is the caller's to change between calls.
         if self._risky:
             refuse_cross_record(self._risky)
         # Another shape or mode may take another way through the model.
-        key = (self.method, inputs.shape[1:], inputs.dtype, targets.shape[1:], self.model.training)
+        key = self._key(inputs, targets)
         if key in self._verified:
             return
         stop_if_not_finite({"inputs": inputs})
@@ -283,7 +294,7 @@ class PerRecordGradients:
         self._verified.add((self.method, *key[1:]))
 
 
-def _shown(here: Pass, inputs: Tensor, targets: Tensor, views: Shown | None) -> tuple[Tensor, Tensor]:
+def _shown(here: Pass, inputs: Tensor | Indexed, targets: Tensor, views: Shown | None) -> tuple[Tensor, Tensor]:
     x, y = (here.to(of.device).of(of) for of in (inputs, targets))
     return (x, y) if views is None else views.of(x, y, here.first)
 

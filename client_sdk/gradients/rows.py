@@ -26,7 +26,7 @@ class RowsOf(Layer):
 
     def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
         each = self._layer.per_record(a.flatten(0, 1), g.flatten(0, 1))
-        return {key: torch.unflatten(value, 0, a.shape[:2]).sum(1) for key, value in each.items()}
+        return {key: torch.unflatten(each[key], 0, a.shape[:2]).sum(1) for key in self.names}
 
 
 def by_records(layer: Layer, a: Tensor, g: Tensor, rows: int) -> tuple[Layer, Tensor, Tensor]:

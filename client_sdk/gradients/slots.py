@@ -34,6 +34,27 @@ class Words(Protocol):
     def words(self, count: int, dtype: type[np.unsignedinteger]) -> NDArray[np.unsignedinteger]: ...
 
 
+class Indexed(Protocol):
+    """Records that need not lie in memory: those of a pass are asked for when it runs, and foretold before."""
+
+    @property
+    def shape(self) -> torch.Size: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Tensor | slice, /) -> Tensor: ...
+
+    def expect(self, rows: Tensor | slice) -> None:
+        """These rows are asked for soon."""
+        ...
+
+
 def slots_for(expected_batch_size: float) -> int:
     """How many slots one set has: the expected size and two deviations, by public numbers alone."""
     return max(1, math.ceil(expected_batch_size + _SLACK * math.sqrt(expected_batch_size)))
@@ -99,9 +120,11 @@ class Pass:
     free: Tensor | None = None
     first: int = 0
 
-    def of(self, records: Tensor) -> Tensor:
+    def of(self, records: Tensor | Indexed) -> Tensor:
         """(width, …) what runs, from (batch, …)."""
-        return records[self.rows] if isinstance(self.rows, slice) else records.index_select(0, self.rows)
+        if isinstance(self.rows, slice) or not isinstance(records, Tensor):
+            return records[self.rows]
+        return records.index_select(0, self.rows)
 
     def only_taken(self, factors: Tensor) -> Tensor:
         """(width,) factors, 0 in the slots that are free."""
@@ -121,3 +144,18 @@ class Pass:
 def in_order(records: int, most: int) -> Iterator[Pass]:
     """Passes whose shapes follow the size of the batch: nobody is held apart from anybody, and nothing is copied."""
     return (Pass(slice(start, min(start + most, records)), first=start) for start in range(0, records, most))
+
+
+def foretold(passes: Iterator[Pass], records: Tensor | Indexed) -> Iterator[Pass]:
+    """The same passes; records that are read on demand hear of each one pass before it runs."""
+    if isinstance(records, Tensor):
+        yield from passes
+        return
+    held: Pass | None = None
+    for coming in passes:
+        records.expect(coming.rows)
+        if held is not None:
+            yield held
+        held = coming
+    if held is not None:
+        yield held

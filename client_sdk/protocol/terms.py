@@ -11,6 +11,7 @@ from client_sdk.protocol.study.bounds import guaranteed_noise_multiplier
 from client_sdk.protocol.study.evaluation import EvaluationSettings
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.study.statistics import Statistics
+from client_sdk.protocol.study.training import ALL, rank_of
 from client_sdk.protocol.study.who_sees_what import WHOM, seen
 from client_sdk.protocol.wire.rounded import at_least
 
@@ -83,7 +84,16 @@ def _of_evaluation(settings: StudySettings, evaluation: EvaluationSettings) -> l
 def _training(settings: StudySettings) -> str:
     training = settings.training
     local = f"{training.local_steps} local steps a round" if training.algorithm == "fedavg" else "one gradient a round"
-    return f"task {training.task}, {local}, learning rate {training.learning_rate:g}"
+    part = "" if training.trainable == ALL else f", of its model only {_part(training.trainable)}"
+    if training.backbone is not None:
+        part += f", on the public weights with SHA-256 {training.backbone.sha256}"
+    return f"task {training.task}{part}, {local}, learning rate {training.learning_rate:g}"
+
+
+def _part(trainable: str | tuple[str, ...]) -> str:
+    if (rank := rank_of(trainable)) is not None:
+        return f"its head and matrices of rank {rank} beside its layers"
+    return f"its {trainable}" if isinstance(trainable, str) else f"what is called {' or '.join(trainable)}"
 
 
 def _drawn(settings: StudySettings) -> str:

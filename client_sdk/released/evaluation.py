@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from client_sdk.api.calls import round_view
 from client_sdk.api.client import Client
@@ -12,7 +13,7 @@ from client_sdk.protocol.study.any_settings import trained
 from client_sdk.protocol.study.messages import Metrics, RoundView
 from client_sdk.released.model import ReleasedModel, model_of
 from client_sdk.released.scores import Scores, scores
-from client_sdk.tasks import Classification, Task, TaskDataset, load
+from client_sdk.tasks import Classification, Task, TaskDataset, dataset_of, of_study
 
 _ENDED = ("released", "abandoned", "stopped")
 OnMetrics = Callable[[int, dict[str, float]], None]
@@ -20,7 +21,7 @@ OnMetrics = Callable[[int, dict[str, float]], None]
 
 def evaluated(model: ReleasedModel, records: Records) -> Scores | dict[str, float]:
     """Scores of a classifier; of any other task its own metrics. Raises DataError."""
-    return _evaluated(model, model.task.dataset(records))
+    return _evaluated(model, dataset_of(model.task, records))
 
 
 def _evaluated(model: ReleasedModel, dataset: TaskDataset) -> Scores | dict[str, float]:
@@ -42,10 +43,12 @@ def watch(
     every: float,
     on_metrics: OnMetrics = lambda number, values: None,
     task: Task | None = None,
+    backbone: str | Path | None = None,
 ) -> None:
     """Put metrics beside every released round, the first one first, until the study has ended and all have them.
 
     name   what the declared set is called in the study's metrics
+    backbone  file of the public weights that the study names
     every  seconds between two questions while nothing is new
 
     Raises:
@@ -53,8 +56,8 @@ def watch(
         ApiError, ConnectionFailed: run again; rounds that have metrics are left as they are.
     """
     training = trained(client.study(study).settings).training
-    chosen = load(training.task, training.task_parameters) if task is None else task
-    dataset = chosen.dataset(records)
+    chosen = of_study(training, backbone, task)
+    dataset = dataset_of(chosen, records)
     number = 1
     while True:
         view = _round(client, study, number)

@@ -19,9 +19,16 @@ from client_sdk.protocol.wire.tensors import TensorError, decode, metadata_in
 from client_sdk.released.layout import layout_of
 from client_sdk.released.records import new_records
 from client_sdk.tasks import Task, load
+from client_sdk.tasks.adapters import merge
+from client_sdk.tasks.inputs import Inputs, in_memory, parts
+from client_sdk.tasks.parts import part_of
+from client_sdk.tasks.reading import inputs_of
+from client_sdk.tasks.registry import load_part
 from client_sdk.training.local import load_weights, spec_of_model
 
 _BATCH = 1024
+# Numbers of the inputs of a batch: large images go a few at a time.
+_MOST = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class ReleasedModel:
         Raises:
             DataError: names the column that lacks or is of another type; a matrix where a table is needed.
         """
-        return self.predicted(self.inputs(records))
+        return self.predicted(self._inputs(records))
 
     def intervals(self, records: Any, level: float = 0.9) -> NDArray[np.float64]:
         """(n, 2) float64: between what the posterior holds each record's probability of class 1 to be, at `level`.
@@ -63,27 +70,30 @@ class ReleasedModel:
         """
         if not 0 < level < 1:
             raise DataError(f"level must lie between 0 and 1, such as 0.9, got {level!r}")
-        found = self.task.intervals(self.outputs(self.inputs(records)), level)
+        found = self.task.intervals(self.outputs(self._inputs(records)), level)
         if found is None:
             raise DataError("this task's model has no posterior, so that its predictions have no intervals")
         return found.numpy()
 
     def inputs(self, records: Any) -> Tensor:
-        """(n, ...) float32: the records as `module` takes them. Raises as a call."""
+        """(n, ...) float32: the records as `module` takes them, all in memory. Raises as a call."""
+        return in_memory(self._inputs(records))
+
+    def _inputs(self, records: Any) -> Inputs:
         found = new_records(records)
         if self.columns and not isinstance(found, Table):
             raise DataError(
                 "a matrix does not name its columns, which may lie in another order: give a data frame or a mapping "
                 f"with the columns {', '.join(self.columns)}"
             )
-        return self.task.inputs(found)
+        return inputs_of(self.task, found)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of a table that the model looks at, in the order of its inputs; else none."""
         return tuple(str(described["column"]) for described in layout_of(self.task))
 
-    def outputs(self, inputs: Tensor) -> Tensor:
+    def outputs(self, inputs: Inputs) -> Tensor:
         """(n, outputs) float64 scores of `module`, on whatever device it is.
 
         Raises:
@@ -94,33 +104,36 @@ class ReleasedModel:
             raise DataError("the model gives NaN or an infinity for some records: take the model of an earlier round")
         return found
 
-    def predicted(self, inputs: Tensor) -> NDArray[np.float64]:
+    def predicted(self, inputs: Inputs) -> NDArray[np.float64]:
         """(n, k) as a call, of inputs instead of records."""
         return self.task.predictions(self.outputs(inputs)).numpy()
 
-    def _in_batches(self, inputs: Tensor) -> Iterator[Tensor]:
+    def _in_batches(self, inputs: Inputs) -> Iterator[Tensor]:
         device = next((parameter.device for parameter in self.module.parameters()), torch.device("cpu"))
         with torch.no_grad():
-            for start in range(0, len(inputs), _BATCH):
-                yield self.module(inputs[start : start + _BATCH].to(device)).double().cpu()
+            for part in parts(inputs):
+                for some in torch.split(part, max(1, min(_BATCH, _MOST // max(1, part[:1].numel())))):
+                    yield self.module(some.to(device)).double().cpu()
 
 
-def load_model(path: str | Path, *, task: Task | None = None) -> ReleasedModel:
+def load_model(path: str | Path, *, task: Task | None = None, backbone: str | Path | None = None) -> ReleasedModel:
     """The model in a file that `wardround study model` wrote.
 
     task: left out, the one that the file names, built in or installed. Needed for a file that names none, and for a
     task that no package offers.
+    backbone: file of the public weights, for a model of which a part was trained on them; their digest is in `metadata`
 
     Raises:
+        ConfigurationError: the backbone is missing or another file.
         TensorError: not a model's file, or not of this task; the text says what differs.
         TaskError: the file's task is not installed here.
         OSError: no such file.
     """
     path = Path(path)
-    return model_of(path.read_bytes(), path.name, task)
+    return model_of(path.read_bytes(), path.name, task, backbone)
 
 
-def model_of(data: bytes, name: str, task: Task | None = None) -> ReleasedModel:
+def model_of(data: bytes, name: str, task: Task | None = None, backbone: str | Path | None = None) -> ReleasedModel:
     """As `load_model`, from the file's bytes; `name` stands in errors."""
     try:
         metadata = ModelMetadata.within(metadata_in(data))
@@ -129,8 +142,11 @@ def model_of(data: bytes, name: str, task: Task | None = None) -> ReleasedModel:
                 why = "the file does not say of which task it is: fetch it with `wardround study model`, or give task="
                 raise TensorError("wrong-metadata", why)
             task = load(metadata.task, metadata.task_parameters)
+        if metadata is not None and part_of(task) is None:
+            task = load_part(task, metadata.task, metadata.trainable, metadata.backbone_sha256, backbone)
         module = task.model().eval()
         load_weights(module, decode(data, spec_of_model(module), metadata=LONGEST_METADATA))
     except TensorError as error:
         raise TensorError(error.code, f"{name} is no model to be used here: {error.detail}") from error
-    return ReleasedModel(metadata, task, module, hashlib.sha256(data).hexdigest())
+    # Adapters are for training: what they add goes into the weights of their layers.
+    return ReleasedModel(metadata, task, merge(module), hashlib.sha256(data).hexdigest())

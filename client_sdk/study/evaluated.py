@@ -15,7 +15,7 @@ from client_sdk.protocol.statistics.kinds.evaluation import OUTCOME, PREDICTION,
 from client_sdk.protocol.statistics.rows import one_row_each, one_value_each
 from client_sdk.protocol.statistics.variables import Patients
 from client_sdk.protocol.wire.tensors import Array
-from client_sdk.tasks import Classification, Task
+from client_sdk.tasks import Classification, Task, dataset_of
 from client_sdk.training import LocalTraining
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -62,7 +62,7 @@ class EvaluatedPatients:
 
     def _found(self, question: Evaluation, weights: Mapping[str, Array], records: Records) -> tuple[Floats, Floats]:
         """(rows,) predictions and (rows,) outcomes."""
-        dataset = self.training.task.dataset(records)
+        dataset = dataset_of(self.training.task, records)
         predicted = self.training.predictions(weights, dataset.inputs)
         outcome = self.training.task.outcomes(dataset.targets).double().numpy().reshape(len(predicted), -1)[:, 0]
         if question.prediction == "binary":

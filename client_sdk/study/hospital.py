@@ -130,6 +130,8 @@ class Hospital:
         on_wait: OnWait | None = None,
         agree: Agree | None = None,
         randomness: Randomness | None = None,
+        backbone: str | Path | None = None,
+        feature_cache: bool = True,
     ) -> Outcome:
         """Take part in `study` until it ends.
 
@@ -147,6 +149,8 @@ class Hospital:
         on_round  called after every round that was answered, with a `RoundEvent`; what it raises ends the participation
         on_wait  called with a `Waiting` whenever something is waited for, with None when it goes on; by default the log
         randomness  of batches, noise and accounting sample; None: cryptographic, keyed by the operating system
+        backbone  file of the public weights that the study names, if it names any
+        feature_cache  keep what a frozen backbone makes of the records in the hospital's directory, encrypted
 
         Raises:
             PolicyRefused, OwnBudgetExceeded: the site policy forbids the study, or leaves no room for a first round.
@@ -155,6 +159,7 @@ class Hospital:
             WardroundError: and as `Participation.run` raises.
         """
         # Torch, which only training needs: enrolling, rotating and asking start in a third of the time without.
+        from client_sdk.study.feature_cache import FOLDER, FeatureCache
         from client_sdk.study.participation import Participation
         from client_sdk.study.preparation import able
         from client_sdk.training.devices import devices_of
@@ -188,6 +193,8 @@ class Hospital:
                 data_version,
                 split,
                 bfloat16=bfloat16,
+                backbone=backbone,
+                cache=FeatureCache(self.directory / FOLDER) if feature_cache else None,
             )
             # 3. Freeze what was agreed to.
             _warn(rules, settings, records=found.records, pinned=pinned)

@@ -24,11 +24,14 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.study.training import Training
 from client_sdk.study.delivery import Able
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
+from client_sdk.study.feature_cache import FeatureCache
 from client_sdk.study.patients import AskedPatients
-from client_sdk.tasks import Task, TaskDataset, TaskError, load
+from client_sdk.tasks import Task, TaskDataset, TaskError, dataset_of, of_study
+from client_sdk.tasks.reading import inspected
 from client_sdk.tasks.task import InputUse
 from client_sdk.training import LocalTraining
 from client_sdk.training.devices import devices_of
+from client_sdk.training.features import Features, NoFeatures, reading
 
 _LOG = logging.getLogger(__name__)
 _TRIED = 4
@@ -47,21 +50,28 @@ def prepare(
     party: str,
     split: Split | None = None,
     bfloat16: bool = False,
+    backbone: str | Path | None = None,
+    cache: FeatureCache | None = None,
 ) -> LocalTraining:
     """The study's training on these records, found possible before any round is paid for.
 
-    split  whoever it sets aside is not trained on
+    split     whoever it sets aside is not trained on
+    backbone  file of the public weights that the study names
+    cache     where features of the records are kept between runs; None: they are computed anew in each
 
     Raises:
-        ConfigurationError, DataError, TaskError: the task, the records or the policy's list do not fit.
+        ConfigurationError, DataError, TaskError: the task, the records, the backbone or the policy's list do not fit.
     """
-    chosen = _task(task, settings.training)
+    chosen = _task(task, settings.training, backbone)
     records = records_of(data)
     trained = records if split is None else _of_the_split(records, ~split.set_aside(records.patients))
     if trained is None:
         raise DataError("the split sets every patient of these records aside: nobody is left to be trained on")
     dataset = _patients(chosen, trained, rules, settings.training)
     coins = randomness or SecureRandomness()
+    chosen, dataset = _asked(
+        chosen, "compute features", lambda: _on_features(chosen, dataset, settings.training, device, cache)
+    )
     training = LocalTraining(chosen, dataset, settings, coins, device, checkpoint_seconds, party, bfloat16)
     _asked(chosen, "make its model", lambda: training.spec)
     training.require_trainable()
@@ -89,10 +99,13 @@ def able(
     split: Split | None = None,
     *,
     bfloat16: bool = False,
+    backbone: str | Path | None = None,
+    cache: FeatureCache | None = None,
 ) -> Able:
     """What this hospital can do in the study, found possible before any round is paid for. Raises as `prepare`.
 
-    split  where the study sets patients aside for evaluation, which needs it
+    split            where the study sets patients aside for evaluation, which needs it
+    backbone, cache  as `prepare`
     """
     coins, records = randomness or SecureRandomness(), records_of(data)
     training = patients = evaluated = None
@@ -102,6 +115,8 @@ def able(
             party=party,
             split=split,
             bfloat16=bfloat16,
+            backbone=backbone,
+            cache=cache,
         )
         if split is not None:
             evaluated = _evaluated(training, records, rules, settings, split)
@@ -131,7 +146,8 @@ def _evaluated(
     found = EvaluatedPatients(training, _of_the_split(records, here))
     # What the task says of a row that it cannot read is found here, as for training.
     if found.records is not None:
-        made = _asked(training.task, "read the records", lambda: training.task.dataset(records))
+        reader = reading(training.task)
+        made = _asked(reader, "read the records", lambda: dataset_of(reader, records))
         # A row that is left out would give every later patient the prediction of somebody else.
         if made.patients != tuple(records.patients):
             raise TaskError(
@@ -172,8 +188,17 @@ class DataCheck:
     parameters: int
 
 
-def check_data(data: Any, rules: SitePolicy, settings: StudySettings, *, device: str = "auto") -> DataCheck:
+def check_data(
+    data: Any,
+    rules: SitePolicy,
+    settings: StudySettings,
+    *,
+    device: str = "auto",
+    backbone: str | Path | None = None,
+) -> DataCheck:
     """Go as far as `join` goes before it asks anybody: read, leave out, encode, make the model, try a few gradients.
+
+    backbone  file of the public weights that the study names
 
     Raises:
         ConfigurationError, DataError, TaskError: what would end `join`.
@@ -181,12 +206,12 @@ def check_data(data: Any, rules: SitePolicy, settings: StudySettings, *, device:
     """
     devices_of(device)
     records, gone = records_of(data), set(rules.excluded_patients)
-    training = prepare(None, records, rules, settings, None, device, 60.0, party="check")
+    training = prepare(None, records, rules, settings, None, device, 60.0, party="check", backbone=backbone)
     _asked(training.task, "compute the first gradients", lambda: training.try_gradients(_TRIED))
     used = records.take([row for row, patient in enumerate(records.patients) if patient not in gone])
     targets = training.dataset.row_targets
     labels = _asked(training.task, "count its targets", lambda: training.task.target_counts(targets))
-    inputs = _asked(training.task, "count its inputs", lambda: training.task.inspect(used))
+    inputs = _asked(training.task, "count its inputs", lambda: inspected(training.task, used))
     own = {settings.training.task_parameters.get("label"), *training.task.target_columns}
     named = own | {use.name for use in inputs}
     columns: Iterable[str] = records.columns if isinstance(records, Table) else ()
@@ -203,12 +228,26 @@ def check_data(data: Any, rules: SitePolicy, settings: StudySettings, *, device:
     )
 
 
-def _task(wanted: str | Task | None, training: Training) -> Task:
-    if isinstance(wanted, Task):
-        return wanted
-    if wanted is not None and wanted != training.task:
+def _task(wanted: str | Task | None, training: Training, backbone: str | Path | None) -> Task:
+    if wanted is not None and not isinstance(wanted, Task) and wanted != training.task:
         raise ConfigurationError(f"the study trains task {training.task!r}, not {wanted!r}")
-    return load(training.task, training.task_parameters)
+    return of_study(training, backbone, wanted if isinstance(wanted, Task) else None)
+
+
+def _on_features(
+    task: Task, dataset: TaskDataset, training: Training, device: str, cache: FeatureCache | None
+) -> tuple[Task, TaskDataset]:
+    """Where only the head is trained: the same task on what the rest makes of the records, which is computed here."""
+    features = Features.of(task, devices_of(device)[0])
+    if features is None:
+        return task, dataset
+    try:
+        features.require(dataset)
+        made = features.of_dataset(dataset) if cache is None else cache.features(features, dataset, training)
+    except NoFeatures as reason:
+        _LOG.warning("every step computes the whole model, not the head on stored features alone: %s", reason)
+        return task, dataset
+    return features.task(), made
 
 
 def _patients(task: Task, records: Records, rules: SitePolicy, training: Training) -> TaskDataset:
@@ -235,7 +274,7 @@ def _patients(task: Task, records: Records, rules: SitePolicy, training: Trainin
         _LOG.info("%d of %d patients on the exclusion list are left out", found, len(excluded))
         if excluded >= set(records.patients):
             raise DataError("every patient of these records is on the exclusion list")
-    dataset = _asked(task, "read the records", lambda: task.dataset(records))
+    dataset = _asked(task, "read the records", lambda: dataset_of(task, records))
     return dataset.without(rules.excluded_patients).by_patient(training.rows_per_patient)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from client_sdk.data import DataError
+from client_sdk.tasks.inputs import Inputs, in_memory, taken
 
 # What a target of whole numbers holds where a patient has fewer rows than the others; no class has this number. In a
 # target of floats it is NaN.
@@ -24,13 +25,14 @@ _LOG = logging.getLogger(__name__)
 class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
     """Rows that a task made of the records; `by_patient` makes the patients out of them that training takes.
 
-    inputs: (n, ...) float32, finite. patients: n identifiers, which stay in the hospital.
+    inputs: (n, ...) float32, finite; or rows that are read on demand, and found finite then.
+    patients: n identifiers, which stay in the hospital.
     targets: (n, ...) as the task's loss takes them: (n,) int64 classes, (n, height, width) int64 masks, (n,) float32
     numbers, (n, k) float32 for several at once. One of several may be NaN, which the loss leaves out; not all of a row.
     grouped: inputs are (n, rows, ...) and targets (n, rows, ...): ABSENT or NaN in a row that a patient lacks.
     """
 
-    inputs: Tensor
+    inputs: Inputs
     targets: Tensor
     patients: tuple[str, ...]
     grouped: bool = False
@@ -38,7 +40,7 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
     def __post_init__(self) -> None:
         if not len(self.inputs) == len(self.targets) == len(self.patients) or not self.patients:
             raise DataError("inputs, targets and patients have one length, and at least one record")
-        if not torch.isfinite(self.inputs).all():
+        if isinstance(self.inputs, Tensor) and not torch.isfinite(self.inputs).all():
             raise DataError("inputs: NaN or an infinity after preprocessing")
         self._require_targets()
 
@@ -115,11 +117,17 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
         real = torch.tensor([[k < len(own) for k in range(longest)] for own in rows.values()])
         mark = torch.nan if self.targets.is_floating_point() else ABSENT
         targets = torch.where(over(real, self.targets.ndim + 1), self.targets[places], mark)
-        return TaskDataset(self.inputs[places], targets, tuple(rows), grouped=True)
+        return TaskDataset(taken(self.inputs, places), targets, tuple(rows), grouped=True)
 
     def _take(self, keep: Sequence[int]) -> TaskDataset:
         patients = tuple(self.patients[i] for i in keep)
-        return TaskDataset(self.inputs[keep], self.targets[keep], patients, grouped=self.grouped)
+        return TaskDataset(taken(self.inputs, keep), self.targets[keep], patients, grouped=self.grouped)
+
+    def in_memory(self) -> TaskDataset:
+        """The same with all inputs as one tensor, however large."""
+        if isinstance(self.inputs, Tensor):
+            return self
+        return TaskDataset(in_memory(self.inputs), self.targets, self.patients, grouped=self.grouped)
 
 
 def present(targets: Tensor, axes: int) -> Tensor:

@@ -112,6 +112,12 @@ def _names(labels: tuple[str, ...]) -> list[str]:
     return [name if name and plain.count(name) == 1 else f"label_{place}" for place, name in enumerate(plain, 1)]
 
 
+def names_between_bars(text: str) -> tuple[str, ...]:
+    """The names; none where one is empty or stands twice."""
+    found = tuple(part.strip() for part in text.split("|"))
+    return found if all(found) and len(set(found)) == len(found) else ()
+
+
 class LabelsParameters(TaskParameters):
     """Names of the columns that hold labels. Beside these: column.<name>."""
 
@@ -136,8 +142,7 @@ class LabelsParameters(TaskParameters):
 
     @property
     def names(self) -> tuple[str, ...]:
-        found = tuple(part.strip() for part in self.labels.split("|"))
-        return found if all(found) and len(set(found)) == len(found) else ()
+        return names_between_bars(self.labels)
 
 
 class MultiLabelParameters(LayersParameters, LabelsParameters):
@@ -161,7 +166,7 @@ class TableMultiLabel(TableTask[MultiLabelParameters], MultiLabel):
     def model(self) -> nn.Module:
         return network(self.widths)
 
-    def targets(self, columns: Mapping[str, Array]) -> Tensor:
+    def targets_of(self, columns: Mapping[str, Array]) -> Tensor:
         return self.known_labels(np.stack([self._read(name, columns[name]) for name in self.labels], axis=1))
 
     def _read(self, name: str, values: Array) -> Array:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
+from client_sdk.errors import ConfigurationError
+from client_sdk.protocol.study.training import ALL, Training
 from client_sdk.tasks.arrays import LastLayer, SmallCnn
 from client_sdk.tasks.bayesian import BayesianLogisticRegression
 from client_sdk.tasks.multilabel import TableMultiLabel
+from client_sdk.tasks.on_module import ModuleFeatures
 from client_sdk.tasks.regression import TableRegression
+from client_sdk.tasks.residual import ImageLabels, ResidualNetwork
+from client_sdk.tasks.segmentation import Segmentation
+from client_sdk.tasks.sequences import CodeSequences
+from client_sdk.tasks.signals import SignalNetwork
 from client_sdk.tasks.survival import DiscreteTime, PiecewiseConstant
 from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
 from client_sdk.tasks.task import Task, TaskError, reason
@@ -24,8 +32,14 @@ _KINDS = (
     TableMultiLabel,
     DiscreteTime,
     PiecewiseConstant,
+    CodeSequences,
     SmallCnn,
+    ResidualNetwork,
+    ImageLabels,
+    Segmentation,
+    SignalNetwork,
     LastLayer,
+    ModuleFeatures,
 )
 BUILT_IN: Mapping[str, Callable[[Mapping[str, Any]], Task]] = {kind.name: kind for kind in _KINDS}
 # What somebody may look for, and why nobody can offer it.
@@ -54,6 +68,37 @@ def load(name: str, parameters: Mapping[str, Any]) -> Task:
     if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TaskError(f"the entry point for task {name!r} did not return a Task")
     return task
+
+
+def of_study(training: Training, backbone: str | Path | None = None, own: Task | None = None) -> Task:
+    """The task of a study's settings; where a part is trained, `model` makes one of which only this part is.
+
+    backbone  the file that the study names, on this machine
+    own       to be taken instead of what `load` finds
+
+    Raises:
+        TaskError: as `load`.
+        ConfigurationError: the file is missing or another one, or the part does not fit the task's model.
+    """
+    named = training.backbone
+    if training.task == ModuleFeatures.name and training.augmentation is not None:
+        raise ConfigurationError(
+            "augmentation makes new views of a record in every step, and task features computes the features of the "
+            "record itself once: leave training.augmentation out"
+        )
+    task = load(training.task, training.task_parameters) if own is None else own
+    return load_part(task, training.task, training.trainable, None if named is None else named.sha256, backbone)
+
+
+def load_part(
+    task: Task, name: str, trainable: str | tuple[str, ...], sha256: str | None, backbone: str | Path | None
+) -> Task:
+    """As `of_study`, of a task at hand; trainable, sha256: training.trainable and training.backbone.sha256."""
+    if trainable == ALL and sha256 is None and not isinstance(task, ModuleFeatures):
+        return task
+    from client_sdk.tasks.parts import of_part
+
+    return of_part(task, name, trainable, sha256, backbone)
 
 
 def names() -> list[str]:

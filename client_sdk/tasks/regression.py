@@ -113,7 +113,7 @@ class TableRegression(TableTask[RegressionParameters], Regression):
     def model(self) -> nn.Module:
         return network(self.widths)
 
-    def targets(self, columns: Mapping[str, Array]) -> Tensor:
+    def targets_of(self, columns: Mapping[str, Array]) -> Tensor:
         return self.scaled(numbers_in(self.parameters.label, columns[self.parameters.label]))
 
     def prediction_names(self, count: int) -> tuple[str, ...]:

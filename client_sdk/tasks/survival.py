@@ -119,7 +119,7 @@ class Survival(TableTask[SurvivalParameters]):
         nn.init.constant_(constants.bias, self.start)
         return nn.Sequential(*layers, constants)
 
-    def targets(self, columns: Mapping[str, Array]) -> Tensor:
+    def targets_of(self, columns: Mapping[str, Array]) -> Tensor:
         import torch
 
         p = self.parameters

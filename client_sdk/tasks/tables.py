@@ -81,7 +81,7 @@ class TableTask(Task, Generic[P]):
         self.features = sum(column.width for column in self.columns)
 
     @abstractmethod
-    def targets(self, columns: Mapping[str, Array]) -> Tensor:
+    def targets_of(self, columns: Mapping[str, Array]) -> Tensor:
         """(n, ...) as `loss` takes them, of a table that has `target_columns`.
 
         Raises:
@@ -100,7 +100,7 @@ class TableTask(Task, Generic[P]):
         table = self._table(data)
         require_columns([*self.target_columns, *(column.name for column in self.columns)], table.columns)
         try:
-            targets = self.targets(table.columns)
+            targets = self.targets_of(table.columns)
         except WrongRows as error:
             raise DataError(error.located(table.first)) from error
         return TaskDataset(self.inputs(table), targets, table.patients)
@@ -137,7 +137,7 @@ class TableClassifier(TableTask[C], Classification):
     def class_names(self) -> tuple[int | str, ...]:
         return super().class_names if self.label_values is None else self.label_values
 
-    def targets(self, columns: Mapping[str, Array]) -> Tensor:
+    def targets_of(self, columns: Mapping[str, Array]) -> Tensor:
         import torch
 
         labels, where = columns[self.parameters.label], f"label column {self.parameters.label}"

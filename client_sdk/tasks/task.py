@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from client_sdk.data import DataError, Records, WrongRows
+from client_sdk.errors import ConfigurationError
 from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
 # Whoever opens a study names a task and draws its first weights without torch: it is imported where it computes.
@@ -66,6 +67,10 @@ class Task(ABC):
     predicts: str = "number"
     target_columns: tuple[str, ...] = ()
 
+    head: str | None = None
+    """Name of the module within `model` that a study trains with `trainable = "head"`; None: the last of
+    `named_modules()` that has parameters of its own."""
+
     @abstractmethod
     def model(self) -> nn.Module:
         """A new model. No layer may mix the records of a batch (no batch normalisation)."""
@@ -94,7 +99,20 @@ class Task(ABC):
         Raises:
             DataError: as `dataset`.
         """
-        return self.dataset(data).inputs
+        from client_sdk.tasks.inputs import in_memory
+
+        return in_memory(self.dataset(data).inputs)
+
+    def targets(self, data: Records) -> Tensor:
+        """(n, ...) the targets alone, as `dataset` has them; a task that looks at labels only never touches the inputs.
+
+        Of records that are read on demand (`LazyExamples`) a task without `targets` of its own has the inputs read
+        once for it.
+
+        Raises:
+            DataError: as `dataset`.
+        """
+        return self.dataset(data).targets
 
     def predictions(self, outputs: Tensor) -> Tensor:
         """(n, k) what is predicted of each record, out of the model's outputs: by default the outputs themselves."""
@@ -251,6 +269,8 @@ def new_model(task: Task, name: str = "") -> nn.Module:
     """
     try:
         return task.model()
+    except (TaskError, ConfigurationError):
+        raise
     except Exception as error:
         raise TaskError(f"task {name or type(task).__name__!r} could not make its model: {reason(error)}") from error
 

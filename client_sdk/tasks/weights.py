@@ -10,8 +10,15 @@ import numpy as np
 from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks.arrays import LastLayer, SmallCnn
 from client_sdk.tasks.bayesian import BayesianLogisticRegression
+from client_sdk.tasks.convolutions import Layout
 from client_sdk.tasks.multilabel import TableMultiLabel
+from client_sdk.tasks.on_module import ModuleFeatures
 from client_sdk.tasks.regression import TableRegression
+from client_sdk.tasks.residual import ImageLabels, ResidualNetwork
+from client_sdk.tasks.segmentation import Segmentation
+from client_sdk.tasks.sequence_weights import drawn_sequences
+from client_sdk.tasks.sequences import CodeSequences
+from client_sdk.tasks.signals import SignalNetwork
 from client_sdk.tasks.survival import DiscreteTime, PiecewiseConstant, Survival
 from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
 from client_sdk.tasks.task import Task
@@ -32,11 +39,20 @@ def drawn(task: Task, random: np.random.Generator | None = None) -> dict[str, Ar
         return _zeros({"mean.weight": shape}) | {"spread.weight": np.full(shape, task.start_log_std, np.float32)}
     if type(task) is LastLayer:
         return _zeros({"weight": (task.outputs, task.parameters.features), "bias": (task.outputs,)})
+    if type(task) is ModuleFeatures:
+        # Of the one layer that is trained, whatever the module.
+        return _zeros({"head.weight": (task.outputs, task.parameters.features), "head.bias": (task.outputs,)})
     source = np.random.default_rng() if random is None else random
     if type(task) is MultilayerPerceptron or type(task) is TableRegression or type(task) is TableMultiLabel:
         return _network(task.widths, source)
     if type(task) is DiscreteTime or type(task) is PiecewiseConstant:
         return _survival(task, source)
+    if type(task) is CodeSequences:
+        return drawn_sequences(task, source)
+    if type(task) is ResidualNetwork or type(task) is ImageLabels:
+        return _normalised(task.layout, source)
+    if type(task) is SignalNetwork or type(task) is Segmentation:
+        return _normalised(task.layout, source)
     return _uniform(_convolutions(task), source) if type(task) is SmallCnn else None
 
 
@@ -70,15 +86,29 @@ def _convolutions(task: SmallCnn) -> Shapes:
     return filters | {"5": (p.hidden, flat), "7": (task.outputs, p.hidden)}
 
 
+def _normalised(layout: Layout, random: np.random.Generator) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+    for name, shape in layout.normalised.items():
+        found[f"{name}.conv.weight"] = _even(shape, shape, random)
+        found[f"{name}.norm.weight"] = np.full(shape[0], name not in layout.at_zero, np.float32)
+        found[f"{name}.norm.bias"] = np.zeros(shape[0], np.float32)
+    return found | _uniform({"last": layout.last}, random)
+
+
 def _zeros(shapes: Shapes) -> dict[str, Array]:
     return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
 
 
 def _uniform(layers: Shapes, random: np.random.Generator) -> dict[str, Array]:
-    """Weight and bias of each layer within ±1/√fan-in: LeCun et al. 1998, and what torch does with a = √5."""
+    """Weight and bias of each layer within ±1/√fan-in."""
     found: dict[str, Array] = {}
     for name, shape in layers.items():
-        bound = 1 / math.sqrt(math.prod(shape[1:]))
-        found[f"{name}.weight"] = random.uniform(-bound, bound, shape).astype(np.float32)
-        found[f"{name}.bias"] = random.uniform(-bound, bound, shape[0]).astype(np.float32)
+        found[f"{name}.weight"] = _even(shape, shape, random)
+        found[f"{name}.bias"] = _even(shape[:1], shape, random)
     return found
+
+
+def _even(shape: tuple[int, ...], weight: tuple[int, ...], random: np.random.Generator) -> Array:
+    """Within ±1/√fan-in of a layer with such a weight: LeCun et al. 1998, and what torch does with a = √5."""
+    bound = 1 / math.sqrt(math.prod(weight[1:]))
+    return random.uniform(-bound, bound, shape).astype(np.float32)

@@ -14,15 +14,22 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from client_sdk.tasks.inputs import Inputs, parts
+
 # Places of a pass. Of n different records the fullest place has about n/64 and a few more.
 _PLACES = 64
 
 
-def each_alone(compute: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+def each_alone(compute: Callable[[Tensor], Tensor], inputs: Inputs) -> Tensor:
     """(n, ...) `compute` of n records, (n, ...), one shape at a time; n ≥ 1.
 
     compute  mixes no records: its first dimension is that of what it is given
+    inputs   where they are read on demand, some after the others: no result depends on who is read with whom
     """
+    return torch.cat([_together(compute, part) for part in parts(inputs)])
+
+
+def _together(compute: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
     # Equal records have equal results, and would all want one place.
     digests = [hashlib.sha256(record.numpy().tobytes()).digest() for record in inputs.contiguous()]
     first = {digest: row for row, digest in reversed([*enumerate(digests)])}

@@ -10,7 +10,7 @@ clip norm: it may be any function of what was released.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,8 +27,9 @@ from client_sdk.protocol.randomness.source import Purpose, RandomSource, RoundRa
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import TaskDataset
-from client_sdk.training.ahead import NoiseAhead
+from client_sdk.training.ahead import Batches, whole
 from client_sdk.training.noise import GridNoise, NoisySum
+from client_sdk.training.noise_ahead import NoiseAhead
 from client_sdk.training.patients import Loss
 from client_sdk.training.views import Views
 
@@ -74,13 +75,14 @@ class PrivateGradients:
         self._noise = noise_of_a_step(gradients, settings, self._centre)
         self._ahead = NoiseAhead(self._noise.law, self._noise.coordinates, settings.training.local_steps)
         # They stay where they are: passes come to the device one by one.
-        self._inputs, self._targets = dataset.inputs, dataset.targets
+        self._batches, self._targets = Batches(dataset.inputs), dataset.targets
+        self._steps, self._coming = settings.steps_per_round, dict[int, Rows]()
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
         self._radius = settings.sum_radius or math.inf
         self._augmentation, self._grouped = settings.training.augmentation, dataset.grouped
         self._looks = randomness.of(Purpose.VIEWS)
         self._log_moments, self._individual, self._total_records = log_moments, individual, total_records
-        self._trained = np.arange(len(self._inputs)) if log_moments is None else log_moments.trained
+        self._trained = np.arange(len(dataset)) if log_moments is None else log_moments.trained
         self.distance: float | None = None
 
     def at(self, step: int) -> dict[str, Tensor]:
@@ -90,16 +92,13 @@ class PrivateGradients:
             NonFiniteError, TrainingStopped: NaN or an infinity; nothing is charged.
             OverflowError: the sum does not fit the noise's grid.
         """
-        privacy, coins = self._privacy, self._randomness.of(Purpose.SAMPLE, step=step)
-        batch = self._trained[poisson_batch(len(self._trained), privacy.sampling_rate, source=coins)]
-        if self._individual is not None:
-            # After the coins, which everybody has: that one is left out changes nothing about who else is drawn.
-            batch = self._individual.admitted(batch, privacy)
-        drawn = torch.as_tensor(batch)
+        privacy, batch = self._privacy, self._batch(step)
         slots = Slots.random(privacy.expected_batch_size, self._randomness.of(Purpose.SLOTS, step=step))
         # One stream for all of a step: who is measured beside the batch has views of its own, drawn after the batch's.
         self._looks = self._randomness.of(Purpose.VIEWS, step=step)
-        part = self._clipped(drawn, slots)
+        # Who may take part in the next step is not known before this one is charged.
+        ahead = self._individual is None and step < self._steps
+        part = self._clipped(batch, slots, (lambda: self._foreseen(step + 1)) if ahead else None)
         norms, norm = part.norms.cpu().numpy(), 0.0
         # Before the noise: what this client adds is bounded, by a public number. Fewer records cannot reach it.
         if privacy.client_clip_norm is not None or len(batch) * privacy.clip_norm > self._radius:
@@ -117,12 +116,26 @@ class PrivateGradients:
         log_moments = None if self._log_moments is None else self._log_moments.to_bytes()
         return log_moments, None if self._individual is None else self._individual.to_bytes()
 
+    def _batch(self, step: int) -> Rows:
+        """Rows of the step: those that were foreseen, once, or drawn now."""
+        if step in self._coming:
+            return self._coming.pop(step)
+        coins = self._randomness.of(Purpose.SAMPLE, step=step)
+        batch = self._trained[poisson_batch(len(self._trained), self._privacy.sampling_rate, source=coins)]
+        # After the coins, which everybody has: that one is left out changes nothing about who else is drawn.
+        return batch if self._individual is None else self._individual.admitted(batch, self._privacy)
+
+    def _foreseen(self, step: int) -> Rows:
+        """Rows of the next step, drawn before its time."""
+        self._coming = {step: self._batch(step)}
+        return self._coming[step]
+
     def _charge(self, batch: Rows, norms: Floats, rounding: float) -> None:
         """norms: (batch,), before clipping. What else an account needs is computed at the weights of this step."""
         # The accounting sample is measured in every step, drawn or not: its running sums may miss none.
         wanted = batch if self._log_moments is None else np.union1d(batch, self._log_moments.rows)
         if self._individual is not None and self._individual.limit.every_norm:
-            wanted = np.arange(len(self._inputs))
+            wanted = np.arange(len(self._targets))
         found = self._norms_of(wanted, batch, norms)
         if self._log_moments is not None:
             self._log_moments.measure(
@@ -131,10 +144,10 @@ class PrivateGradients:
         if self._individual is not None:
             self._individual.charge(wanted, found[wanted], self._privacy, rounding=rounding)
 
-    def _clipped(self, rows: Tensor, slots: Slots) -> ClippedSum:
+    def _clipped(self, rows: Rows, slots: Slots, then: Callable[[], Rows] | None = None) -> ClippedSum:
         return self._gradients.clipped_sum(
-            self._inputs[rows],
-            self._targets[rows],
+            self._batches.of(rows, then),
+            self._targets[torch.as_tensor(rows)],
             clip_norm=self._privacy.clip_norm,
             centre=self._centre,
             groups=self._groups,
@@ -160,20 +173,19 @@ class PrivateGradients:
 
         Around a centre: distances to it, which are what is clipped.
         """
-        found = np.full(len(self._inputs), np.nan)
+        found = np.full(len(self._targets), np.nan)
         found[batch] = norms
         rest = np.setdiff1d(wanted, batch, assume_unique=True)
         if rest.size:
-            others = torch.as_tensor(rest)
             # Passes of the same shape; nothing is summed, so that places need no law.
             slots = Slots(slots_for(self._privacy.expected_batch_size))
             # Norms alone need no weighted sum; distances to a centre come only with one.
             if self._centre is None:
                 further = self._gradients.norms(
-                    self._inputs[others], self._targets[others], slots=slots, views=self._views()
+                    self._batches.of(rest), self._targets[torch.as_tensor(rest)], slots=slots, views=self._views()
                 )
             else:
-                further = self._clipped(others, slots).norms
+                further = self._clipped(rest, slots).norms
             found[rest] = further.cpu().numpy()
         return found
 
@@ -192,7 +204,8 @@ class PlainGradients:
         device: str = "cpu",
     ) -> None:
         self._model, self._loss, self._randomness, self._privacy = model, loss, randomness, settings.privacy
-        self._inputs, self._targets, self._device = dataset.inputs, dataset.targets, device
+        self._batches, self._targets, self._device = Batches(dataset.inputs), dataset.targets, device
+        self._steps, self._coming = settings.steps_per_round, dict[int, Rows]()
         self._parameters = trainable(model)
         self._augmentation, self._grouped = settings.training.augmentation, dataset.grouped
 
@@ -202,10 +215,9 @@ class PlainGradients:
         Raises:
             TrainingStopped: the loss is NaN or infinite.
         """
-        source = self._randomness.of(Purpose.SAMPLE, step=step)
-        drawn = poisson_batch(len(self._inputs), self._privacy.sampling_rate, source=source)
-        batch = torch.as_tensor(drawn)
-        inputs, targets = (of[batch].to(self._device) for of in (self._inputs, self._targets))
+        batch = self._batch(step)
+        inputs = whole(self._batches.of(batch, (lambda: self._foreseen(step + 1)) if step < self._steps else None))
+        inputs, targets = inputs.to(self._device), self._targets[torch.as_tensor(batch)].to(self._device)
         if self._augmentation is not None:
             looks = self._randomness.of(Purpose.VIEWS, step=step)
             inputs, targets = Views(self._augmentation, looks, grouped=self._grouped).of(inputs, targets, 0)
@@ -214,6 +226,18 @@ class PlainGradients:
         if not bool(torch.isfinite(total)):
             raise TrainingStopped("the loss")
         return gradients_of(total, self._parameters)
+
+    def _batch(self, step: int) -> Rows:
+        """Rows of the step: those that were foreseen, once, or drawn now."""
+        if step in self._coming:
+            return self._coming.pop(step)
+        source = self._randomness.of(Purpose.SAMPLE, step=step)
+        return poisson_batch(len(self._targets), self._privacy.sampling_rate, source=source)
+
+    def _foreseen(self, step: int) -> Rows:
+        """Rows of the next step, drawn before its time."""
+        self._coming = {step: self._batch(step)}
+        return self._coming[step]
 
     def accounts(self) -> tuple[None, None]:
         """Nothing is charged here."""

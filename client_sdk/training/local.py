@@ -27,6 +27,7 @@ from client_sdk.protocol.randomness.source import Purpose, Randomness, RoundRand
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array, Spec
 from client_sdk.tasks import Task, TaskDataset
+from client_sdk.tasks.inputs import Inputs
 from client_sdk.tasks.task import new_model
 from client_sdk.training.alone import each_alone
 from client_sdk.training.checkpoint import Checkpoint, Checkpoints
@@ -319,7 +320,7 @@ class LocalTraining:
                 raise TrainingStopped(f"the update of parameter {name!r}")
         return made
 
-    def predictions(self, weights: Mapping[str, Array], inputs: Tensor) -> NDArray[np.float64]:
+    def predictions(self, weights: Mapping[str, Array], inputs: Inputs) -> NDArray[np.float64]:
         """(n, k) what the model with these weights predicts of (n, ...) rows; NaN where a score is not finite. Each
         depends on its own row alone, to the last bit.
 

@@ -26,7 +26,7 @@ from client_sdk.gradients.clipping import ClippedSum, stop_if_not_finite
 from client_sdk.gradients.errors import NonFiniteError
 from client_sdk.protocol.randomness.discrete_gaussian import CHUNK, DiscreteGaussian, sampler
 from client_sdk.protocol.randomness.source import InsecureSource, RandomSource, SecureSource, SeededSource
-from client_sdk.training.ahead import Pieces
+from client_sdk.training.noise_ahead import Pieces
 
 __all__ = ["InsecureSource", "NoisySum", "RandomSource", "SecureSource", "SeededSource", "add_noise"]
 # The grid is this much finer than the noise: fine enough that rounding a million numbers adds 0.03 % of the noise to
@@ -103,7 +103,7 @@ class GridNoise:
         return self.completed(clipped, self.law.chunks(self.coordinates, source))
 
     def completed(self, clipped: ClippedSum, pieces: Pieces) -> NoisySum:
-        """`added_to` with integers of `law` that `ahead.NoiseAhead` has drawn, (start, integers) after one another."""
+        """`added_to` with integers of `law` that `noise_ahead.NoiseAhead` has drawn, (start, integers) after one another."""
         size = sum(value.numel() for value in clipped.gradients.values())
         if (clipped.clip_norm, size) != (self.clip_norm, self.coordinates) or clipped.rounding > self.rounding:
             raise ValueError("the sum has another clip norm, size or rounding than its noise was calibrated for")

@@ -22,6 +22,7 @@ from client_sdk.protocol.secure_sum.vectors import RingVector
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import Task as StudyTask
 from client_sdk.tasks import TaskDataset
+from client_sdk.tasks.inputs import in_memory
 from client_sdk.training import LocalTraining
 from simulation.backends.base import Done, Layout, Sums
 from simulation.backends.portions import Given, Portion, Slots, WorkerLost, collected, masks_updates, portions, taken
@@ -133,7 +134,7 @@ class _Sent:
         population, training = work.population, work.training
         dataset = population.dataset
         return cls(
-            dataset.inputs.numpy(),
+            in_memory(dataset.inputs).numpy(),
             dataset.targets.numpy(),
             dataset.patients,
             dataset.grouped,

@@ -16,7 +16,7 @@ from client_sdk.main import build
 from client_sdk.protocol.study.settings import Privacy, StudySettings
 
 GLOSSARY = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text()
-NAMES = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"`([^`]+)`", GLOSSARY))))
+NAMES = set(re.findall(r"[a-z0-9_]+", " ".join(re.findall(r"`([^`]+)`", GLOSSARY))))
 COMMANDS = set(re.findall(r"`wardround ([a-z -]+)`", GLOSSARY))
 
 

@@ -12,8 +12,10 @@ from pydantic.fields import FieldInfo
 
 from client_sdk.tasks import load
 from client_sdk.tasks.columns import OPTIONS, PREFIX, read_columns
+from client_sdk.tasks.events import PREFIX as EVENTS
 from client_sdk.tasks.examples import EXAMPLES as EXAMPLE_OF
 from client_sdk.tasks.registry import BUILT_IN
+from client_sdk.tasks.sequences import CodeSequences
 from client_sdk.tasks.tables import TableTask
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -60,9 +62,10 @@ def test_every_built_in_task_has_its_section() -> None:
 def test_the_parameters_of_a_task_are_those_that_it_reads(name: str) -> None:
     task: Any = BUILT_IN[name]
     expected = [_row(field, info) for field, info in task.kind.model_fields.items()]
-    found = [row for row in ROW.findall(SECTIONS[name]) if not row[0].startswith(PREFIX)]
+    found = [row for row in ROW.findall(SECTIONS[name]) if not row[0].startswith((PREFIX, EVENTS))]
     assert found == expected
     assert ("`column.NAME`" in SECTIONS[name]) == issubclass(task, TableTask)
+    assert ("`events.TABLE`" in SECTIONS[name]) == issubclass(task, CodeSequences)
 
 
 def test_the_forms_of_a_column_are_read_and_every_option_is_among_them() -> None:

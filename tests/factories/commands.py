@@ -30,17 +30,21 @@ def write_records(path: Path) -> Path:
     return path
 
 
-def opened(run: Run, tmp_path: Path, **study: Any) -> None:
+def opened(run: Run, tmp_path: Path, backbone: Path | None = None, **study: Any) -> None:
     """A study in its enrolling state with one hospital; study: settings, as of `write_settings`."""
     path = write_settings(tmp_path / "study.json", **study)
-    run("study", "create", "sepsis", "--settings", str(path), operator=True)
+    run("study", "create", "sepsis", "--settings", str(path), *_on(backbone), operator=True)
     token = run("invite", "sepsis", "mercy", operator=True).stdout.strip()
     assert run("enrol", "-", input=f"{token}\n").stdout == "enrolled: sepsis as mercy\n"
 
 
-def finished(run: Run, here: Live, tmp_path: Path, **study: Any) -> dict[str, Any]:
+def _on(backbone: Path | None) -> list[str]:
+    return [] if backbone is None else ["--backbone", str(backbone)]
+
+
+def finished(run: Run, here: Live, tmp_path: Path, backbone: Path | None = None, **study: Any) -> dict[str, Any]:
     """The same study after its hospital has taken part to the end."""
-    opened(run, tmp_path, **study)
+    opened(run, tmp_path, backbone, **study)
     (tmp_path / "mercy" / "policy.toml").write_text(lax_toml())
     run("study", "start", "sepsis", operator=True)
     ended = threading.Event()
@@ -54,7 +58,7 @@ def finished(run: Run, here: Live, tmp_path: Path, **study: Any) -> dict[str, An
     worker.start()
     try:
         data = str(write_records(tmp_path / "records.csv"))
-        joined = run("join", "sepsis", "--data", data, "--patient-column", "patient", "--json")
+        joined = run("join", "sepsis", "--data", data, "--patient-column", "patient", *_on(backbone), "--json")
     finally:
         ended.set()
         worker.join()

@@ -31,6 +31,10 @@ TASKS: dict[str, Mapping[str, Any]] = {
     "piecewise-exponential": {**_INPUTS, **_TIMES, "proportional": False},
     "mlp": {**TABLE, "classes": 3, "hidden": 8},
     "cnn": {"height": 9, "width": 8, "classes": 4, "filters": 2, "hidden": 5},
+    "resnet": {"height": 9, "width": 8, "classes": 4, "filters": 4, "stages": 2, "groups": 2},
+    "multi-label-images": {"height": 9, "width": 8, "labels": "a|b|c", "filters": 4, "stages": 2, "groups": 2},
+    "segmentation": {"height": 9, "width": 10, "classes": 3, "filters": 4, "depth": 1, "groups": 2},
+    "signal-cnn": {"channels": 2, "length": 40, "classes": 2, "range": "-1..1|0..9", "filters": 4, "groups": 2},
     "last-layer": {"features": 6, "classes": 2, "bound": 2.5},
 }
 

@@ -5,6 +5,8 @@
     task             name of the task; task_parameters: as in the study's settings
     columns          [{"encoding", "name"}, ...]: the parameters `column.<name>`, in the order of a table's inputs
     settings_sha256  digest of the study's settings
+    trainable        as in the settings, JSON: which parameters the file holds; left out where it holds all
+    backbone_sha256  of the file that the other parameters are in; left out where the settings name none
     ledger_entries, ledger_sha256   the study's ledger up to the entry that settled the round; 0 and zeros in round 0
     mean_of          [rounds]: the file is the mean of their models (`average_models`), and `round` the newest of them;
                      a released model has no such entry
@@ -24,6 +26,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.study.training import ALL
 from client_sdk.protocol.wire.documents import load_json
 from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.protocol.wire.tensors import TensorError
@@ -37,8 +40,11 @@ LONGEST_METADATA = 6 << 20
 
 _EMPTY_LEDGER = "0" * 64
 _JSON = ("task_parameters", "columns")
+# Left out of a header where they have their default, which is what older files mean.
+_OPTIONAL = ("mean_of", "mean_weights", "trainable", "backbone_sha256")
+_PART = ("trainable", "backbone_sha256")
 _NUMBERS = ("round", "ledger_entries")
-_OF_MEANS = ("mean_of", "mean_weights")
+_OPTIONAL_JSON = ("mean_of", "mean_weights", "trainable")
 # What a sum of weights may be off.
 _ROUNDED = 1e-9
 
@@ -62,6 +68,10 @@ class ModelMetadata(Message):
     settings_sha256: Sha256 = Field(description="digest of the study's settings")
     ledger_entries: Whole = Field(ge=0, description="the ledger's entry that settled the round; 0 in round 0")
     ledger_sha256: Sha256 = Field(description="its hash; zeros in round 0")
+    trainable: Text | tuple[Text, ...] = Field(default=ALL, description="which parameters the file holds")
+    backbone_sha256: Sha256 | None = Field(
+        default=None, description="of the file that the others are in; none: no file"
+    )
     mean_of: tuple[Annotated[Whole, Field(ge=0)], ...] = Field(
         default=(), description="rounds whose models this is the mean of; none: a released model"
     )
@@ -92,6 +102,8 @@ class ModelMetadata(Message):
             task_parameters=training.task_parameters,
             columns=_columns_of(training.task_parameters),
             settings_sha256=settings.digest(),
+            trainable=training.trainable,
+            backbone_sha256=None if training.backbone is None else training.backbone.sha256,
             ledger_entries=ledger[0],
             ledger_sha256=ledger[1],
         )
@@ -110,8 +122,8 @@ class ModelMetadata(Message):
             raise TensorError("wrong-metadata", why)
         try:
             values: dict[str, Any] = {name: text for name, text in header.items() if name != FORMAT}
-            of_mean = [name for name in _OF_MEANS if name in header]
-            values |= {name: load_json(header[name]) for name in (*_JSON, *_NUMBERS, *of_mean)}
+            given = [name for name in _OPTIONAL_JSON if name in header]
+            values |= {name: load_json(header[name]) for name in (*_JSON, *_NUMBERS, *given)}
             return cls.model_validate(values)
         except (KeyError, TypeError, ValueError, ValidationError) as error:
             why = "the metadata of the model's file is damaged: fetch it again (wardround study model)"
@@ -119,10 +131,11 @@ class ModelMetadata(Message):
 
     def header(self) -> dict[str, str]:
         """The texts by name; equal values give equal texts."""
-        absent = {name for name in _OF_MEANS if not getattr(self, name)}
+        fields = type(self).model_fields
+        absent = {name for name in _OPTIONAL if getattr(self, name) == fields[name].default}
         given = self.model_dump(mode="json", exclude={"format", *absent})
         written = {
-            name: canonical_json(value).decode() if name in (*_JSON, *_NUMBERS, *_OF_MEANS) else value
+            name: canonical_json(value).decode() if name in (*_JSON, *_NUMBERS, *_OPTIONAL_JSON) else value
             for name, value in given.items()
         }
         return {FORMAT: "1", **written}
@@ -136,7 +149,7 @@ class ModelMetadata(Message):
         if self.mean_of:
             raise TensorError("wrong-metadata", "the file is the mean of several models, and no round released it")
         expected = ModelMetadata.of(study, settings, round, (self.ledger_entries, self.ledger_sha256))
-        for name in ("study", "round", "settings_sha256", "task", "task_parameters", "columns"):
+        for name in ("study", "round", "settings_sha256", "task", "task_parameters", "columns", *_PART):
             if getattr(self, name) != getattr(expected, name):
                 raise TensorError("wrong-metadata", f"the model's file says that it is of another {name}")
         if round == 0 and (self.ledger_entries, self.ledger_sha256) != (0, _EMPTY_LEDGER):

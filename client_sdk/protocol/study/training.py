@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -11,9 +12,11 @@ from client_sdk.protocol.study.augmentation import Augmentation
 from client_sdk.protocol.study.prior import Prior, prior_of
 from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.protocol.wire.text import Text
-from client_sdk.protocol.wire.values import Finite, Message, Positive, Rate, Share, Whole
+from client_sdk.protocol.wire.values import Finite, Message, Positive, Rate, Sha256, Share, Whole
 
 LONGEST_PARAMETERS = 1 << 20
+ALL, HEAD = "all", "head"
+_LORA = re.compile(r"lora:([1-9][0-9]{0,3})")
 
 
 class LocalOptimiser(Message):
@@ -87,6 +90,18 @@ class LearningRateSchedule(Message):
         return 1.0
 
 
+def rank_of(trainable: str | tuple[str, ...]) -> int | None:
+    """R of `lora:R`; None: something else is trained."""
+    found = _LORA.fullmatch(trainable) if isinstance(trainable, str) else None
+    return None if found is None else int(found.group(1))
+
+
+class Backbone(Message):
+    """Public weights that every hospital has on its own disk. They are named here and never travel."""
+
+    sha256: Sha256 = Field(description="of the file, which every hospital gives with --backbone; never downloaded")
+
+
 class Training(Message):
     """What a client computes. `task` names code that the hospital has installed; it never travels."""
 
@@ -132,6 +147,18 @@ class Training(Message):
         le=10_000,
         description="the most rows of one patient that are used, as one record; more: slower",
     )
+    # Left out where everything is trained, so that such a study's settings keep their digest.
+    trainable: Text | Annotated[tuple[Text, ...], Field(min_length=1, max_length=64)] = Field(
+        default=ALL,
+        exclude_if=lambda value: value == ALL,
+        description="which parameters are trained, sent and noised: all; head, the last layer; lora:8, low-rank "
+        "matrices of rank 8 beside every layer, and the head; or a list of patterns of names such as layer4.*",
+    )
+    backbone: Backbone | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="public weights for what is not trained; none: the task makes the same ones everywhere",
+    )
     # Left out where there is none, so that such a study's settings keep their digest.
     augmentation: Augmentation | None = Field(
         default=None,
@@ -150,6 +177,25 @@ class Training(Message):
             raise ValueError(f"task_parameters have at most {LONGEST_PARAMETERS} bytes as JSON")
         prior_of(given)
         return given
+
+    @field_validator("trainable")
+    @classmethod
+    def _names_a_part(cls, given: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if isinstance(given, str) and given not in (ALL, HEAD) and rank_of(given) is None:
+            raise ValueError(
+                "say all, head, lora:R with a rank R of 1 to 9999, or a list of patterns such as ['layer4.*', 'fc.*']"
+            )
+        return given
+
+    @model_validator(mode="after")
+    def _features_are_of_the_records_themselves(self) -> Self:
+        if self.trainable == HEAD and self.augmentation is not None:
+            raise ValueError(
+                "augmentation makes new views of a record in every step, and with trainable = 'head' the features of "
+                "the record itself are computed once: leave augmentation out, or name the head's parameters by "
+                "patterns, for which the whole model is computed in every step"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_gradient_is_one_step(self) -> Self:

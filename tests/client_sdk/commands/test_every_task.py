@@ -55,7 +55,7 @@ def test_a_task_is_checked_and_simulated_on_made_up_records(
     done = typed("simulate", settings, "--data", records, "--clients", "4", "--json", *more)
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
-    assert report["metric"] in ("accuracy", "rmse", "concordance")
+    assert report["metric"] in ("accuracy", "rmse", "concordance", "dice")
     measured = [one["metrics"] for one in report["seeds"][0]["rounds"]]
     assert len(measured) == 3
     assert all(np.isfinite(list(one.values())).all() for one in measured)

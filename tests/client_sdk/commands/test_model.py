@@ -154,6 +154,20 @@ def test_predictions_of_other_tasks_have_names_of_their_own(
     assert [list(row.values())[1:] for row in found] == load_model(model)(data).tolist()
 
 
+def test_masks_are_written_as_arrays(run: Run, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m.safetensors", "segmentation", TASKS["segmentation"] | {"mask-values": "0|7|255"})
+    images, made = tmp_path / "new.npz", tmp_path / "masks.npz"
+    np.savez(images, inputs=np.random.default_rng(1).uniform(0, 255, (5, 9, 10)), patients=list("abcde"))
+    run("predict", str(model), "--data", str(images), "-o", str(made))
+    with np.load(made) as found:
+        assert found["patients"].tolist() == list("abcde")
+        expected = np.array([0, 7, 255])[load_model(model)(images).argmax(1)]
+        np.testing.assert_array_equal(found["masks"], expected)
+    assert made.stat().st_mode & 0o777 == 0o600
+    refused = run("predict", str(model), "--data", str(images), code=1)
+    assert "-o masks.npz" in refused.stderr
+
+
 def test_what_is_wrong_is_said_in_one_line(run: Run, model: str, data: str, tmp_path: Path) -> None:
     (tmp_path / "less.csv").write_text("age,thal\n40,3\n")
     (tmp_path / "text.csv").write_text("age,chol,thal\nold,200,3\n")

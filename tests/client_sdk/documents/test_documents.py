@@ -352,6 +352,16 @@ def test_a_hospital_that_left_is_counted_with_those_whose_records_were_used() ->
     assert "Records of 2 to 3 hospitals" in as_markdown(Card(study("Sepsis"), stated, ()))
 
 
+def test_a_card_says_which_part_was_trained_on_which_file() -> None:
+    part = {"trainable": ["4.*", "2.bias"], "backbone": {"sha256": "ab" * 32}}
+    chosen = settings(bayesian=True, max_steps=6, training=part)
+    text = as_markdown(Card(study("Sepsis").model_copy(update={"settings": chosen}), ONE.certificate, ()))
+    assert "Trained part" in text
+    assert "2.bias" in text
+    assert "ab" * 32 in text
+    assert "Trained part" not in as_markdown(Card(study("Sepsis"), ONE.certificate, ()))
+
+
 def test_the_registry_s_unit_is_that_of_its_parameters() -> None:
     """One ε is stated: in scheme joint it is the patients' and not the hospitals', who lose more."""
     stated = signed(scheme="joint").certificate

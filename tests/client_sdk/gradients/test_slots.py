@@ -19,6 +19,7 @@ from client_sdk.gradients import PerRecordGradients
 from client_sdk.gradients.model import LEAST, MOST
 from client_sdk.gradients.slots import Pass, Slots, in_order, slots_for
 from client_sdk.protocol.randomness.source import SeededSource
+from client_sdk.tasks.adapters import adapt
 
 FALSE_ALARM = 1e-6
 TABLE = {"label": "ill", "column.age": "0..100", "column.rate": "0..10"}
@@ -27,6 +28,17 @@ NUMBER = TABLE | {"low": 0.0, "high": 9.0, "loss": "huber", "delta": 1.0}
 LABELS = INPUTS | {"labels": "a|b|c"}
 TIMES = INPUTS | {"time": "days", "event": "died", "cuts": "30|90|365"}
 IMAGES = {"height": 12, "width": 12, "channels": 1, "filters": 8, "hidden": 16, "classes": 3, "low": 0.0, "high": 1.0}
+SHAPE = {"height": 8, "width": 9, "filters": 4, "groups": 2}
+# Task -> parameters, and the shape of one record's targets.
+CONVOLUTIONAL: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "resnet": (SHAPE | {"classes": 3, "stages": 2}, ()),
+    "multi-label-images": (SHAPE | {"labels": "a|b|c", "stages": 2}, (3,)),
+    "segmentation": (SHAPE | {"classes": 3, "depth": 1, "dice": 1.0}, (8, 9)),
+    "signal-cnn": (
+        {"channels": 2, "length": 40, "classes": 3, "range": "-1..1", "filters": 4, "groups": 2, "layers": 2},
+        (),
+    ),
+}
 
 
 def _relu(record: Tensor) -> nn.Module:
@@ -72,9 +84,22 @@ def models() -> dict[str, tuple[nn.Module, Any, Tensor, Tensor]]:
         task = tasks.load(name, parameters)
         inputs = torch.randn(200, 2, generator=generator)
         found[name] = (task.model().eval(), task.loss, inputs, targets)
+    for name, (parameters, shape) in CONVOLUTIONAL.items():
+        task: Any = tasks.load(name, parameters)
+        inputs = torch.randn(200, *task.shape, generator=generator)
+        targets = _labels(generator) if shape == (3,) else torch.randint(0, 3, (200, *shape), generator=generator)
+        found[name] = (task.model().eval(), task.loss, inputs, targets)
     torch.manual_seed(3)
     cross = nn.CrossEntropyLoss(reduction="none")
     inputs = torch.randn(200, 96, generator=generator)
+    images = tasks.load("cnn", IMAGES)
+    adapted = images.model()
+    adapt(adapted, 2, "7")
+    for p in adapted.parameters():
+        # Adapters whose second matrix is not zero, as after a round.
+        nn.init.normal_(p, std=0.2)
+    pictures, labels = found["cnn"][2:]
+    found["adapters"] = (adapted.eval(), images.loss, pictures, labels)
     found["relu"] = (_relu(inputs[0]), cross, inputs, torch.randint(0, 3, (200,), generator=generator))
     return found
 

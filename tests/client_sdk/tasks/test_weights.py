@@ -22,12 +22,15 @@ TIMES = INPUTS | {"time": "days", "event": "died", "cuts": "30|90|365"}
 SHAPES: list[dict[str, Any]] = [
     {"layers": layers, "hidden": 300, "proportional": shared} for layers in (0, 1, 2) for shared in (True, False)
 ]
+# Few enough rows of embeddings that only what is uniform is compared by its largest value.
+EVENTS = {"label": "ill", "length": 10, "embedding": 16, "events.drugs": "code=atc; time=day; codes=A|B|C|D"}
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("logistic-regression", COLUMNS),
     ("logistic-regression", COLUMNS | {"classes": 5}),
     ("bayesian-logistic-regression", COLUMNS | {"prior-std": 2.5, "patients": 900}),
     ("last-layer", {"features": 7, "classes": 2, "bound": 1.0}),
     ("last-layer", {"features": 7, "classes": 3, "bound": 1.0}),
+    ("features", {"module": "oriented-gradients", "shape": "1x8x8", "features": 32, "classes": 3, "bound": 1.0}),
     ("mlp", COLUMNS | {"hidden": 300}),
     ("mlp", COLUMNS | {"hidden": 80, "layers": 4, "classes": 6}),
     ("regression", NUMBER),
@@ -35,7 +38,15 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("multi-label", LABELS),
     ("multi-label", LABELS | {"layers": 1, "hidden": 300}),
     *((name, TIMES | shape) for name in ("discrete-survival", "piecewise-exponential") for shape in SHAPES),
+    ("sequence", EVENTS | {"layers": 2, "hidden": 20}),
+    ("sequence", EVENTS | {"model": "lstm", "classes": 3, "column.age": "18..90"}),
+    ("sequence", EVENTS | {"model": "transformer", "layers": 2, "hidden": 24}),
     ("cnn", {"height": 28, "width": 28, "classes": 10}),
+    ("resnet", {"height": 28, "width": 20, "classes": 2, "stages": 2, "blocks": 2}),
+    ("resnet", {"height": 9, "width": 9, "classes": 5, "first-stride": 2, "zero-last-norm": True}),
+    ("multi-label-images", {"height": 9, "width": 9, "channels": 3, "labels": "a|b|c", "stages": 1}),
+    ("segmentation", {"height": 9, "width": 9, "classes": 3, "depth": 3}),
+    ("signal-cnn", {"channels": 12, "length": 500, "classes": 5, "range": "-5..5"}),
     ("cnn", {"height": 9, "width": 30, "channels": 3, "classes": 2, "filters": 8, "hidden": 50}),
 ]
 

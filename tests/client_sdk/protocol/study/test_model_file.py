@@ -105,3 +105,18 @@ def test_the_largest_parameters_fit_into_the_header_that_readers_accept() -> Non
     assert ModelMetadata.within(metadata_in(data)) == found
     with pytest.raises(ValueError, match="task_parameters have at most"):
         settings(training={"task_parameters": {"a": "x" * LONGEST_PARAMETERS}})
+
+
+@pytest.mark.parametrize("trainable", ["head", ("4.*", "2.bias")], ids=["head", "patterns"])
+def test_a_trained_part_and_its_backbone_stand_in_the_header_and_are_compared(trainable: Any) -> None:
+    part = {"trainable": trainable, "backbone": {"sha256": "ab" * 32}}
+    chosen = settings(training=part)
+    said = ModelMetadata.of("sepsis", chosen, 0)
+    assert ModelMetadata.within(said.header()) == said
+    said.require("sepsis", chosen, 0)
+    for change in ({"trainable": "lora:2"}, {"backbone_sha256": "cd" * 32}, {"backbone_sha256": None}):
+        (name,) = change
+        with pytest.raises(TensorError, match=f"of another {name}"):
+            said.model_copy(update=change).require("sepsis", chosen, 0)
+    whole = ModelMetadata.of("sepsis", settings(), 0).header()
+    assert not {"trainable", "backbone_sha256"} & set(whole)

@@ -1,0 +1,196 @@
+"""Arrays from files: .npz, .npy and IDX. What is large is read row by row when it is needed."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+
+from client_sdk.data.lazy import LazyExamples
+from client_sdk.data.paths import require_there
+from client_sdk.data.records import Array, DataError, Examples
+
+Split = Literal["train", "val", "test"]
+_IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+# Of a member of a zip archive: a header of its own before name, extra field and data.
+_LOCAL_HEADER = 30
+
+
+def read_npz(path: Path, *, split: Split = "train") -> Examples:
+    """Examples from an .npz file. Never unpickles.
+
+    Either the arrays `inputs`, `labels` and, if it is there, `patients`; or those of MedMNIST (Yang et al. 2023),
+    <split>_images and <split>_labels, colours brought to the front; several labels of a record stay together.
+
+    Raises:
+        DataError: arrays are missing.
+    """
+    require_there(path)
+    with _opened_arrays(path) as arrays:
+        name, labels, patients = _beside(path, arrays, split)
+        inputs = arrays[name]
+        return Examples.of(np.moveaxis(inputs, -1, 1) if _coloured(inputs.shape, name) else inputs, labels, patients)
+
+
+def list_npz(path: Path, *, split: Split = "train") -> LazyExamples | None:
+    """As `read_npz`, the inputs read when they are needed; None: they are compressed, or not stored row by row."""
+    require_there(path)
+    with _opened_arrays(path) as arrays:
+        name, labels, patients = _beside(path, arrays, split)
+        member = arrays.zip.getinfo(f"{name}.npy")
+        if member.compress_type != zipfile.ZIP_STORED:
+            return None
+    with path.open("rb") as file:
+        file.seek(member.header_offset)
+        local = file.read(_LOCAL_HEADER)
+        file.seek(member.header_offset + _LOCAL_HEADER + sum(struct.unpack("<HH", local[26:30])))
+        rows = _stored(path, file, name)
+    return None if rows is None else LazyExamples.of(rows, labels, patients)
+
+
+def list_npy(path: Path) -> LazyExamples | None:
+    """inputs.npy beside labels.npy and perhaps patients.npy, the inputs read when they are needed. Never unpickles.
+
+    Returns None where they are not stored row by row (in Fortran's order).
+
+    Raises:
+        DataError: another name, no labels beside, or no plain arrays.
+    """
+    require_there(path)
+    if not path.name.endswith("inputs.npy"):
+        raise DataError(f"{path.name}: name it inputs.npy, and put labels.npy and perhaps patients.npy beside it")
+    beside = {part: path.with_name(path.name.replace("inputs.npy", f"{part}.npy")) for part in ("labels", "patients")}
+    require_there(beside["labels"])
+    with _plain_arrays(path.name):
+        labels = np.load(beside["labels"], allow_pickle=False)
+        patients = np.load(beside["patients"], allow_pickle=False) if beside["patients"].exists() else None
+        with path.open("rb") as file:
+            rows = _stored(path, file, "inputs")
+    return None if rows is None else LazyExamples.of(rows, labels, patients)
+
+
+def read_npy(path: Path) -> Examples:
+    """As `list_npy`, all in memory."""
+    found = list_npy(path)
+    if found is not None:
+        return found.in_memory()
+    labels, patients = (path.with_name(path.name.replace("inputs.npy", f"{p}.npy")) for p in ("labels", "patients"))
+    with _plain_arrays(path.name):
+        inputs, targets = (np.load(part, allow_pickle=False) for part in (path, labels))
+        return Examples.of(inputs, targets, np.load(patients, allow_pickle=False) if patients.exists() else None)
+
+
+@dataclass(frozen=True)
+class _StoredRows:
+    """A reader of an array that lies in a file row by row, from `offset` on. coloured: its last axis comes first."""
+
+    path: Path
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    coloured: bool
+    changed: tuple[int, int] = field(repr=False)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def read(self, rows: Array) -> Array:
+        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        size = found[:1].nbytes if len(rows) else 0
+        with self.path.open("rb") as file:
+            if _stamp(file) != self.changed:
+                raise DataError("inputs: the file has changed since the records were loaded: start again")
+            # Rows that follow one another are read at once.
+            for run in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1):
+                if len(run):
+                    file.seek(self.offset + int(rows[run[0]]) * size)
+                    part = found[run[0] : run[-1] + 1].reshape(-1).view(np.uint8)
+                    if file.readinto(part.data) != part.nbytes:
+                        raise DataError("inputs: the file is shorter than its header says")
+        found = found.astype(self.dtype.newbyteorder("="), copy=False)
+        return np.moveaxis(found, -1, 1) if self.coloured else found
+
+
+def _stored(path: Path, file: IO[bytes], name: str) -> _StoredRows | None:
+    """What an .npy header says that begins here; None: it is not stored row by row."""
+    with _plain_arrays(path.name):
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+    # Whoever reads the whole array says what is wrong with it.
+    if fortran or dtype.kind not in "uif" or len(shape) < 2 or shape[0] == 0:
+        return None
+    return _StoredRows(path, file.tell(), shape, dtype, _coloured(shape, name), _stamp(file))
+
+
+def _stamp(file: IO[bytes]) -> tuple[int, int]:
+    """Size and time of the last change."""
+    found = os.fstat(file.fileno())
+    return found.st_size, found.st_mtime_ns
+
+
+def _beside(path: Path, arrays: Any, split: Split) -> tuple[str, Array, Array | None]:
+    """The name of the inputs; labels and patients."""
+    if f"{split}_images" in arrays.files:
+        labels = arrays[f"{split}_labels"]
+        return f"{split}_images", labels.reshape(-1) if labels.size == len(labels) else labels, None
+    lacking = {"inputs", "labels"} - set(arrays.files)
+    if lacking:
+        raise DataError(f"{path.name}: the arrays {sorted(lacking)} are missing")
+    return "inputs", arrays["labels"], arrays["patients"] if "patients" in arrays.files else None
+
+
+def _coloured(shape: tuple[int, ...], name: str) -> bool:
+    """MedMNIST has its colours last."""
+    return name.endswith("_images") and len(shape) == 4 and shape[-1] == 3
+
+
+@contextmanager
+def _plain_arrays(name: str) -> Generator[None]:
+    try:
+        yield
+    except (EOFError, OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{name}: not a whole .npy file of a plain array (numpy.save writes one)") from error
+
+
+@contextmanager
+def _opened_arrays(path: Path) -> Generator[Any]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            yield arrays
+    # EOFError, BadZipFile, ValueError: what NumPy raises, here or where an array is read, for what it did not write.
+    except (EOFError, OSError, zipfile.BadZipFile, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path.name}: not a whole .npz file of plain arrays (numpy.savez writes one)") from error
+
+
+def read_idx(path: Path) -> Array:
+    """An IDX array, gzipped or not (LeCun, Cortes, Burges: the format of MNIST).
+
+    Raises:
+        DataError: not IDX, or shorter or longer than its header says.
+    """
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path.name}: it is not a whole gzip file; pack it again") from error
+    if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _IDX_TYPES or len(data) < 4 + 4 * data[3]:
+        raise DataError(f"{path.name}: not an IDX file")
+    shape = struct.unpack(f">{data[3]}I", data[4 : 4 + 4 * data[3]])
+    dtype = np.dtype(_IDX_TYPES[data[2]])
+    if len(data) != 4 + 4 * data[3] + int(np.prod(shape)) * dtype.itemsize:
+        raise DataError(f"{path.name}: the length does not fit the header")
+    # IDX is big-endian, and PyTorch takes the machine's own order only.
+    return np.frombuffer(data, dtype=dtype, offset=4 + 4 * data[3]).reshape(shape).astype(dtype.newbyteorder("="))

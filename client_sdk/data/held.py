@@ -1,0 +1,71 @@
+"""Records out of what programs hold: data frames, mappings of columns, map-style data sets of PyTorch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from client_sdk.data.datasets import from_dataset
+from client_sdk.data.lazy import LazyExamples
+from client_sdk.data.records import DataError, Examples, Table
+
+Records = Table | Examples | LazyExamples
+AnyRecords = TypeVar("AnyRecords", Table, Examples, LazyExamples)
+
+
+def one_per_patient(records: AnyRecords) -> AnyRecords:
+    """The first record of every patient, in order.
+
+    Every guarantee speaks about one record; it speaks about one patient only if a patient has one record.
+    """
+    first: dict[str, int] = {}
+    for row, patient in enumerate(records.patients):
+        first.setdefault(patient, row)
+    return records.take(list(first.values()))
+
+
+def records_of(data: Any, *, patient_column: str | None = None, lazy: bool | None = None) -> Records:
+    """Records as they are, a pandas DataFrame, a mapping of names to columns, or a map-style data set of PyTorch.
+
+    patient_column: of a data frame or a mapping: who a row belongs to; left out, every row is a patient of its own.
+    A data set yields (x, y) or (x, y, patient): x an array, tensor or image, y a number or an array of
+    one shape.
+    lazy: of a data set: read x when it is needed (True), all of them now (False), or when they are needed if they take
+    more than 512 MiB (None).
+
+    Raises:
+        DataError: none of these, items that are not such tuples, or of different shapes.
+    """
+    # By its shape, because pandas need not be installed.
+    if isinstance(data, Mapping) or (hasattr(data, "columns") and hasattr(data, "items")):
+        return Table.of(cast(Any, data), patient_column=patient_column)
+    if patient_column is not None:
+        raise DataError(
+            "patient_column belongs to tables; Examples.of(inputs, labels, patients) takes the patients of arrays, and "
+            "a data set yields (x, y, patient)"
+        )
+    if isinstance(data, Table | Examples | LazyExamples):
+        return data
+    if (advice := _instead(data)) is not None:
+        raise DataError(f"records: {advice}")
+    return from_dataset(data, lazy)
+
+
+def _instead(data: Any) -> str | None:
+    """What to pass in place of what somebody might pass; None for a map-style data set."""
+    kind = type(data).__name__
+    if isinstance(data, str | bytes | os.PathLike):
+        return "this is the name of a file; read it with load_records(path, patient_column=…)"
+    if isinstance(data, np.ndarray | tuple | list) or hasattr(data, "detach"):
+        return f"a {kind} does not say what is a label; make Examples.of(inputs, labels, patients) or a data frame"
+    if hasattr(data, "columns") or hasattr(data, "to_pandas"):
+        return f"turn this {kind} into a pandas data frame first: records.to_pandas()"
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        return None
+    return (
+        f"a {kind} is none; a data frame, a Table, Examples or a map-style data set with a length is expected. Read an "
+        "iterable data set into one of these first"
+    )

@@ -1,0 +1,104 @@
+"""Patients with what happened to each of them: one table of patients, and tables of events of any length beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from client_sdk.data.records import Array, DataError, Table
+from client_sdk.data.table_files import read_csv, read_parquet
+
+# The table of patients, by the name of its file; every other table of the folder holds events.
+PATIENTS = "patients"
+_TEXT, _PARQUET = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), ".parquet"
+
+
+@dataclass(frozen=True)
+class Histories(Table):
+    """A table of one row per patient, whose events lie in further tables. Made by `Histories.of`.
+
+    events: name -> table of events, any number for a patient, also of patients who are not among these.
+    """
+
+    events: Mapping[str, Table] = field(default_factory=dict[str, Table], repr=False)
+
+    @classmethod
+    def with_events(cls, patients: Table, events: Mapping[str, Table]) -> Histories:
+        """A table of patients and tables of events that name their patients alike.
+
+        Raises:
+            DataError: a patient stands in two rows, or a table does not say whose its rows are.
+        """
+        unnamed = [name for name, table in {PATIENTS: patients, **events}.items() if not table.named]
+        if unnamed:
+            raise DataError(f"tables {', '.join(unnamed)}: say which column names the patient (patient_column)")
+        several = len(patients) - len(set(patients.patients))
+        if several:
+            raise DataError(
+                f"{PATIENTS}: {several} of {len(patients)} rows are of a patient who has another: one row of each is "
+                "expected, and everything that happened several times in a table of events"
+            )
+        return cls(patients.columns, patients.patients, True, patients.lines, dict(events))
+
+    def take(self, rows: Sequence[int] | Array) -> Histories:
+        """The given patients, in the given order, with their events."""
+        few = super().take(rows)
+        return Histories(few.columns, few.patients, few.named, few.lines, self.events)
+
+    def owners(self, name: str) -> Array:
+        """(rows of the table `name`,) which of these patients each row is of; −1: none of them.
+
+        Raises:
+            DataError: there is no such table.
+        """
+        if name not in self.events:
+            raise DataError(
+                f"there is no table of events {name!r}; there are {', '.join(map(repr, sorted(self.events))) or 'none'}"
+            )
+        place = {patient: row for row, patient in enumerate(self.patients)}
+        return np.array([place.get(patient, -1) for patient in self.events[name].patients], dtype=np.int64)
+
+
+def holds_histories(folder: Path) -> bool:
+    """Is this a folder of tables, one of patients among them, and of nothing else?"""
+    tables = _tables(folder)
+    return PATIENTS in tables and len(tables) > 1 and not any(path.is_dir() for path in _seen(folder))
+
+
+def read_histories(folder: Path, *, patient_column: str | None = None, encoding: str | None = None) -> Histories:
+    """A folder with a table `patients`, one row for each, and tables of events: .csv, .tsv or .parquet.
+
+    patient_column  who a row belongs to, in every one of the tables; left out: `patient`
+
+    Raises:
+        DataError: as of a table; the text names the table.
+    """
+    column = patient_column or "patient"
+    found: dict[str, Table] = {}
+    for name, path in sorted(_tables(folder).items()):
+        if path.name.endswith(_PARQUET):
+            found[name] = read_parquet(path, patient_column=column)
+        else:
+            found[name] = read_csv(path, patient_column=column, encoding=encoding)
+    return Histories.with_events(found.pop(PATIENTS), found)
+
+
+def _seen(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+
+
+def _tables(folder: Path) -> dict[str, Path]:
+    """Name -> file. Raises DataError: two files of one name."""
+    found: dict[str, Path] = {}
+    for path in _seen(folder):
+        suffix = next((end for end in (*_TEXT, _PARQUET) if path.name.lower().endswith(end)), None)
+        if suffix is None or not path.is_file():
+            continue
+        name = path.name[: -len(suffix)]
+        if name in found:
+            raise DataError(f"{folder.name}: two files hold a table {name!r}; keep one of them")
+        found[name] = path
+    return found

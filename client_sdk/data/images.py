@@ -1,0 +1,193 @@
+"""Images in folders, a sub-folder for each class: listed by their headers, and read when they are needed or at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from client_sdk.data.lazy import LazyExamples
+from client_sdk.data.records import Array, DataError, Examples
+from client_sdk.data.table_files import read_csv
+
+PATIENTS_FILE = "patients.csv"
+SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
+# How Pillow keeps images of one channel, and the numbers that they are. Not converted: grey of 16 bits would lose its
+# depth.
+_ONE_CHANNEL = {"1": "?", "L": "u1", "F": "f4", "I": "i4", "I;16": "u2", "I;16B": "u2", "I;16L": "u2"}
+_SIZES = "images: bring them to one width and height first"
+
+Header = tuple[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What each image of a data set becomes. shape: (height, width) of grey ones, (3, height, width) of others."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def read_images(folder: Path, *, classes: Sequence[str] | None = None) -> Examples:
+    """As `list_images`, all in memory. Raises as `list_images`."""
+    return list_images(folder, classes=classes).in_memory()
+
+
+def list_images(folder: Path, *, classes: Sequence[str] | None = None) -> LazyExamples:
+    """Examples from <folder>/<class>/<image>; label k is the k-th class. Needs the package pillow.
+
+    Their headers alone are read now, the images when they are needed.
+
+    classes: names of the sub-folders; left out, all of them in the order of their names. Then every hospital of a study
+    needs the same sub-folders, an empty one where it has no image of a class: the labels are their places.
+
+    Grey images become (n, height, width), others (n, 3, height, width). Every image is a patient of its own unless the
+    folder holds `patients.csv` with the columns file (<class>/<image>) and patient. Error texts count files, they never
+    name them: names of files are often names of people.
+
+    Raises:
+        DataError: no classes or images, files that are no images, several sizes, a file without its patient, no
+            such folder.
+    """
+    if not folder.is_dir():
+        raise DataError(f"there is no folder {folder.name} in {folder.parent.absolute()}")
+    own = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    names = own if classes is None else list(classes)
+    lacking = sorted(set(names) - set(own))
+    if lacking or len(names) < 2:
+        missing = f"; missing: {lacking}" if lacking else f"; there are {len(names)}"
+        raise DataError(f"images: one sub-folder for each of at least two classes is expected{missing}")
+    files = [
+        (label, f"{name}/{path.name}")
+        for label, name in enumerate(names)
+        for path in sorted((folder / name).iterdir())
+        if path.suffix.lower() in SUFFIXES
+    ]
+    if not files:
+        raise DataError(f"images: no file ends in {sorted(SUFFIXES)}")
+    return listed(folder, [path for _, path in files], [label for label, _ in files])
+
+
+def listed(folder: Path, files: Sequence[str], labels: Any) -> LazyExamples:
+    """Examples of files below the folder, with their patients. Raises as `list_images`."""
+    paths = tuple(files)
+    patients = _patients(folder, paths)
+    form = form_of((header(folder / path) for path in paths), len(paths))
+    return LazyExamples.of(_ImageFiles(folder, paths, form), labels, patients)
+
+
+@dataclass(frozen=True)
+class _ImageFiles:
+    """A reader; paths: below the folder."""
+
+    folder: Path
+    paths: tuple[str, ...] = field(repr=False)
+    form: Form
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def read(self, rows: Array) -> Array:
+        wanted: list[int] = rows.tolist()
+        return decoded([self.folder / self.paths[row] for row in wanted], self.form)
+
+
+def header(file: Path | IO[bytes]) -> Header | None:
+    """Mode and (width, height) of an image, whose pixels are not read; None: it is none."""
+    try:
+        with _pillow().open(file) as image:
+            return image.mode, image.size
+    except _unreadable():
+        return None
+
+
+def form_of(headers: Iterable[Header | None], count: int) -> Form:
+    """The one form of `count` images.
+
+    Raises:
+        DataError: files that are no images, or several sizes.
+    """
+    found = [one for one in headers if one is not None]
+    if len(found) < count:
+        raise _broken(count - len(found), count)
+    modes, sizes = {mode for mode, _ in found}, {size for _, size in found}
+    if len(sizes) > 1:
+        raise DataError(_SIZES)
+    ((width, height),) = sizes
+    if modes <= set(_ONE_CHANNEL):
+        return Form((height, width), np.result_type(*(np.dtype(_ONE_CHANNEL[mode]) for mode in modes)).str)
+    return Form((3, height, width), "|u1")
+
+
+def decoded(files: Sequence[Path | IO[bytes]], form: Form) -> Array:
+    """(k, ...) the images of k files.
+
+    Raises:
+        DataError: some cannot be read, or are not what their headers said before.
+    """
+    found = np.empty((len(files), *form.shape), form.dtype)
+    broken = 0
+    for place, file in enumerate(files):
+        image = _decoded(file, form)
+        if image is None:
+            broken += 1
+        elif image.shape != form.shape:
+            raise DataError(f"{_SIZES}; some have changed since they were listed")
+        else:
+            found[place] = image
+    if broken:
+        raise _broken(broken, len(files))
+    return found
+
+
+def _decoded(file: Path | IO[bytes], form: Form) -> Array | None:
+    try:
+        with _pillow().open(file) as image:
+            if len(form.shape) == 2 and image.mode in _ONE_CHANNEL:
+                return np.asarray(image)
+            return np.moveaxis(np.asarray(image.convert("RGB")), -1, 0)
+    except _unreadable():
+        return None
+
+
+def class_number_image(file: Path) -> Array | None:
+    """(height, width) the numbers of an image of one channel, or of its palette's places; None: it is none."""
+    try:
+        with _pillow().open(file) as image:
+            return np.asarray(image) if image.mode in {*_ONE_CHANNEL, "P"} else None
+    except _unreadable():
+        return None
+
+
+def _broken(some: int, count: int) -> DataError:
+    return DataError(f"images: {some} of {count} files cannot be read as images")
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise DataError("images need the package pillow: pip install 'wardround[images]'") from error
+    return Image
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    """What Pillow raises for a file that is no image; SyntaxError for a broken PNG."""
+    return OSError, ValueError, SyntaxError, _pillow().DecompressionBombError
+
+
+def _patients(folder: Path, files: Sequence[str]) -> list[str] | None:
+    listed = folder / PATIENTS_FILE
+    if not listed.exists():
+        return None
+    columns = read_csv(listed).columns
+    if not {"file", "patient"} <= set(columns):
+        raise DataError(f"{PATIENTS_FILE}: the columns file and patient are expected")
+    whose = dict(zip(columns["file"].tolist(), columns["patient"].tolist(), strict=True))
+    unknown = sum(file not in whose for file in files)
+    if unknown:
+        raise DataError(f"{PATIENTS_FILE}: {unknown} of {len(files)} images are not listed")
+    return [whose[file] for file in files]

@@ -1,0 +1,20 @@
+"""Is there something at a path that can be read?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from client_sdk.data.records import DataError
+
+
+def require_there(path: Path, *, folder_allowed: bool = False) -> None:
+    """Raises DataError: there is nothing at the path, or not what is read there."""
+    if not path.exists():
+        raise DataError(f"{path.name}: there is no such file or folder in {path.parent.absolute()}")
+    if path.is_dir() and not folder_allowed:
+        raise DataError(f"{path.name} is a folder; name the file in it")
+    if not os.access(path, os.R_OK):
+        raise DataError(f"{path.name}: this user may not read it")
+    if path.is_file() and path.stat().st_size == 0:
+        raise DataError(f"{path.name}: the file is empty")

@@ -1,0 +1,178 @@
+"""Features of a hospital's records on its own disk, encrypted: computed once, read in later runs.
+
+A file holds the features of one data set under one study's public part (task, parameters, backbone). Each piece is
+sealed with AES-256-GCM under a key in the hospital's own folder, and bound to what was computed of which records: a
+file of other records, another backbone, another hospital or a damaged one is not believed, and the features are
+computed anew. The key lies beside the files: it protects copies of the files alone, such as a backup without the key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import secrets
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from torch import Tensor
+
+from client_sdk.durable import sync_directory, write_durably
+from client_sdk.errors import KeyFileError
+from client_sdk.protocol.study.training import Training
+from client_sdk.protocol.wire.signing import canonical_json
+from client_sdk.tasks import TaskDataset
+from client_sdk.tasks.inputs import in_memory
+from client_sdk.training.features import Features, in_chunks
+
+FOLDER, KEY = "features", "key"
+_MAGIC = b"wardround features 1\n"
+_PIECE = 8 << 20
+_NONCE, _TAG = 12, 16
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FeatureCache:
+    """The folder of one hospital's features.
+
+    folder  within the hospital's own directory; made with mode 0700, its files with 0600
+    """
+
+    folder: Path
+
+    def features(self, made: Features, dataset: TaskDataset, training: Training) -> TaskDataset:
+        """`made.of_dataset(dataset)`, out of the file where there is one of exactly these records.
+
+        Raises:
+            NoFeatures: the model cannot be cut before its head.
+            KeyFileError: others may read the key, or it is damaged.
+        """
+        part = _of_part(training)
+        path, bound = self.folder / f"{part.hex()[:32]}.sealed", _bound(part, dataset)
+        try:
+            key = self._key()
+        except OSError as error:
+            _not_kept(error)
+            return made.of_dataset(dataset)
+        found = _read(path, key, bound) if path.exists() else None
+        if found is not None and len(found) == len(dataset) and _still_made(made, dataset, found):
+            return TaskDataset(found, dataset.targets, dataset.patients, dataset.grouped)
+        if path.exists():
+            _LOG.warning("the stored features are not of these records under this study, or are damaged: computed anew")
+        computed = made.of_dataset(dataset)
+        try:
+            _write(path, key, bound, in_memory(computed.inputs))
+        except OSError as error:
+            _not_kept(error)
+        return computed
+
+    def _key(self) -> bytes:
+        """32 bytes, made where there are none yet."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self.folder / KEY
+        if not path.exists():
+            # Features under a key that is gone cannot be read by anybody: they are replaced.
+            write_durably(path, secrets.token_bytes(32))
+        if stat.S_IMODE(path.stat().st_mode) & 0o077:
+            raise KeyFileError(f"{path} may be read by others: delete the folder {self.folder}, it is made anew")
+        key = path.read_bytes()
+        if len(key) != 32:
+            raise KeyFileError(f"{path} is damaged: delete the folder {self.folder}, it is made anew")
+        return key
+
+
+def _still_made(made: Features, dataset: TaskDataset, found: Tensor) -> bool:
+    """Whether the first record's features are made as they were: code that is installed anew has the same name."""
+    first = TaskDataset(dataset.inputs[:1], dataset.targets[:1], dataset.patients[:1], dataset.grouped)
+    again = in_memory(made.of_dataset(first).inputs)
+    return again.shape == found[:1].shape and torch.allclose(again, found[:1], rtol=1e-3, atol=1e-5)
+
+
+def _not_kept(error: OSError) -> None:
+    _LOG.warning("the features are not stored for later runs: %s", error.strerror or type(error).__name__)
+
+
+def _of_part(training: Training) -> bytes:
+    """Digest of all that decides what is computed of a record, beside the record."""
+    said = training.model_dump(mode="json", include={"task", "task_parameters", "trainable", "backbone"})
+    # Another version may round otherwise.
+    return hashlib.sha256(canonical_json([said, torch.__version__])).digest()
+
+
+def _bound(part: bytes, dataset: TaskDataset) -> bytes:
+    """Digest of what is computed of which records, as they are after preprocessing and in their order."""
+    found = hashlib.sha256(part)
+    found.update(json.dumps([list(dataset.inputs.shape), str(dataset.inputs.dtype), dataset.patients]).encode())
+    for chunk in in_chunks(dataset.inputs):
+        found.update(np.ascontiguousarray(chunk.numpy()).data)
+    return found.digest()
+
+
+def _write(path: Path, key: bytes, bound: bytes, features: Tensor) -> None:
+    """Piece by piece, whole or not at all."""
+    flat = np.ascontiguousarray(features.numpy(), "<f4").reshape(-1).view(np.uint8).data
+    header = json.dumps({"shape": list(features.shape)}).encode()
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    sealing = AESGCM(key)
+    try:
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(_MAGIC + len(header).to_bytes(4, "big") + header)
+            for number, start in enumerate(range(0, len(flat), _PIECE)):
+                # Random: under one key far fewer than 2³² pieces are ever sealed (NIST SP 800-38D, 8.3).
+                nonce = secrets.token_bytes(_NONCE)
+                piece = bytes(flat[start : start + _PIECE])
+                file.write(nonce + sealing.encrypt(nonce, piece, _about(bound, header, number)))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def _read(path: Path, key: bytes, bound: bytes) -> Tensor | None:
+    """The features; None: the file is of something else, or damaged."""
+    try:
+        with path.open("rb") as file:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                return None
+            header = file.read(min(int.from_bytes(file.read(4), "big"), 4096))
+            shape = _shape(json.loads(header))
+            size = 4 * int(np.prod(shape, dtype=object))
+            # Before memory is taken for it.
+            pieces = -(-size // _PIECE)
+            if os.fstat(file.fileno()).st_size - file.tell() != size + pieces * (_NONCE + _TAG):
+                return None
+            flat = np.empty(size, np.uint8)
+            for number, start in enumerate(range(0, size, _PIECE)):
+                nonce = file.read(_NONCE)
+                sealed = file.read(min(_PIECE, size - start) + _TAG)
+                opened = AESGCM(key).decrypt(nonce, sealed, _about(bound, header, number))
+                flat[start : start + len(opened)] = np.frombuffer(opened, np.uint8)
+    except (OSError, ValueError, InvalidTag):
+        return None
+    return torch.as_tensor(flat.view("<f4").astype(np.float32, copy=False).reshape(shape))
+
+
+def _shape(said: Any) -> tuple[int, ...]:
+    """Raises ValueError: not the header of such a file."""
+    shape: Any = cast("dict[str, Any]", said).get("shape") if isinstance(said, dict) else None
+    found = tuple(cast("list[Any]", shape)) if isinstance(shape, list) else ()
+    if not found or not all(type(one) is int and one > 0 for one in found):
+        raise ValueError("no shape")
+    return found
+
+
+def _about(bound: bytes, header: bytes, number: int) -> bytes:
+    """What a piece is bound to: the records and what is computed of them, the shape, and its place in the file."""
+    return bound + hashlib.sha256(header).digest() + number.to_bytes(8, "big")

@@ -1,0 +1,96 @@
+"""Public weights out of a file of this machine: believed by their digest, put into a model by their names."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor, nn
+
+from client_sdk.errors import ConfigurationError
+
+_LOG = logging.getLogger(__name__)
+
+
+def believed(path: str | Path | None, sha256: str) -> bytes:
+    """The bytes of the file that the study names.
+
+    Raises:
+        ConfigurationError: no file is given, it cannot be read, or it is another one.
+    """
+    if path is None:
+        raise ConfigurationError(
+            f"this study needs public weights from a file with SHA-256 {sha256}: get it from whoever leads the study, "
+            "and give it with --backbone FILE (from Python: backbone=); Wardround downloads nothing"
+        )
+    try:
+        # Read once: what is hashed is what is used.
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"backbone {path} cannot be read: {error.strerror or error}") from error
+    found = hashlib.sha256(data).hexdigest()
+    if found != sha256:
+        raise ConfigurationError(
+            f"backbone {path} is not the file that the study names: its SHA-256 is {found}, the study's is {sha256}"
+        )
+    return data
+
+
+def tensors_in(data: bytes) -> dict[str, Tensor]:
+    """Name -> tensor of a safetensors file.
+
+    Raises:
+        ConfigurationError: it is none, or holds NaN or an infinity.
+    """
+    try:
+        found = load(data)
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise ConfigurationError(
+            "the backbone is no safetensors file: pickled weights (.pt, .pth, .bin) can run code and are not read; "
+            "convert them with safetensors.torch.save_file"
+        ) from error
+    for name, tensor in found.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise ConfigurationError(f"the backbone's tensor {name!r} holds NaN or an infinity")
+    return found
+
+
+def place(model: nn.Module, tensors: Mapping[str, Tensor], begun: Collection[str], head: Collection[str]) -> None:
+    """Put tensors into the parameters and buffers of their names, in place.
+
+    begun  parameters that are trained, which keep the task's first weights where the file has none
+    head   those among them that keep them also where the file has another shape: it was made for other classes
+
+    Raises:
+        ConfigurationError: another shape; names both. A parameter that is not trained and that the file lacks.
+    """
+    own: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            there = own.get(name)
+            if there is not None and there.shape == tensor.shape:
+                there.copy_(tensor)
+            elif there is not None and name not in head:
+                raise ConfigurationError(
+                    f"the backbone's tensor {name!r} has shape {tuple(tensor.shape)}, and the task's model needs "
+                    f"{tuple(there.shape)}: the task's parameters are for another network"
+                )
+    # Once, under its first name, as `named_parameters` lists it.
+    missing = [name for name, _ in model.named_parameters() if name not in begun and name not in tensors]
+    if missing:
+        raise ConfigurationError(
+            f"the backbone has no tensor {missing[0]!r}{_and_others(len(missing) - 1)}, which the study does not train"
+            f": its names begin with {', '.join(repr(name) for name in sorted(tensors)[:3])}"
+        )
+    unused = [name for name in tensors if name not in own]
+    if unused:
+        _LOG.info("%d of %d tensors of the backbone are not in the task's model", len(unused), len(tensors))
+
+
+def _and_others(count: int) -> str:
+    return "" if count == 0 else f" and lacks {count} more"

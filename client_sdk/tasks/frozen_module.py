@@ -1,0 +1,79 @@
+"""The model of the task `features`: a frozen module, a bound on what it gives, and one trained layer."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from client_sdk.errors import ConfigurationError
+from client_sdk.tasks.task import TaskError
+
+
+class OnFeatures(nn.Module):
+    """(n, ...) to (n, outputs): `head` of the module's features, of L2 norm `bound` at most."""
+
+    def __init__(self, module: nn.Module, features: int, bound: float, head: nn.Linear) -> None:
+        super().__init__()
+        self.module = module.requires_grad_(False).eval()
+        self._features, self._bound = features, bound
+        self.head = head
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        features = self.module(inputs)
+        if not isinstance(features, Tensor) or features.numel() != len(inputs) * self._features:
+            shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+            raise TaskError(
+                f"the module makes {shape} of {len(inputs)} records; the study's features are {self._features} each"
+            )
+        rows = features.reshape(len(inputs), self._features).double()
+        norms = rows.square().sum(dim=1, keepdim=True).sqrt()
+        return self.head((rows * (self._bound / norms.clamp(min=self._bound))).float())
+
+
+class Program(nn.Module):
+    """Calls a program, which stays on the CPU and shows nothing of its inside."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        # Not a child: exported programs refuse to be asked for their mode.
+        vars(self)["_program"] = _read_program(data)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return vars(self)["_program"](inputs.cpu()).to(inputs.device)
+
+
+def state_digest(module: nn.Module) -> str | None:
+    """SHA-256 (hex) of names, types, shapes and numbers of all parameters and buffers; None: there are none."""
+    state = module.state_dict()
+    if not state:
+        return None
+    found = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        found.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+    return found.hexdigest()
+
+
+def _read_program(data: bytes) -> Any:
+    """A program of TorchScript or torch.export, to be called with (n, ...) inputs.
+
+    Raises:
+        ConfigurationError: the file holds neither.
+    """
+    kinds: Any = (torch.jit, torch.export)
+    for kind in kinds:
+        try:
+            program = kind.load(io.BytesIO(data))
+            return program.eval() if kind is torch.jit else program.module()
+        except Exception:  # noqa: BLE001, S112 (each of them fails in ways of its own on the other's files)
+            continue
+    raise ConfigurationError(
+        f"the backbone's file (SHA-256 {hashlib.sha256(data).hexdigest()}) holds no program of TorchScript or "
+        "torch.export: weights alone need a task that knows their network"
+    )

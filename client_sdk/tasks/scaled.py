@@ -1,0 +1,116 @@
+"""What tasks on images and signals have in common: arrays of one shape within a public range, scaled to −1 … 1."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from client_sdk.data import DataError, Examples, LazyExamples, Records
+from client_sdk.tasks.task import InputUse, Task, TaskParameters
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from client_sdk.tasks.dataset import TaskDataset
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class ImageShape(TaskParameters):
+    """Shape of an image and the public range of a pixel."""
+
+    channels: int = Field(default=1, ge=1, le=64, description="1 for grey images, 3 for colours")
+    height: int = Field(ge=4, le=4096, description="pixels of an image from top to bottom")
+    width: int = Field(ge=4, le=4096, description="pixels of an image from left to right")
+    low: float = Field(default=0.0, description="smallest value of a pixel; what is below is clipped")
+    high: float = Field(default=255.0, description="largest value of a pixel; what is above is clipped")
+
+    @model_validator(mode="after")
+    def _range(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError("low must be below high")
+        return self
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.channels, self.height, self.width
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """Smallest and largest value of a pixel."""
+        return self.low, self.high
+
+
+class ScaledArrays(Task):
+    """Records are arrays (channels, ...) of one shape; what is one channel may come without that axis.
+
+    kind_of_input: what an array is in errors, and what its numbers are called.
+    shape: of one record. reach: smallest and largest value, of all channels or (channels, 1, ...) of each.
+    """
+
+    name: str
+    kind_of_input: tuple[str, str] = ("images", "pixels")
+
+    shape: tuple[int, ...]
+    reach: tuple[float | Array, float | Array]
+
+    @abstractmethod
+    def targets(self, data: Records) -> Tensor:
+        """(n, ...) of the labels alone. Raises DataError: labels that the task does not take."""
+
+    def inputs(self, data: Records) -> Tensor:
+        import torch
+
+        low, high = self.reach
+        arrays = self._arrays(data)
+        # Differences of unsigned integers would wrap around.
+        values = arrays.astype(np.float32) if arrays.dtype.kind in "ui" else arrays
+        scaled = (np.clip(values, low, high) - low) / (high - low)
+        return torch.as_tensor(2 * scaled - 1).float()
+
+    def dataset(self, data: Records) -> TaskDataset:
+        from client_sdk.tasks.dataset import TaskDataset
+
+        return TaskDataset(self.inputs(data), self.targets(data), data.patients)
+
+    def example_inputs(self, count: int, generator: np.random.Generator) -> Tensor:
+        import torch
+
+        return torch.as_tensor(generator.uniform(-1, 1, (count, *self.shape))).float()
+
+    def inspect(self, data: Records) -> tuple[InputUse, ...]:
+        arrays, (low, high) = self._arrays(data), self.reach
+        outside = int(np.sum((arrays < low) | (arrays > high)))
+        return (InputUse(self.kind_of_input[1], arrays.size, missing=0, clipped=outside),)
+
+    def _arrays(self, data: Records) -> Array:
+        """(n, *shape) as they are in the records."""
+        inputs = examples_of(self.name, data).inputs
+        arrays = inputs[:, None] if inputs.ndim == len(self.shape) and self.shape[0] == 1 else inputs
+        if arrays.shape[1:] != self.shape:
+            raise DataError(f"inputs: {self.kind_of_input[0]} of shape {self.shape} are expected")
+        return arrays
+
+
+def examples_of(task: str, data: Records) -> Examples:
+    """The records, which are arrays of finite numbers. Raises DataError: they are not."""
+    if not isinstance(data, Examples):
+        raise no_arrays(task)
+    wrong = int(np.sum(~np.isfinite(data.inputs).reshape(len(data), -1).all(axis=1)))
+    if wrong:
+        raise DataError(f"inputs: {wrong} of {len(data)} records hold NaN or an infinity")
+    return data
+
+
+def labels_of(task: str, data: Records) -> Array:
+    """(n, ...) of arrays; the inputs are not looked at. Raises DataError: a table."""
+    if not isinstance(data, Examples | LazyExamples):
+        raise no_arrays(task)
+    return data.labels
+
+
+def no_arrays(task: str) -> DataError:
+    return DataError(f"task {task} takes arrays (inputs, labels), not a table")
