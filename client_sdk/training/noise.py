@@ -103,7 +103,7 @@ class GridNoise:
         return self.completed(clipped, self.law.chunks(self.coordinates, source))
 
     def completed(self, clipped: ClippedSum, pieces: Pieces) -> NoisySum:
-        """`added_to` with integers of `law` that `noise_ahead.NoiseAhead` has drawn, (start, integers) after one another."""
+        """`added_to` with integers of `law`, (start, integers) after one another: `noise_ahead.NoiseAhead` draws them."""
         size = sum(value.numel() for value in clipped.gradients.values())
         if (clipped.clip_norm, size) != (self.clip_norm, self.coordinates) or clipped.rounding > self.rounding:
             raise ValueError("the sum has another clip norm, size or rounding than its noise was calibrated for")
@@ -188,7 +188,7 @@ def _noised(
     found, start = dict[str, Tensor](), 0
     for name, value in gradients.items():
         end = start + value.numel()
-        found[name], start = torch.from_numpy(flat[start:end]).view(value.shape).to(value), end
+        found[name], start = torch.as_tensor(flat[start:end]).view(value.shape).to(value), end
     return found
 
 
