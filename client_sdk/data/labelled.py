@@ -29,8 +29,8 @@ def labelled(
 ) -> Labelled:
     """The records of a folder.
 
-    With `labels.csv` in it: columns `file` (below the folder) or `patient`, and one column for each label. Otherwise one
-    sub-folder for each class, whose labels are their places in the order of their names.
+    With `labels.csv` in it: columns `file` (below the folder) or `patient`, and one column for each label. Otherwise
+    one sub-folder for each class, whose labels are their places in the order of their names.
 
     kind        what the files are called in messages
     wanted      which of the files are meant
@@ -76,8 +76,8 @@ def _listed(
     unlabelled, absent = rows.count(-1), len(set(row_of.values()) - set(rows))
     if not files or unlabelled or absent:
         raise DataError(
-            f"{LABELS_FILE}: {unlabelled} of {len(files)} {kind} files have no label, and {absent} of {len(row_of)} rows "
-            "no file; list every file once, as it is called below the folder"
+            f"{LABELS_FILE}: {unlabelled} of {len(files)} {kind} files have no label, and {absent} of {len(row_of)} "
+            "rows no file; list every file once, as it is called below the folder"
         )
     chosen = labels[rows]
     named = by == "file" and "patient" in table.columns

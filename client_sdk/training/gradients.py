@@ -29,6 +29,7 @@ from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import TaskDataset
 from client_sdk.training.ahead import Batches, whole
 from client_sdk.training.noise import GridNoise, NoisySum
+from client_sdk.training.noise_ahead import NoiseAhead
 from client_sdk.training.patients import Loss
 from client_sdk.training.views import Views
 
@@ -72,6 +73,7 @@ class PrivateGradients:
         # Known before any gradient: clip norm, size and multiplier are public and the same in every step.
         self._centre = None if centre is None else {name: value.to(device) for name, value in centre.items()}
         self._noise = noise_of_a_step(gradients, settings, self._centre)
+        self._ahead = NoiseAhead(self._noise.law, self._noise.coordinates, settings.training.local_steps)
         # They stay where they are: passes come to the device one by one.
         self._batches, self._targets = Batches(dataset.inputs), dataset.targets
         self._steps, self._coming = settings.steps_per_round, dict[int, Rows]()
@@ -158,7 +160,7 @@ class PrivateGradients:
 
     def _noised(self, part: ClippedSum, norm: float, source: RandomSource) -> NoisySum:
         privacy = self._privacy
-        noised = self._noise.added_to(part, source)
+        noised = self._noise.completed(part, self._ahead.of_step(source))
         if privacy.client_clip_norm is not None:
             # The noise covers clip_norm + rounding; both are scaled back to the plan's clip norm.
             rounding = noised.sensitivity - privacy.clip_norm

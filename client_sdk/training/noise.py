@@ -26,6 +26,7 @@ from client_sdk.gradients.clipping import ClippedSum, stop_if_not_finite
 from client_sdk.gradients.errors import NonFiniteError
 from client_sdk.protocol.randomness.discrete_gaussian import CHUNK, DiscreteGaussian, sampler
 from client_sdk.protocol.randomness.source import InsecureSource, RandomSource, SecureSource, SeededSource
+from client_sdk.training.noise_ahead import Pieces
 
 __all__ = ["InsecureSource", "NoisySum", "RandomSource", "SecureSource", "SeededSource", "add_noise"]
 # The grid is this much finer than the noise: fine enough that rounding a million numbers adds 0.03 % of the noise to
@@ -99,10 +100,14 @@ class GridNoise:
 
         Raises ValueError for a sum of another clip norm or size, NonFiniteError and OverflowError as `add_noise`.
         """
+        return self.completed(clipped, self.law.chunks(self.coordinates, source))
+
+    def completed(self, clipped: ClippedSum, pieces: Pieces) -> NoisySum:
+        """`added_to` with integers of `law`, (start, integers) one after another: `noise_ahead.NoiseAhead` draws them."""
         size = sum(value.numel() for value in clipped.gradients.values())
         if (clipped.clip_norm, size) != (self.clip_norm, self.coordinates) or clipped.rounding > self.rounding:
             raise ValueError("the sum has another clip norm, size or rounding than its noise was calibrated for")
-        noised = _noised(clipped.gradients, self.spacing, self.law, source)
+        noised = _noised(clipped.gradients, self.spacing, self.law.dtype, pieces)
         error = self.law.sampling_error * size
         return NoisySum(noised, self.law.std * self.spacing, self.sensitivity, self.spacing, error, EXACT)
 
@@ -156,31 +161,35 @@ def grid(noise_std: float) -> float:
 
 
 def _noised(
-    gradients: Mapping[str, Tensor], spacing: float, law: DiscreteGaussian, source: RandomSource
+    gradients: Mapping[str, Tensor], spacing: float, dtype: type[np.signedinteger], pieces: Pieces
 ) -> dict[str, Tensor]:
-    kind = torch.float64 if any(value.dtype == torch.float64 for value in gradients.values()) else torch.float32
+    values = list(gradients.values())
+    kind = torch.float64 if any(value.dtype == torch.float64 for value in values) else torch.float32
     # On the host, also for a model on a GPU: the noise never comes from a device's generator.
-    joined = torch.cat([value.detach().flatten().to(kind) for value in gradients.values()]).cpu()
-    flat = joined.numpy()
+    flat = torch.cat([value.reshape(-1) for value in values]).detach().to("cpu", kind).numpy()
     largest = max(-float(flat.min(initial=0.0)), float(flat.max(initial=0.0))) / spacing
     # Written so that NaN does not pass.
     if not largest < _EXACT_UNITS:
         raise _misfit(gradients)
-    small = largest < _SMALL_UNITS and law.dtype == np.int32
-    scratch = np.empty(min(CHUNK, len(flat)), np.int32 if small else np.int64)
-    for start, noise in law.chunks(len(flat), source):
+    small = largest < _SMALL_UNITS and dtype == np.int32
+    scratch, covered = np.empty(min(CHUNK, len(flat)), np.int32 if small else np.int64), 0
+    for start, noise in pieces:
         part, noised = flat[start : start + len(noise)], scratch[: len(noise)]
         # The spacing is a power of two: dividing by it and multiplying with it round nothing.
         part *= 1.0 / spacing
         np.copyto(noised, np.rint(part, out=part), casting="unsafe")
         noised += noise
+        covered += len(noise)
         # From here on only the noised integers are read: what rounding does to them is post-processing.
         part[:] = noised
         part *= spacing
-    pieces = torch.split(joined, [value.numel() for value in gradients.values()])
-    return {
-        name: piece.view(value.shape).to(value) for (name, value), piece in zip(gradients.items(), pieces, strict=True)
-    }
+    if covered != len(flat):
+        raise RuntimeError(f"noise for {covered} of {len(flat)} numbers: nothing may be released")
+    found, start = dict[str, Tensor](), 0
+    for name, value in gradients.items():
+        end = start + value.numel()
+        found[name], start = torch.as_tensor(flat[start:end]).view(value.shape).to(value), end
+    return found
 
 
 def _misfit(gradients: Mapping[str, Tensor]) -> Exception:

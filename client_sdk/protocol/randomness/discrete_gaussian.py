@@ -85,7 +85,11 @@ class DiscreteGaussian:
 
     def sample(self, size: int, source: RandomSource) -> NDArray[np.int64]:
         """(size,) independent integers."""
-        out = np.empty(size, np.int64)
+        return self.drawn(size, source).astype(np.int64, copy=False)
+
+    def drawn(self, size: int, source: RandomSource) -> NDArray[np.signedinteger]:
+        """The same in the smallest type that holds every sample."""
+        out = np.empty(size, self.dtype)
         for start, part in self.chunks(size, source):
             out[start : start + len(part)] = part
         return out
