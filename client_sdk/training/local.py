@@ -141,7 +141,7 @@ class LocalTraining:
             # Of its own: in training the choice is confirmed on the first batch, measured or not.
             with self._computing():
                 return slow_path(PerRecordGradients(*self._of_records), inputs, targets)
-        except UnsupportedLayer as error:
+        except (UnsupportedLayer, ValueError) as error:
             raise ConfigurationError(f"the task's model cannot be trained privately: {error}") from error
         except TrainingStopped:
             # Training says so itself, if the released weights are not better.
