@@ -42,7 +42,7 @@ class Packed(nn.Module):
         lengths = (x[..., 0] != 0).sum(1).clamp(min=1)
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         # As long as the longest of the batch.
-        return self.head(pad_packed_sequence(self.units(packed)[0], batch_first=True)[0].mean(1))
+        return self.head(pad_packed_sequence(self.units(packed)[0], batch_first=True)[0].sum(1))
 
 
 @pytest.mark.parametrize(
