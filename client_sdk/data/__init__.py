@@ -11,6 +11,7 @@ from client_sdk.data.held import AnyRecords, Records, one_per_patient, records_o
 from client_sdk.data.histories import Histories, read_histories
 from client_sdk.data.images import list_images, read_images
 from client_sdk.data.lazy import LazyExamples, Reader
+from client_sdk.data.lazy_tables import LazyTable, list_parquet
 from client_sdk.data.nifti import list_nifti
 from client_sdk.data.records import DataError, Examples, Table, WrongRows, like
 from client_sdk.data.shards import list_shards
@@ -22,6 +23,7 @@ __all__ = [
     "Examples",
     "Histories",
     "LazyExamples",
+    "LazyTable",
     "Reader",
     "Records",
     "Table",
@@ -30,6 +32,7 @@ __all__ = [
     "list_dicom",
     "list_images",
     "list_nifti",
+    "list_parquet",
     "list_shards",
     "load",
     "one_per_patient",

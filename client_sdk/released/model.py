@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from client_sdk.data import DataError, Table
+from client_sdk.data import DataError, LazyTable, Table
 from client_sdk.protocol.study.model_file import LONGEST_METADATA, ModelMetadata
 from client_sdk.protocol.wire.tensors import TensorError, decode, metadata_in
 from client_sdk.released.layout import layout_of
@@ -81,7 +81,7 @@ class ReleasedModel:
 
     def _inputs(self, records: Any) -> Inputs:
         found = new_records(records)
-        if self.columns and not isinstance(found, Table):
+        if self.columns and not isinstance(found, Table | LazyTable):
             raise DataError(
                 "a matrix does not name its columns, which may lie in another order: give a data frame or a mapping "
                 f"with the columns {', '.join(self.columns)}"

@@ -6,14 +6,16 @@ a bit of what one record becomes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from client_sdk.data import DataError, Examples, LazyExamples, Records
+from client_sdk.data import DataError, Examples, LazyExamples, LazyTable, Records
 from client_sdk.tasks.dataset import TaskDataset
 from client_sdk.tasks.inputs import Inputs, LazyInputs
+from client_sdk.tasks.table_reading import table_dataset, table_inputs, table_parts, takes_parts
 from client_sdk.tasks.task import InputUse, Task, TaskError
 
 
@@ -46,6 +48,9 @@ def dataset_of(task: Task, records: Records) -> TaskDataset:
     Raises:
         DataError: as `task.dataset`; of records that are read on demand: labels, or the first record.
     """
+    if isinstance(records, LazyTable):
+        own = takes_parts(task)
+        return task.dataset(records.in_memory()) if own is None else table_dataset(own, records)
     if not isinstance(records, LazyExamples):
         return task.dataset(records)
     targets = task.targets(records) if _of_labels_alone(task) else _targets_in_parts(task, records)
@@ -54,6 +59,9 @@ def dataset_of(task: Task, records: Records) -> TaskDataset:
 
 def inputs_of(task: Task, records: Records) -> Inputs:
     """As `task.inputs`; of records that are read on demand rows that are, too. Raises as `dataset_of`."""
+    if isinstance(records, LazyTable):
+        own = takes_parts(task)
+        return task.inputs(records.in_memory()) if own is None else table_inputs(own, records)
     return LazyInputs.of(Making(task), records) if isinstance(records, LazyExamples) else task.inputs(records)
 
 
@@ -63,11 +71,23 @@ def inspected(task: Task, records: Records) -> tuple[InputUse, ...]:
     Raises:
         DataError: some cannot be read, or are nothing that the task takes.
     """
+    if isinstance(records, LazyTable):
+        own = takes_parts(task)
+        return task.inspect(records.in_memory()) if own is None else _inspected(task, table_parts(own, records))
     if not isinstance(records, LazyExamples):
         return task.inspect(records)
-    found: dict[str, InputUse] = {}
+    return _inspected(task, _made(task, records))
+
+
+def _made(task: Task, records: LazyExamples) -> Iterator[Examples]:
     for part in records.parts():
         Making(task)(part)
+        yield part
+
+
+def _inspected(task: Task, parts: Iterable[Records]) -> tuple[InputUse, ...]:
+    found: dict[str, InputUse] = {}
+    for part in parts:
         for use in task.inspect(part):
             found[use.name] = _added(found[use.name], use) if use.name in found else use
     return tuple(found.values())
