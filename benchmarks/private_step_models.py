@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks import private_step_sequences as sequences
 from benchmarks.simulation_work import small_cnn
 from client_sdk.gradients.layers import cross_entropy
 
@@ -125,6 +126,30 @@ def residual(colours: int, widths: tuple[int, ...], blocks: int) -> Callable[[],
     return build
 
 
+class Sequences(nn.Module):
+    """Codes, an embedding of 32, one recurrent layer of 64 units, a linear head on its last output."""
+
+    def __init__(self, layer: Callable[..., nn.Module]) -> None:
+        super().__init__()
+        self.codes, self.layer, self.head = nn.Embedding(1000, 32), layer(32, 64, batch_first=True), nn.Linear(64, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, 2) scores of (batch, 40) codes."""
+        return self.head(self.layer(self.codes(x))[0][:, -1])
+
+
+def recurrent(kind: str) -> Workload:
+    """LSTM, GRU or RNN; Opacus has its own of each. torch.func cannot vectorise the last two."""
+
+    def peer() -> nn.Module:
+        import opacus.layers
+
+        return Sequences(getattr(opacus.layers, f"DP{kind}"))
+
+    without = () if kind == "LSTM" else ("torch.func vmap",)
+    return Workload(lambda: Sequences(getattr(nn, kind)), codes(1000, 40, 2), peer=peer, without=without)
+
+
 WORKLOADS: Mapping[str, Workload] = {
     "TF CNN": Workload(tf_cnn, numbers(1, 28, 28, classes=10), (64, 256, 600), whole=64),
     "small CNN": Workload(small_cnn, numbers(1, 28, 28, classes=10), (64, 256, 600)),
@@ -140,4 +165,26 @@ WORKLOADS: Mapping[str, Workload] = {
     "logistic regression, 30": Workload(perceptron(30, 2), numbers(30, classes=2)),
     "logistic regression, 784": Workload(perceptron(784, 10), numbers(784, classes=10)),
     "last layer, 2048 to 5": Workload(perceptron(2048, 5), numbers(2048, classes=5)),
+    "attention, 40 x 64": Workload(
+        sequences.attention, numbers(40, 64, classes=2), peer=sequences.attention_of_opacus
+    ),
+    "transformer encoder, 2 layers, 40 x 64": Workload(
+        sequences.encoder, codes(1000, 40, 2), without=("Opacus ghost", "Opacus ghost + its noise", "Opacus per-sample")
+    ),
+    "embedding bag, 40 codes": Workload(
+        sequences.bag, codes(1000, 40, 2), without=("Opacus ghost", "Opacus ghost + its noise", "Opacus per-sample")
+    ),
+    "CNN with fixed BatchNorm, 32 x 32": Workload(
+        sequences.fixed_norm, numbers(3, 32, 32, classes=10),
+        without=("Opacus ghost", "Opacus ghost + its noise", "Opacus per-sample"),
+    ),
+    "cell in a loop, 40 x 64": Workload(
+        sequences.Cell, numbers(40, 64, classes=2), without=("Opacus ghost", "Opacus ghost + its noise")
+    ),
+    "tied embedding, 40 codes": Workload(
+        sequences.Tied, codes(1000, 40, 1000), without=("Opacus ghost", "Opacus ghost + its noise", "Opacus per-sample")
+    ),
+    "LSTM": recurrent("LSTM"),
+    "GRU": recurrent("GRU"),
+    "RNN": recurrent("RNN"),
 }  # fmt: skip

@@ -5,11 +5,13 @@ by public numbers. Error texts name columns and count rows; they never hold a va
 """
 
 from client_sdk.data.array_files import read_idx, read_npz
+from client_sdk.data.dicom import list_dicom
 from client_sdk.data.files import load
 from client_sdk.data.held import AnyRecords, Records, one_per_patient, records_of
 from client_sdk.data.histories import Histories, read_histories
 from client_sdk.data.images import list_images, read_images
 from client_sdk.data.lazy import LazyExamples, Reader
+from client_sdk.data.nifti import list_nifti
 from client_sdk.data.records import DataError, Examples, Table, WrongRows, like
 from client_sdk.data.shards import list_shards
 from client_sdk.data.table_files import read_csv, read_heart_disease, read_parquet
@@ -25,7 +27,9 @@ __all__ = [
     "Table",
     "WrongRows",
     "like",
+    "list_dicom",
     "list_images",
+    "list_nifti",
     "list_shards",
     "load",
     "one_per_patient",

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from client_sdk.data.array_files import Split, list_npy, list_npz, read_idx, read_npy, read_npz
+from client_sdk.data.dicom import holds_dicom, list_dicom
 from client_sdk.data.held import Records, records_of
 from client_sdk.data.histories import holds_histories, read_histories
 from client_sdk.data.images import list_images
 from client_sdk.data.lazy import LazyExamples, wanted_lazily
 from client_sdk.data.masks import holds_masks, list_masked
+from client_sdk.data.nifti import holds_nifti, list_nifti
 from client_sdk.data.paths import require_there
 from client_sdk.data.records import DataError, Examples
 from client_sdk.data.shards import is_pattern, list_shards, shards_at
@@ -40,7 +42,7 @@ def load(
     *images-idx3*               IDX images beside their IDX labels
     *.tar                       a shard of WebDataset; several: shards-{000..012}.tar, or a folder of nothing else
     a folder                    one sub-folder of images for each class; images and masks, by their names; or tables,
-                                patients.csv and events beside it
+                                patients.csv and events beside it; of DICOM or NIfTI files sub-folders or labels.csv
 
     encoding  of a text table, if it is not Unicode: cp1252, for example
     lazy      read inputs of images, shards and plain arrays when they are needed (True), all of them now (False), or
@@ -89,8 +91,7 @@ def _table(path: Path, name: str, patient_column: str | None, encoding: str | No
 
 def _arrays(path: Path, name: str, split: Split, lazy: bool | None) -> Records:
     if path.is_dir() or name.endswith(".tar"):
-        shards = shards_at(path)
-        found = list_shards(shards) if shards else list_masked(path) if holds_masks(path) else list_images(path)
+        found = _on_disk(path)
         return found if wanted_lazily(found, lazy) else found.in_memory()
     if name.endswith((".npz", ".npy")):
         npz = name.endswith(".npz")
@@ -100,6 +101,17 @@ def _arrays(path: Path, name: str, split: Split, lazy: bool | None) -> Records:
     if lazy:
         raise DataError(f"{path.name}: IDX files are read into memory as a whole; leave out that they are read lazily")
     return Examples.of(read_idx(path), read_idx(labels))
+
+
+def _on_disk(path: Path) -> LazyExamples:
+    """A folder, or shards."""
+    if shards := shards_at(path):
+        return list_shards(shards)
+    if holds_dicom(path):
+        return list_dicom(path)
+    if holds_nifti(path):
+        return list_nifti(path)
+    return list_masked(path) if holds_masks(path) else list_images(path)
 
 
 def _stored(path: Path, found: LazyExamples | None, split: Split, lazy: bool | None) -> Records:

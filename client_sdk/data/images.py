@@ -74,7 +74,7 @@ def list_images(folder: Path, *, classes: Sequence[str] | None = None) -> LazyEx
 def listed(folder: Path, files: Sequence[str], labels: Any) -> LazyExamples:
     """Examples of files below the folder, with their patients. Raises as `list_images`."""
     paths = tuple(files)
-    patients = _patients(folder, paths)
+    patients = patients_listed(folder, paths)
     form = form_of((header(folder / path) for path in paths), len(paths))
     return LazyExamples.of(_ImageFiles(folder, paths, form), labels, patients)
 
@@ -179,7 +179,7 @@ def _unreadable() -> tuple[type[Exception], ...]:
     return OSError, ValueError, SyntaxError, _pillow().DecompressionBombError
 
 
-def _patients(folder: Path, files: Sequence[str]) -> list[str] | None:
+def patients_listed(folder: Path, files: Sequence[str]) -> list[str] | None:
     listed = folder / PATIENTS_FILE
     if not listed.exists():
         return None

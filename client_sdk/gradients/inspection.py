@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.gradients.attention import Attention
+from client_sdk.gradients.bags import Bag
 from client_sdk.gradients.composite import Composite
 from client_sdk.gradients.convolution import ConvLayer
 from client_sdk.gradients.errors import NotLayerwise, UnsupportedLayer
-from client_sdk.gradients.layers import EmbeddingLayer, Layer, LinearLayer, NormalisedLayer
+from client_sdk.gradients.layers import EmbeddingLayer, FixedNorm, Layer, LinearLayer, NormalisedLayer
 from client_sdk.gradients.recurrent import Recurrent, RecurrentCell
 from client_sdk.gradients.spread import Spread, SpreadLayer
 
@@ -28,7 +29,11 @@ KNOWN: dict[type[nn.Module], type[Layer] | type[Composite]] = {
     nn.InstanceNorm2d: NormalisedLayer,
     nn.InstanceNorm3d: NormalisedLayer,
     Spread: SpreadLayer,
+    nn.BatchNorm1d: FixedNorm,
+    nn.BatchNorm2d: FixedNorm,
+    nn.BatchNorm3d: FixedNorm,
     nn.MultiheadAttention: Attention,
+    nn.EmbeddingBag: Bag,
     nn.LSTM: Recurrent,
     nn.GRU: Recurrent,
     nn.RNN: Recurrent,

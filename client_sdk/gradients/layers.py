@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from client_sdk.gradients.clipping import product
+from client_sdk.gradients.errors import NotLayerwise
 
 # Per-record gradients are kept between norms and sum when a micro-batch of them stays below this many numbers.
 KEEP = 1 << 22
@@ -126,6 +127,9 @@ class LinearLayer(Layer):
         width, signals = a.shape[-1], g.shape[-1]
         if "weight" in self.names:
             scaled = g * weights["weight"].view(-1, *(1,) * (g.dim() - 1))
+            if scaled.dim() == 3 and not scaled.is_contiguous() and scaled.transpose(0, 1).is_contiguous():
+                # Positions are summed in the order in which they lie in memory.
+                scaled, a = scaled.transpose(0, 1), a.transpose(0, 1)
             out["weight"] = product(scaled.reshape(-1, signals).T, a.reshape(-1, width).T)
         if "bias" in self.names:
             out["bias"] = weights["bias"] @ (g if g.dim() == 2 else g.reshape(g.shape[0], -1, signals).sum(1))
@@ -211,6 +215,23 @@ class NormalisedLayer(Layer):
         if "bias" in self.names:
             out["bias"] = self._summed(g)
         return out
+
+
+class FixedNorm(NormalisedLayer):
+    """Batch normalisation by stored statistics: the same scale and shift for every record."""
+
+    def normalised(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        module = self.module
+        if module.training or module.running_mean is None:
+            raise NotLayerwise(f"{self.name!r} normalises by the batch")
+        return functional.batch_norm(x, module.running_mean, module.running_var, weight, bias, False, 0.0, module.eps)
+
+    def signal(self, x: Tensor, g: Tensor) -> Tensor:
+        scale = torch.rsqrt(self.module.running_var + self.module.eps) * self.own("weight")
+        return g * scale.to(g.dtype).view(-1, *(1,) * (g.dim() - 2))
+
+    def _summed(self, values: Tensor) -> Tensor:
+        return values if values.dim() == 2 else values.flatten(2).sum(2)
 
 
 def combined(weights: Tensor, parts: Sequence[Tensor]) -> Tensor:

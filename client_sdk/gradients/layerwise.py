@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from client_sdk.gradients.capture import Capture, Use
 from client_sdk.gradients.clipping import full_precision, stop_if_not_finite
 from client_sdk.gradients.composite import Composite
-from client_sdk.gradients.errors import NonFiniteError
+from client_sdk.gradients.errors import NonFiniteError, NotLayerwise
 from client_sdk.gradients.inspection import known_layers, trainable
 from client_sdk.gradients.layers import Layer, LinearLayer
 from client_sdk.gradients.losses import signal_of
@@ -104,6 +104,7 @@ class Layerwise:
         self.layers = known_layers(model)
         self._pools = max_pools(model)
         self._packs = any(isinstance(layer, Composite) and layer.packs for layer in self.layers)
+        self._shapes: dict[object, list[torch.Size]] = {}
         self._signal = signal_of(loss) if ends_in(model, self.layers) else None
 
     def run(self, inputs: Tensor, targets: Tensor) -> Signals:
@@ -125,8 +126,19 @@ class Layerwise:
                 if rows == 1:
                     capture.measure_early(len(inputs), next(iter(self.parameters.values())).dtype)
                 capture.gradients(losses.sum(), self.parameters)
+        if self._packs:
+            self._refuse_other_shapes(inputs, capture.uses)
         with full_precision(inputs.device):
             return Signals(capture.uses, self.parameters, len(inputs), rows)
+
+    def _refuse_other_shapes(self, inputs: Tensor, uses: Sequence[Use]) -> None:
+        """Raise NotLayerwise where records of one shape gave other shapes inside the model before."""
+        found = [use.input.shape[1:] for use in uses]
+        if self._shapes.setdefault((inputs.shape[1:], self.model.training), found) != found:
+            raise NotLayerwise(
+                "shapes inside of the model follow the lengths of the records: one record's gradient would depend on "
+                "who is beside it; pad to a length that is the same for every batch"
+            )
 
     def _closed(self, inputs: Tensor, targets: Tensor, signal: Loss) -> Signals:
         """The last layer alone: its output gradient is the loss's, in closed form."""

@@ -289,7 +289,9 @@ class PerRecordGradients:
             except (RuntimeError, NotImplementedError) as why:
                 if self._asked == "vmap":
                     raise
-                self._engine = self._fallen_back(NotLayerwise(f"not vectorisable: {why}"), vectorised=False)
+                # What a reader can change is the first reason.
+                both = NotLayerwise(f"{self.reason}; torch.func cannot vectorise the model: {why}")
+                self._engine = self._fallen_back(both, vectorised=False)
         # Under the method in use by now: it may have fallen back.
         self._verified.add((self.method, *key[1:]))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +37,15 @@ def by_records(layer: Layer, a: Tensor, g: Tensor, rows: int) -> tuple[Layer, Te
     return (layer if isinstance(layer, _POSITIONS) else RowsOf(layer)), a, g
 
 
+@runtime_checkable
+class RowsBeside(Protocol):
+    """A model whose layers see several rows of each record beside each other."""
+
+    def rows_beside(self, inputs: Tensor) -> int:
+        """How many; 1: the records themselves."""
+        ...
+
+
 def rows_beside(model: nn.Module, inputs: Tensor) -> int:
     """How many rows of each record the model's layers see beside each other; 1 where it does not say."""
-    told: Callable[[Tensor], int] | None = getattr(model, "rows_beside", None)
-    return 1 if told is None else told(inputs)
+    return model.rows_beside(inputs) if isinstance(model, RowsBeside) else 1

@@ -89,7 +89,7 @@ class Tied(Term):
 
     def __init__(self, name: str, looked_up: Seen, linear: Seen) -> None:
         self._name, self._parts = name, (OneUse(looked_up), OneUse(linear))
-        tokens = looked_up.a.flatten(1)
+        tokens = looked_up.a.reshape(len(looked_up.a), -1)
         rows = looked_up.g.reshape(*tokens.shape, -1)
         padding = looked_up.layer.module.padding_idx
         if padding is not None:
@@ -215,7 +215,7 @@ def _lookups(several: Sequence[Seen]) -> Seen:
     """Lookups in one table as one of more tokens."""
     if len(several) == 1:
         return several[0]
-    a = torch.cat([seen.a.flatten(1) for seen in several], 1)
+    a = torch.cat([seen.a.reshape(len(seen.a), -1) for seen in several], 1)
     return Seen(several[0].layer, a, torch.cat([positions(seen.g) for seen in several], 1))
 
 

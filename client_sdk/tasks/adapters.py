@@ -61,7 +61,7 @@ def adapt(model: nn.Module, rank: int, head: str) -> None:
         ConfigurationError: the rank is above what a layer can have; no layer takes an adapter.
     """
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(within(name, head))
+        parameter.requires_grad_(parameter.requires_grad and within(name, head))
     found = {name: layer for name, layer in _adaptable(model).items() if not within(name, head)}
     if not found:
         raise ConfigurationError(

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError
+from client_sdk.gradients.inspection import trainable
 from client_sdk.protocol.study.training import ALL, HEAD, rank_of
 from client_sdk.tasks.adapters import adapt, modules_of, within
 from client_sdk.tasks.backbone import believed, place, tensors_in
@@ -44,7 +45,9 @@ class PartlyTrained:
         model = new_model(self.task, self.name)
         begun = self._chosen(model)
         if self.tensors is not None:
-            place(model, self.tensors, begun, {name for name in begun if within(name, self.head)})
+            # What the task itself never trains, it makes: the file need not have it.
+            made = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+            place(model, self.tensors, begun | made, {name for name in begun if within(name, self.head)})
         rank = rank_of(self.trainable)
         if rank is not None:
             adapt(model, rank, self.head)
@@ -55,7 +58,7 @@ class PartlyTrained:
 
     def _chosen(self, model: nn.Module) -> set[str]:
         """Names of the task's own parameters that are trained: with adapters those of the head."""
-        names = [name for name, _ in model.named_parameters()]
+        names = list(trainable(model))
         if isinstance(self.trainable, str):
             found = {name for name in names if within(name, self.head)}
             if not found:

@@ -166,7 +166,7 @@ class Segmentation(ScaledArrays, Task):
         right, seen = np.diag(counts), counts.sum(0) + counts.sum(1)
         there = np.flatnonzero(seen)
         dice, overlap = 2 * right[there] / seen[there], right[there] / (seen - right)[there]
-        found = {"dice": dice.mean(), "iou": overlap.mean(), "accuracy": right.sum() / counts.sum()}
+        found = {"dice": dice.mean(), "iou": overlap.mean(), "pixel_accuracy": right.sum() / counts.sum()}
         if classes <= MOST_SHOWN:
             for at, place in enumerate(there):
                 found |= {f"dice_{place}": dice[at], f"iou_{place}": overlap[at]}

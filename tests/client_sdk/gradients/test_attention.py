@@ -28,7 +28,7 @@ class Attends(nn.Module):
         super().__init__()
         width = 2 * heads
         self.table, self.memory = nn.Embedding(7, width), nn.Embedding(7, 3 if other_widths else width)
-        more = {"kdim": 3, "vdim": 3} if other_widths else {}
+        more: dict[str, Any] = {"kdim": 3, "vdim": 3} if other_widths else {}
         self.attention = nn.MultiheadAttention(width, heads, batch_first=first, bias=bias, **more)
         self.head, self.heads, self.first = nn.Linear(width, 2), heads, first
         self.of, self.masks, self.weights, self.average = of, masks, weights, average

@@ -25,6 +25,13 @@ def tokens(*shape: int) -> Tensor:
     return torch.randint(6, shape, generator=torch.Generator().manual_seed(3))
 
 
+def fixed(norm: nn.Module) -> nn.Module:
+    """In eval mode, with statistics as a pretrained model has them."""
+    norm.get_buffer("running_mean").copy_(noise(4))
+    norm.get_buffer("running_var").copy_(noise(4).square() + 0.1)
+    return norm.eval()
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "linear": lambda: (nn.Linear(4, 3), noise(BATCH, 4)),
     "linear, no bias": lambda: (nn.Linear(4, 3, bias=False), noise(BATCH, 4)),
@@ -35,6 +42,10 @@ CASES: dict[str, Callable[[], Case]] = {
     "embedding, one token": lambda: (nn.Embedding(6, 3), tokens(BATCH)),
     "layer norm": lambda: (nn.LayerNorm([3, 4]), noise(BATCH, 2, 3, 4)),
     "group norm": lambda: (nn.GroupNorm(2, 4), noise(BATCH, 4, 3, 2)),
+    "batch norm, fixed, of vectors": lambda: (fixed(nn.BatchNorm1d(4)), noise(BATCH, 4)),
+    "batch norm, fixed, of signals": lambda: (fixed(nn.BatchNorm1d(4)), noise(BATCH, 4, 3)),
+    "batch norm, fixed, of images": lambda: (fixed(nn.BatchNorm2d(4)), noise(BATCH, 4, 3, 2)),
+    "batch norm, fixed, of volumes": lambda: (fixed(nn.BatchNorm3d(4)), noise(BATCH, 4, 2, 3, 2)),
     "spread": lambda: (Spread(4, -0.7), noise(BATCH, 4)),
     "instance norm": lambda: (nn.InstanceNorm1d(4, affine=True), noise(BATCH, 4, 6)),
 }

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,6 +20,11 @@ from client_sdk.gradients.model import LEAST, MOST
 from client_sdk.gradients.slots import Pass, Slots, in_order, slots_for
 from client_sdk.protocol.randomness.source import SeededSource
 from client_sdk.tasks.adapters import adapt
+from tests.client_sdk.gradients.references import squared_error
+from tests.client_sdk.gradients.test_attention import Attends, Encoder
+from tests.client_sdk.gradients.test_bags import Bagged
+from tests.client_sdk.gradients.test_layers import fixed
+from tests.client_sdk.gradients.test_terms import Cell, Language
 
 FALSE_ALARM = 1e-6
 TABLE = {"label": "ill", "column.age": "0..100", "column.rate": "0..10"}
@@ -62,7 +67,7 @@ def _times(generator: torch.Generator) -> Tensor:
 
 
 def models() -> dict[str, tuple[nn.Module, Any, Tensor, Tensor]]:
-    """Name -> model, loss, inputs, targets: those that the tasks have, and one of ReLU units."""
+    """Name -> model, loss, inputs, targets: those that the tasks have, one of ReLU units, one for each other rule."""
     generator, found = torch.Generator().manual_seed(1), {}
     for name, parameters, shape in (
         ("logistic-regression", TABLE, (2,)),
@@ -101,6 +106,20 @@ def models() -> dict[str, tuple[nn.Module, Any, Tensor, Tensor]]:
     pictures, labels = found["cnn"][2:]
     found["adapters"] = (adapted.eval(), images.loss, pictures, labels)
     found["relu"] = (_relu(inputs[0]), cross, inputs, torch.randint(0, 3, (200,), generator=generator))
+    tokens, numbers = torch.randint(0, 7, (200, 9), generator=generator), torch.randn(200, generator=generator)
+    found["cell in a loop"] = (Cell(5, 9), squared_error, torch.randn(200, 6, 5, generator=generator), numbers)
+    found["tied table"] = (Language(7, 16, 0, "other padding"), squared_error, tokens, numbers)
+    found["lookups of one table"] = (Language(7, 16, 0, "twice"), squared_error, tokens, numbers)
+    found["encoder, padded"] = (Encoder().eval(), squared_error, tokens, numbers)
+    found["encoder, frozen"] = (Encoder().eval(), squared_error, tokens, numbers)
+    cast("Any", found["encoder, frozen"][0]).encoder.requires_grad_(False)
+    for mode in ("mean", "max"):
+        found[f"bag, {mode}"] = (Bagged(mode, 0), squared_error, tokens.clamp(max=5), numbers)
+    planes = torch.randn(200, 4, 6, 6, generator=generator)
+    model = nn.Sequential(nn.Conv2d(4, 4, 3), fixed(nn.BatchNorm2d(4)), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
+    found["batch norm, fixed"] = (model, cross, planes, torch.randint(0, 3, (200,), generator=generator))
+    for of, masks in (("memory", "causal"), ("itself and memory", "padding, by head")):
+        found[f"attention to {of}"] = (Attends(of=of, masks=masks, heads=4), squared_error, tokens, numbers)
     return found
 
 

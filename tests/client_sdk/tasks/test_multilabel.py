@@ -92,6 +92,7 @@ def test_of_many_labels_means_alone_are_shown_and_of_like_names_their_places() -
         ({"MI": [1, 2, 0]}, "label column MI: 1 of 3 are none of the study's label-values, the first in row 2"),
         ({"sepsis": [1, None, None], "MI": [1, None, 1]}, "1 of 3 records have none that is known"),
     ],
+    ids=["no label", "none known"],
 )
 def test_labels_that_are_none_are_refused(labels: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError) as caught:
@@ -107,6 +108,7 @@ def test_labels_that_are_none_are_refused(labels: dict[str, Any], words: str) ->
         ({"labels": "MI||x"}, "two or more"),
         ({"label-values": "yes"}, "label-values"),
     ],
+    ids=["one", "twice", "empty", "one word"],
 )
 def test_parameters_that_are_none_are_refused(parameters: dict[str, Any], words: str) -> None:
     with pytest.raises(TaskError, match=words):

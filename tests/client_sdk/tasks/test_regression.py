@@ -102,6 +102,7 @@ def test_huber_s_loss_is_in_the_label_s_unit_and_less_moved_by_outliers() -> Non
         (["1", "long"], "column los: 1 values are no numbers"),
         ([1.0, float("inf")], "infinite"),
     ],
+    ids=["missing", "text", "infinite"],
 )
 def test_labels_that_are_none_are_refused(los: list[Any], words: str) -> None:
     with pytest.raises(DataError) as caught:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import save_file
 from sklearn.linear_model import LogisticRegression, PoissonRegressor
 from torch import Tensor, nn
 
 from client_sdk.data import DataError, Table
 from client_sdk.gradients import PerRecordGradients
+from client_sdk.gradients.inspection import trainable
 from client_sdk.tasks import TaskError, load
+from client_sdk.tasks.parts import of_part
 from client_sdk.tasks.ranking import brier_at_end, concordance
 
 CUTS = (30.0, 90.0, 200.0)
@@ -262,6 +267,7 @@ def test_what_the_records_hold_is_counted() -> None:
         ([1.0, 2.0], [0, 2], "event column died: 1 of 2 are none of the event-values 0|1, the first in row 2"),
         ([1.0, 2.0], [None, 1], "event column died: 1 of 2"),
     ],
+    ids=["below 0", "no time", "infinite", "text", "no event", "no event value"],
 )
 def test_times_and_events_that_are_none_are_refused(days: list[Any], died: list[Any], words: str) -> None:
     table = Table.of({"x": [0.0, 0.0], "y": [0.0, 0.0], "days": days, "died": died})
@@ -295,3 +301,17 @@ def test_parameters_that_are_none_are_refused(parameters: dict[str, Any], words:
 def test_cox_is_refused_with_the_reason() -> None:
     with pytest.raises(TaskError, match=r"partial likelihood.*piecewise-exponential"):
         load("cox", dict(BASE))
+
+
+@pytest.mark.parametrize("wanted", ["head", "lora:1", ("*.bias",)], ids=["head", "lora", "pattern"])
+def test_the_ones_before_the_constants_are_never_trained(wanted: Any, tmp_path: Path) -> None:
+    task = task_of("piecewise-exponential", layers=1, hidden=4)
+    tensors = {name: p.detach() for name, p in task.model().named_parameters() if p.requires_grad}
+    path = tmp_path / "public.safetensors"
+    save_file(tensors, path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    chosen = of_part(task, "piecewise-exponential", wanted, digest, path).model()
+    ones = dict(chosen.named_parameters())["3.weight"]
+    assert not ones.requires_grad
+    assert (ones == 1).all()
+    assert "3.bias" in trainable(chosen)

@@ -1,0 +1,97 @@
+"""Which files of a folder are records, and what their labels and patients are: by sub-folders, or by a list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from client_sdk.data.records import Array, DataError, Table
+from client_sdk.data.table_files import read_csv
+
+LABELS_FILE = "labels.csv"
+_NAMING = ("file", "patient")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Files below a folder, in order. labels: (n,) or (n, several). patients: those that the list names, or None."""
+
+    files: tuple[str, ...] = field(repr=False)
+    labels: Array = field(repr=False)
+    patients: tuple[str, ...] | None = field(default=None, repr=False)
+
+
+def labelled(
+    folder: Path, kind: str, wanted: Callable[[Path], bool], patient_of: Callable[[Path], str] | None = None
+) -> Labelled:
+    """The records of a folder.
+
+    With `labels.csv` in it: columns `file` (below the folder) or `patient`, and one column for each label. Otherwise
+    one sub-folder for each class, whose labels are their places in the order of their names.
+
+    kind        what the files are called in messages
+    wanted      which of the files are meant
+    patient_of  who a file is of, where files say so themselves
+
+    Raises:
+        DataError: no files, no classes, files without a label, labels without their file. No name is in the text.
+    """
+    if (folder / LABELS_FILE).exists():
+        return _listed(folder, kind, wanted, patient_of)
+    names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    files = [
+        (label, path.relative_to(folder).as_posix())
+        for label, name in enumerate(names)
+        for path in sorted((folder / name).rglob("*"))
+        if path.is_file() and wanted(path)
+    ]
+    if len(names) < 2 or not files:
+        raise DataError(
+            f"{kind}: one sub-folder for each of at least two classes is expected, or {LABELS_FILE} with the columns "
+            f"file (or patient) and label; there are {len(names)} sub-folders with {len(files)} files"
+        )
+    return Labelled(tuple(path for _, path in files), np.array([label for label, _ in files]))
+
+
+def _listed(
+    folder: Path, kind: str, wanted: Callable[[Path], bool], patient_of: Callable[[Path], str] | None
+) -> Labelled:
+    table = read_csv(folder / LABELS_FILE)
+    by = next((name for name in _NAMING if name in table.columns), None)
+    targets = [name for name in table.columns if name not in _NAMING]
+    if by is None or not targets or (by == "patient" and patient_of is None):
+        raise DataError(
+            f"{LABELS_FILE}: the columns file and label are expected, or patient and label in DICOM folders"
+        )
+    labels = np.stack([_numbers(name, table.columns[name]) for name in targets], axis=1)
+    row_of = {str(value): row for row, value in enumerate(_keys(table, by))}
+    if len(row_of) < len(table):
+        raise DataError(f"{LABELS_FILE}: {len(table) - len(row_of)} of {len(table)} rows name a {by} again")
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() and wanted(path))
+    keys = files if by == "file" or patient_of is None else [patient_of(folder / path) for path in files]
+    rows = [row_of.get(key, -1) for key in keys]
+    unlabelled, absent = rows.count(-1), len(set(row_of.values()) - set(rows))
+    if not files or unlabelled or absent:
+        raise DataError(
+            f"{LABELS_FILE}: {unlabelled} of {len(files)} {kind} files have no label, and {absent} of {len(row_of)} "
+            "rows no file; list every file once, as it is called below the folder"
+        )
+    chosen = labels[rows]
+    named = by == "file" and "patient" in table.columns
+    patients = tuple(str(table.columns["patient"].tolist()[row]) for row in rows) if named else None
+    return Labelled(tuple(files), chosen[:, 0] if len(targets) == 1 else chosen, patients)
+
+
+def _keys(table: Table, by: str) -> list[str]:
+    # A column of whole numbers is read as floats; files and patients are called by what is written.
+    cells = table.columns[by].tolist()
+    return [str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell) for cell in cells]
+
+
+def _numbers(name: str, column: Array) -> Array:
+    if column.dtype.kind != "f":
+        raise DataError(f"{LABELS_FILE}: column {name}: numbers are expected, such as 0 and 1")
+    return column
