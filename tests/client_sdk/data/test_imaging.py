@@ -216,3 +216,14 @@ def test_warnings_do_not_quote_headers(tmp_path: Path, capfd: pytest.CaptureFixt
         assert len(list_dicom(tmp_path).in_memory()) == 3
     assert not [one for one in heard if "20240503" in str(one.message)]
     assert "20240503" not in "".join(capfd.readouterr())
+
+
+def test_files_of_several_kinds_in_one_folder_are_refused(tmp_path: Path) -> None:
+    """All but the DICOM files would be left out unseen."""
+    scans(tmp_path, 2)
+    (tmp_path / ".thumbnails").mkdir()
+    (tmp_path / ".thumbnails" / "p0.png").touch()
+    assert len(load(tmp_path)) == 2
+    (tmp_path / "ill" / "p7.PNG").touch()
+    with pytest.raises(DataError, match=r"several kinds \(DICOM: 2, images: 1\)"):
+        load(tmp_path)
