@@ -26,6 +26,8 @@ from client_sdk.gradients.errors import NotLayerwise
 # Per-record gradients are kept between norms and sum when a micro-batch of them stays below this many numbers.
 KEEP = 1 << 22
 _BLOCK = 512
+# A squared norm beside which squares that are lost to underflow could count.
+_IMMENSE = 2.0**80
 # Own parameter name -> what is worth keeping from the norms to the sum: per-record gradients, a few records in each
 # tensor, or what a layer makes of them.
 Kept = dict[str, list[Tensor]]
@@ -108,7 +110,9 @@ class LinearLayer(Layer):
             # One position: the gradient is an outer product, its norm the product of two norms.
             values["bias"] = squared_norms(g)
             if "weight" in self.names:
-                values["weight"] = values["bias"] * squared_norms(a)
+                inputs = squared_norms(a)
+                lost = vanished(g, inputs) + vanished(a, values["bias"])
+                values["weight"] = values["bias"] * inputs + lost
             return {key: values[key] for key in self.names}, {}
         a, g = positions(a), positions(g)
         batch, places, width = a.shape
@@ -276,6 +280,12 @@ def squared_norms(values: Tensor) -> Tensor:
     return total if whole == flat.shape[1] else total.add_(squared_norms(flat[:, whole:]))
 
 
+def vanished(values: Tensor, beside: Tensor) -> Tensor:
+    """(batch,) what squares below the smallest number can lack in ‖values‖² · beside: usually nothing."""
+    smallest = torch.finfo(values.dtype).smallest_normal * torch.finfo(values.dtype).eps
+    return (beside - _IMMENSE).clamp_min(0.0) * (values.shape[-1] * smallest)
+
+
 def _norms(values: Tensor, axis: int) -> Tensor:
     # torch.linalg is not annotated.
     return cast(Tensor, torch.linalg.vector_norm(values, dim=axis))  # pyright: ignore[reportUnknownMemberType]
@@ -307,7 +317,8 @@ def gram(a: Tensor, g: Tensor) -> Tensor:
     """
     products = torch.bmm(a, a.transpose(1, 2)).mul_(torch.bmm(g, g.transpose(1, 2)))
     slack = allowance(products.dtype, a.shape[2] + g.shape[2])
-    return products.sum((1, 2)) + slack * products.abs_().sum((1, 2))
+    lost = a.shape[1] * (vanished(g, squared_norms(a)) + vanished(a, squared_norms(g)))
+    return products.sum((1, 2)) + slack * products.abs_().sum((1, 2)) + lost
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -233,3 +233,14 @@ def test_places_that_cancel_or_are_many_stay_within_the_clip_norm(made: Callable
     for i in range(2):
         alone = gradients.clipped_sum(x[i : i + 1], torch.zeros(1), clip_norm=1.0, slots=Slots(len(x)))
         assert length(alone.gradients) <= 1.0
+
+
+@pytest.mark.parametrize(("places", "size"), [(1, 3e-22), (1, 1e-23), (2, 3e-22)], ids=["one", "smaller", "two"])
+def test_squares_below_the_smallest_number_are_not_lost_beside_immense_ones(places: int, size: float) -> None:
+    gradients = PerRecordGradients(
+        nn.Linear(1, 2000, bias=False), lambda outputs, y: outputs.flatten(1).sum(1) * y, method="layerwise"
+    )
+    ordinary = torch.ones(2, places, 1).squeeze(1)
+    gradients.norms(ordinary, torch.ones(2), slots=Slots(2))
+    found = gradients.clipped_sum(ordinary * 1e18, torch.full((2,), size), clip_norm=1e-4, slots=Slots(2))
+    assert length(found.gradients) <= 2e-4
