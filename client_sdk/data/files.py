@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from client_sdk.data.array_files import Split, list_npy, list_npz, read_idx, read_npy, read_npz
+from client_sdk.data.dicom import SUFFIXES as DICOM_ENDS
 from client_sdk.data.dicom import holds_dicom, list_dicom
 from client_sdk.data.held import Records, records_of
 from client_sdk.data.histories import holds_histories, read_histories
+from client_sdk.data.images import SUFFIXES as IMAGE_ENDS
 from client_sdk.data.images import list_images
 from client_sdk.data.lazy import LazyExamples, wanted_lazily
 from client_sdk.data.lazy_tables import list_parquet
 from client_sdk.data.masks import holds_masks, list_masked
+from client_sdk.data.nifti import SUFFIXES as NIFTI_ENDS
 from client_sdk.data.nifti import holds_nifti, list_nifti
-from client_sdk.data.paths import require_there
+from client_sdk.data.paths import is_hidden, require_there
 from client_sdk.data.records import DataError, Examples
 from client_sdk.data.row_groups import SUFFIXES
 from client_sdk.data.shards import is_pattern, list_shards, shards_at
@@ -110,11 +113,22 @@ def _on_disk(path: Path) -> LazyExamples:
     """A folder, or shards."""
     if shards := shards_at(path):
         return list_shards(shards)
+    _require_one_kind(path)
     if holds_dicom(path):
         return list_dicom(path)
     if holds_nifti(path):
         return list_nifti(path)
     return list_masked(path) if holds_masks(path) else list_images(path)
+
+
+def _require_one_kind(folder: Path) -> None:
+    """Raises DataError: files of several kinds, of which all but one would be left out unseen."""
+    ends = {"DICOM": DICOM_ENDS, "NIfTI": NIFTI_ENDS, "images": tuple(IMAGE_ENDS)}
+    names = [path.name.lower() for path in folder.rglob("*") if not is_hidden(path.relative_to(folder))]
+    counts = {kind: sum(name.endswith(end) for name in names) for kind, end in ends.items()}
+    if sum(map(bool, counts.values())) > 1:
+        found = ", ".join(f"{kind}: {count}" for kind, count in counts.items() if count)
+        raise DataError(f"{folder.name}: the folder holds files of several kinds ({found}); keep one kind in it")
 
 
 def _stored(path: Path, found: LazyExamples | None, split: Split, lazy: bool | None) -> Records:
