@@ -84,7 +84,11 @@ def _added(one: InputUse, other: InputUse) -> InputUse:
 
 def _cell_by_cell(task: Task) -> bool:
     """Are its inputs the declared columns of a table, of which each cell is made by itself? Nobody has changed that."""
-    return isinstance(task, TableTask) and type(task).inputs is TableTask.inputs and "inputs" not in vars(task)
+    if not isinstance(task, TableTask):
+        return False
+    kinds = type(task).__mro__
+    own = (task, *kinds[: kinds.index(TableTask)])
+    return all({"inputs", "_table"}.isdisjoint(vars(one)) for one in own)
 
 
 def _of_labels_alone(task: Task) -> bool:
