@@ -13,7 +13,7 @@ from client_sdk.data.held import Records, records_of
 from client_sdk.data.histories import holds_histories, read_histories
 from client_sdk.data.images import list_images
 from client_sdk.data.lazy import LazyExamples, wanted_lazily
-from client_sdk.data.lazy_table import large, list_table, table_files
+from client_sdk.data.lazy_table import list_table, table_files
 from client_sdk.data.masks import holds_masks, list_masked
 from client_sdk.data.nifti import holds_nifti, list_nifti
 from client_sdk.data.paths import require_there
@@ -70,7 +70,7 @@ def load(
         return read_histories(path, patient_column=patient_column, encoding=encoding)
     if path.suffix.lower() in SUFFIXES or table_files(path):
         table = list_table(path, patient_column=patient_column)
-        return table if lazy or (lazy is None and large(table)) else table.in_memory()
+        return table if wanted_lazily(table, lazy) else table.in_memory()
     table = name.endswith(_TEXT_TABLES)
     if not (table or path.is_dir() or name.endswith(_ARRAYS) or "images-idx" in name):
         raise DataError(

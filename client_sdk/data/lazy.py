@@ -39,6 +39,15 @@ class Reader(Protocol):
         ...
 
 
+class Sized(Protocol):
+    """What says how large it would be in memory."""
+
+    @property
+    def bytes(self) -> int:
+        """Of all of it."""
+        ...
+
+
 @dataclass(frozen=True)
 class LazyExamples:
     """As `Examples`, but that the inputs are read on demand. Made by `LazyExamples.of`; `take` gives a view.
@@ -151,7 +160,7 @@ def chained(each: Sequence[LazyExamples]) -> LazyExamples:
     return LazyExamples(reader, rows, labels, patients, all(one.named for one in each), each[0].read_by)
 
 
-def wanted_lazily(found: LazyExamples, lazy: bool | None) -> bool:
+def wanted_lazily(found: Sized, lazy: bool | None) -> bool:
     """Are they to be read when they are needed? lazy: None: where they are LARGE."""
     return found.bytes > LARGE if lazy is None else lazy
 

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from client_sdk.data.lazy import LARGE, ReadBy
-from client_sdk.data.records import Array, DataError, Table, identifiers, like
+from client_sdk.data.lazy import ReadBy
+from client_sdk.data.records import Array, DataError, Table, identifiers, require_patient_column
 from client_sdk.data.row_groups import SUFFIXES, Cells, Kind, Parts, parts_of
 
 # Bytes of decoded columns of row groups that one table keeps.
@@ -40,6 +40,11 @@ class Columns(Protocol):
         Raises:
             DataError: they cannot be read any more.
         """
+        ...
+
+    @property
+    def row_bytes(self) -> int:
+        """Of one row of all columns in memory, about."""
         ...
 
     def place(self, row: int) -> str:
@@ -98,6 +103,11 @@ class LazyTable(Table):
     def first(self, marked: Array) -> str:
         return self.columns.stored.place(int(self.columns.rows[int(np.argmax(marked))]))
 
+    @property
+    def bytes(self) -> int:
+        """Of all columns in memory, about."""
+        return len(self) * self.columns.stored.row_bytes
+
     def in_memory(self) -> Table:
         """All of it, as `Table.of` has it. Raises DataError: a column cannot be read."""
         return Table(dict(self.columns.items()), self.patients, self.named)
@@ -118,10 +128,23 @@ class Stored:
         self._file_rows = np.cumsum([0, *(sum(file.rows) for file in files)])
         if len(self) == 0:
             raise DataError("the table has no rows")
-        self._room, self._kept, self._bytes = room, dict[tuple[int, str], Cells](), 0
+        self._room, self.names, self._numeric = room, tuple(self._kinds), dict[str, bool]()
+        self._begin()
+
+    def _begin(self) -> None:
+        """With nothing kept."""
+        self._kept, self._bytes = dict[tuple[int, str], Cells](), 0
         self._lock, self._locks = threading.Lock(), dict[tuple[int, str], threading.Lock]()
-        self._draw, self._numeric = np.random.default_rng(0), dict[str, bool]()
-        self.names = tuple(self._kinds)
+        self._draw = np.random.default_rng(0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process, which reads for itself."""
+        own = ("_kept", "_bytes", "_lock", "_locks", "_draw")
+        return {name: value for name, value in vars(self).items() if name not in own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -132,19 +155,16 @@ class Stored:
         Raises:
             DataError: there is no such column, or a row without its patient.
         """
-        if name not in self._kinds:
-            near = like(name, self._kinds)
-            meant = f"; did you mean {near!r}?" if near else ""
-            raise DataError(f"there is no patient column {name!r} among the {len(self._kinds)} columns{meant}")
+        require_patient_column(name, self._kinds)
         self.names = tuple(one for one in self.names if one != name)
         # As they are written: as numbers long ones would lose their last digits.
         found = (cell for file, part in self._parts for cell in file.column(part, name).to_pylist())
         return identifiers(found, len(self))
 
     @property
-    def bytes(self) -> int:
-        """Of all columns in memory, about."""
-        return len(self) * sum(_TEXT_BYTES if self._kinds[name] == "text" else 8 for name in self.names)
+    def row_bytes(self) -> int:
+        """Of one row of all columns in memory, about."""
+        return sum(_TEXT_BYTES if self._kinds[name] == "text" else 8 for name in self.names)
 
     def read(self, name: str, rows: Array) -> Array:
         found = np.empty(len(rows), dtype=np.float64 if self._is_number(name) else object)
@@ -208,6 +228,10 @@ class _Chain:
     def names(self) -> tuple[str, ...]:
         return tuple(name for name in self.each[0].names if all(name in one.names for one in self.each))
 
+    @property
+    def row_bytes(self) -> int:
+        return max(one.row_bytes for one in self.each)
+
     def __len__(self) -> int:
         return int(self.starts[-1])
 
@@ -256,11 +280,6 @@ def table_files(folder: Path) -> list[Path]:
     seen = [path for path in sorted(folder.iterdir()) if not path.name.startswith((".", "_"))]
     fits = all(path.is_file() and path.name.lower().endswith(SUFFIXES) for path in seen)
     return seen if fits else []
-
-
-def large(table: LazyTable) -> bool:
-    """Does it take so much memory that it is read when it is needed, unless somebody says otherwise?"""
-    return isinstance(table.columns.stored, Stored) and table.columns.stored.bytes > LARGE
 
 
 def _kinds(files: Sequence[Parts]) -> dict[str, Kind]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -68,10 +68,7 @@ class Table:
         known = None if lines is None else np.asarray(lines)
         if patient_column is None:
             return cls(arrays, identifiers(None, lengths.pop()), named=False, lines=known)
-        if patient_column not in arrays:
-            near = like(patient_column, arrays)
-            meant = f"; did you mean {near!r}?" if near else ""
-            raise DataError(f"there is no patient column {patient_column!r} among the {len(arrays)} columns{meant}")
+        require_patient_column(patient_column, arrays)
         del arrays[patient_column]
         # As they are written: as numbers 007 would be 7, and long ones would lose their last digits.
         patients = identifiers(np.asarray(dict(given)[patient_column]).tolist(), lengths.pop(), known)
@@ -134,6 +131,14 @@ def like(name: str, names: Iterable[str]) -> str | None:
     by_small = {one.lower(): one for one in names}
     near = difflib.get_close_matches(name.lower(), by_small, n=1)
     return by_small[near[0]] if near else None
+
+
+def require_patient_column(name: str, names: Collection[str]) -> None:
+    """Raises DataError: there is no such column; the text says which one may be meant."""
+    if name not in names:
+        near = like(name, names)
+        meant = f"; did you mean {near!r}?" if near else ""
+        raise DataError(f"there is no patient column {name!r} among the {len(names)} columns{meant}")
 
 
 def identifiers(given: Iterable[Any] | None, rows: int, lines: Array | None = None) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import datetime
 import decimal
+import pickle
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -134,7 +135,7 @@ def test_a_large_table_is_read_on_demand_unless_somebody_says_otherwise(
 ) -> None:
     path = one_parquet(tmp_path)
     assert type(load(path)) is Table
-    monkeypatch.setattr("client_sdk.data.lazy_table.LARGE", 1000)
+    monkeypatch.setattr("client_sdk.data.lazy.LARGE", 1000)
     assert isinstance(load(path), LazyTable)
     assert type(load(path, lazy=False)) is Table
 
@@ -164,6 +165,11 @@ def test_what_is_held_of_a_file_is_bounded(tmp_path: Path, monkeypatch: pytest.M
     assert 5 <= most <= 7
     # Each row group once for a column, however its rows lie in the request.
     assert len(alive) <= 3 * 2 * 100
+
+
+def test_another_process_reads_the_same(tmp_path: Path) -> None:
+    found = lazily(folder(tmp_path), patient_column="who")
+    same(pickle.loads(pickle.dumps(found)), found)
 
 
 def test_only_columns_that_are_asked_for_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
