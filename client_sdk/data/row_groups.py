@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,8 +64,7 @@ class Parts(ABC):
             schema, self.rows = self._opened()
         except (ValueError, OSError, *_errors()) as error:
             raise DataError(f"{path.name}: this is not a whole {self.what} file") from error
-        several = [name for name, count in Counter(schema.names).items() if count > 1]
-        if several:
+        if len(set(schema.names)) < len(schema.names):
             raise DataError("two columns of the table have one name; rename one of them")
         self.kinds: Mapping[str, Kind] = {str(one.name): _kind(one.type) for one in schema}
 

@@ -7,6 +7,7 @@ a bit of what one record becomes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -86,9 +87,9 @@ def _cell_by_cell(task: Task) -> bool:
     """Are its inputs the declared columns of a table, of which each cell is made by itself? Nobody has changed that."""
     if not isinstance(task, TableTask):
         return False
-    kinds = type(task).__mro__
-    own = (task, *kinds[: kinds.index(TableTask)])
-    return all({"inputs", "_table"}.isdisjoint(vars(one)) for one in own)
+    kinds: tuple[type, ...] = type(task).__mro__
+    own = [set(vars(kind)) for kind in kinds[: kinds.index(TableTask)]]
+    return {"inputs", "_table"}.isdisjoint(set(vars(cast("Task", task))).union(*own))
 
 
 def _of_labels_alone(task: Task) -> bool:
