@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from client_sdk.data import DataError, LazyTable, Records, Table, load
+from client_sdk.data import DataError, Records, Table, load
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.split import Split
 from client_sdk.protocol.study.settings import StudySettings
@@ -177,8 +177,6 @@ class Dealer:
 
 def _values(records: Records, dataset: TaskDataset, column: str) -> list[Any]:
     """The value of each of the data set's patients, from the patient's first row."""
-    if isinstance(records, LazyTable) and column in records.names:
-        records = records.in_memory([column])
     if not isinstance(records, Table) or column not in records.columns:
         raise ConfigurationError(f"--split column:{column}: the records have no such column")
     first: dict[str, Any] = {}

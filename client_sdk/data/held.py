@@ -10,11 +10,12 @@ import numpy as np
 
 from client_sdk.data.datasets import from_dataset
 from client_sdk.data.lazy import LazyExamples
-from client_sdk.data.lazy_tables import LazyTable
+from client_sdk.data.lazy_table import LazyTable
 from client_sdk.data.records import DataError, Examples, Table
 
-Records = Table | LazyTable | Examples | LazyExamples
-AnyRecords = TypeVar("AnyRecords", Table, LazyTable, Examples, LazyExamples)
+Records = Table | Examples | LazyExamples
+OnDemand = LazyExamples | LazyTable
+AnyRecords = TypeVar("AnyRecords", Table, Examples, LazyExamples)
 
 
 def one_per_patient(records: AnyRecords) -> AnyRecords:
@@ -48,7 +49,7 @@ def records_of(data: Any, *, patient_column: str | None = None, lazy: bool | Non
             "patient_column belongs to tables; Examples.of(inputs, labels, patients) takes the patients of arrays, and "
             "a data set yields (x, y, patient)"
         )
-    if isinstance(data, Table | LazyTable | Examples | LazyExamples):
+    if isinstance(data, Table | Examples | LazyExamples):
         return data
     if (advice := _instead(data)) is not None:
         raise DataError(f"records: {advice}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -63,6 +63,9 @@ class LazyExamples:
     patients: tuple[str, ...] = field(repr=False)
     named: bool = True
     read_by: ReadBy = "threads"
+
+    # Rows that one worker reads at once, at most.
+    at_once: ClassVar[int] = 32
 
     @classmethod
     def of(

@@ -141,7 +141,7 @@ def require_patient_column(name: str, names: Collection[str]) -> None:
         raise DataError(f"there is no patient column {name!r} among the {len(names)} columns{meant}")
 
 
-def identifiers(given: Sequence[Any] | Array | None, rows: int, lines: Array | None = None) -> tuple[str, ...]:
+def identifiers(given: Iterable[Any] | None, rows: int, lines: Array | None = None) -> tuple[str, ...]:
     """Patients as text, one for each row; given None: every row is one of its own.
 
     Raises:
@@ -176,13 +176,22 @@ def _column(values: Any) -> Array:
         return array.astype(np.float64)
     # Dates stay dates: counted in nanoseconds they would pass for numbers.
     cells = [None if _missing(value) else value for value in (array.astype(str) if array.dtype.kind in "mM" else array)]
+    numbers = numbers_in(cells)
+    if numbers is not None:
+        return numbers
+    return np.array([None if cell is None else text_of(cell) for cell in cells], dtype=object)
+
+
+def numbers_in(cells: Iterable[Any]) -> Array | None:
+    """(n,) float64, NaN for None; None: a cell is no number."""
     try:
         return np.array([np.nan if cell is None else as_number(cell) for cell in cells], dtype=np.float64)
     except (TypeError, ValueError):
-        return np.array([None if cell is None else _text(cell) for cell in cells], dtype=object)
+        return None
 
 
-def _text(cell: Any) -> str:
+def text_of(cell: Any) -> str:
+    """What a cell says in a column of text."""
     # What it would be in a column of numbers, which one patient's text makes one of texts.
     fraction = isinstance(cell, bool | np.bool_ | np.floating)
     return str(float(cast("float", cell))) if fraction else str(cell).strip()

@@ -1,199 +1,224 @@
-"""Parquet and Arrow files: columns of some rows, by the groups of rows in which they lie. Needs the package pyarrow."""
+"""Files that hold a table in parts: Parquet by row groups, Arrow by record batches. Needs the package pyarrow."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from importlib import import_module
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from client_sdk.data.paths import require_there
-from client_sdk.data.records import Array, DataError
+from client_sdk.data.records import Array, DataError, numbers_in, text_of
 
-SUFFIXES = (".parquet", ".arrow", ".feather")
-# Bytes of groups that are held decoded, of all files together; a larger group is held alone.
-HELD = 1 << 26
+ARROW = (".arrow", ".feather")
+SUFFIXES = (".parquet", *ARROW)
+# By its type alone; text may say numbers, and "none" goes with every kind: all its cells are missing.
+Kind = Literal["number", "text", "none", "nested"]
 
 
 @dataclass(frozen=True)
-class GroupedFile:
-    """A file of columns in groups of rows: Parquet's row groups, Arrow's record batches. Made by `at`.
+class Cells:
+    """One column of one row group, decoded. words: (k,) what the codes say; None: `values` are numbers.
 
-    stamp: size and time of the file. starts: (groups + 1,) the row with which each begins, and where the last one ends.
+    values: (n,) float64, NaN where it is missing, or codes.
     """
 
-    path: Path
-    stamp: tuple[int, int]
-    names: tuple[str, ...]
-    starts: Array = field(repr=False)
+    values: Array
+    words: Array | None = None
 
-    @classmethod
-    def at(cls, path: Path) -> GroupedFile:
-        """What the file says of itself; no row is read.
-
-        Raises:
-            DataError: no such file, no row, two columns of one name, or pyarrow is not installed.
-        """
-        require_there(path)
-        stamp = _stamp(path)
-        try:
-            names, counts = _parquet_form(path, stamp) if _is_parquet(path) else _arrow_form(path)
-        except DataError:
-            raise
-        # pyarrow's own errors are ValueErrors and OSErrors.
-        except (ValueError, OSError) as error:
-            raise _broken(path) from error
-        if not names or not sum(counts):
-            raise DataError(f"{path.name}: a table with at least one column and one row is expected")
-        if len(set(names)) < len(names):
-            raise DataError(f"{path.name}: two columns of the table have one name; rename one of them")
-        return cls(path, stamp, tuple(names), np.cumsum([0, *counts]))
-
-    def __len__(self) -> int:
-        return int(self.starts[-1])
+    def at(self, rows: Array) -> Array:
+        """(k,) of these rows: float64, or text with None where it is missing."""
+        found = self.values[rows]
+        return found if self.words is None else self.words[found]
 
     @property
-    def largest(self) -> int:
-        """Rows of the largest group."""
-        return int(np.diff(self.starts).max())
+    def bytes(self) -> int:
+        """Held in memory."""
+        if self.words is None or self.words.dtype.kind == "f":
+            return self.values.nbytes + (0 if self.words is None else self.words.nbytes)
+        return self.values.nbytes + sum(64 + len(word or "") for word in self.words.tolist())
 
-    def cells(self, rows: Array, names: Sequence[str]) -> dict[str, Any]:
-        """name -> (k,) the cells of the rows, in their order; of other columns nothing is read.
+    @property
+    def are_numbers(self) -> bool:
+        """Says every cell a number, as `Table.of` understands it?"""
+        return self.words is None or numbers_in(self.words) is not None
+
+    def as_numbers(self) -> Cells:
+        """The same, where they are."""
+        return self if self.words is None else Cells(self.values, numbers_in(self.words))
+
+
+class Parts(ABC):
+    """One file. kinds: of its columns. rows: of each part. Opened anew for each column that is read, by any thread."""
+
+    what: str
+
+    def __init__(self, path: Path) -> None:
+        require_there(path)
+        self.path = path
+        self._state = _state(path)
+        try:
+            schema, self.rows = self._opened()
+        except (ValueError, OSError, *_errors()) as error:
+            raise DataError(f"{path.name}: this is not a whole {self.what} file") from error
+        if len(set(schema.names)) < len(schema.names):
+            raise DataError("two columns of the table have one name; rename one of them")
+        self.kinds: Mapping[str, Kind] = {str(one.name): _kind(one.type) for one in schema}
+
+    def cells(self, part: int, name: str, kind: Kind) -> Cells:
+        """A column of one part, as the kind that it has in all files.
 
         Raises:
-            DataError: the file is broken or has changed since `at`, or a column holds more than one value per row.
+            DataError: the file is broken there, has changed, or holds nothing of this kind.
         """
-        arrow = _pyarrow()
-        order = np.argsort(rows, kind="stable")
-        whose = np.searchsorted(self.starts, rows[order], side="right") - 1
-        wanted = tuple(names)
+        column = self.column(part, name)
         try:
-            parts = [
-                _group(self, group, wanted).take(arrow.array(rows[order[whose == group]] - self.starts[group]))
-                for group in np.unique(whose).tolist()
-            ]
-            back = np.empty(len(rows), np.int64)
-            back[order] = np.arange(len(rows))
-            found = arrow.concat_tables(parts).take(arrow.array(back))
+            return Cells(_numbers(column)) if kind in ("number", "none") else _text(column)
+        except (ValueError, OSError, *_errors()) as error:
+            raise DataError(
+                f"column {name}: some of {self.rows[part]} cells can be read neither as numbers nor as text"
+            ) from error
+
+    def column(self, part: int, name: str) -> Any:
+        """An array of pyarrow. Raises as `cells`."""
+        if self.kinds[name] == "nested":
+            raise DataError(f"column {name}: its cells are lists or structures; numbers or text are expected")
+        try:
+            if _state(self.path) != self._state:
+                raise DataError("the table's file has changed since it was opened: start again")
+            found = self._column(part, name)
         except DataError:
             raise
-        except (ValueError, OSError) as error:
-            raise _broken(self.path) from error
-        return {name: _cells(found.column(name)) for name in wanted}
-
-
-def _cells(column: Any) -> Any:
-    # Others as Python has them, so that a cell is the same whatever stands in the rest of its column.
-    kinds = _pyarrow().types
-    plain = kinds.is_integer(column.type) or kinds.is_floating(column.type)
-    return column.to_numpy() if plain else column.to_pylist()
-
-
-_held: OrderedDict[tuple[Path, tuple[int, int], int, tuple[str, ...]], Any] = OrderedDict()
-# One thread decodes at a time: pyarrow uses all processors by itself, and what is in memory stays bounded.
-_decoding = Lock()
-
-
-def _group(file: GroupedFile, group: int, names: tuple[str, ...]) -> Any:
-    """The columns of a group, which the next threads that ask find held."""
-    key = (file.path, file.stamp, group, names)
-    with _decoding:
-        if key in _held:
-            _held.move_to_end(key)
-            return _held[key]
-        if _stamp(file.path) != file.stamp:
-            raise DataError(
-                f"{file.path.name}: the file has changed since the records were loaded: put it back and start again; "
-                "no step was charged for these records"
-            )
-        read = _parquet_group if _is_parquet(file.path) else _arrow_group
-        found = _held[key] = _plain(file, read(file, group, names))
-        while len(_held) > 1 and sum(one.nbytes for one in _held.values()) > HELD:
-            _held.popitem(last=False)
+        except (ValueError, OSError, *_errors()) as error:
+            raise DataError(f"column {name}: the file is broken there, or was moved since it was opened") from error
+        if len(found) != self.rows[part]:
+            raise DataError(f"column {name}: another number of rows is stored than the file says")
         return found
 
+    @abstractmethod
+    def _opened(self) -> tuple[Any, tuple[int, ...]]:
+        """Its schema, and the rows of each part."""
 
-def _plain(file: GroupedFile, table: Any) -> Any:
-    """The same without codes for texts.
-
-    Raises:
-        DataError: a column of lists or records.
-    """
-    arrow = _pyarrow()
-    for place, (name, kind) in enumerate(zip(table.column_names, table.schema.types, strict=True)):
-        if arrow.types.is_dictionary(kind):
-            table = table.set_column(place, name, table.column(name).cast(kind.value_type))
-        elif arrow.types.is_nested(kind):
-            raise DataError(f"{file.path.name}: column {name} holds several values in a row; one is expected")
-    return table
+    @abstractmethod
+    def _column(self, part: int, name: str) -> Any: ...
 
 
-def _parquet_form(path: Path, stamp: tuple[int, int]) -> tuple[list[str], list[int]]:
-    about = _metadata(path, stamp)
-    counts = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
-    return list(about.schema.to_arrow_schema().names), counts
+class ParquetParts(Parts):
+    """Row groups."""
+
+    what = "Parquet"
+
+    def _opened(self) -> tuple[Any, tuple[int, ...]]:
+        with _parquet().ParquetFile(self.path) as file:
+            self._metadata = file.metadata
+            groups = range(file.metadata.num_row_groups)
+            return file.schema_arrow, tuple(file.metadata.row_group(group).num_rows for group in groups)
+
+    def _column(self, part: int, name: str) -> Any:
+        with _parquet().ParquetFile(self.path, metadata=self._metadata) as file:
+            # Threads read ahead already.
+            table = file.read_row_group(part, columns=[name], use_threads=False)
+        return _plain(table.column(name).combine_chunks())
 
 
-@lru_cache(maxsize=64)
-def _metadata(path: Path, stamp: tuple[int, int]) -> Any:
-    return _library("parquet").read_metadata(path)
+class ArrowParts(Parts):
+    """Record batches of an Arrow IPC file, also known as Feather of version 2; the whole of it is not in memory."""
+
+    what = "Arrow"
+
+    def _opened(self) -> tuple[Any, tuple[int, ...]]:
+        arrow = _arrow()
+        with arrow.memory_map(str(self.path)) as source:
+            # Of one column: compressed ones would all be decoded.
+            options = arrow.ipc.IpcReadOptions(included_fields=[0], use_threads=False)
+            file = arrow.ipc.open_file(source, options=options)
+            batches = range(file.num_record_batches)
+            # With options a file tells the schema of what is included.
+            schema = arrow.ipc.open_file(source).schema
+            return schema, tuple(file.get_batch(batch).num_rows for batch in batches)
+
+    def _column(self, part: int, name: str) -> Any:
+        arrow = _arrow()
+        place = list(self.kinds).index(name)
+        with arrow.memory_map(str(self.path)) as source:
+            options = arrow.ipc.IpcReadOptions(included_fields=[place], use_threads=False)
+            return _plain(arrow.ipc.open_file(source, options=options).get_batch(part).column(0))
 
 
-def _parquet_group(file: GroupedFile, group: int, names: Sequence[str]) -> Any:
-    with _library("parquet").ParquetFile(file.path, metadata=_metadata(file.path, file.stamp)) as opened:
-        return opened.read_row_group(group, columns=list(names))
+def parts_of(path: Path) -> Parts:
+    """By the name of the file. Raises DataError: no such file, a broken one, or pyarrow is not installed."""
+    return ArrowParts(path) if path.name.lower().endswith(ARROW) else ParquetParts(path)
 
 
-def _arrow_form(path: Path) -> tuple[list[str], list[int]]:
-    ipc = _library("ipc")
-    with ipc.open_file(path) as opened:
-        names = list(opened.schema.names)
-    # A batch says how long it is once a column of it has been read.
-    with ipc.open_file(path, options=ipc.IpcReadOptions(included_fields=[0])) as opened:
-        return names, [opened.get_batch(group).num_rows for group in range(opened.num_record_batches)]
+def _kind(kind: Any) -> Kind:
+    types = _arrow().types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if types.is_null(kind):
+        return "none"
+    numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    if any(is_one(kind) for is_one in numbers):
+        return "number"
+    return "nested" if types.is_nested(kind) else "text"
 
 
-def _arrow_group(file: GroupedFile, group: int, names: Sequence[str]) -> Any:
-    ipc, arrow = _library("ipc"), _pyarrow()
-    chosen = [file.names.index(name) for name in names]
-    with ipc.open_file(file.path, options=ipc.IpcReadOptions(included_fields=chosen)) as opened:
-        return arrow.Table.from_batches([opened.get_batch(group)])
+def _plain(column: Any) -> Any:
+    arrow = _arrow()
+    if isinstance(column, arrow.ChunkedArray):
+        column = arrow.concat_arrays(column.chunks) if column.num_chunks else arrow.array([], column.type)
+    return column.dictionary_decode() if arrow.types.is_dictionary(column.type) else column
 
 
-def _is_parquet(path: Path) -> bool:
-    return path.suffix.lower() == ".parquet"
+def _numbers(column: Any) -> Array:
+    types = _arrow().types
+    if types.is_null(column.type):
+        return np.full(len(column), np.nan)
+    if types.is_decimal(column.type) or types.is_boolean(column.type):
+        # Rounded as Python does it.
+        found = [np.nan if cell is None else float(cell) for cell in column.to_pylist()]
+        return np.array(found, dtype=np.float64)
+    # A copy: what the file holds may lie in its memory.
+    return np.array(column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def _text(column: Any) -> Cells:
+    arrow = _arrow()
+    if arrow.types.is_null(column.type):
+        return Cells(np.zeros(len(column), np.int32), np.array([None], dtype=object))
+    if arrow.types.is_binary(column.type) or arrow.types.is_large_binary(column.type):
+        column = column.cast(arrow.large_string())
+    coded = column.dictionary_encode()
+    words = [None if cell is None else text_of(cell) for cell in coded.dictionary.to_pylist()]
+    # How a column that is read as a whole says a date that is none.
+    words = [None if word == "NaT" else word for word in words]
+    codes = np.array(coded.indices.fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int32) + 1
+    return Cells(codes, np.array([None, *words], dtype=object))
+
+
+def _state(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def _arrow() -> Any:
     try:
-        about = path.stat()
-    except OSError:
-        return 0, 0
-    return about.st_size, about.st_mtime_ns
-
-
-def _broken(path: Path) -> DataError:
-    if _is_parquet(path):
-        return DataError(f"{path.name}: this is not a whole Parquet file")
-    return DataError(
-        f"{path.name}: this is not a whole Arrow file; Arrow's file format is expected, which is Feather's version 2, "
-        "and no stream"
-    )
-
-
-def _pyarrow() -> Any:
-    try:
-        return import_module("pyarrow")
+        import pyarrow as arrow  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
     except ImportError as error:
-        raise DataError("Parquet and Arrow files need the package pyarrow: pip install 'wardround[parquet]'") from error
+        raise DataError(
+            "Parquet and Arrow files need the package pyarrow: pip install 'wardround[parquet]', or pip install pyarrow"
+        ) from error
+    return cast(Any, arrow)  # It comes without annotations.
 
 
-def _library(name: str) -> Any:
-    _pyarrow()
-    return import_module(f"pyarrow.{name}")
+def _parquet() -> Any:
+    _arrow()
+    import pyarrow.parquet as parquet  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
+
+    return cast(Any, parquet)
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    return (_arrow().ArrowException,)

@@ -1,4 +1,4 @@
-"""Tables from files: text tables, Parquet and Arrow."""
+"""Tables from files: text tables and Parquet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from client_sdk.data.delimited import Cells, read_sheet, with_points
-from client_sdk.data.lazy_tables import list_parquet
+from client_sdk.data.lazy_table import list_table
 from client_sdk.data.paths import require_there
 from client_sdk.data.records import Table
 
@@ -51,8 +51,8 @@ def read_csv(
 
 
 def read_parquet(path: Path, *, patient_column: str | None = None) -> Table:
-    """A table from a Parquet, Arrow or Feather file, all in memory. Raises as `list_parquet`."""
-    return list_parquet(path, patient_column=patient_column).in_memory()
+    """A table from a Parquet file, in memory as a whole. Needs the package pyarrow. Raises as `list_table`."""
+    return list_table(path, patient_column=patient_column).in_memory()
 
 
 def read_heart_disease(path: Path) -> Table:

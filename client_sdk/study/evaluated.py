@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.data import LazyTable, Records, Table
+from client_sdk.data import Records, Table
 from client_sdk.errors import Refused
 from client_sdk.protocol.statistics.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
 from client_sdk.protocol.statistics.rows import one_row_each, one_value_each
@@ -50,8 +50,8 @@ class EvaluatedPatients:
             return {name: np.zeros(0) for name in (*question.columns, PREDICTION, OUTCOME)}
         rows: dict[str, NDArray[Any]] = {}
         # Images have none, and a question about them names none.
-        if question.columns and isinstance(self.records, Table | LazyTable):
-            rows |= one_row_each(question, _columns(self.records, question), self.records.patients)
+        if question.columns and isinstance(self.records, Table):
+            rows |= one_row_each(question, self.records.columns, self.records.patients)
         form = question.prediction
         predicted, outcome = self._found(question, weights, self.records)
         for name, values in ((PREDICTION, predicted), (OUTCOME, outcome)):
@@ -72,14 +72,6 @@ class EvaluatedPatients:
         # NaN would be the largest of all.
         unknown = np.isnan(predicted).any(axis=1)
         return np.where(unknown, np.nan, predicted.argmax(axis=1)), outcome
-
-
-def _columns(records: Table | LazyTable, question: Evaluation) -> Mapping[str, NDArray[Any]]:
-    """Those that the question names, as far as the table has them."""
-    if isinstance(records, Table):
-        return records.columns
-    known = [name for name in question.columns if name in records.names]
-    return records.in_memory(known).columns if known else {}
 
 
 def require_form(task: Task, question: Evaluation) -> None:

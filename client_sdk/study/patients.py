@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.data import DataError, LazyTable, Records, Table
+from client_sdk.data import DataError, Records, Table
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.statistics.question import BaseQuestion
@@ -32,8 +32,6 @@ class AskedPatients:
             ConfigurationError: the policy leaves patients out, and the records name none.
             DataError: no table, or nobody is left.
         """
-        # Questions come later, about whichever columns.
-        records = records.in_memory() if isinstance(records, LazyTable) else records
         if not isinstance(records, Table):
             raise DataError("questions are about the columns of a table; images and arrays have none")
         excluded = set(rules.excluded_patients)

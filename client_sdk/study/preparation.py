@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.data import DataError, LazyTable, Records, Table, records_of
+from client_sdk.data import DataError, Records, Table, records_of
 from client_sdk.errors import ConfigurationError, Refused, WardroundError
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.split import Split
@@ -116,7 +116,7 @@ def able(
         if split is not None:
             evaluated = _evaluated(training, records, rules, settings, split)
     # Images have no columns to be asked about; a model is evaluated on them nevertheless.
-    if settings.statistics is not None and (isinstance(records, Table | LazyTable) or evaluated is None):
+    if settings.statistics is not None and (isinstance(records, Table) or evaluated is None):
         patients = AskedPatients.of(records, rules)
     return Able(settings, coins, training, patients, data_version, evaluated)
 
@@ -209,9 +209,7 @@ def check_data(
     inputs = _asked(training.task, "count its inputs", lambda: inspected(training.task, used))
     own = {settings.training.task_parameters.get("label"), *training.task.target_columns}
     named = own | {use.name for use in inputs}
-    columns: Iterable[str] = ()
-    if isinstance(records, Table | LazyTable):
-        columns = records.names if isinstance(records, LazyTable) else records.columns
+    columns: Iterable[str] = records.columns if isinstance(records, Table) else ()
     return DataCheck(
         rows=len(records),
         excluded=len(gone & set(records.patients)),

@@ -6,29 +6,32 @@ a bit of what one record becomes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from client_sdk.data import DataError, Examples, LazyExamples, LazyTable, Records
+from client_sdk.data import DataError, LazyExamples, OnDemand, Records
 from client_sdk.tasks.dataset import TaskDataset
 from client_sdk.tasks.inputs import Inputs, LazyInputs
-from client_sdk.tasks.table_reading import table_dataset, table_inputs, table_parts, takes_parts
+from client_sdk.tasks.tables import TableTask
 from client_sdk.tasks.task import InputUse, Task, TaskError
 
 
 @dataclass(frozen=True)
 class Making:
-    """k examples -> (k, ...) the inputs that the task makes of each alone."""
+    """k records -> (k, ...) the inputs that the task makes of each alone."""
 
     task: Task
 
-    def __call__(self, examples: Examples) -> Tensor:
+    def __call__(self, examples: Records) -> Tensor:
         """Raises DataError: records that the task cannot take, NaN or an infinity. TaskError: its code failed."""
         try:
-            found = torch.cat([self.task.inputs(examples.take([row])) for row in range(len(examples))])
+            if _cell_by_cell(self.task):
+                found = self.task.inputs(examples)
+            else:
+                found = torch.cat([self.task.inputs(examples.take([row])) for row in range(len(examples))])
         except (DataError, TaskError):
             raise
         except Exception as error:
@@ -48,21 +51,16 @@ def dataset_of(task: Task, records: Records) -> TaskDataset:
     Raises:
         DataError: as `task.dataset`; of records that are read on demand: labels, or the first record.
     """
-    if isinstance(records, LazyTable):
-        own = takes_parts(task)
-        return task.dataset(records.in_memory()) if own is None else table_dataset(own, records)
-    if not isinstance(records, LazyExamples):
+    if not isinstance(records, OnDemand):
         return task.dataset(records)
-    targets = task.targets(records) if _of_labels_alone(task) else _targets_in_parts(task, records)
+    alone = isinstance(records, LazyExamples) and _of_labels_alone(task)
+    targets = task.targets(records) if alone else _targets_in_parts(task, records)
     return TaskDataset(LazyInputs.of(Making(task), records), targets, records.patients)
 
 
 def inputs_of(task: Task, records: Records) -> Inputs:
     """As `task.inputs`; of records that are read on demand rows that are, too. Raises as `dataset_of`."""
-    if isinstance(records, LazyTable):
-        own = takes_parts(task)
-        return task.inputs(records.in_memory()) if own is None else table_inputs(own, records)
-    return LazyInputs.of(Making(task), records) if isinstance(records, LazyExamples) else task.inputs(records)
+    return LazyInputs.of(Making(task), records) if isinstance(records, OnDemand) else task.inputs(records)
 
 
 def inspected(task: Task, records: Records) -> tuple[InputUse, ...]:
@@ -71,23 +69,11 @@ def inspected(task: Task, records: Records) -> tuple[InputUse, ...]:
     Raises:
         DataError: some cannot be read, or are nothing that the task takes.
     """
-    if isinstance(records, LazyTable):
-        own = takes_parts(task)
-        return task.inspect(records.in_memory()) if own is None else _inspected(task, table_parts(own, records))
-    if not isinstance(records, LazyExamples):
+    if not isinstance(records, OnDemand):
         return task.inspect(records)
-    return _inspected(task, _made(task, records))
-
-
-def _made(task: Task, records: LazyExamples) -> Iterator[Examples]:
+    found: dict[str, InputUse] = {}
     for part in records.parts():
         Making(task)(part)
-        yield part
-
-
-def _inspected(task: Task, parts: Iterable[Records]) -> tuple[InputUse, ...]:
-    found: dict[str, InputUse] = {}
-    for part in parts:
         for use in task.inspect(part):
             found[use.name] = _added(found[use.name], use) if use.name in found else use
     return tuple(found.values())
@@ -97,13 +83,22 @@ def _added(one: InputUse, other: InputUse) -> InputUse:
     return InputUse(one.name, one.values + other.values, one.missing + other.missing, one.clipped + other.clipped)
 
 
+def _cell_by_cell(task: Task) -> bool:
+    """Are its inputs the declared columns of a table, of which each cell is made by itself? Nobody has changed that."""
+    if not isinstance(task, TableTask):
+        return False
+    kinds: tuple[type, ...] = type(task).__mro__
+    own = [set(vars(kind)) for kind in kinds[: kinds.index(TableTask)]]
+    return {"inputs", "_table"}.isdisjoint(set(vars(cast("Task", task))).union(*own))
+
+
 def _of_labels_alone(task: Task) -> bool:
     """Has the task `targets` of its own, as new as its `dataset`?"""
     newest = next(kind for kind in type(task).__mro__ if not {"targets", "dataset"}.isdisjoint(vars(kind)))
     return newest is not Task and "targets" in vars(newest)
 
 
-def _targets_in_parts(task: Task, records: LazyExamples) -> Tensor:
+def _targets_in_parts(task: Task, records: OnDemand) -> Tensor:
     """Of a task that makes targets of whole records only: each is read once, and its inputs are dropped."""
     found: list[Tensor] = []
     for part in records.parts():

@@ -21,7 +21,7 @@ from client_sdk.tasks import load as load_task
 from client_sdk.tasks.inputs import LazyInputs, joined
 from client_sdk.tasks.reading import inputs_of, inspected
 from client_sdk.tasks.registry import BUILT_IN
-from client_sdk.tasks.table_reading import takes_parts
+from client_sdk.tasks.sequences import CodeSequences
 from client_sdk.tasks.tables import TableTask
 from client_sdk.training import LocalTraining
 from client_sdk.training.local import weights_of
@@ -33,7 +33,7 @@ arrow: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 parquet: Any = pytest.importorskip("pyarrow.parquet")
 
 TASKS = {name: load_task(name, study_values(task=name)["training"]["task_parameters"]) for name in BUILT_IN}
-OF_TABLES = [name for name, task in TASKS.items() if takes_parts(task)]
+OF_TABLES = [n for n, task in TASKS.items() if isinstance(task, TableTask) and not isinstance(task, CodeSequences)]
 PATIENTS = 90
 
 
@@ -54,11 +54,6 @@ def both(name: str, folder: Path, count: int = PATIENTS) -> tuple[LazyTable, Tab
     lazy = load(stored(folder, made), patient_column="who", lazy=True)
     assert isinstance(lazy, LazyTable)
     return lazy, Table(made.columns, lazy.patients)
-
-
-def test_every_task_of_tables_but_those_of_histories_reads_rows() -> None:
-    assert set(OF_TABLES) == {name for name, task in TASKS.items() if isinstance(task, TableTask)} - {"sequence"}
-    assert len(OF_TABLES) >= 6
 
 
 @pytest.mark.parametrize("name", OF_TABLES)
@@ -91,7 +86,7 @@ def study_of(name: str) -> StudySettings:
 
 def test_a_check_says_of_rows_on_disk_what_it_says_of_rows_in_memory(tmp_path: Path) -> None:
     lazy, table = both("logistic-regression", tmp_path)
-    chosen, rules = study_of("logistic-regression"), SitePolicy(excluded_patients=["p3"])
+    chosen, rules = study_of("logistic-regression"), SitePolicy(excluded_patients=("p3",))
     found, whole = (check_data(records, rules, chosen) for records in (lazy, table))
     assert found.unused == ("beside",)
     assert found.excluded == 1
@@ -110,13 +105,10 @@ def test_what_is_wrong_is_said_by_the_row_of_the_file(tmp_path: Path) -> None:
         wrong[name][row] = {"y": 3, "x": None, "ward": "secret"}[name]
         parquet.write_table(arrow.table(wrong), path, row_group_size=8)
         lazy = load(path, lazy=True)
-        with pytest.raises(DataError, match=words) as caught:
-            dataset_of(task, lazy) if name == "y" else inspected(task, lazy)
-        assert "secret" not in str(caught.value)
-        if name != "y":
-            inputs = dataset_of(task, lazy).inputs
-            with pytest.raises(DataError, match=words):
-                _ = inputs[[3, row]]
+        for ask in (dataset_of,) if name == "y" else (dataset_of, inspected):
+            with pytest.raises(DataError, match=words) as caught:
+                ask(task, lazy)
+            assert "secret" not in str(caught.value)
     parquet.write_table(arrow.table({"X1": [1.0], "ward": ["a"], "y": [0]}), path)
     with pytest.raises(DataError, match="lacks 1 of the study's columns: 'x'"):
         dataset_of(task, load(path, lazy=True))
@@ -127,21 +119,6 @@ def test_a_prediction_needs_no_labels(tmp_path: Path) -> None:
     parquet.write_table(arrow.table({"x": np.linspace(0, 1, 9)}), tmp_path / "a.parquet")
     lazy, whole = (inputs_of(task, load(tmp_path / "a.parquet", lazy=how)) for how in (True, False))
     assert torch.equal(lazy[:], whole[:])
-
-
-def test_a_task_of_ones_own_gets_the_whole_table(tmp_path: Path) -> None:
-    from client_sdk.tasks.tables import LogisticRegression
-
-    class Own(LogisticRegression):
-        def inputs(self, data: Any) -> Any:
-            assert isinstance(data, Table)
-            return super().inputs(data) - super().inputs(data).mean()
-
-    lazy, table = both("logistic-regression", tmp_path)
-    without = LazyTable(lazy.file, lazy.rows, tuple(n for n in lazy.names if n != "beside"), lazy.patients, lazy.named)
-    own = Own(study_values(task="logistic-regression")["training"]["task_parameters"])
-    assert takes_parts(own) is None
-    assert torch.equal(dataset_of(own, without).inputs, own.dataset(table).inputs)  # pyright: ignore[reportArgumentType]
 
 
 def test_two_files_make_one_data_set(tmp_path: Path) -> None:
@@ -155,7 +132,7 @@ def test_two_files_make_one_data_set(tmp_path: Path) -> None:
 def test_questions_are_answered_of_the_whole_table(tmp_path: Path) -> None:
     parquet.write_table(arrow.table({"x": [1.0, 2.0, 3.0], "who": ["a", "b", "c"]}), tmp_path / "a.parquet")
     lazy = load(tmp_path / "a.parquet", patient_column="who", lazy=True)
-    asked = AskedPatients.of(lazy, SitePolicy(excluded_patients=["b"]))
+    asked = AskedPatients.of(lazy, SitePolicy(excluded_patients=("b",)))
     assert asked.identifiers == ("a", "c")
     assert asked.records.columns["x"].tolist() == [1.0, 3.0]
 
