@@ -123,7 +123,24 @@ def _on_disk(path: Path) -> LazyExamples:
         return list_dicom(path)
     if holds_nifti(path):
         return list_nifti(path)
-    return list_masked(path) if holds_masks(path) else list_images(path)
+    if holds_masks(path):
+        return list_masked(path)
+    _refuse_other_files(path)
+    return list_images(path)
+
+
+def _refuse_other_files(folder: Path) -> None:
+    """Raises DataError: arrays or tables lie where sub-folders of images are expected."""
+    if any(path.is_dir() for path in folder.iterdir()):
+        return
+    names = [path.name.lower() for path in folder.iterdir()]
+    if "inputs.npy" in names:
+        raise DataError(f"{folder.name}: arrays are read from the file {folder.name}/inputs.npy, not from its folder")
+    if any(name.removesuffix(".gz").endswith((*_TEXT_TABLES, ".parquet")) for name in names):
+        raise DataError(
+            f"{folder.name}: a folder of tables needs patients.csv with one row for each patient, and tables "
+            "of events (.csv, .tsv or .parquet) beside it; a single table is read from its file"
+        )
 
 
 def _require_one_kind(folder: Path) -> None:
