@@ -19,6 +19,7 @@ from client_sdk.data.records import Array, DataError
 SUFFIXES = (".parquet", ".arrow", ".feather")
 # Bytes of groups that are held decoded, of all files together; a larger group is held alone.
 HELD = 1 << 26
+_OPEN = 16
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class GroupedFile:
         require_there(path)
         stamp = _stamp(path)
         try:
-            names, counts = _parquet_form(path, stamp) if _is_parquet(path) else _arrow_form(path)
+            names, counts = _parquet_form(path, stamp) if _is_parquet(path) else _arrow_form(path, stamp)
         except DataError:
             raise
         # pyarrow's own errors are ValueErrors and OSErrors.
@@ -95,7 +96,7 @@ def _cells(column: Any) -> Any:
     return column.to_numpy() if plain else column.to_pylist()
 
 
-_held: OrderedDict[tuple[Path, tuple[int, int], int, tuple[str, ...]], Any] = OrderedDict()
+_held: OrderedDict[tuple[Path, tuple[int, int], int, tuple[str, ...]], tuple[Any, int]] = OrderedDict()
 # One thread decodes at a time: pyarrow uses all processors by itself, and what is in memory stays bounded.
 _decoding = Lock()
 
@@ -106,16 +107,18 @@ def _group(file: GroupedFile, group: int, names: tuple[str, ...]) -> Any:
     with _decoding:
         if key in _held:
             _held.move_to_end(key)
-            return _held[key]
+            return _held[key][0]
         if _stamp(file.path) != file.stamp:
             raise DataError(
                 f"{file.path.name}: the file has changed since the records were loaded: put it back and start again; "
                 "no step was charged for these records"
             )
         read = _parquet_group if _is_parquet(file.path) else _arrow_group
-        found = _held[key] = _plain(file, read(file, group, names))
-        while len(_held) > 1 and sum(one.nbytes for one in _held.values()) > HELD:
-            _held.popitem(last=False)
+        found = _plain(file, read(file, group, names))
+        _held[key] = found, found.nbytes
+        room = sum(size for _, size in _held.values()) - HELD
+        while len(_held) > 1 and room > 0:
+            room -= _held.popitem(last=False)[1][1]
         return found
 
 
@@ -135,35 +138,39 @@ def _plain(file: GroupedFile, table: Any) -> Any:
 
 
 def _parquet_form(path: Path, stamp: tuple[int, int]) -> tuple[list[str], list[int]]:
-    about = _metadata(path, stamp)
-    counts = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
-    return list(about.schema.to_arrow_schema().names), counts
+    opened = _parquet(path, stamp)
+    counts = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
+    return list(opened.schema_arrow.names), counts
 
 
-@lru_cache(maxsize=64)
-def _metadata(path: Path, stamp: tuple[int, int]) -> Any:
-    return _library("parquet").read_metadata(path)
+# Held open: what a file says of its groups takes long to read where it has thousands. One thread at a time decodes.
+@lru_cache(maxsize=_OPEN)
+def _parquet(path: Path, stamp: tuple[int, int]) -> Any:
+    return _library("parquet").ParquetFile(path)
 
 
 def _parquet_group(file: GroupedFile, group: int, names: Sequence[str]) -> Any:
-    with _library("parquet").ParquetFile(file.path, metadata=_metadata(file.path, file.stamp)) as opened:
-        return opened.read_row_group(group, columns=list(names))
+    return _parquet(file.path, file.stamp).read_row_group(group, columns=list(names))
 
 
-def _arrow_form(path: Path) -> tuple[list[str], list[int]]:
-    ipc = _library("ipc")
-    with ipc.open_file(path) as opened:
-        names = list(opened.schema.names)
+def _arrow_form(path: Path, stamp: tuple[int, int]) -> tuple[list[str], list[int]]:
     # A batch says how long it is once a column of it has been read.
-    with ipc.open_file(path, options=ipc.IpcReadOptions(included_fields=[0])) as opened:
-        return names, [opened.get_batch(group).num_rows for group in range(opened.num_record_batches)]
+    opened = _arrow(path, stamp, (0,))
+    counts = [opened.get_batch(group).num_rows for group in range(opened.num_record_batches)]
+    return list(_arrow(path, stamp, None).schema.names), counts
+
+
+@lru_cache(maxsize=_OPEN)
+def _arrow(path: Path, stamp: tuple[int, int], columns: tuple[int, ...] | None) -> Any:
+    """columns: places of those that are read; None: all."""
+    ipc = _library("ipc")
+    chosen = None if columns is None else list(columns)
+    return ipc.open_file(_pyarrow().OSFile(str(path)), options=ipc.IpcReadOptions(included_fields=chosen))
 
 
 def _arrow_group(file: GroupedFile, group: int, names: Sequence[str]) -> Any:
-    ipc, arrow = _library("ipc"), _pyarrow()
-    chosen = [file.names.index(name) for name in names]
-    with ipc.open_file(file.path, options=ipc.IpcReadOptions(included_fields=chosen)) as opened:
-        return arrow.Table.from_batches([opened.get_batch(group)])
+    opened = _arrow(file.path, file.stamp, tuple(file.names.index(name) for name in names))
+    return _pyarrow().Table.from_batches([opened.get_batch(group)])
 
 
 def _is_parquet(path: Path) -> bool:
