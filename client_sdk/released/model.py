@@ -24,7 +24,7 @@ from client_sdk.tasks.inputs import Inputs, in_memory, parts
 from client_sdk.tasks.parts import part_of
 from client_sdk.tasks.reading import inputs_of
 from client_sdk.tasks.registry import load_part
-from client_sdk.training.local import load_weights, spec_of_model
+from client_sdk.training.weights import load_weights, spec_of_model
 
 _BATCH = 1024
 # Numbers of the inputs of a batch: large images go a few at a time.

@@ -18,7 +18,7 @@ from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.tasks import TaskError
 from client_sdk.tasks import load as load_task
 from client_sdk.training import LocalTraining
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from experiments.demo.scenarios import data_folder
 from tests.factories.made_up import made_up
 from tests.factories.settings import settings

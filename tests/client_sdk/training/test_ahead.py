@@ -24,7 +24,7 @@ from client_sdk.tasks import Task, dataset_of, load
 from client_sdk.tasks.inputs import LazyInputs
 from client_sdk.training import LocalTraining, ahead
 from client_sdk.training.ahead import Batch, Batches
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from tests.factories.readers import Dying, Images, Plain
 from tests.factories.settings import settings
 
