@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -25,8 +26,10 @@ AnyTableTask = TableTask[TaskParameters]
 
 def takes_parts(task: Task) -> AnyTableTask | None:
     """The task, if it makes each row of the columns that it names and of nothing else; None: it needs whole tables."""
-    own = isinstance(task, TableTask) and type(task).dataset is TableTask.dataset
-    return task if own and type(task).inputs is TableTask.inputs else None
+    if not isinstance(task, TableTask):
+        return None
+    own, plain = type(cast("AnyTableTask", task)), cast("type[AnyTableTask]", TableTask)
+    return cast("AnyTableTask", task) if own.dataset is plain.dataset and own.inputs is plain.inputs else None
 
 
 def table_inputs(task: AnyTableTask, records: LazyTable) -> LazyInputs:
@@ -68,7 +71,7 @@ class _Encoded:
 
 
 def _as_read(examples: Examples) -> Tensor:
-    return torch.from_numpy(examples.inputs)
+    return torch.as_tensor(examples.inputs)
 
 
 def _names(task: AnyTableTask, records: LazyTable) -> tuple[str, ...]:

@@ -91,7 +91,7 @@ def study_of(name: str) -> StudySettings:
 
 def test_a_check_says_of_rows_on_disk_what_it_says_of_rows_in_memory(tmp_path: Path) -> None:
     lazy, table = both("logistic-regression", tmp_path)
-    chosen, rules = study_of("logistic-regression"), SitePolicy(excluded_patients=["p3"])
+    chosen, rules = study_of("logistic-regression"), SitePolicy(excluded_patients=("p3",))
     found, whole = (check_data(records, rules, chosen) for records in (lazy, table))
     assert found.unused == ("beside",)
     assert found.excluded == 1
@@ -155,7 +155,7 @@ def test_two_files_make_one_data_set(tmp_path: Path) -> None:
 def test_questions_are_answered_of_the_whole_table(tmp_path: Path) -> None:
     parquet.write_table(arrow.table({"x": [1.0, 2.0, 3.0], "who": ["a", "b", "c"]}), tmp_path / "a.parquet")
     lazy = load(tmp_path / "a.parquet", patient_column="who", lazy=True)
-    asked = AskedPatients.of(lazy, SitePolicy(excluded_patients=["b"]))
+    asked = AskedPatients.of(lazy, SitePolicy(excluded_patients=("b",)))
     assert asked.identifiers == ("a", "c")
     assert asked.records.columns["x"].tolist() == [1.0, 3.0]
 
