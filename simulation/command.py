@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -100,14 +100,14 @@ def simulate(
 
     Records and noise are drawn from a seed, so that nothing here protects anybody: for records that you may see.
     """
-    with plain_errors():
+    with plain_errors(), ExitStack() as quietly:
         from simulation.backends.choice import backend_called
         from simulation.chart import draw
         from simulation.records import Dealer, HowSplit, Source
         from simulation.runs import Simulation
 
         # Said once, in the help; not for every seed.
-        logging.getLogger("client_sdk.protocol.randomness.source").setLevel(logging.ERROR)
+        quietly.enter_context(_errors_alone("client_sdk.protocol.randomness.source"))
         chosen = read_settings(settings)
         source = Source.read(data, test, patient_column, encoding, lazy)
         dealer = Dealer(source, HowSplit.parse(split), clients, test_share)
@@ -117,7 +117,7 @@ def simulate(
         _require_writable(plot, output)
         simulation.check()
         # The same rows once more: what is said of them was said.
-        logging.getLogger("client_sdk.tasks.dataset").setLevel(logging.ERROR)
+        quietly.enter_context(_errors_alone("client_sdk.tasks.dataset"))
         for note in simulation.notes(first_seed):
             say(f"note: {note}", err=True)
         report = _run(simulation, range(first_seed, first_seed + seeds))
@@ -155,6 +155,18 @@ def _naming(path: Path) -> Generator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextmanager
+def _errors_alone(logger: str) -> Generator[None]:
+    """Within, it says nothing less than an error."""
+    log = logging.getLogger(logger)
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _run(simulation: Simulation, seeds: range) -> Report:

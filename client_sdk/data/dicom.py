@@ -7,6 +7,8 @@ turned round. What range a study looks at is the task's public `low` and `high`.
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -79,9 +81,13 @@ class _DicomFiles:
 
 def _pydicom() -> Any:
     try:
-        return import_module("pydicom")
+        found = import_module("pydicom")
     except ImportError as error:
         raise DataError("DICOM files need the package pydicom: pip install 'wardround[imaging]'") from error
+    # Its warnings and its log quote what stands in a header.
+    warnings.filterwarnings("ignore", module=r"pydicom\.")
+    logging.getLogger("pydicom").setLevel(logging.CRITICAL)
+    return found
 
 
 def _header(path: Path) -> Any:

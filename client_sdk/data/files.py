@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from client_sdk.data.array_files import Split, list_npy, list_npz, read_idx, read_npy, read_npz
+from client_sdk.data.dicom import SUFFIXES as DICOM_ENDS
 from client_sdk.data.dicom import holds_dicom, list_dicom
 from client_sdk.data.held import Records, records_of
 from client_sdk.data.histories import holds_histories, read_histories
+from client_sdk.data.images import SUFFIXES as IMAGE_ENDS
 from client_sdk.data.images import list_images
 from client_sdk.data.lazy import LazyExamples, wanted_lazily
 from client_sdk.data.lazy_table import list_table, table_files
 from client_sdk.data.masks import holds_masks, list_masked
+from client_sdk.data.nifti import SUFFIXES as NIFTI_ENDS
 from client_sdk.data.nifti import holds_nifti, list_nifti
-from client_sdk.data.paths import require_there
+from client_sdk.data.paths import is_hidden, require_there
 from client_sdk.data.records import DataError, Examples
 from client_sdk.data.row_groups import SUFFIXES
 from client_sdk.data.shards import is_pattern, list_shards, shards_at
@@ -115,11 +118,39 @@ def _on_disk(path: Path) -> LazyExamples:
     """A folder, or shards."""
     if shards := shards_at(path):
         return list_shards(shards)
+    _require_one_kind(path)
     if holds_dicom(path):
         return list_dicom(path)
     if holds_nifti(path):
         return list_nifti(path)
-    return list_masked(path) if holds_masks(path) else list_images(path)
+    if holds_masks(path):
+        return list_masked(path)
+    _refuse_other_files(path)
+    return list_images(path)
+
+
+def _refuse_other_files(folder: Path) -> None:
+    """Raises DataError: arrays or tables lie where sub-folders of images are expected."""
+    if any(path.is_dir() for path in folder.iterdir()):
+        return
+    names = [path.name.lower() for path in folder.iterdir()]
+    if "inputs.npy" in names:
+        raise DataError(f"{folder.name}: arrays are read from the file {folder.name}/inputs.npy, not from its folder")
+    if any(name.removesuffix(".gz").endswith((*_TEXT_TABLES, ".parquet")) for name in names):
+        raise DataError(
+            f"{folder.name}: a folder of tables needs patients.csv with one row for each patient, and tables "
+            "of events (.csv, .tsv or .parquet) beside it; a single table is read from its file"
+        )
+
+
+def _require_one_kind(folder: Path) -> None:
+    """Raises DataError: files of several kinds, of which all but one would be left out unseen."""
+    ends = {"DICOM": DICOM_ENDS, "NIfTI": NIFTI_ENDS, "images": tuple(IMAGE_ENDS)}
+    names = [path.name.lower() for path in folder.rglob("*") if not is_hidden(path.relative_to(folder))]
+    counts = {kind: sum(name.endswith(end) for name in names) for kind, end in ends.items()}
+    if sum(map(bool, counts.values())) > 1:
+        found = ", ".join(f"{kind}: {count}" for kind, count in counts.items() if count)
+        raise DataError(f"{folder.name}: the folder holds files of several kinds ({found}); keep one kind in it")
 
 
 def _stored(path: Path, found: LazyExamples | None, split: Split, lazy: bool | None) -> Records:

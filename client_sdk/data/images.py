@@ -18,6 +18,8 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
 # How Pillow keeps images of one channel, and the numbers that they are. Not converted: grey of 16 bits would lose its
 # depth.
 _ONE_CHANNEL = {"1": "?", "L": "u1", "F": "f4", "I": "i4", "I;16": "u2", "I;16B": "u2", "I;16L": "u2"}
+# Converted to colours, they would be cut off at 255.
+_DEEP = set(_ONE_CHANNEL) - {"1", "L"}
 _SIZES = "images: bring them to one width and height first"
 
 Header = tuple[str, tuple[int, int]]
@@ -119,6 +121,12 @@ def form_of(headers: Iterable[Header | None], count: int) -> Form:
     ((width, height),) = sizes
     if modes <= set(_ONE_CHANNEL):
         return Form((height, width), np.result_type(*(np.dtype(_ONE_CHANNEL[mode]) for mode in modes)).str)
+    deep = sum(mode in _DEEP for mode, _ in found)
+    if deep:
+        raise DataError(
+            f"images: {deep} of {count} are grey with more than 8 bits, and others are coloured: beside those they "
+            "would lose their depth; keep one kind"
+        )
     return Form((3, height, width), "|u1")
 
 
@@ -187,6 +195,9 @@ def patients_listed(folder: Path, files: Sequence[str]) -> list[str] | None:
     if not {"file", "patient"} <= set(columns):
         raise DataError(f"{PATIENTS_FILE}: the columns file and patient are expected")
     whose = dict(zip(columns["file"].tolist(), columns["patient"].tolist(), strict=True))
+    again = len(columns["file"]) - len(whose)
+    if again:
+        raise DataError(f"{PATIENTS_FILE}: {again} of {len(columns['file'])} rows name a file again: list each once")
     unknown = sum(file not in whose for file in files)
     if unknown:
         raise DataError(f"{PATIENTS_FILE}: {unknown} of {len(files)} images are not listed")

@@ -18,3 +18,8 @@ def require_there(path: Path, *, folder_allowed: bool = False) -> None:
         raise DataError(f"{path.name}: this user may not read it")
     if path.is_file() and path.stat().st_size == 0:
         raise DataError(f"{path.name}: the file is empty")
+
+
+def is_hidden(path: Path) -> bool:
+    """Does a part of it begin with a dot?"""
+    return any(part.startswith(".") for part in path.parts)

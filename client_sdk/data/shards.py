@@ -146,11 +146,13 @@ def _grouped(path: Path) -> Iterator[Mapping[str, _Member]]:
                     continue
                 folder, _, file = entry.name.rpartition("/")
                 stem, _, ending = file.partition(".")
-                if f"{folder}/{stem}" != key and members:
+                kind = f".{ending.lower()}"
+                # A second file of one name is another sample's, or one too many: neither is dropped unseen.
+                if members and (f"{folder}/{stem}" != key or kind in members):
                     yield members
                     members = {}
                 key = f"{folder}/{stem}"
-                members[f".{ending.lower()}"] = _Member(entry.offset_data, entry.size)
+                members[kind] = _Member(entry.offset_data, entry.size)
     except tarfile.TarError as error:
         raise DataError(f"{path.name}: not a plain tar file; one that is compressed is unpacked first") from error
     if members:
@@ -167,7 +169,7 @@ def _sample(opened: IO[bytes], shard: int, members: Mapping[str, _Member]) -> _S
             said = json.loads(_bytes(opened, members[".json"]))
             told = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
         label = int(_bytes(opened, members[".cls"]).decode()) if ".cls" in members else told["label"]
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, RecursionError):
         return None
     if not isinstance(label, int):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch.nn import functional
 from client_sdk.gradients.capture import Capture
 from client_sdk.gradients.composite import Composite
 from client_sdk.gradients.errors import NotLayerwise
-from client_sdk.gradients.layers import EmbeddingLayer, Kept, Layer, squared_norms
+from client_sdk.gradients.layers import EmbeddingLayer, Kept, Layer, added_up, distinct, squared_norms
 
 
 class Sums(Layer):
@@ -46,19 +46,24 @@ class Sums(Layer):
     def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], Kept]:
         size = self.module.num_embeddings
         numbered = a + size * torch.arange(len(a), device=a.device).unsqueeze(1)
-        found = cast(Any, torch.unique(numbered, return_inverse=True))  # pyright: ignore[reportUnknownMemberType]
-        pairs, where = cast("tuple[Tensor, Tensor]", found)
-        counts = g.new_zeros(len(pairs)).index_add_(0, where.flatten(), self._counted(a, g).flatten())
-        both = g.new_zeros(len(a)).index_add_(0, pairs // size, counts.square())
-        return {"weight": squared_norms(g) * both}, {}
+        pairs, where = distinct(numbered)
+        # In float64, as a token may be there very often; and once: the sum over the records takes the same numbers.
+        counts = added_up(self._counted(a, g).flatten(), where.flatten(), len(pairs))
+        both = added_up(counts.square(), pairs // size, len(a))
+        return {"weight": squared_norms(g) * both}, {"weight": [pairs, counts]}
 
     def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
-        rows = self._counted(a, g).unsqueeze(2) * (g * weights["weight"].unsqueeze(1)).unsqueeze(1)
+        pairs, counts = kept["weight"]
+        size = self.module.num_embeddings
+        rows = (g * weights["weight"].unsqueeze(1))[pairs // size] * counts.unsqueeze(1)
         out = torch.zeros_like(self.own("weight"), dtype=g.dtype)
-        return {"weight": out.index_add_(0, a.flatten(), rows.flatten(0, 1))}
+        return {"weight": out.index_add_(0, pairs % size, rows)}
 
     def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
-        return {"weight": (self._of(a, centre["weight"]) * g).sum(1)}
+        pairs, counts = kept["weight"]
+        size = self.module.num_embeddings
+        products = (g[pairs // size] * centre["weight"][pairs % size]).sum(1) * counts
+        return {"weight": added_up(products, pairs // size, len(a))}
 
 
 class Bag(Composite):

@@ -57,6 +57,8 @@ class FurtherDevices:
         ]
         self._names = list(devices)
         self._fresh: set[int] = set()
+        # What does not learn changes seldom: told by PyTorch's own count of changes.
+        self._sent = [{name: _stand(value) for name, value in _fixed(model).items()} for _ in devices]
 
     def __len__(self) -> int:
         return len(self._pools)
@@ -69,7 +71,7 @@ class FurtherDevices:
         """Begin a pass on the device at `place`."""
         weights = None
         if place not in self._fresh:
-            weights = {name: _numbers(p) for name, p in trainable(self._model).items()}
+            weights = {name: _numbers(value) for name, value in self._changed(place).items()}
             self._fresh.add(place)
         kind = x.device.type if x.device.type != "cpu" else next(self._model.parameters()).device.type
         task = _Task(
@@ -79,12 +81,20 @@ class FurtherDevices:
             None if free is None else _numbers(free),
             asked.to(torch.device("cpu")),
             torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None,
-            self._model.training,
+            [module.training for module in self._model.modules()],
         )
         try:
             return Answer(self._names[place], self._pools[place].submit(_pass, task))
         except BrokenProcessPool as error:
             raise DeviceLost(self._names[place]) from error
+
+    def _changed(self, place: int) -> dict[str, Tensor]:
+        """Name -> trainable parameter, and whatever else is not as the device at `place` has it."""
+        fixed = _fixed(self._model)
+        stand = {name: _stand(value) for name, value in fixed.items()}
+        before, self._sent[place] = self._sent[place], stand
+        other = {name: value for name, value in fixed.items() if stand[name] != before.get(name)}
+        return {**trainable(self._model), **other}
 
     def close(self) -> None:
         """End the processes."""
@@ -113,7 +123,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Task:
-    """weights: parameter name -> array; None: those of the pass before."""
+    """weights: name of a parameter or buffer -> array; None: all are those of the pass before.
+
+    training: of each module by itself: a batch normalisation in eval mode may lie in a model that trains.
+    """
 
     method: str
     weights: Mapping[str, Numbers] | None
@@ -121,7 +134,7 @@ class _Task:
     free: Numbers | None
     asked: Asked
     autocast: torch.dtype | None
-    training: bool
+    training: Sequence[bool]
 
 
 class _Here:
@@ -134,12 +147,13 @@ class _Here:
         self._engines: dict[str, Engine] = {}
 
     def engine(self, task: _Task) -> Engine:
-        self.model.train(task.training)
+        for module, training in zip(self.model.modules(), task.training, strict=True):
+            module.training = training
         if task.weights is not None:
-            parameters = trainable(self.model)
+            own = {**trainable(self.model), **_fixed(self.model)}
             with torch.no_grad():
                 for name, value in task.weights.items():
-                    parameters[name].copy_(torch.as_tensor(value))
+                    own[name].copy_(torch.as_tensor(value))
         if task.method not in self._engines:
             self._engines[task.method] = engine(task.method, self.model, self.loss)
         return self._engines[task.method]
@@ -174,6 +188,16 @@ def _pass(task: _Task) -> tuple[Numbers, dict[str, Numbers]]:
     with exact_products(here.device), nullcontext() if lower is None else torch.autocast(kind, lower):
         found = run(here.engine(task), x, y, only, task.asked.to(here.device))
     return _numbers(found.norms), {name: _numbers(value) for name, value in found.sum.items()}
+
+
+def _fixed(model: nn.Module) -> dict[str, Tensor]:
+    """Name -> frozen parameter or buffer."""
+    frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
+    return {**frozen, **dict(model.named_buffers())}
+
+
+def _stand(value: Tensor) -> tuple[int, int]:
+    return value.data_ptr(), value._version
 
 
 def _numbers(values: Tensor) -> Numbers:

@@ -10,6 +10,7 @@ Given one of the losses, a model that ends in its only trainable layer, a linear
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -25,7 +26,10 @@ from client_sdk.gradients.errors import NotLayerwise
 # Per-record gradients are kept between norms and sum when a micro-batch of them stays below this many numbers.
 KEEP = 1 << 22
 _BLOCK = 512
-# Own parameter name -> per-record gradients worth keeping from the norms to the sum, a few records in each tensor.
+# A squared norm beside which squares that are lost to underflow could count.
+_IMMENSE = 2.0**80
+# Own parameter name -> what is worth keeping from the norms to the sum: per-record gradients, a few records in each
+# tensor, or what a layer makes of them.
 Kept = dict[str, list[Tensor]]
 
 
@@ -72,7 +76,7 @@ class Layer(ABC):
         return {key: combined(weights[key], parts) for key, parts in kept.items()}
 
     def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
-        """Own name -> (batch,) inner products ⟨gradient_i, centre⟩."""
+        """Own name -> (batch,) inner products ⟨gradient_i, centre⟩, rounded down where positions may cancel."""
         kept = kept or {key: [value] for key, value in self.per_record(a, g).items()}
         return {
             key: torch.cat([part.flatten(1) @ centre[key].flatten() for part in parts]) for key, parts in kept.items()
@@ -106,7 +110,9 @@ class LinearLayer(Layer):
             # One position: the gradient is an outer product, its norm the product of two norms.
             values["bias"] = squared_norms(g)
             if "weight" in self.names:
-                values["weight"] = values["bias"] * squared_norms(a)
+                inputs = squared_norms(a)
+                lost = vanished(g, inputs) + vanished(a, values["bias"])
+                values["weight"] = values["bias"] * inputs + lost
             return {key: values[key] for key in self.names}, {}
         a, g = positions(a), positions(g)
         batch, places, width = a.shape
@@ -142,6 +148,9 @@ class LinearLayer(Layer):
         out: dict[str, Tensor] = {}
         if "weight" in self.names:
             out["weight"] = (functional.linear(a, centre["weight"]) * g).sum((1, 2))
+            # Positions may cancel: rounded down, so that no distance comes out too small.
+            if a.shape[1] > 1:
+                out["weight"] -= rounding(a, g, a.shape[1]) * squared_norms(centre["weight"].unsqueeze(0)).sqrt()
         if "bias" in self.names:
             out["bias"] = g.sum(1) @ centre["bias"]
         return out
@@ -166,25 +175,29 @@ class EmbeddingLayer(Layer):
         out = rows.new_zeros(a.shape[0], *self.module.weight.shape)
         return {"weight": out.index_put_((record, token), rows, accumulate=True)}
 
-    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], Kept]:
+    def _merged(self, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """(pairs,) numbers of the pairs of a record and a token, and what each adds up to, (pairs, width)."""
         record, token, rows = self._rows(a, g)
-        # A token that occurs twice in a record has one row, their sum: merged before the norm is taken.
-        numbered = record * self.module.num_embeddings + token
-        found = cast(Any, torch.unique(numbered, return_inverse=True))  # pyright: ignore[reportUnknownMemberType]
-        pairs, where = cast("tuple[Tensor, Tensor]", found)
-        merged = rows.new_zeros(len(pairs), rows.shape[-1]).index_add_(0, where, rows)
+        pairs, where = distinct(record * self.module.num_embeddings + token)
+        return pairs, rows.new_zeros(len(pairs), rows.shape[-1]).index_add_(0, where, rows)
+
+    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], Kept]:
+        # A token that occurs twice in a record has one row, their sum: merged before the norm is taken. The sum over
+        # the records takes the same rows: added up once more, in another order, what cancels might not.
+        pairs, merged = self._merged(a, g)
         owner = pairs // self.module.num_embeddings
-        return {"weight": rows.new_zeros(a.shape[0]).index_add_(0, owner, merged.square().sum(1))}, {}
+        return {"weight": added_up(merged.square().sum(1), owner, len(a))}, {"weight": [pairs, merged]}
 
     def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
-        record, token, rows = self._rows(a, g)
-        out = torch.zeros_like(self.own("weight"), dtype=rows.dtype)
-        return {"weight": out.index_add_(0, token, rows * weights["weight"][record, None])}
+        pairs, merged = kept["weight"]
+        size = self.module.num_embeddings
+        out = torch.zeros_like(self.own("weight"), dtype=merged.dtype)
+        return {"weight": out.index_add_(0, pairs % size, merged * weights["weight"][pairs // size, None])}
 
     def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
-        record, token, rows = self._rows(a, g)
-        products = (rows * centre["weight"][token]).sum(1)
-        return {"weight": rows.new_zeros(a.shape[0]).index_add_(0, record, products)}
+        pairs, merged = kept["weight"]
+        size = self.module.num_embeddings
+        return {"weight": added_up((merged * centre["weight"][pairs % size]).sum(1), pairs // size, len(a))}
 
 
 class NormalisedLayer(Layer):
@@ -234,6 +247,18 @@ class FixedNorm(NormalisedLayer):
         return values if values.dim() == 2 else values.flatten(2).sum(2)
 
 
+def distinct(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """(distinct numbers, the place of every number among them, shaped like `numbers`)."""
+    found = cast(Any, torch.unique(numbers, return_inverse=True))  # pyright: ignore[reportUnknownMemberType]
+    return cast("tuple[Tensor, Tensor]", found)
+
+
+def added_up(values: Tensor, owner: Tensor, count: int) -> Tensor:
+    """(count,) sums of the values of each owner, one by one and so in float64: there may be many."""
+    room = values.new_zeros(count, dtype=torch.float64)
+    return room.index_add_(0, owner, values.double()).to(values.dtype)
+
+
 def combined(weights: Tensor, parts: Sequence[Tensor]) -> Tensor:
     """Σ_i weight_i value_i of (records, *shape) tensors that hold a few records each."""
     shares = torch.split(weights, [len(part) for part in parts])
@@ -255,6 +280,12 @@ def squared_norms(values: Tensor) -> Tensor:
     return total if whole == flat.shape[1] else total.add_(squared_norms(flat[:, whole:]))
 
 
+def vanished(values: Tensor, beside: Tensor) -> Tensor:
+    """(batch,) what squares below the smallest number can lack in ‖values‖² · beside: usually nothing."""
+    smallest = torch.finfo(values.dtype).smallest_normal * torch.finfo(values.dtype).eps
+    return (beside - _IMMENSE).clamp_min(0.0) * (values.shape[-1] * smallest)
+
+
 def _norms(values: Tensor, axis: int) -> Tensor:
     # torch.linalg is not annotated.
     return cast(Tensor, torch.linalg.vector_norm(values, dim=axis))  # pyright: ignore[reportUnknownMemberType]
@@ -270,6 +301,15 @@ def allowance(dtype: torch.dtype, width: int) -> float:
     return torch.finfo(dtype).eps * (16 + width / 16)
 
 
+def rounding(a: Tensor, g: Tensor, terms: int) -> Tensor:
+    """(batch,) how far rounding can move Σ_t g_t a_tᵀ, an L2 norm: by a share of Σ_t ‖a_t‖ ‖g_t‖ ≤ ‖a‖ ‖g‖.
+
+    terms: of the sum. Errors of blocked sums grow like the root of how many terms there are (Higham 2002, section 3.1).
+    """
+    size = (squared_norms(a).double() * squared_norms(g).double()).sqrt()
+    return (torch.finfo(g.dtype).eps * (16 + math.sqrt(terms)) * size).to(g.dtype)
+
+
 def gram(a: Tensor, g: Tensor) -> Tensor:
     """(batch,) Σ_ts ⟨a_it, a_is⟩⟨g_it, g_is⟩ of (batch, positions, width) tensors, rounded up.
 
@@ -277,7 +317,8 @@ def gram(a: Tensor, g: Tensor) -> Tensor:
     """
     products = torch.bmm(a, a.transpose(1, 2)).mul_(torch.bmm(g, g.transpose(1, 2)))
     slack = allowance(products.dtype, a.shape[2] + g.shape[2])
-    return products.sum((1, 2)) + slack * products.abs_().sum((1, 2))
+    lost = a.shape[1] * (vanished(g, squared_norms(a)) + vanished(a, squared_norms(g)))
+    return products.sum((1, 2)) + slack * products.abs_().sum((1, 2)) + lost
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -191,16 +191,18 @@ class PiecewiseExponential(_OverTime):
     """
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        exposure, died = self._exposed(outputs, targets)
-        return (exposure * outputs.exp() - died * outputs).sum(1)
+        exposure, died, hazards = self._exposed(outputs, targets)
+        return (exposure * hazards - died * outputs).sum(1)
 
     def signal(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        exposure, died = self._exposed(outputs, targets)
-        return exposure * outputs.exp() - died
+        exposure, died, hazards = self._exposed(outputs, targets)
+        return exposure * hazards - died
 
-    def _exposed(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _exposed(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(batch, intervals) exposures, events, and hazards where there is an exposure."""
         cuts = targets.new_tensor(self.cuts)
         _, died = self._died(cuts, targets)
         starts = torch.cat([cuts.new_zeros(1), cuts[:-1]])
         within = (targets[:, :1] - starts).clamp_min(0.0).minimum(cuts - starts)
-        return within.to(outputs), died.to(outputs)
+        # Not the product with 0 alone: a hazard that is nobody's may be infinite.
+        return within.to(outputs), died.to(outputs), torch.where(within > 0, outputs, 0.0).exp()

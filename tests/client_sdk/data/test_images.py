@@ -113,3 +113,18 @@ def test_without_pillow_the_error_says_what_to_install(tmp_path: Path, monkeypat
 def test_a_folder_without_classes_says_so(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="at least two classes is expected; there are 0"):
         load(tmp_path)
+
+
+def test_a_list_that_names_a_file_twice_is_refused(tmp_path: Path) -> None:
+    """Its patient would be whoever stands last."""
+    write(tmp_path, {"sick/a.png": GREY[0], "healthy/a.png": GREY[1]})
+    (tmp_path / "patients.csv").write_text("file,patient\nsick/a.png,P1\nhealthy/a.png,P2\nsick/a.png,P2\n")
+    with pytest.raises(DataError, match="1 of 3 rows name a file again"):
+        load(tmp_path)
+
+
+def test_deep_grey_beside_colours_is_refused(tmp_path: Path) -> None:
+    """As colours its numbers would be cut off at 255."""
+    write(tmp_path, {"sick/a.png": GREY[0].astype(np.uint16) + 1000, "healthy/a.png": COLOUR})
+    with pytest.raises(DataError, match="more than 8 bits"):
+        load(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -202,3 +203,27 @@ def test_volumes_that_cannot_be_used_are_counted_and_never_named(tmp_path: Path)
     other.write_bytes(other.read_bytes()[:200])
     with pytest.raises(DataError, match="1 of 3 files cannot be read"):
         found.in_memory()
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_do_not_quote_headers(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    scans(tmp_path, 2)
+    path = dicom(tmp_path / "ill" / "p9.dcm", DRAW.integers(0, 4096, (5, 4)))
+    # As long as what stands there, so that the file stays whole.
+    path.write_bytes(path.read_bytes().replace(b"\x08\x00\x23\x00DA", b"\x08\x00\x05\x00CS"))
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        assert len(list_dicom(tmp_path).in_memory()) == 3
+    assert not [one for one in heard if "20240503" in str(one.message)]
+    assert "20240503" not in "".join(capfd.readouterr())
+
+
+def test_files_of_several_kinds_in_one_folder_are_refused(tmp_path: Path) -> None:
+    """All but the DICOM files would be left out unseen."""
+    scans(tmp_path, 2)
+    (tmp_path / ".thumbnails").mkdir()
+    (tmp_path / ".thumbnails" / "p0.png").touch()
+    assert len(load(tmp_path)) == 2
+    (tmp_path / "ill" / "p7.PNG").touch()
+    with pytest.raises(DataError, match=r"several kinds \(DICOM: 2, images: 1\)"):
+        load(tmp_path)

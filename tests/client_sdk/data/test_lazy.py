@@ -295,3 +295,27 @@ def test_chained_records_keep_their_order_and_tell_patients_apart(tmp_path: Path
     np.testing.assert_array_equal(both.read([0, 5, 1]).inputs, one.read([3, 3, 1]).inputs)
     assert both.patients[0] == f"0/{one.patients[3]}"
     assert both.patients[5] == f"1/{one.patients[3]}"
+
+
+def array(value: float) -> bytes:
+    written = io.BytesIO()
+    np.save(written, np.full((2, 2), value, np.float32))
+    return written.getvalue()
+
+
+def test_a_key_that_comes_again_is_a_sample_of_its_own(tmp_path: Path) -> None:
+    members = [("k.npy", array(1)), ("k.cls", b"0"), ("k.npy", array(2)), ("k.cls", b"1")]
+    found = load(shard(tmp_path / "one.tar", members))
+    assert isinstance(found, Examples)
+    assert (found.inputs[:, 0, 0].tolist(), found.labels.tolist()) == ([1.0, 2.0], [0, 1])
+
+
+@pytest.mark.parametrize(
+    "second",
+    [[("b.npy", array(1)), ("b.npy", array(2)), ("b.cls", b"1")], [("b.npy", array(1)), ("b.json", b"[" * 200_000)]],
+    ids=["two inputs", "deep json"],
+)
+def test_samples_that_cannot_be_told_are_counted(tmp_path: Path, second: list[tuple[str, bytes]]) -> None:
+    path = shard(tmp_path / "one.tar", [("a.npy", array(1)), ("a.cls", b"0"), *second])
+    with pytest.raises(DataError, match="shards: 1 of "):
+        load(path)

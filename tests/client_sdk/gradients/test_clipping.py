@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from client_sdk.gradients import NonFiniteError, PerRecordGradients
+from client_sdk.gradients import NonFiniteError, PerRecordGradients, Slots
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -186,3 +186,61 @@ def test_a_centre_of_a_convolution_whose_gradients_are_too_many_to_keep() -> Non
     found = gradients.clipped_sum(inputs, targets, clip_norm=1.0, centre=centre)
     for row, distance in zip(rows, found.norms[[0, 64]], strict=True):
         assert float(distance) == pytest.approx(length(difference(row, centre)), rel=1e-4)
+
+
+def rest(signals: Tensor) -> Tensor:
+    """The same with the last one such that all of them cancel but for rounding and 0.01."""
+    flat = signals.flatten().clone()
+    flat[-1] = float(0.01 - flat[:-1].double().sum())
+    return flat.view(signals.shape)
+
+
+class Signalled(nn.Module):
+    """A layer whose output's gradient is `signals`, whatever the record."""
+
+    def __init__(self, layer: nn.Module, signals: Tensor) -> None:
+        super().__init__()
+        self.layer = layer
+        self.register_buffer("signals", signals)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.layer(x) * self.signals).flatten(1).sum(1)
+
+
+def lookups() -> tuple[nn.Module, Tensor]:
+    signals = rest(torch.randn(2000) * 1e6).unsqueeze(1)
+    return Signalled(nn.Embedding(5, 4), signals), torch.zeros(8, 2000, dtype=torch.long)
+
+
+def often() -> tuple[nn.Module, Tensor]:
+    return Signalled(nn.Embedding(5, 4), torch.full((100_000, 1), 0.9)), torch.zeros(4, 100_000, dtype=torch.long)
+
+
+def bags() -> tuple[nn.Module, Tensor]:
+    return Signalled(nn.EmbeddingBag(5, 4, mode="sum"), torch.tensor(0.7)), torch.zeros(4, 100_000, dtype=torch.long)
+
+
+def convolutions() -> tuple[nn.Module, Tensor]:
+    model = Signalled(nn.Conv2d(128, 128, 3, bias=False), rest(torch.randn(18, 18) * 1e5))
+    return model, torch.rand(64, 128, 1, 1).expand(64, 128, 20, 20).contiguous()
+
+
+@pytest.mark.parametrize("made", [lookups, often, bags, convolutions], ids=lambda made: made.__name__)
+def test_places_that_cancel_or_are_many_stay_within_the_clip_norm(made: Callable[[], tuple[nn.Module, Tensor]]) -> None:
+    torch.manual_seed(3)
+    model, x = made()
+    gradients = PerRecordGradients(model, lambda outputs, _targets: outputs, method="layerwise")
+    for i in range(2):
+        alone = gradients.clipped_sum(x[i : i + 1], torch.zeros(1), clip_norm=1.0, slots=Slots(len(x)))
+        assert length(alone.gradients) <= 1.0
+
+
+@pytest.mark.parametrize(("places", "size"), [(1, 3e-22), (1, 1e-23), (2, 3e-22)], ids=["one", "smaller", "two"])
+def test_squares_below_the_smallest_number_are_not_lost_beside_immense_ones(places: int, size: float) -> None:
+    gradients = PerRecordGradients(
+        nn.Linear(1, 2000, bias=False), lambda outputs, y: outputs.flatten(1).sum(1) * y, method="layerwise"
+    )
+    ordinary = torch.ones(2, places, 1).squeeze(1)
+    gradients.norms(ordinary, torch.ones(2), slots=Slots(2))
+    found = gradients.clipped_sum(ordinary * 1e18, torch.full((2,), size), clip_norm=1e-4, slots=Slots(2))
+    assert length(found.gradients) <= 2e-4

@@ -156,3 +156,30 @@ def _runs(process: int) -> bool:
             return file.read().split()[2] != "Z"
     except FileNotFoundError:
         return False
+
+
+def with_frozen_parts() -> nn.Module:
+    torch.manual_seed(4)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 6), nn.BatchNorm1d(6), nn.Linear(6, 4))
+    for place in (1, 2):
+        model[place].requires_grad_(False)
+    model.train()
+    # Public statistics in a model that trains.
+    model[2].eval()
+    return model
+
+
+def test_modes_of_modules_and_frozen_parts_that_change_go_along() -> None:
+    alone, several = (
+        PerRecordGradients(with_frozen_parts(), cross_entropy, micro_batch=MOST, further_devices=further)
+        for further in ((), ("cpu",))
+    )
+    try:
+        assert equal(summed(alone), summed(several))
+        for gradients in (alone, several):
+            with torch.no_grad():
+                gradients.model[1].weight.mul_(2.0)  # type: ignore[operator, index, union-attr]
+                gradients.model[2].running_mean.add_(1.0)  # type: ignore[operator, index, union-attr]
+        assert equal(summed(alone), summed(several))
+    finally:
+        several._further.close()  # type: ignore[union-attr]

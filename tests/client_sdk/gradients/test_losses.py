@@ -199,3 +199,13 @@ def test_a_label_that_is_not_known_moves_nothing() -> None:
     kept = scores[:, [0, 2]]
     torch.testing.assert_close(LabelsLoss()(scores, some), LabelsLoss()(kept, all_known))
     assert LabelsLoss().signal(scores, some)[0, 1] == 0
+
+
+def test_a_hazard_that_nobody_is_exposed_to_moves_nothing() -> None:
+    loss = PiecewiseExponential((0.5, 1.0))
+    outputs = torch.tensor([[0.3, 200.0]], requires_grad=True)
+    found = loss(outputs, torch.tensor([[0.25, 1.0]]))
+    (grad,) = torch.autograd.grad(found.sum(), outputs)
+    assert bool(torch.isfinite(found).all())
+    assert torch.equal(grad, loss.signal(outputs.detach(), torch.tensor([[0.25, 1.0]])))
+    assert grad[0, 1] == 0

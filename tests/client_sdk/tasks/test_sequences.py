@@ -238,3 +238,20 @@ def test_no_layer_of_a_model_mixes_patients() -> None:
     for kind in KINDS:
         model = load_task("sequence", PLAIN | {"model": kind}).model()
         assert not any(isinstance(module, nn.modules.batchnorm._NormBase) for module in model.modules())
+
+
+def test_a_fault_in_one_of_several_tables_names_its_file(tmp_path: Path) -> None:
+    (tmp_path / "patients.csv").write_text("patient,died\na,0\nb,1\n")
+    (tmp_path / "drugs.csv").write_text("who,code,day\na,x,1\n")
+    with pytest.raises(DataError, match=r"drugs\.csv: there is no patient column 'patient'"):
+        load(tmp_path)
+
+
+def test_tables_and_arrays_that_are_no_folder_of_records_are_told_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "patient.csv").write_text("patient,died\na,0\nb,1\n")
+    (tmp_path / "drugs.csv").write_text("patient,code,day\na,x,1\n")
+    with pytest.raises(DataError, match=r"a folder of tables needs patients\.csv"):
+        load(tmp_path)
+    np.save(tmp_path / "inputs.npy", np.zeros((2, 3)))
+    with pytest.raises(DataError, match=r"arrays are read from the file .*inputs\.npy"):
+        load(tmp_path)
