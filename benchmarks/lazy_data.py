@@ -5,7 +5,7 @@ process of its own: read on demand, all in memory, and read by PyTorch's DataLoa
 Every process has one torch thread. Memory is the most that was resident, of the process and its largest child, until
 the round is done. Reading on demand and in memory must give the same bytes.
 
-With `--table`: 5 million rows of 10 columns (9 numbers, one of words) and a patient column, Parquet in row groups of
+With `--table`: a million rows of 10 columns (9 numbers, one of words) and a patient column, Parquet in row groups of
 100,000; one round of logistic regression on all columns, read on demand and in memory.
 """
 
@@ -35,7 +35,7 @@ SIDE, CLASSES = 64, 2
 TASK = {"height": SIDE, "width": SIDE, "classes": CLASSES}
 WAYS = ("on demand", "in memory", "DataLoader")
 OF_A_TABLE = Path(__file__).parent / "results" / "lazy_table.json"
-TABLE_ROWS, GROUP_ROWS, NUMBERS, WARDS = 5_000_000, 100_000, 9, ("a", "b", "c", "d")
+TABLE_ROWS, GROUP_ROWS, NUMBERS, WARDS = 1_000_000, 100_000, 9, ("a", "b", "c", "d")
 TABLE_TASK = {
     "label": "ill",
     **{f"column.x{place}": "-3..3" for place in range(NUMBERS)},
@@ -249,7 +249,7 @@ def compared(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table", action="store_true", help="a table instead of images")
-    parser.add_argument("--records", type=int, help="left out: 100,000 images, or 5,000,000 rows")
+    parser.add_argument("--records", type=int, help="left out: 100,000 images, or 1,000,000 rows")
     parser.add_argument("--batches", type=int, nargs="+", help="left out: 512 and 5000")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--one", choices=WAYS)

@@ -238,10 +238,10 @@ class _Chain:
     def read(self, name: str, rows: Array) -> Array:
         whose = np.searchsorted(self.starts, rows, side="right") - 1
         found = np.empty(len(rows), dtype=object)
-        for table in np.unique(whose).tolist():
+        for table, one in enumerate(self.each):
             (here,) = np.nonzero(whose == table)
-            found[here] = self.each[table].read(name, rows[here] - self.starts[table])
-        numbers = all(isinstance(cell, float) for cell in found)
+            found[here] = one.read(name, rows[here] - self.starts[table])
+        numbers = all(isinstance(cell, float) for cell in found.tolist())
         return found.astype(np.float64) if numbers else found
 
     def place(self, row: int) -> str:

@@ -7,7 +7,6 @@ a bit of what one record becomes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -85,11 +84,10 @@ def _added(one: InputUse, other: InputUse) -> InputUse:
 
 def _cell_by_cell(task: Task) -> bool:
     """Are its inputs the declared columns of a table, of which each cell is made by itself? Nobody has changed that."""
-    if not isinstance(task, TableTask):
+    kinds, changed = type(task).__mro__, set(vars(task))
+    if TableTask not in kinds:
         return False
-    kinds: tuple[type, ...] = type(task).__mro__
-    own = [set(vars(kind)) for kind in kinds[: kinds.index(TableTask)]]
-    return {"inputs", "_table"}.isdisjoint(set(vars(cast("Task", task))).union(*own))
+    return {"inputs", "_table"}.isdisjoint(changed.union(*map(vars, kinds[: kinds.index(TableTask)])))
 
 
 def _of_labels_alone(task: Task) -> bool:
