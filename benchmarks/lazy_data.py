@@ -1,9 +1,12 @@
-"""Images on disk, read when a step needs them: `python -m benchmarks.lazy_data`.
+"""Images and tables on disk, read when a step needs them: `python -m benchmarks.lazy_data`, and with `--table`.
 
 100,000 generated PNG of 64 × 64 grey pixels in two classes; one round of some steps of the built-in CNN, each way in a
 process of its own: read on demand, all in memory, and read by PyTorch's DataLoader for plain SGD of the same model.
 Every process has one torch thread. Memory is the most that was resident, of the process and its largest child, until
 the round is done. Reading on demand and in memory must give the same bytes.
+
+With `--table`: 5 million rows of 10 columns (9 numbers, one of words) and a patient column, Parquet in row groups of
+100,000; one round of logistic regression on all columns, read on demand and in memory.
 """
 
 from __future__ import annotations
@@ -31,6 +34,13 @@ RESULTS = Path(__file__).parent / "results" / "lazy_data.json"
 SIDE, CLASSES = 64, 2
 TASK = {"height": SIDE, "width": SIDE, "classes": CLASSES}
 WAYS = ("on demand", "in memory", "DataLoader")
+OF_A_TABLE = Path(__file__).parent / "results" / "lazy_table.json"
+TABLE_ROWS, GROUP_ROWS, NUMBERS, WARDS = 5_000_000, 100_000, 9, ("a", "b", "c", "d")
+TABLE_TASK = {
+    "label": "ill",
+    **{f"column.x{place}": "-3..3" for place in range(NUMBERS)},
+    "column.ward": "|".join(WARDS),
+}
 _PORTION = 1000
 _MOST = 2 << 30
 
@@ -67,6 +77,25 @@ def _generated(folder: Path, start: int, records: int) -> None:
         image.save(folder / f"class{label}" / f"{row:06d}.png", compress_level=1)
 
 
+def generate_table(path: Path, rows: int) -> None:
+    """A label that follows the first numbers; a seed for each row group."""
+    import pyarrow
+    from pyarrow import parquet
+
+    writer: Any = None
+    for start in range(0, rows, GROUP_ROWS):
+        draw, count = np.random.default_rng(start), min(GROUP_ROWS, rows - start)
+        numbers = draw.normal(size=(count, NUMBERS))
+        columns: dict[str, Any] = {f"x{place}": numbers[:, place] for place in range(NUMBERS)}
+        columns["ward"] = np.array(WARDS)[draw.integers(0, len(WARDS), count)]
+        columns["ill"] = (numbers[:, :3].sum(1) + draw.normal(size=count) > 0).astype(np.int8)
+        columns["patient"] = [f"{row:07d}" for row in range(start, start + count)]
+        table = pyarrow.table(columns)
+        writer = writer or parquet.ParquetWriter(path, table.schema)
+        writer.write_table(table, row_group_size=GROUP_ROWS)
+    writer.close()
+
+
 def private(asked: Asked) -> dict[str, Any]:
     """A round by the hospital's own functions."""
     import torch
@@ -80,8 +109,10 @@ def private(asked: Asked) -> dict[str, Any]:
 
     seen = _seconds_of(PrivateGradients)
     begun = time.perf_counter()
-    task = load_task("cnn", TASK)
-    records = load(asked.folder, lazy=asked.way == "on demand")
+    name, parameters = _task_of(asked)
+    task = load_task(name, parameters)
+    of_table = None if asked.folder.is_dir() else "patient"
+    records = load(asked.folder, lazy=asked.way == "on demand", patient_column=of_table)
     dataset = dataset_of(task, records)
     opened = time.perf_counter() - begun
     torch.manual_seed(1)
@@ -93,10 +124,15 @@ def private(asked: Asked) -> dict[str, Any]:
     return {"opened_seconds": opened, "round_seconds": took, "step_seconds": seen, "update_sha256": digest}
 
 
+def _task_of(asked: Asked) -> tuple[str, dict[str, Any]]:
+    return ("cnn", dict(TASK)) if asked.folder.is_dir() else ("logistic-regression", dict(TABLE_TASK))
+
+
 def _study(asked: Asked) -> Any:
     from experiments import tiny
 
-    how = {"task": "cnn", "task_parameters": TASK, "algorithm": "fedavg", "learning_rate": 0.05}
+    name, parameters = _task_of(asked)
+    how = {"task": name, "task_parameters": parameters, "algorithm": "fedavg", "learning_rate": 0.05}
     return tiny.settings(
         "parallel",
         clients=1,
@@ -193,11 +229,13 @@ def apart(asked: Asked) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def compared(folder: Path, records: int, batches: Sequence[int], steps: int) -> dict[str, Any]:
+def compared(
+    folder: Path, records: int, batches: Sequence[int], steps: int, names: Sequence[str] = WAYS
+) -> dict[str, Any]:
     """Every way with every size of batch, and whether bytes and memory are as they must be."""
     found: dict[str, Any] = {}
     for batch in batches:
-        ways = {way: apart(Asked(folder, way, records, batch, steps)) for way in WAYS}
+        ways = {way: apart(Asked(folder, way, records, batch, steps)) for way in names}
         equal = ways["on demand"].get("update_sha256") == ways["in memory"].get("update_sha256")
         print(batch, json.dumps(ways, indent=1), "same bytes" if equal else "OTHER BYTES", flush=True)
         if not equal:
@@ -210,8 +248,9 @@ def compared(folder: Path, records: int, batches: Sequence[int], steps: int) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=100_000)
-    parser.add_argument("--batches", type=int, nargs="+", default=[512, 5000])
+    parser.add_argument("--table", action="store_true", help="a table instead of images")
+    parser.add_argument("--records", type=int, help="left out: 100,000 images, or 5,000,000 rows")
+    parser.add_argument("--batches", type=int, nargs="+", help="left out: 512 and 5000")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--one", choices=WAYS)
     parser.add_argument("--batch", type=int, default=512)
@@ -221,22 +260,42 @@ def main() -> None:
         print(json.dumps(measured(Asked(chosen.folder, chosen.one, chosen.records, chosen.batch, chosen.steps))))
         return
     with tempfile.TemporaryDirectory() as made:
+        if chosen.table:
+            _of_table(Path(made) / "table.parquet", chosen)
+            return
+        records, batches = chosen.records or 100_000, chosen.batches or [512, 5000]
         folder = chosen.folder or Path(made) / "images"
         begun = time.perf_counter()
         if not folder.exists():
-            generate(folder, chosen.records)
+            generate(folder, records)
         size = sum(path.stat().st_size for path in folder.glob("*/*.png"))
         report = {
-            "records": chosen.records,
+            "records": records,
             "image": [SIDE, SIDE],
             "mib_on_disk": size / 2**20,
             "generated_seconds": time.perf_counter() - begun,
             "steps": chosen.steps,
             "machine": f"{os.cpu_count()} cores",
             "load_average": os.getloadavg(),
-            "by_expected_batch_size": compared(folder, chosen.records, chosen.batches, chosen.steps),
+            "by_expected_batch_size": compared(folder, records, batches, chosen.steps),
         }
     RESULTS.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def _of_table(path: Path, chosen: argparse.Namespace) -> None:
+    rows, batches = chosen.records or TABLE_ROWS, chosen.batches or [512, 5000]
+    generate_table(path, rows)
+    report = {
+        "rows": rows,
+        "columns": NUMBERS + 1,
+        "rows_of_a_group": GROUP_ROWS,
+        "mib_on_disk": path.stat().st_size / 2**20,
+        "steps": chosen.steps,
+        "machine": f"{os.cpu_count()} cores",
+        "load_average": os.getloadavg(),
+        "by_expected_batch_size": compared(path, rows, batches, chosen.steps, WAYS[:2]),
+    }
+    OF_A_TABLE.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

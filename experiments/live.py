@@ -24,7 +24,7 @@ from client_sdk.study.hospital import Hospital
 from client_sdk.study.pinning import as_digits, pin_roster
 from client_sdk.study.verifier import active_fingerprint
 from client_sdk.tasks import load
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from experiments.processes import WARDROUND, Process, Processes, ProcessFailed, environment, free_port, until
 
 READY_SECONDS = 60.0

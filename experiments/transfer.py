@@ -32,7 +32,7 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import Task, TaskDataset, of_study
 from client_sdk.training.features import Features
-from client_sdk.training.local import load_weights, weights_of
+from client_sdk.training.weights import load_weights, weights_of
 from experiments.transfer_data import CASES, HOSPITALS, Case, of_rows, public_network
 from simulation.backends.base import Loop
 from simulation.baselines import metrics_of

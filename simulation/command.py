@@ -47,7 +47,7 @@ Lazy = Annotated[
     bool | None,
     typer.Option(
         "--lazy/--in-memory",
-        help="read images, shards and arrays when they are needed, or all at the start; left out: by their size",
+        help="read Parquet, images, shards and arrays when needed, or all at the start; left out: by their size",
     ),
 ]
 Backbone = Annotated[

@@ -25,7 +25,7 @@ from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import Task as TrainedTask
 from client_sdk.tasks import TaskDataset, of_study
 from client_sdk.tasks.task import new_model
-from client_sdk.training.local import load_weights, weights_of
+from client_sdk.training.weights import load_weights, weights_of
 from simulation import checkpoint
 from simulation.backends.base import Backend, OpenBackend
 from simulation.baselines import metrics_of

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from client_sdk.errors import ConfigurationError, TrainingStopped
+from client_sdk.protocol.randomness.source import SecureRandomness
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import Task, dataset_of, of_study
 from client_sdk.training.features import Features, NoFeatures
@@ -15,7 +16,7 @@ from simulation.backends.base import OpenBackend
 from simulation.baselines import baselines, without_noise
 from simulation.coordinator import StudyPaused
 from simulation.engine import Engine, OnRound, RoundShown
-from simulation.local_work import ClientStopped
+from simulation.local_work import ClientStopped, LocalWork
 from simulation.population import Population
 from simulation.records import Dealer, Dealt
 from simulation.report import Run
@@ -61,7 +62,8 @@ class Simulation:
         self.dealer.check(self._task, self.settings)
 
     def notes(self, seed: int) -> list[str]:
-        """Where the settings' public numbers do not describe these records: the noise is for other ones.
+        """Where the settings' public numbers do not describe these records, so that the noise is for other ones; and
+        how much longer a step takes whose gradients have no closed form.
 
         Raises:
             ConfigurationError: fewer clients than a coordinator lets the study start with.
@@ -71,7 +73,8 @@ class Simulation:
             raise ConfigurationError(
                 f"schedule.min_clients is {least}, and clients are {len(population)}: the study could not start"
             )
-        return list(notes_on(self.settings, population))
+        slow = LocalWork.of(population, self.settings, SecureRandomness(), self._task).training.slow_path()
+        return [*notes_on(self.settings, population), *([] if slow is None else [str(slow)])]
 
     def _dealt(self, seed: int) -> Dealt:
         return self.dealer.deal(self._task, self.settings, seed)

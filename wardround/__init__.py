@@ -8,9 +8,9 @@
 Taking part (a hospital's data scientist; extra `client`)
     Hospital enrols, joins, leaves; join gives an Outcome and calls back with a RoundEvent after every round.
     load_records reads a path by its name, or a data frame; read_csv, read_parquet, read_npz, read_idx, read_images,
-    read_heart_disease, read_histories, list_dicom and list_nifti one kind of file or folder; records_of takes what is
-    in memory. They give Records (Examples, a Table, Histories, or LazyExamples, whose inputs a Reader reads when they
-    are needed; or one's own), or raise DataError; one_per_patient says which rows are refused.
+    read_heart_disease, read_histories, list_dicom, list_nifti and list_table one kind of file or folder; records_of
+    takes what is in memory. They give Records (Examples, a Table, Histories, a LazyTable, or LazyExamples, whose inputs
+    a Reader reads when they are needed; or one's own), or raise DataError; one_per_patient says which rows are refused.
     load_task builds a task by its name, task_names lists them; Task and Classification are what one's own derives from,
     TaskDataset what it gives, TaskError what it raises.
 

@@ -9,11 +9,13 @@ from client_sdk.data import DataError as DataError
 from client_sdk.data import Examples as Examples
 from client_sdk.data import Histories as Histories
 from client_sdk.data import LazyExamples as LazyExamples
+from client_sdk.data import LazyTable as LazyTable
 from client_sdk.data import Reader as Reader
 from client_sdk.data import Records as Records
 from client_sdk.data import Table as Table
 from client_sdk.data import list_dicom as list_dicom
 from client_sdk.data import list_nifti as list_nifti
+from client_sdk.data import list_table as list_table
 from client_sdk.data import load as _load_records
 from client_sdk.data import one_per_patient as one_per_patient
 from client_sdk.data import read_csv as read_csv

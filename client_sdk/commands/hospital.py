@@ -34,8 +34,8 @@ Token = Annotated[str, typer.Argument(help="invitation token; - reads it from st
 Data = Annotated[
     Path,
     typer.Option(
-        help="records: .csv, .tsv, .parquet, .npz, inputs.npy, images-idx, shards as .tar, or a folder of images with "
-        "one sub-folder a class"
+        help="records: .csv, .tsv, .parquet, .arrow, .npz, inputs.npy, images-idx, shards as .tar, or a folder of "
+        "images with one sub-folder a class"
     ),
 ]
 PatientColumn = Annotated[str | None, typer.Option(help="column that says who a row belongs to")]
@@ -44,7 +44,7 @@ Lazy = Annotated[
     bool | None,
     typer.Option(
         "--lazy/--in-memory",
-        help="read images, shards and arrays when they are needed, or all at the start; left out: by their size",
+        help="read Parquet, images, shards and arrays when needed, or all at the start; left out: by their size",
     ),
 ]
 TaskName = Annotated[str | None, typer.Option(help="the task you agree to; left out: the one the study names")]

@@ -302,7 +302,7 @@ def _initial_weights(settings: StudySettings, backbone: Path | None) -> dict[str
         task = tasks.load(training.task, training.task_parameters)
         weights = drawn(task) if training.trainable == "all" else None
         if weights is None:
-            from client_sdk.training.local import weights_of
+            from client_sdk.training.weights import weights_of
 
             task = tasks.of_study(training, backbone)
             weights = weights_of(new_model(task, training.task))

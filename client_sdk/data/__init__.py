@@ -7,10 +7,11 @@ by public numbers. Error texts name columns and count rows; they never hold a va
 from client_sdk.data.array_files import read_idx, read_npz
 from client_sdk.data.dicom import list_dicom
 from client_sdk.data.files import load
-from client_sdk.data.held import AnyRecords, Records, one_per_patient, records_of
+from client_sdk.data.held import AnyRecords, OnDemand, Records, one_per_patient, records_of
 from client_sdk.data.histories import Histories, read_histories
 from client_sdk.data.images import list_images, read_images
 from client_sdk.data.lazy import LazyExamples, Reader
+from client_sdk.data.lazy_table import LazyTable, list_table
 from client_sdk.data.nifti import list_nifti
 from client_sdk.data.records import DataError, Examples, Table, WrongRows, like
 from client_sdk.data.shards import list_shards
@@ -22,6 +23,8 @@ __all__ = [
     "Examples",
     "Histories",
     "LazyExamples",
+    "LazyTable",
+    "OnDemand",
     "Reader",
     "Records",
     "Table",
@@ -31,6 +34,7 @@ __all__ = [
     "list_images",
     "list_nifti",
     "list_shards",
+    "list_table",
     "load",
     "one_per_patient",
     "read_csv",

@@ -15,13 +15,15 @@ from client_sdk.data.histories import holds_histories, read_histories
 from client_sdk.data.images import SUFFIXES as IMAGE_ENDS
 from client_sdk.data.images import list_images
 from client_sdk.data.lazy import LazyExamples, wanted_lazily
+from client_sdk.data.lazy_table import list_table, table_files
 from client_sdk.data.masks import holds_masks, list_masked
 from client_sdk.data.nifti import SUFFIXES as NIFTI_ENDS
 from client_sdk.data.nifti import holds_nifti, list_nifti
 from client_sdk.data.paths import is_hidden, require_there
 from client_sdk.data.records import DataError, Examples
+from client_sdk.data.row_groups import SUFFIXES
 from client_sdk.data.shards import is_pattern, list_shards, shards_at
-from client_sdk.data.table_files import read_csv, read_heart_disease, read_parquet
+from client_sdk.data.table_files import read_csv, read_heart_disease
 
 _TEXT_TABLES = (".csv", ".tsv", ".tab", ".txt", ".data")
 _WORKBOOKS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
@@ -39,7 +41,7 @@ def load(
     """Records from a file or a folder, by its name; or from whatever else `records_of` takes, such as a data frame.
 
     .csv .tsv .txt .data (.gz)  a text table with a header; processed.<site>.data: UCI heart disease, which has none
-    .parquet                    a table (package pyarrow)
+    .parquet .arrow .feather    a table (package pyarrow); or a folder of nothing else: one table in several files
     .npz                        arrays inputs and labels, or those of MedMNIST, of which `split` is read
     inputs.npy                  beside labels.npy and perhaps patients.npy
     *images-idx3*               IDX images beside their IDX labels
@@ -48,8 +50,8 @@ def load(
                                 patients.csv and events beside it; of DICOM or NIfTI files sub-folders or labels.csv
 
     encoding  of a text table, if it is not Unicode: cp1252, for example
-    lazy      read inputs of images, shards and plain arrays when they are needed (True), all of them now (False), or
-              when they are needed if they take more than 512 MiB (None); training gives the same bytes either way
+    lazy      read Parquet, Arrow, images, shards and plain arrays when they are needed (True), all of them now (False),
+              or when they are needed if they take more than 512 MiB (None); training gives the same bytes either way
 
     Raises:
         DataError: no such file, an unknown kind of file, or one that does not hold what its name promises; `lazy` for
@@ -65,17 +67,25 @@ def load(
         require_there(path, folder_allowed=True)
     if path.is_dir() and holds_histories(path):
         if lazy:
-            raise DataError(f"{path.name}: tables are read into memory as a whole; leave out that they are read lazily")
+            raise DataError(
+                f"{path.name}: histories are read into memory as a whole; leave out that they are read lazily"
+            )
         return read_histories(path, patient_column=patient_column, encoding=encoding)
-    table = name.endswith(_TEXT_TABLES) or name.endswith(".parquet")
+    if path.suffix.lower() in SUFFIXES or table_files(path):
+        table = list_table(path, patient_column=patient_column)
+        return table if wanted_lazily(table, lazy) else table.in_memory()
+    table = name.endswith(_TEXT_TABLES)
     if not (table or path.is_dir() or name.endswith(_ARRAYS) or "images-idx" in name):
         raise DataError(
-            f"{path.name}: a text table ({', '.join(_TEXT_TABLES)}, also with .gz), a .parquet, .npz, .npy, .tar or "
-            "images-idx file or a folder of images is expected"
+            f"{path.name}: a text table ({', '.join(_TEXT_TABLES)}, also with .gz), a .parquet, .arrow, .feather, "
+            ".npz, .npy, .tar or images-idx file or a folder of images is expected"
         )
     if table:
         if lazy:
-            raise DataError(f"{path.name}: a table is read into memory as a whole; leave out that it is read lazily")
+            raise DataError(
+                f"{path.name}: a text table is read into memory as a whole; leave out that it is read lazily, or write "
+                "it as Parquet"
+            )
         return _table(path, name, patient_column, encoding)
     if patient_column is not None:
         raise DataError(
@@ -87,8 +97,6 @@ def load(
 def _table(path: Path, name: str, patient_column: str | None, encoding: str | None) -> Records:
     if re.fullmatch(r"processed\.\w+\.data", name) and patient_column is None:
         return read_heart_disease(path)
-    if name.endswith(".parquet"):
-        return read_parquet(path, patient_column=patient_column)
     return read_csv(path, patient_column=patient_column, encoding=encoding)
 
 

@@ -10,9 +10,11 @@ import numpy as np
 
 from client_sdk.data.datasets import from_dataset
 from client_sdk.data.lazy import LazyExamples
+from client_sdk.data.lazy_table import LazyTable
 from client_sdk.data.records import DataError, Examples, Table
 
 Records = Table | Examples | LazyExamples
+OnDemand = LazyExamples | LazyTable
 AnyRecords = TypeVar("AnyRecords", Table, Examples, LazyExamples)
 
 

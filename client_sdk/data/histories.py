@@ -79,11 +79,18 @@ def read_histories(folder: Path, *, patient_column: str | None = None, encoding:
     column = patient_column or "patient"
     found: dict[str, Table] = {}
     for name, path in sorted(_tables(folder).items()):
-        if path.name.endswith(_PARQUET):
-            found[name] = read_parquet(path, patient_column=column)
-        else:
-            found[name] = read_csv(path, patient_column=column, encoding=encoding)
+        try:
+            found[name] = _read(path, column, encoding)
+        except DataError as fault:
+            text = str(fault)
+            raise DataError(text if text.startswith(path.name) else f"{path.name}: {text}") from fault
     return Histories.with_events(found.pop(PATIENTS), found)
+
+
+def _read(path: Path, column: str, encoding: str | None) -> Table:
+    if path.name.endswith(_PARQUET):
+        return read_parquet(path, patient_column=column)
+    return read_csv(path, patient_column=column, encoding=encoding)
 
 
 def _seen(folder: Path) -> list[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -39,6 +39,15 @@ class Reader(Protocol):
         ...
 
 
+class Sized(Protocol):
+    """What says how large it would be in memory."""
+
+    @property
+    def bytes(self) -> int:
+        """Of all of it."""
+        ...
+
+
 @dataclass(frozen=True)
 class LazyExamples:
     """As `Examples`, but that the inputs are read on demand. Made by `LazyExamples.of`; `take` gives a view.
@@ -54,6 +63,9 @@ class LazyExamples:
     patients: tuple[str, ...] = field(repr=False)
     named: bool = True
     read_by: ReadBy = "threads"
+
+    # Rows that one worker reads at once, at most.
+    at_once: ClassVar[int] = 32
 
     @classmethod
     def of(
@@ -148,7 +160,7 @@ def chained(each: Sequence[LazyExamples]) -> LazyExamples:
     return LazyExamples(reader, rows, labels, patients, all(one.named for one in each), each[0].read_by)
 
 
-def wanted_lazily(found: LazyExamples, lazy: bool | None) -> bool:
+def wanted_lazily(found: Sized, lazy: bool | None) -> bool:
     """Are they to be read when they are needed? lazy: None: where they are LARGE."""
     return found.bytes > LARGE if lazy is None else lazy
 

@@ -31,7 +31,9 @@ def list_masked(folder: Path) -> LazyExamples:
     """
     images, masks = (_by_stem(folder / part) for part in (IMAGES, MASKS))
     alone = len(images.keys() ^ masks.keys())
-    if alone or not images:
+    if not (images or masks):
+        raise DataError(f"the folders {IMAGES} and {MASKS} hold no image; endings are {', '.join(sorted(SUFFIXES))}")
+    if alone:
         raise DataError(
             f"images and masks: {alone} of {len(images)} images and {len(masks)} masks have no partner of their name; "
             "images/a.png and masks/a.png belong together"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -68,10 +68,7 @@ class Table:
         known = None if lines is None else np.asarray(lines)
         if patient_column is None:
             return cls(arrays, identifiers(None, lengths.pop()), named=False, lines=known)
-        if patient_column not in arrays:
-            near = like(patient_column, arrays)
-            meant = f"; did you mean {near!r}?" if near else ""
-            raise DataError(f"there is no patient column {patient_column!r} among the {len(arrays)} columns{meant}")
+        require_patient_column(patient_column, arrays)
         del arrays[patient_column]
         # As they are written: as numbers 007 would be 7, and long ones would lose their last digits.
         patients = identifiers(np.asarray(dict(given)[patient_column]).tolist(), lengths.pop(), known)
@@ -136,7 +133,15 @@ def like(name: str, names: Iterable[str]) -> str | None:
     return by_small[near[0]] if near else None
 
 
-def identifiers(given: Sequence[Any] | Array | None, rows: int, lines: Array | None = None) -> tuple[str, ...]:
+def require_patient_column(name: str, names: Collection[str]) -> None:
+    """Raises DataError: there is no such column; the text says which one may be meant."""
+    if name not in names:
+        near = like(name, names)
+        meant = f"; did you mean {near!r}?" if near else ""
+        raise DataError(f"there is no patient column {name!r} among the {len(names)} columns{meant}")
+
+
+def identifiers(given: Iterable[Any] | None, rows: int, lines: Array | None = None) -> tuple[str, ...]:
     """Patients as text, one for each row; given None: every row is one of its own.
 
     Raises:
@@ -171,13 +176,22 @@ def _column(values: Any) -> Array:
         return array.astype(np.float64)
     # Dates stay dates: counted in nanoseconds they would pass for numbers.
     cells = [None if _missing(value) else value for value in (array.astype(str) if array.dtype.kind in "mM" else array)]
+    numbers = numbers_in(cells)
+    if numbers is not None:
+        return numbers
+    return np.array([None if cell is None else text_of(cell) for cell in cells], dtype=object)
+
+
+def numbers_in(cells: Iterable[Any]) -> Array | None:
+    """(n,) float64, NaN for None; None: a cell is no number."""
     try:
         return np.array([np.nan if cell is None else as_number(cell) for cell in cells], dtype=np.float64)
     except (TypeError, ValueError):
-        return np.array([None if cell is None else _text(cell) for cell in cells], dtype=object)
+        return None
 
 
-def _text(cell: Any) -> str:
+def text_of(cell: Any) -> str:
+    """What a cell says in a column of text."""
     # What it would be in a column of numbers, which one patient's text makes one of texts.
     fraction = isinstance(cell, bool | np.bool_ | np.floating)
     return str(float(cast("float", cell))) if fraction else str(cell).strip()

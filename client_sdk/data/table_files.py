@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 
 from client_sdk.data.delimited import Cells, read_sheet, with_points
+from client_sdk.data.lazy_table import list_table
 from client_sdk.data.paths import require_there
-from client_sdk.data.records import DataError, Table
+from client_sdk.data.records import Table
 
 # What tables write where nothing was measured. Words that may mean something, such as None, are not among them.
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
@@ -51,19 +51,8 @@ def read_csv(
 
 
 def read_parquet(path: Path, *, patient_column: str | None = None) -> Table:
-    """A table from a Parquet file. Needs the package pyarrow."""
-    try:
-        import pyarrow.parquet as parquet  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
-    except ImportError as error:
-        raise DataError("Parquet files need the package pyarrow: pip install pyarrow") from error
-    require_there(path)
-    arrow = cast(Any, parquet)  # It comes without annotations.
-    try:
-        columns = arrow.ParquetFile(path).read().to_pydict()
-    # pyarrow's own errors are ValueErrors and OSErrors.
-    except (ValueError, OSError) as error:
-        raise DataError(f"{path.name}: this is not a whole Parquet file") from error
-    return Table.of(columns, patient_column=patient_column)
+    """A table from a Parquet file, in memory as a whole. Needs the package pyarrow. Raises as `list_table`."""
+    return list_table(path, patient_column=patient_column).in_memory()
 
 
 def read_heart_disease(path: Path) -> Table:

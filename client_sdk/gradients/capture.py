@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from client_sdk.gradients.errors import NotLayerwise
-from client_sdk.gradients.layers import Layer
+from client_sdk.gradients.layers import Kept, Layer
 
 
 @dataclass
@@ -19,20 +20,36 @@ class Use:
     """One call of one layer: its input (batch, ...) and, after backward, its output's gradient (batch, ...).
 
     version: of the input's memory at the call; another one afterwards tells of a change in place.
+    alone: nothing else reaches its parameters, so that it can be measured as soon as its gradient is there.
+    found: what `layer.squares` gave then; input and gradient are let go of where the sum needs neither.
     """
 
     layer: Layer
     input: Tensor
     version: int
     output_grad: Tensor | None = None
+    alone: bool = False
+    found: tuple[dict[str, Tensor], Kept] | None = None
+    _gone: int = 0
 
     @property
-    def outputs(self) -> int:
-        """Numbers in the output's gradient."""
-        return 0 if self.output_grad is None else self.output_grad.numel()
+    def numbers(self) -> int:
+        """In the input and in the output's gradient."""
+        return self._gone or self.input.numel() + (0 if self.output_grad is None else self.output_grad.numel())
+
+    def measure(self) -> None:
+        """Norms while the gradient is still in the processor's cache, and before the layers below add theirs."""
+        a, g = self.input, self.output_grad
+        if not self.alone or g is None or a.dtype != g.dtype or self.input._version != self.version:
+            return
+        self.found = self.layer.squares(a, g)
+        if set(self.found[1]) == set(self.layer.names):
+            self._gone, self.input, self.output_grad = self.numbers, a.new_empty(0), g.new_empty(0)
 
     def checked(self, batch: int) -> tuple[Tensor, Tensor] | None:
         """(input, output gradient); None when the loss does not depend on this call. batch: length of both."""
+        if self._gone and self.output_grad is not None:
+            return self.input, self.output_grad
         if self.input._version != self.version:
             raise NotLayerwise(f"the input of {self.layer.name!r} was changed in place after the call")
         if self.input.shape[0] != batch:
@@ -54,10 +71,10 @@ class _Call(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         use: Use = ctx.use
         use.output_grad = g = grads[0]
-        if not ctx.needs_input_grad[0]:
-            return None, None, None
         with torch.autocast(g.device.type, enabled=False):
-            return use.layer.signal(use.input.to(g.dtype), g), None, None
+            found = use.layer.signal(use.input.to(g.dtype), g) if ctx.needs_input_grad[0] else None
+            use.measure()
+        return found, None, None
 
 
 class Whole(Protocol):
@@ -101,6 +118,13 @@ class Capture:
         if layer.names:
             self.uses.append(use)
         return use
+
+    def measure_early(self, batch: int, dtype: torch.dtype) -> None:
+        """Let calls whose parameters nothing else reaches be measured during the backward pass."""
+        calls = Counter(name for use in self.uses for name in use.layer.names.values())
+        for use in self.uses:
+            own = all(calls[name] == 1 for name in use.layer.names.values()) and not use.layer.rows
+            use.alone = own and use.input.dtype == dtype and len(use.input) == batch
 
     def gradients(self, loss: Tensor, parameters: Mapping[str, Tensor]) -> None:
         """Backward. Raises NotLayerwise when a parameter reaches the loss other than through its layer."""

@@ -187,7 +187,9 @@ def _switches(device: torch.device) -> list[tuple[Any, str, object]]:
     by_operation = hasattr(backends.cudnn, "conv")
     name, exact = ("fp32_precision", "ieee") if by_operation else ("allow_tf32", False)
     if device.type == "cuda":
-        owners = (backends.cudnn.conv, backends.cuda.matmul) if by_operation else (backends.cudnn, backends.cuda.matmul)
+        owners = (backends.cudnn, backends.cuda.matmul)
+        if by_operation:
+            owners = (backends.cudnn.conv, backends.cudnn.rnn, backends.cuda.matmul)
         return [*((owner, name, exact) for owner in owners), (backends.cudnn, "benchmark", False)]
     # On the CPU lower precisions are used only where somebody asked for them.
     if by_operation and torch.get_float32_matmul_precision() != "highest":

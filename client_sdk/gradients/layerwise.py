@@ -44,7 +44,7 @@ class Signals:
         self.batch = batch
         dtype = next(iter(parameters.values())).dtype
         self.squares: dict[str, Tensor] = {}
-        self.footprint = sum(use.input.numel() + use.outputs for use in uses) // batch
+        self.footprint = sum(use.numbers for use in uses) // batch
         self._centre: Mapping[str, Tensor] | None = None
         self._parameters = parameters
         seen: list[Seen] = []
@@ -54,7 +54,7 @@ class Signals:
                 a, g = signals[0], signals[1].to(dtype)
                 # Token numbers stay integers.
                 a = a.to(dtype) if a.is_floating_point() else a
-                seen.append(Seen(*by_records(use.layer, a, g, rows)))
+                seen.append(Seen(*by_records(use.layer, a, g, rows), use.found))
         self._terms = terms_of(seen, parameters)
         for term in self._terms:
             for name, value in term.squares.items():
@@ -116,17 +116,20 @@ class Layerwise:
             return self._captured(inputs, targets)
 
     def _captured(self, inputs: Tensor, targets: Tensor) -> Signals:
+        rows = rows_beside(self.model, inputs)
         with torch.enable_grad(), Capture(self.layers, inputs.device) as capture:
             with Packing() if self._packs else nullcontext():
                 outputs = self.model(inputs)
             losses = checked_losses(self.loss, inputs, outputs, targets)
             # A loss that depends on no captured layer has nothing to go back to.
             if losses.requires_grad:
+                if rows == 1:
+                    capture.measure_early(len(inputs), next(iter(self.parameters.values())).dtype)
                 capture.gradients(losses.sum(), self.parameters)
         if self._packs:
             self._refuse_other_shapes(inputs, capture.uses)
         with full_precision(inputs.device):
-            return Signals(capture.uses, self.parameters, len(inputs), rows_beside(self.model, inputs))
+            return Signals(capture.uses, self.parameters, len(inputs), rows)
 
     def _refuse_other_shapes(self, inputs: Tensor, uses: Sequence[Use]) -> None:
         """Raise NotLayerwise where records of one shape gave other shapes inside the model before."""

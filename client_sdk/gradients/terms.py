@@ -21,6 +21,7 @@ from client_sdk.gradients.composite import Affine
 from client_sdk.gradients.layers import (
     KEEP,
     EmbeddingLayer,
+    Kept,
     Layer,
     LinearLayer,
     allowance,
@@ -35,17 +36,18 @@ Block = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Seen:
-    """One use of a layer: input and output gradient, both (batch, ...)."""
+    """One use of a layer: input and output gradient, both (batch, ...); found: of `layer.squares`, if known already."""
 
     layer: Layer
     a: Tensor
     g: Tensor
+    found: tuple[dict[str, Tensor], Kept] | None = None
 
     def only(self, names: dict[str, str]) -> Seen:
         """The same for some of the layer's parameters."""
         layer = copy(self.layer)
         layer.names = names
-        return Seen(layer, self.a, self.g)
+        return Seen(layer, self.a, self.g, self.found)
 
 
 class Term(ABC):
@@ -67,7 +69,7 @@ class OneUse(Term):
 
     def __init__(self, seen: Seen) -> None:
         self._layer, self._a, self._g = seen.layer, seen.a, seen.g
-        squares, self._kept = self._layer.squares(self._a, self._g)
+        squares, self._kept = seen.found or self._layer.squares(self._a, self._g)
         self.squares = {self._layer.names[key]: value for key, value in squares.items()}
 
     def inner(self, centre: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from client_sdk.data import DataError, Table
+from client_sdk.data import DataError, LazyTable, Table
 from client_sdk.protocol.study.model_file import LONGEST_METADATA, ModelMetadata
 from client_sdk.protocol.wire.tensors import TensorError, decode, metadata_in
 from client_sdk.released.layout import layout_of
@@ -24,7 +24,7 @@ from client_sdk.tasks.inputs import Inputs, in_memory, parts
 from client_sdk.tasks.parts import part_of
 from client_sdk.tasks.reading import inputs_of
 from client_sdk.tasks.registry import load_part
-from client_sdk.training.local import load_weights, spec_of_model
+from client_sdk.training.weights import load_weights, spec_of_model
 
 _BATCH = 1024
 # Numbers of the inputs of a batch: large images go a few at a time.
@@ -81,7 +81,7 @@ class ReleasedModel:
 
     def _inputs(self, records: Any) -> Inputs:
         found = new_records(records)
-        if self.columns and not isinstance(found, Table):
+        if self.columns and not isinstance(found, Table | LazyTable):
             raise DataError(
                 "a matrix does not name its columns, which may lie in another order: give a data frame or a mapping "
                 f"with the columns {', '.join(self.columns)}"

@@ -77,12 +77,7 @@ def prepare(
     training.require_trainable()
     slow = _asked(chosen, "compute the first gradients", training.slow_path)
     if slow is not None:
-        _LOG.warning(
-            "gradients of this model are found record by record (%s): measured here, a step takes %.1f times as long "
-            "as without privacy",
-            slow.reason,
-            slow.factor,
-        )
+        _LOG.warning("%s", slow)
     return training
 
 

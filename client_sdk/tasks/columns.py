@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -206,7 +206,7 @@ def numbers_in(name: str, values: Array) -> Array:
     return found
 
 
-def require_columns(names: list[str], data: Mapping[str, Array]) -> None:
+def require_columns(names: list[str], data: Collection[str]) -> None:
     """Raises DataError: names all columns that lack, each with the one that is most like it."""
     lacking = [name for name in names if name not in data]
     if lacking:

@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from client_sdk.data import DataError, Examples, LazyExamples
+from client_sdk.data import DataError, LazyExamples, LazyTable, OnDemand, Records
 from client_sdk.data.lazy import PART_BYTES, chained
+from client_sdk.data.lazy_table import stacked
 
 Places = NDArray[np.int64]
 
@@ -21,19 +22,19 @@ Places = NDArray[np.int64]
 class LazyInputs:
     """(n, ...) float32, read on demand: `inputs[rows]` is a tensor in memory, `take(rows)` reads nothing.
 
-    make     k examples -> (k, ...) what a task makes of each by itself: `client_sdk.tasks.reading.Making`
+    make     k records -> (k, ...) what a task makes of each by itself: `client_sdk.tasks.reading.Making`
     places   (n,) rows of `records`, or (n, rows) where rows of one patient stand together
     one      shape of what the task makes of one row, of this dtype
     """
 
-    make: Callable[[Examples], Tensor]
-    records: LazyExamples
+    make: Callable[[Records], Tensor]
+    records: OnDemand
     places: Tensor
     one: tuple[int, ...]
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, make: Callable[[Examples], Tensor], records: LazyExamples) -> LazyInputs:
+    def of(cls, make: Callable[[Records], Tensor], records: OnDemand) -> LazyInputs:
         """All of these records; the first is read, for the shape.
 
         Raises:
@@ -75,7 +76,7 @@ class LazyInputs:
         needed, back = np.unique(places.numpy(), return_inverse=True)
         return needed, back.reshape(places.shape)
 
-    def made(self, examples: Examples | None, back: Places) -> Tensor:
+    def made(self, examples: Records | None, back: Places) -> Tensor:
         """Rows out of the records that they need, as `needed` gives both; None: no record. Raises as `inputs[rows]`."""
         if examples is None:
             return torch.zeros((*back.shape, *self.one), dtype=self.dtype)
@@ -115,7 +116,14 @@ def joined(each: Sequence[Inputs]) -> Inputs:
         raise DataError("read all records on demand, or all of them into memory")
     starts = np.cumsum([0, *(len(one.records) for one in lazy)])
     places = [one.places + int(start) for one, start in zip(lazy, starts, strict=False)]
-    return replace(lazy[0], records=chained([one.records for one in lazy]), places=torch.cat(places))
+    return replace(lazy[0], records=_after_one_another([one.records for one in lazy]), places=torch.cat(places))
+
+
+def _after_one_another(each: Sequence[OnDemand]) -> OnDemand:
+    tables = [one for one in each if isinstance(one, LazyTable)]
+    if len(tables) == len(each):
+        return stacked(tables)
+    return chained([one for one in each if isinstance(one, LazyExamples)])
 
 
 def in_memory(inputs: Inputs) -> Tensor:

@@ -117,7 +117,8 @@ class ModuleFeatures(Classification):
         if len(p.sides) == rows.ndim and p.sides[0] == 1:
             rows = rows[:, None]
         if rows.shape[1:] != p.sides:
-            raise DataError(f"inputs: records of shape {p.shape} are expected")
+            found = "x".join(map(str, rows.shape[1:]))
+            raise DataError(f"inputs: records of shape {p.shape} are expected, not {found}")
         return torch.as_tensor(np.clip(rows.astype(np.float32), p.low, p.high))
 
     def dataset(self, data: Records) -> TaskDataset:

@@ -7,26 +7,31 @@ a bit of what one record becomes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from client_sdk.data import DataError, Examples, LazyExamples, Records
+from client_sdk.data import DataError, LazyExamples, OnDemand, Records
 from client_sdk.tasks.dataset import TaskDataset
 from client_sdk.tasks.inputs import Inputs, LazyInputs
+from client_sdk.tasks.tables import TableTask
 from client_sdk.tasks.task import InputUse, Task, TaskError
 
 
 @dataclass(frozen=True)
 class Making:
-    """k examples -> (k, ...) the inputs that the task makes of each alone."""
+    """k records -> (k, ...) the inputs that the task makes of each alone."""
 
     task: Task
 
-    def __call__(self, examples: Examples) -> Tensor:
+    def __call__(self, examples: Records) -> Tensor:
         """Raises DataError: records that the task cannot take, NaN or an infinity. TaskError: its code failed."""
         try:
-            found = torch.cat([self.task.inputs(examples.take([row])) for row in range(len(examples))])
+            if _cell_by_cell(self.task):
+                found = self.task.inputs(examples)
+            else:
+                found = torch.cat([self.task.inputs(examples.take([row])) for row in range(len(examples))])
         except (DataError, TaskError):
             raise
         except Exception as error:
@@ -46,15 +51,16 @@ def dataset_of(task: Task, records: Records) -> TaskDataset:
     Raises:
         DataError: as `task.dataset`; of records that are read on demand: labels, or the first record.
     """
-    if not isinstance(records, LazyExamples):
+    if not isinstance(records, OnDemand):
         return task.dataset(records)
-    targets = task.targets(records) if _of_labels_alone(task) else _targets_in_parts(task, records)
+    alone = isinstance(records, LazyExamples) and _of_labels_alone(task)
+    targets = task.targets(records) if alone else _targets_in_parts(task, records)
     return TaskDataset(LazyInputs.of(Making(task), records), targets, records.patients)
 
 
 def inputs_of(task: Task, records: Records) -> Inputs:
     """As `task.inputs`; of records that are read on demand rows that are, too. Raises as `dataset_of`."""
-    return LazyInputs.of(Making(task), records) if isinstance(records, LazyExamples) else task.inputs(records)
+    return LazyInputs.of(Making(task), records) if isinstance(records, OnDemand) else task.inputs(records)
 
 
 def inspected(task: Task, records: Records) -> tuple[InputUse, ...]:
@@ -63,7 +69,7 @@ def inspected(task: Task, records: Records) -> tuple[InputUse, ...]:
     Raises:
         DataError: some cannot be read, or are nothing that the task takes.
     """
-    if not isinstance(records, LazyExamples):
+    if not isinstance(records, OnDemand):
         return task.inspect(records)
     found: dict[str, InputUse] = {}
     for part in records.parts():
@@ -77,13 +83,22 @@ def _added(one: InputUse, other: InputUse) -> InputUse:
     return InputUse(one.name, one.values + other.values, one.missing + other.missing, one.clipped + other.clipped)
 
 
+def _cell_by_cell(task: Task) -> bool:
+    """Are its inputs the declared columns of a table, of which each cell is made by itself? Nobody has changed that."""
+    if not isinstance(task, TableTask):
+        return False
+    kinds: tuple[type, ...] = type(task).__mro__
+    own = [set(vars(kind)) for kind in kinds[: kinds.index(TableTask)]]
+    return {"inputs", "_table"}.isdisjoint(set(vars(cast("Task", task))).union(*own))
+
+
 def _of_labels_alone(task: Task) -> bool:
     """Has the task `targets` of its own, as new as its `dataset`?"""
     newest = next(kind for kind in type(task).__mro__ if not {"targets", "dataset"}.isdisjoint(vars(kind)))
     return newest is not Task and "targets" in vars(newest)
 
 
-def _targets_in_parts(task: Task, records: LazyExamples) -> Tensor:
+def _targets_in_parts(task: Task, records: OnDemand) -> Tensor:
     """Of a task that makes targets of whole records only: each is read once, and its inputs are dropped."""
     found: list[Tensor] = []
     for part in records.parts():

@@ -91,7 +91,8 @@ class ScaledArrays(Task):
         inputs = examples_of(self.name, data).inputs
         arrays = inputs[:, None] if inputs.ndim == len(self.shape) and self.shape[0] == 1 else inputs
         if arrays.shape[1:] != self.shape:
-            raise DataError(f"inputs: {self.kind_of_input[0]} of shape {self.shape} are expected")
+            kind, found = self.kind_of_input[0], arrays.shape[1:]
+            raise DataError(f"inputs: {kind} of shape {self.shape} are expected, not {found}")
         return arrays
 
 

@@ -2,7 +2,8 @@
 
 from client_sdk.training.checkpoint import Checkpoint, Checkpoints
 from client_sdk.training.gradients import clipped, projected
-from client_sdk.training.local import Contribution, LocalTraining, spec_of_model, weights_of
+from client_sdk.training.local import Contribution, LocalTraining
+from client_sdk.training.weights import spec_of_model, weights_of
 
 __all__ = [
     "Checkpoint",

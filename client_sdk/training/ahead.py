@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from client_sdk.data import LazyTable
 from client_sdk.data.workers import fetched, given, threads, workers
 from client_sdk.gradients.slots import Indexed
 from client_sdk.tasks.inputs import Inputs, LazyInputs
@@ -24,8 +25,6 @@ from client_sdk.tasks.inputs import Inputs, LazyInputs
 Rows = NDArray[np.int64]
 # Bytes of inputs that are read before they are needed.
 ROOM = 1 << 27
-# Rows that one worker reads at once, at most.
-_MOST_AT_ONCE = 32
 
 
 class Batches:
@@ -139,7 +138,7 @@ def _read(inputs: LazyInputs, rows: Rows, into: Held, *, room: int | None = None
     wanted = [row for row in rows.tolist() if row not in into]
     if room is not None:
         wanted = wanted[: max(0, room - len(into))]
-    size = min(_MOST_AT_ONCE, max(1, -(-len(wanted) // (2 * workers()))))
+    size = min(inputs.records.at_once, max(1, -(-len(wanted) // (2 * workers()))))
     for start in range(0, len(wanted), size):
         part = wanted[start : start + size]
         block = _begun(inputs, part)
@@ -149,18 +148,20 @@ def _read(inputs: LazyInputs, rows: Rows, into: Held, *, room: int | None = None
 def _gathered(inputs: LazyInputs, rows: Rows, held: Held) -> Tensor:
     """(k, ...) of the rows, which are held no longer."""
     found = torch.empty((len(rows), *inputs.shape[1:]), dtype=inputs.dtype)
-    made: dict[int, Tensor] = {}
+    blocks: dict[int, tuple[_Block, list[int], list[int]]] = {}
     for place, row in enumerate(rows.tolist()):
         block, at = held.pop(row)
-        if id(block) not in made:
-            made[id(block)] = block.wait()
-        found[place] = made[id(block)][at]
+        _, here, there = blocks.setdefault(id(block), (block, [], []))
+        here.append(place)
+        there.append(at)
+    for block, here, there in blocks.values():
+        found[here] = block.wait()[there]
     return found
 
 
 def _begun(inputs: LazyInputs, rows: list[int]) -> _Block:
     index, records = torch.tensor(rows), inputs.records
-    if records.read_by == "threads":
+    if isinstance(records, LazyTable) or records.read_by == "threads":
         return _Block(threads().submit(lambda: inputs[index]), lambda made: made)
     needed, back = inputs.needed(index)
     return _Block(

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError, TrainingStopped
 from client_sdk.gradients import DeviceLost, NonFiniteError, PerRecordGradients, UnsupportedLayer
-from client_sdk.gradients.inspection import trainable
 from client_sdk.gradients.layerwise import checked_losses
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
@@ -45,6 +44,7 @@ from client_sdk.training.noise import GridNoise
 from client_sdk.training.patients import Loss, LossOfPatients, RowsOfPatients
 from client_sdk.training.speed import MEASURED, SlowPath, slow_path
 from client_sdk.training.views import Views, require_views
+from client_sdk.training.weights import arrays_of, load_weights, spec_of_model, weights_of
 
 _CHECKPOINT = "checkpoint"
 # What is found once and depends on no record.
@@ -141,7 +141,7 @@ class LocalTraining:
             # Of its own: in training the choice is confirmed on the first batch, measured or not.
             with self._computing():
                 return slow_path(PerRecordGradients(*self._of_records), inputs, targets)
-        except UnsupportedLayer as error:
+        except (UnsupportedLayer, ValueError) as error:
             raise ConfigurationError(f"the task's model cannot be trained privately: {error}") from error
         except TrainingStopped:
             # Training says so itself, if the released weights are not better.
@@ -359,7 +359,7 @@ class LocalTraining:
         training = self.settings.training
         if training.algorithm == "fedsgd":
             # The step itself is the coordinator's.
-            return _arrays(_of_model(gradients.at(1), self._of_rows))
+            return arrays_of(_of_model(gradients.at(1), self._of_rows))
         descent, done = Descent(self._model, self.settings, round), 0
         if checkpoints is not None and checkpoints.start is not None:
             done = checkpoints.start.step
@@ -391,26 +391,3 @@ def _resume(start: Checkpoint, log_moments: LogMomentBounds | None, individual: 
 def _of_model(gradients: dict[str, Tensor], of_rows: bool) -> dict[str, Tensor]:
     # A model of several rows holds the model of one as its member.
     return {n.removeprefix("model."): g for n, g in gradients.items()} if of_rows else gradients
-
-
-def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
-    # On the CPU NumPy shares the memory of the parameter, which the next step changes: hence the copy.
-    return {name: tensor.detach().to("cpu", torch.float32).numpy().copy() for name, tensor in tensors.items()}
-
-
-def weights_of(model: nn.Module) -> dict[str, Array]:
-    """Parameter name -> float32 array. Parameters that are not trained are part of the task and do not travel."""
-    return _arrays(trainable(model))
-
-
-def spec_of_model(model: nn.Module) -> Spec:
-    """Names, shapes and types that a study of this model fixes."""
-    return {name: (tuple(p.shape), "float32") for name, p in sorted(trainable(model).items())}
-
-
-def load_weights(model: nn.Module, weights: Mapping[str, Array]) -> None:
-    """Put arrays of the model's own spec into it, in place."""
-    parameters = dict(model.named_parameters())
-    with torch.no_grad():
-        for name, array in weights.items():
-            parameters[name].copy_(torch.as_tensor(np.ascontiguousarray(array)))

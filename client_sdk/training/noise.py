@@ -103,7 +103,7 @@ class GridNoise:
         return self.completed(clipped, self.law.chunks(self.coordinates, source))
 
     def completed(self, clipped: ClippedSum, pieces: Pieces) -> NoisySum:
-        """`added_to` with integers of `law`, (start, integers) after one another: `noise_ahead.NoiseAhead` draws them."""
+        """`added_to` with integers of `law`, (start, integers) one after another, drawn before: `NoiseAhead`."""
         size = sum(value.numel() for value in clipped.gradients.values())
         if (clipped.clip_norm, size) != (self.clip_norm, self.coordinates) or clipped.rounding > self.rounding:
             raise ValueError("the sum has another clip norm, size or rounding than its noise was calibrated for")

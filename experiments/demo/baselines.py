@@ -26,7 +26,7 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import TERMS
 from client_sdk.tasks import Task, TaskDataset, load
 from client_sdk.training import LocalTraining
-from client_sdk.training.local import load_weights, weights_of
+from client_sdk.training.weights import load_weights, weights_of
 from experiments.demo.averaged import shares_of
 from simulation.baselines import fitted
 

@@ -21,7 +21,7 @@ from client_sdk.protocol.secure_sum.messages import KeysMessage, SessionParamete
 from client_sdk.protocol.secure_sum.vectors import Values
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.secure_sum import checks
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from server.api import secure_sum as api
 from server.db.tables import SessionMessageRow
 from server.domain.errors import Rejected

@@ -23,7 +23,7 @@ from client_sdk.protocol.study.queries import Query
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.evaluated import EvaluatedPatients
 from client_sdk.training import LocalTraining
-from client_sdk.training.local import load_weights
+from client_sdk.training.weights import load_weights
 from server.db.ledger_store import entries
 from server.db.rows import find_study
 from tests.factories.asking import Site, answered, answering_policy, document, drive, enrolled, operator

@@ -22,7 +22,7 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.failpoints import EXIT_CODE, names
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.tasks import load
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from experiments import laws, tiny
 from experiments.forked import ForkedProcesses
 from experiments.live import LiveHospital, embedded_postgres, site_policy

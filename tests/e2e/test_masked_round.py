@@ -28,7 +28,7 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.study.hospital import Hospital
 from client_sdk.training import Contribution, LocalTraining
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from server.db.tables import SessionMessageRow
 from server.domain.bounds import longest_update
 from server.services.secure_sum import lists

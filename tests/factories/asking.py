@@ -19,7 +19,7 @@ from client_sdk.protocol.study.queries import Query, QueryDocument
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.study.hospital import Hospital
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.live_coordinator import Live
 

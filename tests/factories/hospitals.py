@@ -19,7 +19,7 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Identity
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.hospital import Hospital
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from tests.factories.coordinator_in_process import ORIGIN, Coordinator
 from tests.factories.settings import settings
 

@@ -27,7 +27,7 @@ from client_sdk.protocol.wire.tensors import encode, metadata_in
 from client_sdk.study.events import RoundEvent
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.participation import Outcome
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from server.db.blobs import models_of
 from server.db.ledger_store import Statement, entries
 from server.db.rows import find_study

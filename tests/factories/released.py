@@ -11,7 +11,7 @@ import torch
 from client_sdk.protocol.study.model_file import ModelMetadata
 from client_sdk.protocol.wire.tensor_files import encode_model
 from client_sdk.tasks import Task, load
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from tests.factories.settings import settings
 
 TABLE = {

@@ -16,7 +16,7 @@ from client_sdk.protocol.wire.tensors import metadata_in
 from client_sdk.released import load_model
 from client_sdk.tasks import load
 from client_sdk.tasks.registry import load_part
-from client_sdk.training.local import load_weights
+from client_sdk.training.weights import load_weights
 from tests.factories.commands import Run, finished, opened, write_records, write_settings
 from tests.factories.hospitals import lax_toml
 from tests.factories.live_coordinator import Live

@@ -15,7 +15,7 @@ from client_sdk.protocol.wire.tensors import decode
 from client_sdk.tasks import load as load_task
 from client_sdk.tasks.dataset import ABSENT
 from client_sdk.training import LocalTraining
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from experiments.demo.scenarios import data_folder
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.settings import settings

@@ -77,3 +77,11 @@ def test_what_is_wrong_with_a_folder_is_counted_and_never_named(tmp_path: Path) 
     refused("bring each to the width and height of its image")
     Image.fromarray(images[1]).save(folder / "masks" / "scan-0.png")
     refused("masks: 1 files have the name of another")
+
+
+def test_folders_without_an_image_are_named(tmp_path: Path) -> None:
+    for part in ("images", "masks"):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "notes.txt").write_text("none")
+    with pytest.raises(DataError, match="the folders images and masks hold no image"):
+        load(tmp_path)

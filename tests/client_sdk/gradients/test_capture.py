@@ -33,7 +33,7 @@ def test_inputs_and_output_gradients_are_those_of_autograd() -> None:
         assert found is not None
         torch.testing.assert_close(found[0], inputs)
         torch.testing.assert_close(found[1], grads)
-        assert use.outputs == grads.numel()
+        assert use.numbers == inputs.numel() + grads.numel()
 
 
 def test_the_model_is_left_as_it_was_whatever_happens() -> None:
@@ -50,7 +50,7 @@ def test_a_call_that_the_loss_does_not_depend_on_has_no_gradient() -> None:
         made(2 * X)
         capture.gradients(made(X).sum(), trainable(made))
     assert [use.checked(5) is None for use in capture.uses] == [True, True, False, False]
-    assert capture.uses[0].outputs == 0
+    assert capture.uses[0].numbers == capture.uses[0].input.numel()
 
 
 def test_a_parameter_outside_of_its_layer_is_named() -> None:

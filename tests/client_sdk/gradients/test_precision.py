@@ -52,10 +52,10 @@ def test_coarse_products_are_suspended_for_the_step() -> None:
 
 
 def test_tf32_on_cuda_is_suspended_and_comes_back_after_a_failure() -> None:
-    switches = (BACKENDS.cudnn.conv, BACKENDS.cuda.matmul)
+    switches = (BACKENDS.cudnn.conv, BACKENDS.cudnn.rnn, BACKENDS.cuda.matmul)
     before = [switch.fp32_precision for switch in switches]
     with pytest.raises(RuntimeError), exact_products(torch.device("cuda")):
-        raise RuntimeError([switch.fp32_precision for switch in switches] == ["ieee", "ieee"])
+        raise RuntimeError([switch.fp32_precision for switch in switches] == 3 * ["ieee"])
     assert [switch.fp32_precision for switch in switches] == before
 
 

@@ -15,7 +15,7 @@ from client_sdk.protocol.randomness.source import SecureSource, SeededRandomness
 from client_sdk.protocol.study.settings import AccountingSample, StudySettings
 from client_sdk.tasks import load
 from client_sdk.training import LocalTraining
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from tests.client_sdk.guard.test_log_moments import phi
 from tests.factories.hospitals import records
 from tests.factories.settings import BAYESIAN, TASK_PARAMETERS, settings

@@ -25,7 +25,7 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import load
 from client_sdk.training import LocalTraining
 from client_sdk.training.gradients import PrivateGradients
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.settings import TASK_PARAMETERS, settings
 

@@ -22,7 +22,7 @@ from client_sdk.study.preparation import able, prepare
 from client_sdk.tasks import TaskDataset, TaskError
 from client_sdk.tasks.examples import EXAMPLES
 from client_sdk.tasks.tables import LogisticRegression
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.made_up import made_up
 from tests.factories.settings import settings

@@ -26,7 +26,7 @@ from client_sdk.protocol.statistics.kinds.evaluation import OUTCOME, PREDICTION,
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.evaluated import EvaluatedPatients
 from client_sdk.study.preparation import able, check_data, prepare
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from simulation.command import register as register_simulation
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital, plain_policy

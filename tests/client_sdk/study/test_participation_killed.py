@@ -22,7 +22,7 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.wire import failpoints
 from client_sdk.protocol.wire.tensors import TERMS, decode, encode
 from client_sdk.study.hospital import Hospital
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital, lax_toml, one_round_policy, plain_policy, records
 from tests.factories.live_coordinator import live

@@ -265,7 +265,7 @@ LABELS = EXAMPLES["multi-label-images"]
     ("name", "data", "message"),
     [
         ("resnet", Table.of({"a": [1.0]}), "takes arrays"),
-        ("resnet", Examples.of(np.zeros((2, 9, 9)), [0, 1]), "images of shape"),
+        ("resnet", Examples.of(np.zeros((2, 9, 9)), [0, 1]), r"\(1, 9, 10\) are expected, not \(1, 9, 9\)"),
         ("resnet", Examples.of(np.full((2, 9, 10), np.nan), [0, 1]), "2 of 2 records hold NaN"),
         ("resnet", Examples.of(np.zeros((2, 9, 10)), np.zeros((2, 3))), "one whole number per record"),
         ("multi-label-images", Examples.of(np.zeros((2, 9, 10)), [0, 1]), "an array .records, 3."),

@@ -174,7 +174,7 @@ def test_parameters_out_of_range_are_named(change: dict[str, Any], text: str) ->
 
 def test_records_of_another_shape_or_with_nan_are_refused() -> None:
     task = load("features", {**OWN, "module": "oriented-gradients"})
-    with pytest.raises(DataError, match="records of shape 1x3x4"):
+    with pytest.raises(DataError, match="records of shape 1x3x4 are expected, not 1x4x4"):
         task.inputs(Examples.of(np.zeros((2, 4, 4)), [0, 1]))
     with pytest.raises(DataError, match="1 of 2 records hold NaN"):
         task.inputs(Examples.of([np.zeros((3, 4)), np.full((3, 4), np.nan)], [0, 1]))

@@ -18,7 +18,7 @@ from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.tasks import TaskError
 from client_sdk.tasks import load as load_task
 from client_sdk.training import LocalTraining
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from experiments.demo.scenarios import data_folder
 from tests.factories.made_up import made_up
 from tests.factories.settings import settings
@@ -238,3 +238,10 @@ def test_no_layer_of_a_model_mixes_patients() -> None:
     for kind in KINDS:
         model = load_task("sequence", PLAIN | {"model": kind}).model()
         assert not any(isinstance(module, nn.modules.batchnorm._NormBase) for module in model.modules())
+
+
+def test_a_fault_in_one_of_several_tables_names_its_file(tmp_path: Path) -> None:
+    (tmp_path / "patients.csv").write_text("patient,died\na,0\nb,1\n")
+    (tmp_path / "drugs.csv").write_text("who,code,day\na,x,1\n")
+    with pytest.raises(DataError, match=r"drugs\.csv: there is no patient column 'patient'"):
+        load(tmp_path)

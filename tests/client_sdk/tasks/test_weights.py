@@ -12,7 +12,7 @@ from client_sdk.tasks import load
 from client_sdk.tasks.registry import BUILT_IN
 from client_sdk.tasks.tables import MultilayerPerceptron
 from client_sdk.tasks.weights import drawn
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 
 COLUMNS = {"label": "ill", "column.age": "18..90", "column.chol": "1..4; missing=2", "column.pain": "1|2|3; missing"}
 INPUTS = {name: text for name, text in COLUMNS.items() if name != "label"}

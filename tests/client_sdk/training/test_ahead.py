@@ -6,13 +6,15 @@ import logging
 import os
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from client_sdk.data import DataError, Examples, LazyExamples
+from client_sdk.data import DataError, Examples, LazyExamples, LazyTable
+from client_sdk.data import load as load_records
 from client_sdk.data.lazy import ReadBy
 from client_sdk.data.records import Array
 from client_sdk.guard.individual import IndividualBudget
@@ -24,7 +26,7 @@ from client_sdk.tasks import Task, dataset_of, load
 from client_sdk.tasks.inputs import LazyInputs
 from client_sdk.training import LocalTraining, ahead
 from client_sdk.training.ahead import Batch, Batches
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from tests.factories.readers import Dying, Images, Plain
 from tests.factories.settings import settings
 
@@ -98,6 +100,20 @@ def test_records_read_on_demand_give_the_bytes_of_records_in_memory(name: str) -
     reader = Images(FEATURES.inputs, pauses=True)
     assert released(training(lazily(reader), chosen)) == released(training(FEATURES, chosen))
     assert len(reader.threads) > 1
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_table_read_by_row_groups_gives_the_bytes_of_one_in_memory(tmp_path: Path, name: str) -> None:
+    pyarrow: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    parquet: Any = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    columns = {f"x{place}": FEATURES.inputs[:, place] for place in range(6)}
+    table = {**columns, "ill": FEATURES.labels, "who": PATIENTS}
+    parquet.write_table(pyarrow.table(table), tmp_path / "a.parquet", row_group_size=23)
+    task = load("mlp", {"label": "ill", "classes": 3, "hidden": 4} | {f"column.{name}": "0..255" for name in columns})
+    here, there = (load_records(tmp_path / "a.parquet", patient_column="who", lazy=lazy) for lazy in (False, True))
+    assert isinstance(there, LazyTable)
+    chosen = study(name)
+    assert released(training(there, chosen, task=task)) == released(training(here, chosen, task=task))
 
 
 @pytest.mark.parametrize("read_by", ["caller", "processes"])

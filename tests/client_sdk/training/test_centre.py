@@ -20,7 +20,7 @@ from client_sdk.protocol.wire.tensors import Array, decode, spec_of
 from client_sdk.tasks import TaskDataset, load
 from client_sdk.training import LocalTraining
 from client_sdk.training.gradients import PrivateGradients, released_centre
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.settings import TASK_PARAMETERS, settings
 from tests.factories.wire_answers import problem

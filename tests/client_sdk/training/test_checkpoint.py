@@ -20,7 +20,7 @@ from client_sdk.study.hospital import Hospital
 from client_sdk.tasks import load
 from client_sdk.training import Checkpoint, Checkpoints, LocalTraining
 from client_sdk.training.gradients import PrivateGradients
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.dying import Killed, dying_at
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records

@@ -17,7 +17,7 @@ from client_sdk.protocol.study.training import LearningRateSchedule
 from client_sdk.tasks import load
 from client_sdk.training import LocalTraining
 from client_sdk.training.gradients import layers
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from tests.factories.hospitals import records
 from tests.factories.settings import TASK_PARAMETERS, settings
 

@@ -17,7 +17,7 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import Task, TaskDataset, load
 from client_sdk.training import LocalTraining, clipped
-from client_sdk.training.local import load_weights, spec_of_model, weights_of
+from client_sdk.training.weights import load_weights, spec_of_model, weights_of
 from tests.factories.hospitals import records
 from tests.factories.settings import TASK_PARAMETERS, settings
 

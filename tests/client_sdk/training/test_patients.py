@@ -16,8 +16,8 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import Task, TaskDataset, load
 from client_sdk.tasks.dataset import ABSENT
 from client_sdk.training import LocalTraining
-from client_sdk.training.local import load_weights, weights_of
 from client_sdk.training.patients import LossOfPatients, RowsOfPatients
+from client_sdk.training.weights import load_weights, weights_of
 from tests.factories.settings import settings
 
 SILENT = 1e-7

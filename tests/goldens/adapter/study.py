@@ -31,7 +31,7 @@ from client_sdk.secure_sum.delivery import ring_vectors_of
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.steps import Party
 from client_sdk.training import Contribution, LocalTraining
-from client_sdk.training.local import weights_of
+from client_sdk.training.weights import weights_of
 from server.db.blobs import sum_of
 from server.services import views
 from server.services.coordinator import Coordinator

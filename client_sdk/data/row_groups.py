@@ -1,0 +1,224 @@
+"""Files that hold a table in parts: Parquet by row groups, Arrow by record batches. Needs the package pyarrow."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from client_sdk.data.paths import require_there
+from client_sdk.data.records import Array, DataError, numbers_in, text_of
+
+ARROW = (".arrow", ".feather")
+SUFFIXES = (".parquet", *ARROW)
+# By its type alone; text may say numbers, and "none" goes with every kind: all its cells are missing.
+Kind = Literal["number", "text", "none", "nested"]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """One column of one row group, decoded. words: (k,) what the codes say; None: `values` are numbers.
+
+    values: (n,) float64, NaN where it is missing, or codes.
+    """
+
+    values: Array
+    words: Array | None = None
+
+    def at(self, rows: Array) -> Array:
+        """(k,) of these rows: float64, or text with None where it is missing."""
+        found = self.values[rows]
+        return found if self.words is None else self.words[found]
+
+    @property
+    def bytes(self) -> int:
+        """Held in memory."""
+        if self.words is None or self.words.dtype.kind == "f":
+            return self.values.nbytes + (0 if self.words is None else self.words.nbytes)
+        return self.values.nbytes + sum(64 + len(word or "") for word in self.words.tolist())
+
+    @property
+    def are_numbers(self) -> bool:
+        """Says every cell a number, as `Table.of` understands it?"""
+        return self.words is None or numbers_in(self.words) is not None
+
+    def as_numbers(self) -> Cells:
+        """The same, where they are."""
+        return self if self.words is None else Cells(self.values, numbers_in(self.words))
+
+
+class Parts(ABC):
+    """One file. kinds: of its columns. rows: of each part. Opened anew for each column that is read, by any thread."""
+
+    what: str
+
+    def __init__(self, path: Path) -> None:
+        require_there(path)
+        self.path = path
+        self._state = _state(path)
+        try:
+            schema, self.rows = self._opened()
+        except (ValueError, OSError, *_errors()) as error:
+            raise DataError(f"{path.name}: this is not a whole {self.what} file") from error
+        if len(set(schema.names)) < len(schema.names):
+            raise DataError("two columns of the table have one name; rename one of them")
+        self.kinds: Mapping[str, Kind] = {str(one.name): _kind(one.type) for one in schema}
+
+    def cells(self, part: int, name: str, kind: Kind) -> Cells:
+        """A column of one part, as the kind that it has in all files.
+
+        Raises:
+            DataError: the file is broken there, has changed, or holds nothing of this kind.
+        """
+        column = self.column(part, name)
+        try:
+            return Cells(_numbers(column)) if kind in ("number", "none") else _text(column)
+        except (ValueError, OSError, *_errors()) as error:
+            raise DataError(
+                f"column {name}: some of {self.rows[part]} cells can be read neither as numbers nor as text"
+            ) from error
+
+    def column(self, part: int, name: str) -> Any:
+        """An array of pyarrow. Raises as `cells`."""
+        if self.kinds[name] == "nested":
+            raise DataError(f"column {name}: its cells are lists or structures; numbers or text are expected")
+        try:
+            if _state(self.path) != self._state:
+                raise DataError("the table's file has changed since it was opened: start again")
+            found = self._column(part, name)
+        except DataError:
+            raise
+        except (ValueError, OSError, *_errors()) as error:
+            raise DataError(f"column {name}: the file is broken there, or was moved since it was opened") from error
+        if len(found) != self.rows[part]:
+            raise DataError(f"column {name}: another number of rows is stored than the file says")
+        return found
+
+    @abstractmethod
+    def _opened(self) -> tuple[Any, tuple[int, ...]]:
+        """Its schema, and the rows of each part."""
+
+    @abstractmethod
+    def _column(self, part: int, name: str) -> Any: ...
+
+
+class ParquetParts(Parts):
+    """Row groups."""
+
+    what = "Parquet"
+
+    def _opened(self) -> tuple[Any, tuple[int, ...]]:
+        with _parquet().ParquetFile(self.path) as file:
+            self._metadata = file.metadata
+            groups = range(file.metadata.num_row_groups)
+            return file.schema_arrow, tuple(file.metadata.row_group(group).num_rows for group in groups)
+
+    def _column(self, part: int, name: str) -> Any:
+        with _parquet().ParquetFile(self.path, metadata=self._metadata) as file:
+            # Threads read ahead already.
+            table = file.read_row_group(part, columns=[name], use_threads=False)
+        return _plain(table.column(name).combine_chunks())
+
+
+class ArrowParts(Parts):
+    """Record batches of an Arrow IPC file, also known as Feather of version 2; the whole of it is not in memory."""
+
+    what = "Arrow"
+
+    def _opened(self) -> tuple[Any, tuple[int, ...]]:
+        arrow = _arrow()
+        with arrow.memory_map(str(self.path)) as source:
+            # Of one column: compressed ones would all be decoded.
+            options = arrow.ipc.IpcReadOptions(included_fields=[0], use_threads=False)
+            file = arrow.ipc.open_file(source, options=options)
+            batches = range(file.num_record_batches)
+            # With options a file tells the schema of what is included.
+            schema = arrow.ipc.open_file(source).schema
+            return schema, tuple(file.get_batch(batch).num_rows for batch in batches)
+
+    def _column(self, part: int, name: str) -> Any:
+        arrow = _arrow()
+        place = list(self.kinds).index(name)
+        with arrow.memory_map(str(self.path)) as source:
+            options = arrow.ipc.IpcReadOptions(included_fields=[place], use_threads=False)
+            return _plain(arrow.ipc.open_file(source, options=options).get_batch(part).column(0))
+
+
+def parts_of(path: Path) -> Parts:
+    """By the name of the file. Raises DataError: no such file, a broken one, or pyarrow is not installed."""
+    return ArrowParts(path) if path.name.lower().endswith(ARROW) else ParquetParts(path)
+
+
+def _kind(kind: Any) -> Kind:
+    types = _arrow().types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if types.is_null(kind):
+        return "none"
+    numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    if any(is_one(kind) for is_one in numbers):
+        return "number"
+    return "nested" if types.is_nested(kind) else "text"
+
+
+def _plain(column: Any) -> Any:
+    arrow = _arrow()
+    if isinstance(column, arrow.ChunkedArray):
+        column = arrow.concat_arrays(column.chunks) if column.num_chunks else arrow.array([], column.type)
+    return column.dictionary_decode() if arrow.types.is_dictionary(column.type) else column
+
+
+def _numbers(column: Any) -> Array:
+    types = _arrow().types
+    if types.is_null(column.type):
+        return np.full(len(column), np.nan)
+    if types.is_decimal(column.type) or types.is_boolean(column.type):
+        # Rounded as Python does it.
+        found = [np.nan if cell is None else float(cell) for cell in column.to_pylist()]
+        return np.array(found, dtype=np.float64)
+    # A copy: what the file holds may lie in its memory.
+    return np.array(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _text(column: Any) -> Cells:
+    arrow = _arrow()
+    if arrow.types.is_null(column.type):
+        return Cells(np.zeros(len(column), np.int32), np.array([None], dtype=object))
+    if arrow.types.is_binary(column.type) or arrow.types.is_large_binary(column.type):
+        column = column.cast(arrow.large_string())
+    coded = column.dictionary_encode()
+    words = [None if cell is None else text_of(cell) for cell in coded.dictionary.to_pylist()]
+    # How a column that is read as a whole says a date that is none.
+    words = [None if word == "NaT" else word for word in words]
+    codes = np.array(coded.indices.fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int32) + 1
+    return Cells(codes, np.array([None, *words], dtype=object))
+
+
+def _state(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow as arrow  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
+    except ImportError as error:
+        raise DataError(
+            "Parquet and Arrow files need the package pyarrow: pip install 'wardround[parquet]', or pip install pyarrow"
+        ) from error
+    return cast(Any, arrow)  # It comes without annotations.
+
+
+def _parquet() -> Any:
+    _arrow()
+    import pyarrow.parquet as parquet  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
+
+    return cast(Any, parquet)
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    return (_arrow().ArrowException,)

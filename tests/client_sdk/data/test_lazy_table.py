@@ -1,0 +1,289 @@
+"""Tables read row group by row group say what the same files say in memory, and hold few of them."""
+
+from __future__ import annotations
+
+import builtins
+import datetime
+import decimal
+import pickle
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from client_sdk.data import DataError, LazyTable, Table, list_table, load, one_per_patient
+from client_sdk.data.lazy_table import Stored, stacked
+from client_sdk.data.row_groups import Cells, Parts
+
+pyarrow: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+parquet: Any = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+
+ROWS = 40
+_DRAW = np.random.default_rng(4)
+DAY = datetime.date(2020, 2, 1)
+# Every type that a column may have; of text, numbers first and words later, and numbers throughout.
+COLUMNS: dict[str, list[Any]] = {
+    "who": [f"p{row // 2}" for row in range(ROWS)],
+    "real": [None if row % 7 == 3 else float(x) for row, x in enumerate(_DRAW.normal(size=ROWS))],
+    "whole": [None if row == 11 else 2**53 + row for row in range(ROWS)],
+    "full": list(range(ROWS)),
+    "flag": [row % 3 == 0 if row != 5 else None for row in range(ROWS)],
+    "exact": [decimal.Decimal(row).scaleb(-2) for row in range(ROWS)],
+    "mixed": [f"{row}.50" if row < 30 else " ward a " for row in range(ROWS)],
+    "digits": ["-0", " 007 ", None, "1e3", *[f"{row}.25" for row in range(ROWS - 4)]],
+    "words": ["", "no", "yes", None, "NaT"] * (ROWS // 5),
+    "day": [None if row == 2 else DAY + datetime.timedelta(days=row) for row in range(ROWS)],
+    "late": [None] * 30 + ["x"] * 10,
+}
+ARROW = pyarrow.table(COLUMNS)
+CODED = ARROW.set_column(0, "who", ARROW["who"].dictionary_encode())
+
+
+def one_parquet(tmp_path: Path) -> Path:
+    parquet.write_table(CODED, tmp_path / "a.parquet", row_group_size=7)
+    return tmp_path / "a.parquet"
+
+
+def one_group(tmp_path: Path) -> Path:
+    parquet.write_table(ARROW, tmp_path / "a.parquet")
+    return tmp_path / "a.parquet"
+
+
+def arrow_file(tmp_path: Path) -> Path:
+    with pyarrow.ipc.new_file(tmp_path / "a.arrow", ARROW.schema) as file:
+        file.write_table(ARROW, max_chunksize=9)
+    return tmp_path / "a.arrow"
+
+
+def compressed_feather(tmp_path: Path) -> Path:
+    feather: Any = pytest.importorskip("pyarrow.feather")
+    feather.write_feather(CODED, str(tmp_path / "a.feather"), compression="zstd", chunksize=8)
+    return tmp_path / "a.feather"
+
+
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "parts"
+    made.mkdir()
+    (made / "_SUCCESS").touch()
+    parquet.write_table(ARROW.slice(0, 15), made / "part-0.parquet", row_group_size=4)
+    # Its column `late` is of nothing but missing cells.
+    parquet.write_table(ARROW.slice(15, 0), made / "part-1.parquet")
+    rest = ARROW.slice(15).select(list(reversed(ARROW.column_names)))
+    with pyarrow.ipc.new_file(made / "part-2.arrow", rest.schema) as file:
+        file.write_table(rest, max_chunksize=10)
+    return made
+
+
+KINDS = [one_parquet, one_group, arrow_file, compressed_feather, folder]
+
+
+def lazily(path: Path, **options: Any) -> LazyTable:
+    found = load(path, lazy=True, **options)
+    assert isinstance(found, LazyTable)
+    return found
+
+
+def same(one: Table, other: Table) -> None:
+    assert set(one.columns) == set(other.columns)
+    for name, column in other.columns.items():
+        found = one.columns[name]
+        assert (name, found.dtype) == (name, column.dtype)
+        # Bits, so that −0 is not 0.
+        assert found.tobytes() == column.tobytes() if found.dtype == float else found.tolist() == column.tolist(), name
+    assert (one.patients, one.named, len(one)) == (other.patients, other.named, len(other))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_columns_read_on_demand_are_those_of_all_cells_in_memory(tmp_path: Path, kind: Callable[[Path], Path]) -> None:
+    path, wanted = kind(tmp_path), Table.of(COLUMNS, patient_column="who")
+    assert {name: column.dtype.kind for name, column in wanted.columns.items()} == {
+        **dict.fromkeys(["real", "whole", "full", "flag", "exact", "digits"], "f"),
+        **dict.fromkeys(["mixed", "words", "day", "late"], "O"),
+    }
+    there = lazily(path, patient_column="who")
+    same(there, wanted)
+    here = load(path, lazy=False, patient_column="who")
+    assert type(here) is Table
+    same(here, wanted)
+    few = [39, 0, 3, 3, 22]
+    same(there.take(range(39, -1, -1)).take(few), wanted.take([39 - row for row in few]))
+    same(there.read([]), wanted.take([]))
+    assert one_per_patient(there).patients == tuple(f"p{row}" for row in range(ROWS // 2))
+    assert "who" not in there.columns
+    assert there.columns.get("who") is None
+    # Nobody is named: every row is a patient.
+    assert lazily(path).patients == tuple(f"row-{row}" for row in range(ROWS))
+
+
+def test_a_table_after_another_keeps_both_apart(tmp_path: Path) -> None:
+    one = lazily(one_parquet(tmp_path), patient_column="who")
+    found = stacked([one.take([5, 1]), one.take([30])])
+    assert found.patients == ("0/p2", "0/p0", "1/p15")
+    wanted = Table.of(COLUMNS, patient_column="who").take([5, 1, 30])
+    assert {name: found.columns[name].tolist() for name in ("full", "mixed")} == {
+        name: wanted.columns[name].tolist() for name in ("full", "mixed")
+    }
+    assert found.columns["full"].dtype == np.float64
+    assert found.first(np.array([False, False, True])) == "row 31 of table 2"
+
+
+def test_a_large_table_is_read_on_demand_unless_somebody_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = one_parquet(tmp_path)
+    assert type(load(path)) is Table
+    monkeypatch.setattr("client_sdk.data.lazy.LARGE", 1000)
+    assert isinstance(load(path), LazyTable)
+    assert type(load(path, lazy=False)) is Table
+
+
+def test_what_is_held_of_a_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # 100 row groups of 50 rows, 400 bytes a column: at most five are kept, and one more is being read.
+    columns = {"a": np.arange(5000.0), "b": np.arange(5000.0) * 2}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet", row_group_size=50)
+    alive: list[weakref.ref[Any]] = []
+    most = 0
+    decode = Parts.cells
+
+    def counted(self: Parts, part: int, name: str, kind: Any) -> Cells:
+        nonlocal most
+        made = decode(self, part, name, kind)
+        alive.append(weakref.ref(made.values))
+        most = max(most, sum(one() is not None for one in alive))
+        return made
+
+    monkeypatch.setattr(Parts, "cells", counted)
+    stored = Stored([tmp_path / "a.parquet"], room=2000)
+    rows = np.random.default_rng(1).permutation(5000)[:400]
+    for _ in range(3):
+        for name, values in columns.items():
+            np.testing.assert_array_equal(stored.read(name, rows), values[rows])
+    # One of the last row group may still have its name in the frame that read it.
+    assert 5 <= most <= 7
+    # Each row group once for a column, however its rows lie in the request.
+    assert len(alive) <= 3 * 2 * 100
+
+
+def test_another_process_reads_the_same(tmp_path: Path) -> None:
+    found = lazily(folder(tmp_path), patient_column="who")
+    same(pickle.loads(pickle.dumps(found)), found)
+
+
+def test_only_columns_that_are_asked_for_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    decode = Parts.column
+    monkeypatch.setattr(Parts, "column", lambda self, part, name: (read.append(name), decode(self, part, name))[1])
+    found = lazily(one_parquet(tmp_path), patient_column="who")
+    assert set(read) == {"who"}
+    read.clear()
+    assert found.take([1, 8, 2]).columns["full"].tolist() == [1.0, 8.0, 2.0]
+    assert read == ["full", "full"]
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.feather"])
+def test_a_broken_or_changed_file_is_said(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"PAR1 or ARROW1, and then nothing of the kind")
+    for lazy in (True, False):
+        with pytest.raises(DataError, match=r"this is not a whole (Parquet|Arrow) file"):
+            load(path, lazy=lazy)
+    table = pyarrow.table({"x": [1.0, 2.0]})
+    if name.endswith("parquet"):
+        parquet.write_table(table, path)
+    else:
+        with pyarrow.ipc.new_file(path, table.schema) as file:
+            file.write_table(table)
+    found = lazily(path)
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(DataError, match="has changed since it was opened"):
+        found.columns["x"]
+    path.unlink()
+    with pytest.raises(DataError, match=r"column x: .* was moved"):
+        found.columns["x"]
+    with pytest.raises(DataError, match=name):
+        lazily(path)
+
+
+def test_broken_pages_name_the_column_and_no_cell(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"secret": ["x7y"] * 2000}), path, compression="gzip")
+    data = bytearray(path.read_bytes())
+    data[4:60] = b"\xff" * 56
+    path.write_bytes(bytes(data))
+    with pytest.raises(DataError, match="column secret: the file is broken there") as caught:
+        lazily(path).columns["secret"]
+    assert "x7y" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("columns", "patients", "message"),
+    [
+        ({"x": []}, None, "the table has no rows"),
+        ({"x": [1.0]}, "who", "no patient column 'who' among the 1 columns"),
+        ({"x": [1.0], "Whoo": ["a"]}, "whoo", "did you mean 'Whoo'"),
+        ({"x": [1.0] * 4, "who": ["a", None, "b", "nan"]}, "who", "2 of 4 records .* the first in row 2"),
+    ],
+    ids=["empty", "no-patient-column", "like-another", "gaps"],
+)
+@pytest.mark.parametrize("lazy", [True, False])
+def test_a_table_that_cannot_be_used_is_refused(
+    tmp_path: Path, columns: dict[str, Any], patients: str | None, message: str, lazy: bool
+) -> None:
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet", row_group_size=2)
+    with pytest.raises(DataError, match=message):
+        load(tmp_path / "a.parquet", patient_column=patients, lazy=lazy)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"x": [1.0]}, "column 'y' is not in all 2 files"),
+        ({"x": [1.0], "y": ["a"], "z": [1]}, "column 'z' is not in all 2 files"),
+        ({"x": ["1"], "y": ["a"]}, "column 'x' is of another type in file 2 of 2"),
+    ],
+    ids=["lacks", "more", "type"],
+)
+def test_files_of_one_folder_have_the_same_columns(tmp_path: Path, other: dict[str, Any], message: str) -> None:
+    parquet.write_table(pyarrow.table({"x": [2], "y": ["b"]}), tmp_path / "0.parquet")
+    parquet.write_table(pyarrow.table(other), tmp_path / "1.parquet")
+    with pytest.raises(DataError, match=message):
+        load(tmp_path, lazy=True)
+
+
+def test_several_files_in_the_order_in_which_they_are_given(tmp_path: Path) -> None:
+    for name, x in (("a", 1.0), ("b", 2.0)):
+        parquet.write_table(pyarrow.table({"x": [x, x]}), tmp_path / f"{name}.parquet")
+    found = list_table([tmp_path / "b.parquet", tmp_path / "a.parquet"])
+    assert found.columns["x"].tolist() == [2.0, 2.0, 1.0, 1.0]
+    assert found.take([3, 0]).first(np.array([True, True])) == "row 2 of file 2 of 2"
+
+
+def test_lists_are_refused_only_where_they_are_needed(tmp_path: Path) -> None:
+    parquet.write_table(pyarrow.table({"x": [1.0, 2.0], "seen": [[1], [2, 3]]}), tmp_path / "a.parquet")
+    assert lazily(tmp_path / "a.parquet").columns["x"].tolist() == [1.0, 2.0]
+    with pytest.raises(DataError, match="column seen: its cells are lists or structures"):
+        load(tmp_path / "a.parquet", lazy=False)
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    table = pyarrow.Table.from_arrays([pyarrow.array([1]), pyarrow.array([2])], names=["x", "x"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="two columns of the table have one name"):
+        lazily(tmp_path / "a.parquet")
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.arrow").write_text("ARROW1")
+    real = builtins.__import__
+
+    def lacking(name: str, *rest: Any) -> Any:
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", lacking)
+    with pytest.raises(DataError, match=r"wardround\[parquet\]"):
+        load(tmp_path / "a.arrow")
