@@ -1,9 +1,10 @@
 """One private step beside plain SGD and its peers: `python -m benchmarks.private_step`.
 
 Everything runs in turn in one process, round after round; each figure is the median over rounds of the time divided by
-plain SGD's in the same round. Times are the thread's processor seconds, which a busy machine inflates far less than
-the clock's (the clock's ratios are in the JSON too). One torch thread. Two allocators: glibc keeping its memory
-("tuned") and glibc as it comes, where gigabytes a step mean page faults.
+plain SGD's in the same round. Times are processor seconds of all threads together, which a busy machine inflates far
+less than the clock's (the clock's ratios are in the JSON too). One torch thread; noise of long vectors has another where
+there is a core for it. Two allocators: glibc keeping its memory ("tuned") and glibc as it comes, where gigabytes a step
+mean page faults.
 
 Memory is the peak of three steps in a process of their own, above what it held before them and after a step on two
 records (loaded code is not counted): once as glibc comes, and once with every larger block mapped and unmapped by
@@ -85,10 +86,11 @@ def ours(model: nn.Module, losses: Loss, x: Tensor, y: Tensor, *, noise: bool, a
     more = [torch.cat([value] * (1 + accounting_sample // len(x)))[:accounting_sample] for value in (x, y)]
 
     def step() -> None:
+        drawing = ahead.of_step(source) if noise else None
         clipped = gradients.clipped_sum(x, y, clip_norm=CLIP_NORM)
         if accounting_sample:
             gradients.norms(*more)
-        done = grid.completed(clipped, ahead.of_step(source)) if noise else clipped
+        done = clipped if drawing is None else grid.completed(clipped, drawing)
         descend(model, done.gradients)
 
     return step
@@ -205,10 +207,10 @@ def applicable(workload: str, batch: int) -> list[str]:
 
 def timed(step: Step, repeats: int) -> tuple[float, float]:
     """(processor seconds, clock seconds) of one step."""
-    clock, processor = time.perf_counter(), time.thread_time()
+    clock, processor = time.perf_counter(), time.process_time()
     for _ in range(repeats):
         step()
-    return (time.thread_time() - processor) / repeats, (time.perf_counter() - clock) / repeats
+    return (time.process_time() - processor) / repeats, (time.perf_counter() - clock) / repeats
 
 
 def compare(workload: str, batch: int, rounds: int) -> dict[str, dict[str, float]]:

@@ -29,7 +29,7 @@ from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import TaskDataset
 from client_sdk.training.ahead import Batches, whole
 from client_sdk.training.noise import GridNoise, NoisySum
-from client_sdk.training.noise_ahead import NoiseAhead
+from client_sdk.training.noise_ahead import NoiseAhead, Pieces
 from client_sdk.training.patients import Loss
 from client_sdk.training.views import Views
 
@@ -98,12 +98,13 @@ class PrivateGradients:
         self._looks = self._randomness.of(Purpose.VIEWS, step=step)
         # Who may take part in the next step is not known before this one is charged.
         ahead = self._individual is None and step < self._steps
+        noise = self._ahead.of_step(self._randomness.of(Purpose.NOISE, step=step))
         part = self._clipped(batch, slots, (lambda: self._foreseen(step + 1)) if ahead else None)
         norms, norm = part.norms.cpu().numpy(), 0.0
         # Before the noise: what this client adds is bounded, by a public number. Fewer records cannot reach it.
         if privacy.client_clip_norm is not None or len(batch) * privacy.clip_norm > self._radius:
             part, norm = projected(part, self._radius)
-        noised = self._noised(part, norm, self._randomness.of(Purpose.NOISE, step=step))
+        noised = self._noised(part, norm, noise)
         # Once the noised sum is there: whatever raises above leaves no charge.
         self._charge(batch, norms, noised.sensitivity - privacy.clip_norm)
         # By a public number: the size that was drawn depends on who is in the data.
@@ -158,9 +159,9 @@ class PrivateGradients:
     def _views(self) -> Views | None:
         return None if self._augmentation is None else Views(self._augmentation, self._looks, grouped=self._grouped)
 
-    def _noised(self, part: ClippedSum, norm: float, source: RandomSource) -> NoisySum:
+    def _noised(self, part: ClippedSum, norm: float, noise: Pieces) -> NoisySum:
         privacy = self._privacy
-        noised = self._noise.completed(part, self._ahead.of_step(source))
+        noised = self._noise.completed(part, noise)
         if privacy.client_clip_norm is not None:
             # The noise covers clip_norm + rounding; both are scaled back to the plan's clip norm.
             rounding = noised.sensitivity - privacy.clip_norm

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from scipy import stats
 from client_sdk.gradients import ClippedSum
 from client_sdk.protocol.randomness.discrete_gaussian import CHUNK, sampler
 from client_sdk.protocol.randomness.source import RandomSource, SecureSource, SeededSource
+from client_sdk.training import noise_ahead
 from client_sdk.training.noise import GridNoise
-from client_sdk.training.noise_ahead import NoiseAhead
+from client_sdk.training.noise_ahead import LEAST, NoiseAhead
 
 LAW = sampler(1e6)
 
@@ -66,8 +68,11 @@ def test_what_was_used_is_zeroed() -> None:
     assert not piece.any()
 
 
-@pytest.mark.parametrize("size", [1, 62, CHUNK, CHUNK + 7])
-def test_a_seeded_stream_gives_what_it_gives_without(size: int) -> None:
+@pytest.mark.parametrize("size", [1, 62, CHUNK + 7, LEAST + 7])
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_seeded_stream_gives_what_it_gives_without(size: int, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise_ahead, "another_core", lambda: cores > 1)
+
     def stream(step: int) -> SeededSource:
         return SeededSource(step, allow_insecure=True)
 
@@ -99,3 +104,34 @@ def test_a_sum_whose_noise_falls_short_is_not_released() -> None:
     assert len(list(spent)) == 1
     with pytest.raises(RuntimeError, match="noise for 0 of 30"):
         grid.completed(clipped, spent)
+
+
+def test_long_vectors_are_drawn_while_the_caller_does_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise_ahead, "another_core", lambda: True)
+    drawn, caller = threading.Event(), threading.get_ident()
+
+    class Watched(SecureSource):
+        def words(self, count: int, dtype: type[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
+            assert threading.get_ident() != caller
+            drawn.set()
+            return super().words(count, dtype)
+
+    pieces = NoiseAhead(LAW, LEAST, 1).of_step(Watched())
+    # Nothing was asked for yet.
+    assert drawn.wait(60)
+    held = [piece for _, piece in pieces]
+    assert sum(map(len, held)) == LEAST
+    assert not any(piece.any() for piece in held)
+
+
+def test_what_stops_the_thread_stops_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise_ahead, "another_core", lambda: True)
+
+    class Broken(SecureSource):
+        def read(self, size: int) -> bytes:
+            raise OSError("no randomness")
+
+    clipped = ClippedSum({"w": torch.zeros(LEAST)}, torch.zeros(0), 1.0)
+    grid = GridNoise.calibrated(1.0, LEAST, noise_multiplier=1.0)
+    with pytest.raises(OSError, match="no randomness"):
+        grid.completed(clipped, NoiseAhead(grid.law, LEAST, 1).of_step(Broken()))
