@@ -2,7 +2,7 @@
 
 Everything runs in turn in one process, round after round; each figure is the median over rounds of the time divided by
 plain SGD's in the same round. Times are processor seconds of all threads together, which a busy machine inflates far
-less than the clock's (the clock's ratios are in the JSON too). One torch thread; noise of long vectors has another where
+less than the clock's (the clock's ratios are in the JSON too). One torch thread; long noise has another where
 there is a core for it. Two allocators: glibc keeping its memory ("tuned") and glibc as it comes, where gigabytes a step
 mean page faults.
 
