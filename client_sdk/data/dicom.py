@@ -20,6 +20,7 @@ import numpy as np
 
 from client_sdk.data.labelled import labelled
 from client_sdk.data.lazy import LazyExamples
+from client_sdk.data.paths import seen
 from client_sdk.data.records import Array, DataError
 
 SUFFIXES = (".dcm", ".dicom", ".ima")
@@ -28,7 +29,7 @@ _TAGS = ("Rows", "Columns", "SamplesPerPixel", "NumberOfFrames", "PatientID", "P
 
 def holds_dicom(folder: Path) -> bool:
     """Is there a file of such a name in the folder or below it?"""
-    return any(path.suffix.lower() in SUFFIXES for path in folder.rglob("*"))
+    return any(path.suffix.lower() in SUFFIXES for path in seen(folder, below=True))
 
 
 def list_dicom(folder: Path) -> LazyExamples:

@@ -19,7 +19,7 @@ from client_sdk.data.lazy_table import list_table, table_files
 from client_sdk.data.masks import holds_masks, list_masked
 from client_sdk.data.nifti import SUFFIXES as NIFTI_ENDS
 from client_sdk.data.nifti import holds_nifti, list_nifti
-from client_sdk.data.paths import is_hidden, require_there
+from client_sdk.data.paths import require_there, seen
 from client_sdk.data.records import DataError, Examples
 from client_sdk.data.row_groups import SUFFIXES
 from client_sdk.data.shards import is_pattern, list_shards, shards_at
@@ -116,9 +116,10 @@ def _arrays(path: Path, name: str, split: Split, lazy: bool | None) -> Records:
 
 def _on_disk(path: Path) -> LazyExamples:
     """A folder, or shards."""
+    if path.is_dir():
+        _require_one_kind(path)
     if shards := shards_at(path):
         return list_shards(shards)
-    _require_one_kind(path)
     if holds_dicom(path):
         return list_dicom(path)
     if holds_nifti(path):
@@ -131,9 +132,10 @@ def _on_disk(path: Path) -> LazyExamples:
 
 def _refuse_other_files(folder: Path) -> None:
     """Raises DataError: arrays or tables lie where sub-folders of images are expected."""
-    if any(path.is_dir() for path in folder.iterdir()):
+    there = seen(folder)
+    if any(path.is_dir() for path in there):
         return
-    names = [path.name.lower() for path in folder.iterdir()]
+    names = [path.name.lower() for path in there]
     if "inputs.npy" in names:
         raise DataError(f"{folder.name}: arrays are read from the file {folder.name}/inputs.npy, not from its folder")
     if any(name.removesuffix(".gz").endswith((*_TEXT_TABLES, ".parquet")) for name in names):
@@ -145,8 +147,8 @@ def _refuse_other_files(folder: Path) -> None:
 
 def _require_one_kind(folder: Path) -> None:
     """Raises DataError: files of several kinds, of which all but one would be left out unseen."""
-    ends = {"DICOM": DICOM_ENDS, "NIfTI": NIFTI_ENDS, "images": tuple(IMAGE_ENDS)}
-    names = [path.name.lower() for path in folder.rglob("*") if not is_hidden(path.relative_to(folder))]
+    ends = {"DICOM": DICOM_ENDS, "NIfTI": NIFTI_ENDS, "images": tuple(IMAGE_ENDS), "shards": (".tar",)}
+    names = [path.name.lower() for path in seen(folder, below=True)]
     counts = {kind: sum(name.endswith(end) for name in names) for kind, end in ends.items()}
     if sum(map(bool, counts.values())) > 1:
         found = ", ".join(f"{kind}: {count}" for kind, count in counts.items() if count)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from client_sdk.data.paths import seen
 from client_sdk.data.records import Array, DataError, Table
 from client_sdk.data.table_files import read_csv, read_parquet
 
@@ -65,7 +66,7 @@ class Histories(Table):
 def holds_histories(folder: Path) -> bool:
     """Is this a folder of tables, one of patients among them, and of nothing else?"""
     tables = _tables(folder)
-    return PATIENTS in tables and len(tables) > 1 and not any(path.is_dir() for path in _seen(folder))
+    return PATIENTS in tables and len(tables) > 1 and not any(path.is_dir() for path in seen(folder))
 
 
 def read_histories(folder: Path, *, patient_column: str | None = None, encoding: str | None = None) -> Histories:
@@ -93,14 +94,10 @@ def _read(path: Path, column: str, encoding: str | None) -> Table:
     return read_csv(path, patient_column=column, encoding=encoding)
 
 
-def _seen(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-
-
 def _tables(folder: Path) -> dict[str, Path]:
     """Name -> file. Raises DataError: two files of one name."""
     found: dict[str, Path] = {}
-    for path in _seen(folder):
+    for path in seen(folder):
         suffix = next((end for end in (*_TEXT, _PARQUET) if path.name.lower().endswith(end)), None)
         if suffix is None or not path.is_file():
             continue

@@ -10,6 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from client_sdk.data.lazy import LazyExamples
+from client_sdk.data.paths import seen
 from client_sdk.data.records import Array, DataError, Examples
 from client_sdk.data.table_files import read_csv
 
@@ -22,7 +23,14 @@ _ONE_CHANNEL = {"1": "?", "L": "u1", "F": "f4", "I": "i4", "I;16": "u2", "I;16B"
 _DEEP = set(_ONE_CHANNEL) - {"1", "L"}
 _SIZES = "images: bring them to one width and height first"
 
-Header = tuple[str, tuple[int, int]]
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of its image. size: (width, height). pages: how many images it holds."""
+
+    mode: str
+    size: tuple[int, int]
+    pages: int
 
 
 @dataclass(frozen=True)
@@ -51,12 +59,12 @@ def list_images(folder: Path, *, classes: Sequence[str] | None = None) -> LazyEx
     name them: names of files are often names of people.
 
     Raises:
-        DataError: no classes or images, files that are no images, several sizes, a file without its patient, no
+        DataError: no classes or images, files that are no images or hold several, several sizes, a file without its patient, no
             such folder.
     """
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder.name} in {folder.parent.absolute()}")
-    own = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    own = [path.name for path in seen(folder) if path.is_dir()]
     names = own if classes is None else list(classes)
     lacking = sorted(set(names) - set(own))
     if lacking or len(names) < 2:
@@ -65,7 +73,7 @@ def list_images(folder: Path, *, classes: Sequence[str] | None = None) -> LazyEx
     files = [
         (label, f"{name}/{path.name}")
         for label, name in enumerate(names)
-        for path in sorted((folder / name).iterdir())
+        for path in seen(folder / name)
         if path.suffix.lower() in SUFFIXES
     ]
     if not files:
@@ -98,10 +106,10 @@ class _ImageFiles:
 
 
 def header(file: Path | IO[bytes]) -> Header | None:
-    """Mode and (width, height) of an image, whose pixels are not read; None: it is none."""
+    """Of an image, whose pixels are not read; None: it is none."""
     try:
         with _pillow().open(file) as image:
-            return image.mode, image.size
+            return Header(image.mode, image.size, _pages(image))
     except _unreadable():
         return None
 
@@ -110,18 +118,24 @@ def form_of(headers: Iterable[Header | None], count: int) -> Form:
     """The one form of `count` images.
 
     Raises:
-        DataError: files that are no images, or several sizes.
+        DataError: files that are no images or hold several, or several sizes.
     """
     found = [one for one in headers if one is not None]
     if len(found) < count:
         raise _broken(count - len(found), count)
-    modes, sizes = {mode for mode, _ in found}, {size for _, size in found}
+    several = sum(one.pages > 1 for one in found)
+    if several:
+        raise DataError(
+            f"images: {several} of {count} files hold several images (pages of a TIFF, frames of an animation), of "
+            "which all but the first would be left out; write each as a file of its own"
+        )
+    modes, sizes = {one.mode for one in found}, {one.size for one in found}
     if len(sizes) > 1:
         raise DataError(_SIZES)
     ((width, height),) = sizes
     if modes <= set(_ONE_CHANNEL):
         return Form((height, width), np.result_type(*(np.dtype(_ONE_CHANNEL[mode]) for mode in modes)).str)
-    deep = sum(mode in _DEEP for mode, _ in found)
+    deep = sum(one.mode in _DEEP for one in found)
     if deep:
         raise DataError(
             f"images: {deep} of {count} are grey with more than 8 bits, and others are coloured: beside those they "
@@ -162,12 +176,17 @@ def _decoded(file: Path | IO[bytes], form: Form) -> Array | None:
 
 
 def class_number_image(file: Path) -> Array | None:
-    """(height, width) the numbers of an image of one channel, or of its palette's places; None: it is none."""
+    """(height, width) the numbers of one image of one channel, or of its palette's places; None: it is none."""
     try:
         with _pillow().open(file) as image:
-            return np.asarray(image) if image.mode in {*_ONE_CHANNEL, "P"} else None
+            return np.asarray(image) if image.mode in {*_ONE_CHANNEL, "P"} and _pages(image) == 1 else None
     except _unreadable():
         return None
+
+
+def _pages(image: Any) -> int:
+    # Further images of an MPO, a JPEG of a camera, are smaller or other views of the same picture.
+    return 1 if image.format == "MPO" else int(getattr(image, "n_frames", 1))
 
 
 def _broken(some: int, count: int) -> DataError:
@@ -191,7 +210,7 @@ def patients_listed(folder: Path, files: Sequence[str]) -> list[str] | None:
     listed = folder / PATIENTS_FILE
     if not listed.exists():
         return None
-    columns = read_csv(listed).columns
+    columns = read_csv(listed, as_written=("file", "patient")).columns
     if not {"file", "patient"} <= set(columns):
         raise DataError(f"{PATIENTS_FILE}: the columns file and patient are expected")
     whose = dict(zip(columns["file"].tolist(), columns["patient"].tolist(), strict=True))

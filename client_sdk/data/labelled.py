@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from client_sdk.data.records import Array, DataError, Table
+from client_sdk.data.paths import seen
+from client_sdk.data.records import Array, DataError, identifiers
 from client_sdk.data.table_files import read_csv
 
 LABELS_FILE = "labels.csv"
@@ -41,11 +42,11 @@ def labelled(
     """
     if (folder / LABELS_FILE).exists():
         return _listed(folder, kind, wanted, patient_of)
-    names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    names = [path.name for path in seen(folder) if path.is_dir()]
     files = [
         (label, path.relative_to(folder).as_posix())
         for label, name in enumerate(names)
-        for path in sorted((folder / name).rglob("*"))
+        for path in seen(folder / name, below=True)
         if path.is_file() and wanted(path)
     ]
     if len(names) < 2 or not files:
@@ -59,7 +60,7 @@ def labelled(
 def _listed(
     folder: Path, kind: str, wanted: Callable[[Path], bool], patient_of: Callable[[Path], str] | None
 ) -> Labelled:
-    table = read_csv(folder / LABELS_FILE)
+    table = read_csv(folder / LABELS_FILE, as_written=_NAMING)
     by = next((name for name in _NAMING if name in table.columns), None)
     targets = [name for name in table.columns if name not in _NAMING]
     if by is None or not targets or (by == "patient" and patient_of is None):
@@ -67,10 +68,11 @@ def _listed(
             f"{LABELS_FILE}: the columns file and label are expected, or patient and label in DICOM folders"
         )
     labels = np.stack([_numbers(name, table.columns[name]) for name in targets], axis=1)
-    row_of = {str(value): row for row, value in enumerate(_keys(table, by))}
+    named = table.columns[by].tolist()
+    row_of = {key: row for row, key in enumerate(identifiers(named, len(named)) if by == "patient" else named)}
     if len(row_of) < len(table):
         raise DataError(f"{LABELS_FILE}: {len(table) - len(row_of)} of {len(table)} rows name a {by} again")
-    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() and wanted(path))
+    files = sorted(path.relative_to(folder).as_posix() for path in seen(folder, below=True) if path.is_file() and wanted(path))
     keys = files if by == "file" or patient_of is None else [patient_of(folder / path) for path in files]
     rows = [row_of.get(key, -1) for key in keys]
     unlabelled, absent = rows.count(-1), len(set(row_of.values()) - set(rows))
@@ -80,15 +82,9 @@ def _listed(
             "rows no file; list every file once, as it is called below the folder"
         )
     chosen = labels[rows]
-    named = by == "file" and "patient" in table.columns
-    patients = tuple(str(table.columns["patient"].tolist()[row]) for row in rows) if named else None
+    told = table.columns["patient"].tolist() if by == "file" and "patient" in table.columns else None
+    patients = None if told is None else tuple(str(told[row]) for row in rows)
     return Labelled(tuple(files), chosen[:, 0] if len(targets) == 1 else chosen, patients)
-
-
-def _keys(table: Table, by: str) -> list[str]:
-    # A column of whole numbers is read as floats; files and patients are called by what is written.
-    cells = table.columns[by].tolist()
-    return [str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell) for cell in cells]
 
 
 def _numbers(name: str, column: Array) -> Array:

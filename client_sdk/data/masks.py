@@ -9,6 +9,7 @@ import numpy as np
 
 from client_sdk.data.images import SUFFIXES, class_number_image, listed
 from client_sdk.data.lazy import LazyExamples
+from client_sdk.data.paths import seen
 from client_sdk.data.records import Array, DataError
 
 IMAGES, MASKS = "images", "masks"
@@ -16,7 +17,7 @@ IMAGES, MASKS = "images", "masks"
 
 def holds_masks(folder: Path) -> bool:
     """Are its sub-folders `images` and `masks`, and no others?"""
-    return {p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")} == {IMAGES, MASKS}
+    return {path.name for path in seen(folder) if path.is_dir()} == {IMAGES, MASKS}
 
 
 def list_masked(folder: Path) -> LazyExamples:
@@ -48,7 +49,7 @@ def list_masked(folder: Path) -> LazyExamples:
 
 
 def _by_stem(folder: Path) -> dict[str, Path]:
-    paths = [path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES]
+    paths = [path for path in seen(folder) if path.suffix.lower() in SUFFIXES]
     found = {path.stem: path for path in paths}
     if len(found) < len(paths):
         raise DataError(f"{folder.name}: {len(paths) - len(found)} files have the name of another, but for the ending")
@@ -61,8 +62,8 @@ def _masks(paths: Sequence[Path]) -> Array:
     found = [mask for mask in opened if mask is not None]
     if len(found) < len(paths):
         raise DataError(
-            f"masks: {len(paths) - len(found)} of {len(paths)} files cannot be read as images of one channel, whose "
-            "numbers say what each pixel is"
+            f"masks: {len(paths) - len(found)} of {len(paths)} files cannot be read as single images of one channel, "
+            "whose numbers say what each pixel is"
         )
     if len({mask.shape for mask in found}) > 1:
         raise DataError("masks: bring them to one width and height first")

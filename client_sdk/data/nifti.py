@@ -13,6 +13,7 @@ import numpy as np
 from client_sdk.data.images import patients_listed
 from client_sdk.data.labelled import labelled
 from client_sdk.data.lazy import LazyExamples
+from client_sdk.data.paths import seen
 from client_sdk.data.records import Array, DataError
 
 SUFFIXES = (".nii", ".nii.gz")
@@ -25,7 +26,7 @@ def _wanted(path: Path) -> bool:
 
 def holds_nifti(folder: Path) -> bool:
     """Is there a file of such a name in the folder or below it?"""
-    return any(_wanted(path) for path in folder.rglob("*"))
+    return any(_wanted(path) for path in seen(folder, below=True))
 
 
 def list_nifti(folder: Path, *, slices: Sequence[int] | None = None) -> LazyExamples:

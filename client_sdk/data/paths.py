@@ -23,3 +23,13 @@ def require_there(path: Path, *, folder_allowed: bool = False) -> None:
 def is_hidden(path: Path) -> bool:
     """Does a part of it begin with a dot?"""
     return any(part.startswith(".") for part in path.parts)
+
+
+def seen(folder: Path, *, below: bool = False) -> list[Path]:
+    """What lies in a folder, and in those within it (below), in the order of the paths; hidden ones aside.
+
+    Hidden ones are not the hospital's: macOS lays `._scan.dcm` beside a `scan.dcm` on foreign disks.
+    """
+    return sorted(
+        path for path in (folder.rglob("*") if below else folder.iterdir()) if not is_hidden(path.relative_to(folder))
+    )

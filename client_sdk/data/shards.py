@@ -15,7 +15,7 @@ import numpy as np
 
 from client_sdk.data.images import SUFFIXES, Form, Header, decoded, form_of, header
 from client_sdk.data.lazy import LazyExamples
-from client_sdk.data.paths import require_there
+from client_sdk.data.paths import is_hidden, require_there, seen
 from client_sdk.data.records import Array, DataError
 
 _ARRAY = ".npy"
@@ -74,7 +74,7 @@ def is_pattern(path: Path) -> bool:
 def shards_at(path: Path) -> list[Path]:
     """The shards of a pattern with braces, of a folder, or one alone, in the order of their names."""
     if path.is_dir():
-        return sorted(path.glob("*.tar"))
+        return [file for file in seen(path) if file.suffix == ".tar"]
     return [path.with_name(name) for name in _expanded(path.name)]
 
 
@@ -142,7 +142,7 @@ def _grouped(path: Path) -> Iterator[Mapping[str, _Member]]:
             while (entry := archive.next()) is not None:
                 # tarfile keeps what it has seen, which is as long as the data.
                 cast(Any, archive).members.clear()
-                if not entry.isfile():
+                if not entry.isfile() or is_hidden(Path(entry.name)):
                     continue
                 folder, _, file = entry.name.rpartition("/")
                 stem, _, ending = file.partition(".")

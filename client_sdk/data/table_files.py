@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,12 +29,15 @@ def read_csv(
     names: Sequence[str] | None = None,
     missing: Sequence[str] = MISSING,
     encoding: str | None = None,
+    as_written: Collection[str] = (),
 ) -> Table:
     """A table from a text file, gzipped if its name ends in .gz; `names` where it has no header line.
 
     Commas, semicolons, tabs or bars stand between the cells: whichever makes every row equally long. Unicode with or
     without a byte order mark is read as such, anything else needs its `encoding`. Decimal commas are read as such where
     all numbers of the file agree. Columns without a name are left out.
+
+    as_written: columns that are text whatever they say, such as names of files: as numbers 007 would be 7
 
     Raises:
         DataError: no such text table; the text names line and column, never what stands there.
@@ -47,7 +51,10 @@ def read_csv(
         for name, cells in zip(sheet.names, stripped, strict=True)
         if name
     }
-    return Table.of(with_points(columns), patient_column=patient_column, lines=sheet.lines)
+    kept = {name: cells for name, cells in columns.items() if name in {*as_written, patient_column}}
+    table = Table.of(with_points(columns) | kept, patient_column=patient_column, lines=sheet.lines)
+    texts = {name: np.array(kept[name], dtype=object) for name in table.columns if name in as_written}
+    return replace(table, columns={**table.columns, **texts}) if texts else table
 
 
 def read_parquet(path: Path, *, patient_column: str | None = None) -> Table:

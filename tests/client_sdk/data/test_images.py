@@ -128,3 +128,35 @@ def test_deep_grey_beside_colours_is_refused(tmp_path: Path) -> None:
     write(tmp_path, {"sick/a.png": GREY[0].astype(np.uint16) + 1000, "healthy/a.png": COLOUR})
     with pytest.raises(DataError, match="more than 8 bits"):
         load(tmp_path)
+
+
+def test_patients_are_called_by_what_is_written(tmp_path: Path) -> None:
+    """As numbers, 007 would be 7, and those beyond 2⁵³ would merge with their neighbours."""
+    names = ("007", "7", "9007199254740993", "9007199254740992")
+    write(tmp_path, {f"{'ab'[k % 2]}/{k}.png": GREY[0] for k in range(4)})
+    lines = "".join(f"{'ab'[k % 2]}/{k}.png,{name}\n" for k, name in enumerate(names))
+    (tmp_path / "patients.csv").write_text("file,patient\n" + lines)
+    assert read_images(tmp_path).patients == (names[0], names[2], names[1], names[3])
+
+
+def test_hidden_files_are_no_images(tmp_path: Path) -> None:
+    write(tmp_path, {"a/0.png": GREY[0], "b/0.png": GREY[1]})
+    (tmp_path / "a" / "._0.png").write_bytes(b"what macOS lays beside it")
+    assert len(read_images(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(("ending", "form"), [("tif", "TIFF"), ("png", "PNG"), ("webp", "WEBP")])
+def test_files_of_several_images_are_counted_and_refused(tmp_path: Path, ending: str, form: str) -> None:
+    write(tmp_path, {"a/0.png": GREY[0], "b/0.png": GREY[1]})
+    first, *others = [Image.fromarray(one) for one in GREY[:3]]
+    first.save(tmp_path / "a" / f"secret.{ending}", form, save_all=True, append_images=others)
+    with pytest.raises(DataError, match="1 of 3 files hold several images") as caught:
+        load(tmp_path)
+    assert "secret" not in str(caught.value)
+
+
+def test_the_preview_within_a_photograph_is_no_second_image(tmp_path: Path) -> None:
+    write(tmp_path, {"a/0.png": COLOUR, "b/0.png": COLOUR})
+    photograph = Image.fromarray(COLOUR)
+    photograph.save(tmp_path / "a" / "1.jpg", "MPO", save_all=True, append_images=[photograph.resize((2, 3))])
+    assert read_images(tmp_path).inputs.shape == (3, 3, 6, 4)

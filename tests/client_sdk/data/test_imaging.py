@@ -88,6 +88,22 @@ def test_labels_by_file_or_by_patient(tmp_path: Path) -> None:
     assert dict(zip(again.patients, again.labels.tolist(), strict=True)) == {f"p{k}": float(k) for k in range(6)}
 
 
+def test_patients_and_files_of_a_list_are_called_by_what_is_written(tmp_path: Path) -> None:
+    """007 is not 7, whether it stands in a header or in a list; numbers beyond 2⁵³ are told apart."""
+    names = ("007", "7", "9007199254740993", "9007199254740992")
+    for name in names:
+        dicom(tmp_path / f"{name}.dcm", DRAW.integers(0, 4096, (5, 4)))
+    (tmp_path / "._7.dcm").write_bytes(b"what macOS lays beside it")
+    (tmp_path / "labels.csv").write_text("patient,label\n" + "".join(f"{name},{k}\n" for k, name in enumerate(names)))
+    found = list_dicom(tmp_path)
+    assert dict(zip(found.patients, found.labels.tolist(), strict=True)) == {name: k for k, name in enumerate(names)}
+    volumes = tmp_path / "volumes"
+    for name in names:
+        volume(volumes / f"{name}.nii", DRAW.normal(size=(3, 4, 5)))
+    (volumes / "labels.csv").write_text("file,label,patient\n" + "".join(f"{name}.nii,1,{name}\n" for name in names))
+    assert set(list_nifti(volumes).patients) == set(names)
+
+
 def test_a_task_trains_on_what_was_read(tmp_path: Path) -> None:
     from client_sdk.tasks import load as load_task
 
@@ -181,6 +197,7 @@ def test_some_slices_patients_and_labels_of_a_list(tmp_path: Path) -> None:
         volume(tmp_path / f"scan{k}.nii.gz", DRAW.normal(size=(3, 4, 5)))
     lines = "".join(f"scan{k}.nii.gz,{k % 2},p{k // 2}\n" for k in range(4))
     (tmp_path / "labels.csv").write_text("file,label,patient\n" + lines)
+    (tmp_path / "._scan0.nii.gz").write_bytes(b"hidden")
     whole, some, one = list_nifti(tmp_path), list_nifti(tmp_path, slices=[4, 0]), list_nifti(tmp_path, slices=[2])
     assert whole.patients == ("p0", "p0", "p1", "p1")
     np.testing.assert_array_equal(some.in_memory().inputs, whole.in_memory().inputs[:, [4, 0]])
@@ -226,4 +243,7 @@ def test_files_of_several_kinds_in_one_folder_are_refused(tmp_path: Path) -> Non
     assert len(load(tmp_path)) == 2
     (tmp_path / "ill" / "p7.PNG").touch()
     with pytest.raises(DataError, match=r"several kinds \(DICOM: 2, images: 1\)"):
+        load(tmp_path)
+    (tmp_path / "ill" / "p7.PNG").rename(tmp_path / "more.tar")
+    with pytest.raises(DataError, match=r"several kinds \(DICOM: 2, shards: 1\)"):
         load(tmp_path)

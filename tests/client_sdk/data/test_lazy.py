@@ -310,6 +310,12 @@ def test_a_key_that_comes_again_is_a_sample_of_its_own(tmp_path: Path) -> None:
     assert (found.inputs[:, 0, 0].tolist(), found.labels.tolist()) == ([1.0, 2.0], [0, 1])
 
 
+def test_hidden_members_and_shards_are_none(tmp_path: Path) -> None:
+    shard(tmp_path / "one.tar", [("./k.npy", array(1)), ("./k.cls", b"0"), ("./._k.npy", b"of macOS")])
+    (tmp_path / "._one.tar").write_bytes(b"of macOS")
+    assert len(load(tmp_path)) == 1
+
+
 @pytest.mark.parametrize(
     "second",
     [[("b.npy", array(1)), ("b.npy", array(2)), ("b.cls", b"1")], [("b.npy", array(1)), ("b.json", b"[" * 200_000)]],
