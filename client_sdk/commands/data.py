@@ -72,11 +72,18 @@ def _show(found: DataCheck, study: StudySettings) -> None:
     ]
     table("These records in this study", ["", ""], rows)
     shares = [
-        [use.name, str(use.values), _share(use.missing, use.values), _share(use.clipped, use.values)]
+        [
+            *(use.name, str(use.values)),
+            *(_share(part, use.values) for part in (use.missing, use.clipped, use.other)),
+            str(use.of_others),
+        ]
         for use in found.inputs
     ]
+    # The last two are about events.
+    shown = 6 if any(use.other or use.of_others for use in found.inputs) else 4
+    heads = ["input", "values", "missing", "clipped to the range", "other codes", "of patients not used"]
     if shares:
-        table("Inputs", ["input", "values", "missing", "clipped to the range"], shares)
+        table("Inputs", heads[:shown], [row[:shown] for row in shares])
     if found.unused:
         say(f"columns that the study does not use: {', '.join(found.unused)}")
     say("nothing was sent, charged or written; these counts are about your patients and stay here")

@@ -42,8 +42,10 @@ class Sheet:
     lines: list[int]
 
 
-def read_sheet(path: Path, *, names: Sequence[str] | None, encoding: str | None) -> Sheet:
+def read_sheet(path: Path, *, names: Sequence[str] | None, encoding: str | None, may_be_empty: bool = False) -> Sheet:
     """Names and rows of a text table. names: of the columns, where the file has no header line.
+
+    may_be_empty: a header alone will do
 
     Raises:
         DataError: not a text, not in the encoding, no one separator, rows of another length, no header, no rows.
@@ -56,7 +58,7 @@ def read_sheet(path: Path, *, names: Sequence[str] | None, encoding: str | None)
     if names is None:
         line, cells = rows.pop(0)
         header = [cell.strip() for cell in cells]
-        if not rows:
+        if not rows and not may_be_empty:
             raise DataError(f"{path.name}: there are no records below the header")
         _require_header(f"{path.name}: line {line}", header)
     return Sheet(header, [cells for _, cells in rows], [line for line, _ in rows])

@@ -10,6 +10,7 @@ import numpy as np
 
 from client_sdk.data.paths import seen
 from client_sdk.data.records import Array, DataError, Table
+from client_sdk.data.row_groups import parts_of
 from client_sdk.data.table_files import read_csv, read_parquet
 
 # The table of patients, by the name of its file; every other table of the folder holds events.
@@ -21,7 +22,7 @@ _TEXT, _PARQUET = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), ".parquet"
 class Histories(Table):
     """A table of one row per patient, whose events lie in further tables. Made by `Histories.of`.
 
-    events: name -> table of events, any number for a patient, also of patients who are not among these.
+    events: name -> table of events, any number for a patient or none at all, also of patients who are not among these.
     """
 
     events: Mapping[str, Table] = field(default_factory=dict[str, Table], repr=False)
@@ -81,17 +82,19 @@ def read_histories(folder: Path, *, patient_column: str | None = None, encoding:
     found: dict[str, Table] = {}
     for name, path in sorted(_tables(folder).items()):
         try:
-            found[name] = _read(path, column, encoding)
+            found[name] = _read(path, column, encoding, may_be_empty=name != PATIENTS)
         except DataError as fault:
             text = str(fault)
             raise DataError(text if text.startswith(path.name) else f"{path.name}: {text}") from fault
     return Histories.with_events(found.pop(PATIENTS), found)
 
 
-def _read(path: Path, column: str, encoding: str | None) -> Table:
-    if path.name.endswith(_PARQUET):
-        return read_parquet(path, patient_column=column)
-    return read_csv(path, patient_column=column, encoding=encoding)
+def _read(path: Path, column: str, encoding: str | None, may_be_empty: bool) -> Table:
+    if not path.name.lower().endswith(_PARQUET):
+        return read_csv(path, patient_column=column, encoding=encoding, may_be_empty=may_be_empty)
+    if may_be_empty and not any((there := parts_of(path)).rows):
+        return Table.without_rows(there.kinds, column)
+    return read_parquet(path, patient_column=column)
 
 
 def _tables(folder: Path) -> dict[str, Path]:

@@ -72,7 +72,9 @@ def _listed(
     row_of = {key: row for row, key in enumerate(identifiers(named, len(named)) if by == "patient" else named)}
     if len(row_of) < len(table):
         raise DataError(f"{LABELS_FILE}: {len(table) - len(row_of)} of {len(table)} rows name a {by} again")
-    files = sorted(path.relative_to(folder).as_posix() for path in seen(folder, below=True) if path.is_file() and wanted(path))
+    files = sorted(
+        path.relative_to(folder).as_posix() for path in seen(folder, below=True) if path.is_file() and wanted(path)
+    )
     keys = files if by == "file" or patient_of is None else [patient_of(folder / path) for path in files]
     rows = [row_of.get(key, -1) for key in keys]
     unlabelled, absent = rows.count(-1), len(set(row_of.values()) - set(rows))

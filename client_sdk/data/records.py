@@ -74,6 +74,13 @@ class Table:
         patients = identifiers(np.asarray(dict(given)[patient_column]).tolist(), lengths.pop(), known)
         return cls(arrays, patients, lines=known)
 
+    @classmethod
+    def without_rows(cls, names: Collection[str], patient_column: str | None) -> Table:
+        """Raises DataError: there is no such patient column."""
+        if patient_column is not None:
+            require_patient_column(patient_column, names)
+        return cls({name: np.zeros(0) for name in names if name != patient_column}, (), patient_column is not None)
+
     def __len__(self) -> int:
         return len(self.patients)
 

@@ -30,6 +30,7 @@ def read_csv(
     missing: Sequence[str] = MISSING,
     encoding: str | None = None,
     as_written: Collection[str] = (),
+    may_be_empty: bool = False,
 ) -> Table:
     """A table from a text file, gzipped if its name ends in .gz; `names` where it has no header line.
 
@@ -38,12 +39,15 @@ def read_csv(
     all numbers of the file agree. Columns without a name are left out.
 
     as_written: columns that are text whatever they say, such as names of files: as numbers 007 would be 7
+    may_be_empty: a header alone is a table of no rows
 
     Raises:
         DataError: no such text table; the text names line and column, never what stands there.
     """
     require_there(path)
-    sheet = read_sheet(path, names=names, encoding=encoding)
+    sheet = read_sheet(path, names=names, encoding=encoding, may_be_empty=may_be_empty)
+    if not sheet.rows:
+        return Table.without_rows([name for name in sheet.names if name], patient_column)
     absent = set(missing)
     stripped = ([cell.strip() for cell in cells] for cells in zip(*sheet.rows, strict=True))
     columns: Cells = {

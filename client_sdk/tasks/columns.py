@@ -225,7 +225,8 @@ def indices_of(values: Array, names: tuple[str, ...]) -> tuple[Array, Array]:
     """(n,) places of the values among the names, -1 for none; (n,) booleans: the value is missing."""
     places = {name: place for place, name in enumerate(names)}
     keys = [as_category(value) for value in values.tolist()]
-    return np.array([places.get(str(key), -1) for key in keys]), np.array([key is None for key in keys])
+    found = np.array([places.get(str(key), -1) for key in keys], dtype=np.int64)
+    return found, np.array([key is None for key in keys], dtype=bool)
 
 
 def _require_present(name: str, absent: Array) -> None:

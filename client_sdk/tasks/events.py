@@ -40,7 +40,7 @@ class EventTable:
         return len(self.codes) + 1
 
     def read(self, table: Table) -> tuple[Array, Array, int]:
-        """(rows,) tokens, (rows,) times, how many rows have none of the codes.
+        """(rows,) tokens, (rows,) times, (rows,) booleans: the code is missing.
 
         Raises:
             DataError: a column is not there, a time is missing or no number. The table and the first line are named.
@@ -57,9 +57,8 @@ class EventTable:
             raise DataError(f"events {self.name}: {error.located(table.first)}") from error
         except DataError as error:
             raise DataError(f"events {self.name}: {error}") from error
-        place, _ = indices_of(table.columns[self.code], self.codes)
-        other = place < 0
-        return np.where(other, len(self.codes), place) + self.first, times, int(other.sum())
+        place, absent = indices_of(table.columns[self.code], self.codes)
+        return np.where(place < 0, len(self.codes), place) + self.first, times, absent
 
 
 def read_events(parameters: Mapping[str, object]) -> tuple[EventTable, ...]:
@@ -108,13 +107,15 @@ def sequences(tables: tuple[EventTable, ...], histories: Histories, length: int)
 
 
 def uses(tables: tuple[EventTable, ...], histories: Histories) -> tuple[InputUse, ...]:
-    """Of each table how many events it has, and how many are outside the study's codes. Raises as `sequences`."""
+    """Of each table how many events it has for these patients, and for others. Raises as `sequences`."""
     found: list[InputUse] = []
     for table in tables:
         ours = histories.owners(table.name) >= 0
         events = histories.events[table.name].take(np.flatnonzero(ours))
-        _, _, other = table.read(events) if len(events) else (0, 0, 0)
-        found.append(InputUse(f"events {table.name}", len(events), missing=other, clipped=0))
+        tokens, _, absent = table.read(events)
+        other = (tokens == table.first + len(table.codes)) & ~absent
+        counts = {"missing": int(absent.sum()), "other": int(other.sum()), "of_others": int((~ours).sum())}
+        found.append(InputUse(f"events {table.name}", len(events), clipped=0, **counts))
     return tuple(found)
 
 

@@ -6,7 +6,8 @@ a bit of what one record becomes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add
 
 import torch
 from torch import Tensor
@@ -79,7 +80,8 @@ def inspected(task: Task, records: Records) -> tuple[InputUse, ...]:
 
 
 def _added(one: InputUse, other: InputUse) -> InputUse:
-    return InputUse(one.name, one.values + other.values, one.missing + other.missing, one.clipped + other.clipped)
+    (name, *counts), (_, *more) = astuple(one), astuple(other)
+    return InputUse(name, *map(add, counts, more))
 
 
 def _cell_by_cell(task: Task) -> bool:

@@ -27,15 +27,21 @@ class TaskError(ValueError):
 
 @dataclass(frozen=True)
 class InputUse:
-    """What became of one input of the records: values in all, missing ones, and those drawn back into a public range.
+    """What became of one input of the records, for the hospital's own eyes: it is about the records themselves.
 
-    About the records themselves: for the hospital's own eyes.
+    values     in all
+    missing    of them
+    clipped    drawn back into a public range
+    other      outside a public list of codes
+    of_others  events of nobody among these patients, which are left out; they are none of `values`
     """
 
     name: str
     values: int
     missing: int
     clipped: int
+    other: int = 0
+    of_others: int = 0
 
 
 class TaskParameters(BaseModel):

@@ -66,8 +66,8 @@ def test_records_patients_labels_and_inputs_are_counted(here: Path) -> None:
         "set_aside": 0.0,
         "labels": {"no": 4, "yes": 1},
         "inputs": [
-            {"name": "bmi", "values": 5, "missing": 2, "clipped": 1},
-            {"name": "sex", "values": 5, "missing": 0, "clipped": 0},
+            {"name": "bmi", "values": 5, "missing": 2, "clipped": 1, "other": 0, "of_others": 0},
+            {"name": "sex", "values": 5, "missing": 0, "clipped": 0, "other": 0, "of_others": 0},
         ],
         "unused": ["note"],
         "parameters": 5,
@@ -118,3 +118,25 @@ def test_the_file_of_a_study_reads_as_join_reads_it(here: Path) -> None:
     rows = [line.replace("patient", "id") for line in text]
     found = json.loads(check(here, "--json", rows=rows, task_parameters=default))
     assert (found["patients"], sum(found["labels"].values()), found["unused"]) == (40, 40, [])
+
+
+def test_events_without_a_code_of_other_codes_and_of_other_patients_are_counted(here: Path) -> None:
+    """a of the policy's list and somebody who is not in the table are not used."""
+    folder = here / "records"
+    folder.mkdir()
+    (folder / "patients.csv").write_text("patient,died\n" + "".join(f"{who},{k % 2}\n" for k, who in enumerate("abcd")))
+    (folder / "drugs.csv").write_text("patient,atc,day\nb,A,1\nb,Q,2\nc,,3\nc,B,3\nnobody,A,4\na,A,5\na,A,6\n")
+    policy = here / "policy.toml"
+    policy.write_text('excluded_patients = ["a"]\n')
+    parameters = {"label": "died", "length": 3, "events.drugs": "code=atc; time=day; codes=A|B"}
+    settings = write_settings(here / "study.json", training={"task": "sequence", "task_parameters": parameters})
+    app = typer.Typer()
+    register(app)
+    arguments = ["data", "check", str(folder), "--settings", str(settings), "--policy", str(policy)]
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["inputs"] == [
+        {"name": "events drugs", "values": 4, "missing": 1, "clipped": 0, "other": 1, "of_others": 3}
+    ]
+    shown = CliRunner().invoke(app, arguments).stdout
+    assert all(head in shown for head in ("other codes", "of patients not used"))

@@ -17,6 +17,7 @@ from client_sdk.gradients import PerRecordGradients
 from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.tasks import TaskError
 from client_sdk.tasks import load as load_task
+from client_sdk.tasks.task import InputUse
 from client_sdk.training import LocalTraining
 from client_sdk.training.weights import weights_of
 from experiments.demo.scenarios import data_folder
@@ -53,10 +54,10 @@ def test_events_of_all_tables_stand_in_their_order_and_the_newest_are_kept() -> 
     assert tokens(task, histories()) == [[3, 1, 4, 0], [2, 5, 4, 5], [0, 0, 0, 0]]
     assert tokens(task, histories().take([1, 0])) == [[2, 5, 4, 5], [3, 1, 4, 0]]
     assert tokens(load_task("sequence", PLAIN | {"length": 1}), histories()) == [[4], [5], [0]]
-    assert [(use.name, use.values, use.missing) for use in task.inspect(histories())] == [
-        ("events drugs", 3, 1),
-        ("events ills", 5, 1),
-    ]
+    assert task.inspect(histories()) == (
+        InputUse("events drugs", 3, missing=1, clipped=0, other=0, of_others=1),
+        InputUse("events ills", 5, missing=0, clipped=0, other=1, of_others=0),
+    )
 
 
 def test_the_order_of_rows_changes_nothing() -> None:
@@ -147,6 +148,35 @@ def test_a_folder_of_tables_is_read(tmp_path: Path) -> None:
         load(tmp_path, lazy=True)
     (tmp_path / "drugs.tsv").write_text("patient\tatc\tday\na\tA\t2\n")
     with pytest.raises(DataError, match="two files hold a table 'drugs'"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("none", [{"drugs"}, {"drugs", "ills"}], ids=["one", "all"])
+def test_a_hospital_may_have_no_event_of_a_kind(tmp_path: Path, ending: str, none: set[str]) -> None:
+    (tmp_path / "patients.csv").write_text("patient,died\na,0\nb,1\n")
+    for name, what in {"drugs": "atc", "ills": "icd"}.items():
+        text = f"patient,{what},day\n" + ("" if name in none else "b,Y,2\n")
+        path = tmp_path / f"{name}.csv"
+        path.write_text(text)
+        if ending == "parquet":
+            arrow, parquet = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
+            parquet.write_table(arrow.read_csv(path), tmp_path / f"{name}.PARQUET")
+            path.unlink()
+    task, found = load_task("sequence", PLAIN), load(tmp_path)
+    assert tokens(task, found) == [[0, 0, 0, 0], [0 if "ills" in none else 5, 0, 0, 0]]
+    assert task.dataset(found).patients == ("a", "b")
+    assert [use.values for use in task.inspect(found)] == [0, 0 if "ills" in none else 1]
+
+
+def test_a_header_alone_names_the_patient_and_is_no_table_of_patients(tmp_path: Path) -> None:
+    (tmp_path / "patients.csv").write_text("patient,died\na,0\nb,1\n")
+    (tmp_path / "drugs.csv").write_text("who,code,day\n")
+    with pytest.raises(DataError, match=r"drugs\.csv: there is no patient column 'patient'"):
+        load(tmp_path)
+    (tmp_path / "drugs.csv").write_text("patient,code,day\na,A,1\n")
+    (tmp_path / "patients.csv").write_text("patient,died\n")
+    with pytest.raises(DataError, match=r"patients\.csv: there are no records below the header"):
         load(tmp_path)
 
 
