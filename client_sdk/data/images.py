@@ -59,8 +59,8 @@ def list_images(folder: Path, *, classes: Sequence[str] | None = None) -> LazyEx
     name them: names of files are often names of people.
 
     Raises:
-        DataError: no classes or images, files that are no images or hold several, several sizes, a file without its patient, no
-            such folder.
+        DataError: no classes or images, files that are no images or hold several, several sizes, a file without its
+            patient, no such folder.
     """
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder.name} in {folder.parent.absolute()}")

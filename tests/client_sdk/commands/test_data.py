@@ -83,7 +83,7 @@ def test_who_is_left_out_by_the_policy_is_not_counted(here: Path) -> None:
     (here / "mercy" / "policy.toml").write_text('excluded_patients = ["a", "nobody"]\n')
     found = json.loads(check(here, "--json"))
     assert (found["excluded"], found["patients"], found["longest"]) == (1, 3, 1)
-    assert found["inputs"][0] == {"name": "bmi", "values": 3, "missing": 2, "clipped": 1}
+    assert found["inputs"][0].items() >= {"name": "bmi", "values": 3, "missing": 2, "clipped": 1}.items()
     (here / "mercy" / "policy.toml").write_text('excluded_patients = ["a", "b", "c", "d"]\n')
     assert "every patient of these records is on the exclusion list" in check(here, code=1)
 
