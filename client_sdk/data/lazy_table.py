@@ -12,7 +12,7 @@ import numpy as np
 
 from client_sdk.data.lazy import ReadBy
 from client_sdk.data.records import Array, DataError, Table, identifiers, require_patient_column
-from client_sdk.data.row_groups import SUFFIXES, Cells, Kind, Parts, parts_of
+from client_sdk.data.row_groups import SUFFIXES, Cells, Kind, OpenFiles, Parts, parts_of
 
 # Bytes of decoded columns of row groups that one table keeps.
 ROOM = 1 << 27
@@ -121,7 +121,8 @@ class Stored:
     """
 
     def __init__(self, paths: Sequence[Path], room: int = ROOM) -> None:
-        files = [parts_of(path) for path in paths]
+        left_open = OpenFiles()
+        files = [parts_of(path, left_open) for path in paths]
         self._kinds = _kinds(files)
         self._parts = [(file, part) for file in files for part, rows in enumerate(file.rows) if rows]
         self._starts = np.cumsum([0, *(file.rows[part] for file, part in self._parts)])

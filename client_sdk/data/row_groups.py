@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -15,6 +17,8 @@ from client_sdk.data.records import Array, DataError, numbers_in, text_of
 
 ARROW = (".arrow", ".feather")
 SUFFIXES = (".parquet", *ARROW)
+# Files, or columns of Arrow files, that a thread leaves open: opening takes longer than reading a small row group.
+_LEFT_OPEN = 8
 # By its type alone; text may say numbers, and "none" goes with every kind: all its cells are missing.
 Kind = Literal["number", "text", "none", "nested"]
 
@@ -51,14 +55,35 @@ class Cells:
         return self if self.words is None else Cells(self.values, numbers_in(self.words))
 
 
+class OpenFiles(threading.local):
+    """What each thread of each process has open, the last few: none is shared. Pickled, nothing is open."""
+
+    def __init__(self) -> None:
+        self._process, self._files = os.getpid(), dict[object, Any]()
+
+    def __reduce__(self) -> tuple[type[OpenFiles], tuple[()]]:
+        return OpenFiles, ()
+
+    def get(self, key: object, opened: Callable[[], Any]) -> Any:
+        """What lies open under this key, or else what `opened` gives."""
+        if self._process != os.getpid():
+            # A fork reads through none of its parent's.
+            self._process, self._files = os.getpid(), {}
+        found = self._files.pop(key, None)
+        self._files[key] = found = opened() if found is None else found
+        if len(self._files) > _LEFT_OPEN:
+            del self._files[next(iter(self._files))]
+        return found
+
+
 class Parts(ABC):
-    """One file. kinds: of its columns. rows: of each part. Opened anew for each column that is read, by any thread."""
+    """One file, read by any thread. kinds: of its columns. rows: of each part. files: those that are left open."""
 
     what: str
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: OpenFiles) -> None:
         require_there(path)
-        self.path = path
+        self.path, self._files = path, files
         self._state = _state(path)
         try:
             schema, self.rows = self._opened()
@@ -118,9 +143,9 @@ class ParquetParts(Parts):
             return file.schema_arrow, tuple(file.metadata.row_group(group).num_rows for group in groups)
 
     def _column(self, part: int, name: str) -> Any:
-        with _parquet().ParquetFile(self.path, metadata=self._metadata) as file:
-            # Threads read ahead already.
-            table = file.read_row_group(part, columns=[name], use_threads=False)
+        file = self._files.get(self.path, lambda: _parquet().ParquetFile(self.path, metadata=self._metadata))
+        # Threads read ahead already.
+        table = file.read_row_group(part, columns=[name], use_threads=False)
         return _plain(table.column(name).combine_chunks())
 
 
@@ -141,16 +166,21 @@ class ArrowParts(Parts):
             return schema, tuple(file.get_batch(batch).num_rows for batch in batches)
 
     def _column(self, part: int, name: str) -> Any:
+        # One for each column: without `included_fields`, compressed ones would all be decoded.
+        file = self._files.get((self.path, name), lambda: self._of_one_column(name))
+        return _plain(file.get_batch(part).column(0))
+
+    def _of_one_column(self, name: str) -> Any:
         arrow = _arrow()
-        place = list(self.kinds).index(name)
-        with arrow.memory_map(str(self.path)) as source:
-            options = arrow.ipc.IpcReadOptions(included_fields=[place], use_threads=False)
-            return _plain(arrow.ipc.open_file(source, options=options).get_batch(part).column(0))
+        options = arrow.ipc.IpcReadOptions(included_fields=[list(self.kinds).index(name)], use_threads=False)
+        # Read, not mapped: all that was ever looked at of a map that stays open would count as memory in use.
+        return arrow.ipc.open_file(arrow.OSFile(str(self.path)), options=options)
 
 
-def parts_of(path: Path) -> Parts:
+def parts_of(path: Path, files: OpenFiles | None = None) -> Parts:
     """By the name of the file. Raises DataError: no such file, a broken one, or pyarrow is not installed."""
-    return ArrowParts(path) if path.name.lower().endswith(ARROW) else ParquetParts(path)
+    kind = ArrowParts if path.name.lower().endswith(ARROW) else ParquetParts
+    return kind(path, OpenFiles() if files is None else files)
 
 
 def _kind(kind: Any) -> Kind:

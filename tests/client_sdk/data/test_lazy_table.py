@@ -5,9 +5,12 @@ from __future__ import annotations
 import builtins
 import datetime
 import decimal
+import gc
+import os
 import pickle
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ import pytest
 
 from client_sdk.data import DataError, LazyTable, Table, list_table, load, one_per_patient
 from client_sdk.data.lazy_table import Stored, stacked
-from client_sdk.data.row_groups import Cells, Parts
+from client_sdk.data.row_groups import Cells, OpenFiles, Parts
 
 pyarrow: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 parquet: Any = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
@@ -165,6 +168,52 @@ def test_what_is_held_of_a_file_is_bounded(tmp_path: Path, monkeypatch: pytest.M
     assert 5 <= most <= 7
     # Each row group once for a column, however its rows lie in the request.
     assert len(alive) <= 3 * 2 * 100
+
+
+@pytest.mark.parametrize("kind", [one_parquet, compressed_feather], ids=lambda kind: kind.__name__)
+def test_threads_and_forks_read_a_file_that_stays_open(tmp_path: Path, kind: Callable[[Path], Path]) -> None:
+    """Each through its own: all of them at once give what one alone gives."""
+    stored, rows = Stored([kind(tmp_path)], room=0), np.arange(ROWS)
+    wanted = {name: stored.read(name, rows).tobytes() for name in ("real", "whole", "flag")}
+
+    def right(name: str) -> bool:
+        return all(stored.read(name, rows).tobytes() == wanted[name] for _ in range(20))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(right, [*wanted] * 4))
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if all(map(right, wanted)) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("kind", [one_parquet, arrow_file], ids=lambda kind: kind.__name__)
+def test_a_file_is_opened_once_for_all_parts_of_a_column(
+    tmp_path: Path, kind: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[object] = []
+    real = OpenFiles.get
+
+    def get(self: OpenFiles, key: object, open_it: Callable[[], Any]) -> Any:
+        return real(self, key, lambda: (opened.append(key), open_it())[1])
+
+    stored = Stored([kind(tmp_path)], room=0)
+    monkeypatch.setattr(OpenFiles, "get", get)
+    for _ in range(3):
+        stored.read("real", np.arange(ROWS))
+    assert len(opened) == 1
+
+
+def test_few_files_stay_open_however_many_a_table_has(tmp_path: Path) -> None:
+    for place in range(30):
+        parquet.write_table(pyarrow.table({"x": [float(place)]}), tmp_path / f"{place:02d}.parquet")
+    before = len(os.listdir("/proc/self/fd"))
+    stored = Stored(sorted(tmp_path.iterdir()), room=0)
+    assert stored.read("x", np.arange(30)).tolist() == list(range(30))
+    assert len(os.listdir("/proc/self/fd")) - before <= 8
+    del stored
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_another_process_reads_the_same(tmp_path: Path) -> None:
