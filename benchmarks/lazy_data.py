@@ -236,7 +236,7 @@ def compared(
     found: dict[str, Any] = {}
     for batch in batches:
         ways = {way: apart(Asked(folder, way, records, batch, steps)) for way in names}
-        equal = ways["on demand"].get("update_sha256") == ways["in memory"].get("update_sha256")
+        equal = ways["on demand"]["update_sha256"] == ways["in memory"]["update_sha256"]
         print(batch, json.dumps(ways, indent=1), "same bytes" if equal else "OTHER BYTES", flush=True)
         if not equal:
             raise SystemExit("reading on demand does not give the bytes of records in memory")

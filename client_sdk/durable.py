@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from client_sdk.errors import LedgerDamaged
 
 
 def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Replace `path` by `data`: written beside it, synced, renamed, and the directory synced.
+    """Replace `path` by `data`. Raises as `replacing`."""
+    with replacing(path, mode=mode) as file:
+        file.write(data)
+
+
+@contextmanager
+def replacing(path: Path, *, mode: int = 0o600) -> Generator[IO[bytes]]:
+    """A file that takes the place of `path` at the end: written beside it, synced, renamed, and the directory synced.
 
     Raises:
         OSError: the disk is full or read-only; `path` is as it was.
@@ -20,7 +30,7 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)

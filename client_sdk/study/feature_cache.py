@@ -24,7 +24,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from torch import Tensor
 
-from client_sdk.durable import sync_directory, write_durably
+from client_sdk.durable import replacing, write_durably
 from client_sdk.errors import KeyFileError
 from client_sdk.protocol.study.training import Training
 from client_sdk.protocol.wire.signing import canonical_json
@@ -121,23 +121,14 @@ def _write(path: Path, key: bytes, bound: bytes, features: Tensor) -> None:
     """Piece by piece, whole or not at all."""
     flat = np.ascontiguousarray(features.numpy(), "<f4").reshape(-1).view(np.uint8).data
     header = json.dumps({"shape": list(features.shape)}).encode()
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     sealing = AESGCM(key)
-    try:
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(_MAGIC + len(header).to_bytes(4, "big") + header)
-            for number, start in enumerate(range(0, len(flat), _PIECE)):
-                # Random: under one key far fewer than 2³² pieces are ever sealed (NIST SP 800-38D, 8.3).
-                nonce = secrets.token_bytes(_NONCE)
-                piece = bytes(flat[start : start + _PIECE])
-                file.write(nonce + sealing.encrypt(nonce, piece, _about(bound, header, number)))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
+    with replacing(path) as file:
+        file.write(_MAGIC + len(header).to_bytes(4, "big") + header)
+        for number, start in enumerate(range(0, len(flat), _PIECE)):
+            # Random: under one key far fewer than 2³² pieces are ever sealed (NIST SP 800-38D, 8.3).
+            nonce = secrets.token_bytes(_NONCE)
+            piece = bytes(flat[start : start + _PIECE])
+            file.write(nonce + sealing.encrypt(nonce, piece, _about(bound, header, number)))
 
 
 def _read(path: Path, key: bytes, bound: bytes) -> Tensor | None:

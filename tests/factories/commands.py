@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from typer.testing import Result
+from typer import Typer
+from typer.testing import CliRunner, Result
 
+from client_sdk.cli import register
+from simulation.command import register as register_simulation
 from tests.factories.hospitals import lax_toml, records
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import settings
@@ -28,6 +31,17 @@ def write_records(path: Path) -> Path:
     rows = zip(*(table.columns[name].tolist() for name in ("age", "rate", "ill")), table.patients, strict=True)
     path.write_text("\n".join(["age,rate,ill,patient", *(",".join(map(str, row)) for row in rows)]) + "\n")
     return path
+
+
+def run_offline(*arguments: str | Path) -> Any:
+    """What a command that needs no coordinator prints as JSON."""
+    app = Typer()
+    app.callback()(lambda: None)
+    register(app)
+    register_simulation(app)
+    done = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "160"})
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
 
 
 def opened(run: Run, tmp_path: Path, backbone: Path | None = None, **study: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import tarfile
 from pathlib import Path
@@ -13,10 +12,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from typer import Typer
-from typer.testing import CliRunner
 
-from client_sdk.cli import register
 from client_sdk.commands.templates import study_text, study_values
 from client_sdk.data import DataError, Examples, LazyExamples, load
 from client_sdk.errors import ConfigurationError
@@ -27,8 +23,8 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.evaluated import EvaluatedPatients
 from client_sdk.study.preparation import able, check_data, prepare
 from client_sdk.training.weights import weights_of
-from simulation.command import register as register_simulation
 from tests.factories.coordinator_in_process import Coordinator
+from tests.factories.commands import run_offline
 from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.readers import Images
 from tests.factories.settings import settings
@@ -165,16 +161,6 @@ def test_exclusions_need_names_of_patients(folder: Path) -> None:
         prepare(None, there, plain_policy(excluded_patients=["p1"]), study(), None, "cpu", 60.0, party="mercy")
 
 
-def run(*arguments: str | Path) -> Any:
-    app = Typer()
-    app.callback()(lambda: None)
-    register(app)
-    register_simulation(app)
-    done = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "160"})
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
-
-
 def _settings(path: Path, **training: Any) -> Path:
     values = study_values()
     values["training"] = values["training"] | IMAGES | training
@@ -185,7 +171,9 @@ def _settings(path: Path, **training: Any) -> Path:
 
 def test_the_commands_take_a_folder_either_way(tmp_path: Path, folder: Path) -> None:
     chosen = _settings(tmp_path / "study.toml", rows_per_patient=2)
-    checked = [run("data", "check", folder, "--settings", chosen, way, "--json") for way in ("--lazy", "--in-memory")]
+    checked = [
+        run_offline("data", "check", folder, "--settings", chosen, way, "--json") for way in ("--lazy", "--in-memory")
+    ]
     assert checked[0] == checked[1]
     assert checked[0]["rows"] == 60
     simulated = [
@@ -200,7 +188,7 @@ def test_the_commands_take_a_folder_either_way(tmp_path: Path, folder: Path) -> 
         "--no-baselines",
         "--json",
     ]
-    here, there = (run(*simulated, "--json", way) for way in ("--in-memory", "--lazy"))
+    here, there = (run_offline(*simulated, "--json", way) for way in ("--in-memory", "--lazy"))
     assert here == there
 
 
@@ -220,5 +208,5 @@ def test_a_simulation_takes_a_file_for_each_client(tmp_path: Path) -> None:
     options = [part for path in files for part in ("--data", path)]
     chosen = _settings(tmp_path / "study.toml")
     simulated = ["simulate", chosen, *options, "--backend", "loop", "--no-baselines", "--json"]
-    here, there = (run(*simulated, way) for way in ("--in-memory", "--lazy"))
+    here, there = (run_offline(*simulated, way) for way in ("--in-memory", "--lazy"))
     assert here == there

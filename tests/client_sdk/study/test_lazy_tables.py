@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from typer import Typer
-from typer.testing import CliRunner
 
-from client_sdk.cli import register
 from client_sdk.commands.templates import study_text, study_values
 from client_sdk.data import DataError, LazyTable, Table, load
 from client_sdk.guard.split import Split
@@ -23,7 +19,7 @@ from client_sdk.protocol.statistics.kinds.evaluation import OUTCOME, PREDICTION,
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.preparation import able, check_data
 from client_sdk.training.weights import weights_of
-from simulation.command import register as register_simulation
+from tests.factories.commands import run_offline
 from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.settings import settings
 
@@ -142,16 +138,6 @@ def test_a_file_that_changes_in_mid_study_stops_the_hospital(tmp_path: Path, pat
     assert [number for number, bodies in other.updates.items() if "mercy" in bodies] == [1]
 
 
-def run(*arguments: str | Path) -> Any:
-    app = Typer()
-    app.callback()(lambda: None)
-    register(app)
-    register_simulation(app)
-    done = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "160"})
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
-
-
 def test_the_commands_take_a_table_either_way(tmp_path: Path, path: Path) -> None:
     values = study_values()
     values["training"] = values["training"] | TASK | {"rows_per_patient": 2}
@@ -160,16 +146,18 @@ def test_the_commands_take_a_table_either_way(tmp_path: Path, path: Path) -> Non
     chosen.write_text(study_text(values))
     options = ["--patient-column", "who", "--json"]
     ways = ("--lazy", "--in-memory")
-    checked = [run("data", "check", path, "--settings", chosen, way, *options) for way in ways]
+    checked = [run_offline("data", "check", path, "--settings", chosen, way, *options) for way in ways]
     assert checked[0] == checked[1]
     assert checked[0]["rows"] == COUNT
     dealt = ["--data", path, "--clients", "4", "--backend", "loop", "--no-baselines"]
-    simulated = [run("simulate", chosen, *dealt, way, *options) for way in ways]
+    simulated = [run_offline("simulate", chosen, *dealt, way, *options) for way in ways]
     assert simulated[0] == simulated[1]
     each: list[str | Path] = []
     for client in range(4):
         own = tmp_path / f"ward{client}.parquet"
         parquet.write_table(pyarrow.table(COLUMNS).slice(10 * client, 10), own, row_group_size=4)
         each += ["--data", own]
-    simulated = [run("simulate", chosen, *each, "--backend", "loop", "--no-baselines", way, *options) for way in ways]
+    simulated = [
+        run_offline("simulate", chosen, *each, "--backend", "loop", "--no-baselines", way, *options) for way in ways
+    ]
     assert simulated[0] == simulated[1]
