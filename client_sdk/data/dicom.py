@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from client_sdk.data.images import patients_listed
 from client_sdk.data.labelled import labelled
 from client_sdk.data.lazy import LazyExamples
 from client_sdk.data.paths import seen
@@ -35,7 +36,8 @@ def holds_dicom(folder: Path) -> bool:
 def list_dicom(folder: Path) -> LazyExamples:
     """Examples (n, rows, columns) of a folder of single grey images, by sub-folders for classes or by labels.csv.
 
-    Files end in .dcm, .dicom or .ima. Patients are those of the headers (PatientID), which stay in the hospital.
+    Files end in .dcm, .dicom or .ima. Patients are those of the headers (PatientID), which stay in the hospital, unless
+    labels.csv has a column `patient` beside `file`, or patients.csv names them.
 
     Raises:
         DataError: no labels, files that are none, colours, several frames, several sizes, a header without its
@@ -47,7 +49,7 @@ def list_dicom(folder: Path) -> LazyExamples:
     headers = [_header(folder / path) for path in found.files]
     _require_form(headers)
     shape = (int(headers[0].Rows), int(headers[0].Columns))
-    patients = [_patient(header) for header in headers]
+    patients = found.patients or patients_listed(folder, found.files) or [_patient(header) for header in headers]
     nobody = patients.count("")
     if nobody:
         raise DataError(f"DICOM: {nobody} of {len(patients)} headers name no patient (PatientID)")

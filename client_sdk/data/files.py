@@ -65,7 +65,7 @@ def load(
         raise DataError(f"{path.name}: an Excel workbook is not read; save its sheet as 'CSV UTF-8'")
     if not is_pattern(path):
         require_there(path, folder_allowed=True)
-    if path.is_dir() and holds_histories(path):
+    if path.is_dir() and holds_histories(path) and not _kinds_within(path):
         if lazy:
             raise DataError(
                 f"{path.name}: histories are read into memory as a whole; leave out that they are read lazily"
@@ -145,13 +145,19 @@ def _refuse_other_files(folder: Path) -> None:
         )
 
 
-def _require_one_kind(folder: Path) -> None:
-    """Raises DataError: files of several kinds, of which all but one would be left out unseen."""
+def _kinds_within(folder: Path) -> dict[str, int]:
+    """How many files of each kind, but for tables, lie in the folder or below it; kinds without any left out."""
     ends = {"DICOM": DICOM_ENDS, "NIfTI": NIFTI_ENDS, "images": tuple(IMAGE_ENDS), "shards": (".tar",)}
     names = [path.name.lower() for path in seen(folder, below=True)]
     counts = {kind: sum(name.endswith(end) for name in names) for kind, end in ends.items()}
-    if sum(map(bool, counts.values())) > 1:
-        found = ", ".join(f"{kind}: {count}" for kind, count in counts.items() if count)
+    return {kind: count for kind, count in counts.items() if count}
+
+
+def _require_one_kind(folder: Path) -> None:
+    """Raises DataError: files of several kinds, of which all but one would be left out unseen."""
+    counts = _kinds_within(folder)
+    if len(counts) > 1:
+        found = ", ".join(f"{kind}: {count}" for kind, count in counts.items())
         raise DataError(f"{folder.name}: the folder holds files of several kinds ({found}); keep one kind in it")
 
 

@@ -159,7 +159,7 @@ class Stored:
         require_patient_column(name, self._kinds)
         self.names = tuple(one for one in self.names if one != name)
         # As they are written: as numbers long ones would lose their last digits.
-        found = (cell for file, part in self._parts for cell in file.column(part, name).to_pylist())
+        found = (cell for file, part in self._parts for cell in file.identifiers(part, name))
         return identifiers(found, len(self))
 
     @property

@@ -107,6 +107,14 @@ class Parts(ABC):
                 f"column {name}: some of {self.rows[part]} cells can be read neither as numbers nor as text"
             ) from error
 
+    def identifiers(self, part: int, name: str) -> list[Any]:
+        """A column of one part as it is written, text as text whatever it is stored as. Raises as `cells`."""
+        column = self.column(part, name)
+        try:
+            return list(_decoded(column).to_pylist())
+        except _errors() as error:
+            raise DataError(f"column {name}: some of {self.rows[part]} cells cannot be read as text") from error
+
     def column(self, part: int, name: str) -> Any:
         """An array of pyarrow. Raises as `cells`."""
         if self.kinds[name] == "nested":
@@ -214,13 +222,18 @@ def _numbers(column: Any) -> Array:
     return np.array(column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
+def _decoded(column: Any) -> Any:
+    """Text that is stored as bytes becomes text."""
+    arrow = _arrow()
+    as_bytes = arrow.types.is_binary(column.type) or arrow.types.is_large_binary(column.type)
+    return column.cast(arrow.large_string()) if as_bytes else column
+
+
 def _text(column: Any) -> Cells:
     arrow = _arrow()
     if arrow.types.is_null(column.type):
         return Cells(np.zeros(len(column), np.int32), np.array([None], dtype=object))
-    if arrow.types.is_binary(column.type) or arrow.types.is_large_binary(column.type):
-        column = column.cast(arrow.large_string())
-    coded = column.dictionary_encode()
+    coded = _decoded(column).dictionary_encode()
     words = [None if cell is None else text_of(cell) for cell in coded.dictionary.to_pylist()]
     # How a column that is read as a whole says a date that is none.
     words = [None if word == "NaT" else word for word in words]

@@ -88,6 +88,8 @@ def list_shards(paths: Sequence[Path]) -> LazyExamples:
     Raises:
         DataError: no such shards, no samples, or some without one input or a label; the text counts them.
     """
+    if len(set(paths)) < len(paths):
+        raise DataError(f"shards: {len(paths) - len(set(paths))} of {len(paths)} are named a second time")
     for path in paths:
         require_there(path)
     samples: list[_Sample] = []

@@ -104,6 +104,24 @@ def test_patients_and_files_of_a_list_are_called_by_what_is_written(tmp_path: Pa
     assert set(list_nifti(volumes).patients) == set(names)
 
 
+@pytest.mark.parametrize("listed", ["labels.csv", "patients.csv"])
+@pytest.mark.parametrize("kind", ["DICOM", "NIfTI"])
+def test_a_list_says_whose_files_are_whatever_their_headers_say(tmp_path: Path, kind: str, listed: str) -> None:
+    names = [f"p{k}{'.dcm' if kind == 'DICOM' else '.nii'}" for k in range(4)]
+    for name in names:
+        if kind == "DICOM":
+            dicom(tmp_path / name, DRAW.integers(0, 4096, (5, 4)))
+        else:
+            volume(tmp_path / name, DRAW.normal(size=(3, 4, 5)))
+    within = ",patient" if listed == "labels.csv" else ""
+    lines = "".join(f"{name},{k % 2}{within and f',{k // 2}'}\n" for k, name in enumerate(names))
+    (tmp_path / "labels.csv").write_text(f"file,label{within}\n{lines}")
+    if not within:
+        own = "".join(f"{name},{k // 2}\n" for k, name in enumerate(names))
+        (tmp_path / "patients.csv").write_text("file,patient\n" + own)
+    assert load(tmp_path).patients == ("0", "0", "1", "1")
+
+
 def test_a_task_trains_on_what_was_read(tmp_path: Path) -> None:
     from client_sdk.tasks import load as load_task
 

@@ -242,6 +242,8 @@ def test_a_compressed_shard_is_to_be_unpacked(tmp_path: Path) -> None:
         load(tmp_path / "a.tar")
     with pytest.raises(DataError, match="no such file"):
         load(tmp_path / "b-{0..1}.tar")
+    with pytest.raises(DataError, match="1 of 3 are named a second time"):
+        load(tmp_path / "{a,b,a}.tar")
 
 
 class Wards:

@@ -317,6 +317,17 @@ def test_lists_are_refused_only_where_they_are_needed(tmp_path: Path) -> None:
         load(tmp_path / "a.parquet", lazy=False)
 
 
+def test_patients_that_are_stored_as_bytes_are_called_by_their_text(tmp_path: Path) -> None:
+    """Otherwise a list of patients to leave out, which is text, would name nobody."""
+    who = pyarrow.array([b"17", b"18"])
+    for stored in (who, who.cast(pyarrow.large_binary()), who.dictionary_encode()):
+        parquet.write_table(pyarrow.table({"who": stored, "x": [1.0, 2.0]}), tmp_path / "a.parquet")
+        assert lazily(tmp_path / "a.parquet", patient_column="who").patients == ("17", "18")
+    parquet.write_table(pyarrow.table({"who": [b"\xff7"], "x": [1.0]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="column who: some of 1 cells cannot be read as text"):
+        lazily(tmp_path / "a.parquet", patient_column="who")
+
+
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     table = pyarrow.Table.from_arrays([pyarrow.array([1]), pyarrow.array([2])], names=["x", "x"])
     parquet.write_table(table, tmp_path / "a.parquet")

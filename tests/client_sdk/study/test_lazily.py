@@ -23,8 +23,8 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.evaluated import EvaluatedPatients
 from client_sdk.study.preparation import able, check_data, prepare
 from client_sdk.training.weights import weights_of
-from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.commands import run_offline
+from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.readers import Images
 from tests.factories.settings import settings
