@@ -1,6 +1,7 @@
 """Losses with public numbers in them, and what closed forms need to know of any loss: its gradient in the outputs.
 
-Every loss here is a sum over what belongs to one record, and finite for finite outputs.
+Every loss here is a sum over what belongs to one record. Its gradient in the outputs is finite for finite outputs, and
+bounded by public numbers; but that of the squared error grows with the error.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from torch.nn import functional
 from client_sdk.gradients.layers import SIGNALS, cross_entropy, logistic, squared_error
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+# exp(−_FAR) is 0 in every precision.
+_FAR = 1e3
+# Scores at which a hazard goes on as its tangent: e³⁰ events per horizon are nobody's, and their squares no infinity.
+STEEPEST = 30.0
 
 
 class KnownLoss(ABC):
@@ -60,6 +65,7 @@ class ClassLoss(KnownLoss):
         # d/dp_y of the loss times p_y; what is left of dp_y/dz is e_y − p.
         slope = torch.full_like(own, -1.0)
         if self.gamma != 0:
+            own = own.clamp_min(-_FAR)
             slope = self.gamma * rest ** (self.gamma - 1) * own.exp() * own - rest**self.gamma
         if self.weights:
             slope = slope * self._weights(outputs, targets)
@@ -69,12 +75,12 @@ class ClassLoss(KnownLoss):
         return slope.unsqueeze(1) * (hit - torch.softmax(outputs, 1))
 
     def _own(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """(batch,) log p_y, and 1 − p_y without cancellation."""
+        """(batch,) log p_y, which may be −∞, and 1 − p_y without cancellation; 0 · ∞ is in no gradient of them."""
         if outputs.shape[1] == 1:
             scores = outputs.squeeze(1) * _signs(outputs, targets)
-            return functional.logsigmoid(scores), torch.sigmoid(-scores)
+            return functional.logsigmoid(scores), torch.sigmoid(-scores.clamp(-_FAR, _FAR))
         own = torch.log_softmax(outputs, 1).gather(1, targets.unsqueeze(1)).squeeze(1)
-        return own, -torch.expm1(own)
+        return own, -torch.expm1(own.clamp_min(-_FAR))
 
     def _weights(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return outputs.new_tensor(self.weights)[targets]
@@ -184,25 +190,27 @@ class DiscreteHazard(_OverTime):
 
 @dataclass(frozen=True)
 class PiecewiseExponential(_OverTime):
-    """exp(score) is the hazard in an interval, in events per horizon.
+    """exp(score) is the hazard in an interval, in events per horizon; beyond STEEPEST the tangent of it.
 
     −log likelihood = Σ_k exposure_k exp(score_k) − score of the interval of the event (Friedman 1982, "Piecewise
     exponential models for survival data with covariates"), as of Poisson counts with the exposures as offsets.
     """
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        exposure, died, hazards = self._exposed(outputs, targets)
-        return (exposure * hazards - died * outputs).sum(1)
+        exposure, died = self._exposed(outputs, targets)
+        # Not the product with 0 alone: a score that is nobody's may be too large for it.
+        scores = torch.where(exposure > 0, outputs, 0.0)
+        near = scores.clamp_max(STEEPEST)
+        return (exposure * near.exp() * (1 + scores - near) - died * outputs).sum(1)
 
     def signal(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        exposure, died, hazards = self._exposed(outputs, targets)
-        return exposure * hazards - died
+        exposure, died = self._exposed(outputs, targets)
+        return exposure * outputs.clamp_max(STEEPEST).exp() - died
 
-    def _exposed(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(batch, intervals) exposures, events, and hazards where there is an exposure."""
+    def _exposed(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """(batch, intervals) exposures and events."""
         cuts = targets.new_tensor(self.cuts)
         _, died = self._died(cuts, targets)
         starts = torch.cat([cuts.new_zeros(1), cuts[:-1]])
         within = (targets[:, :1] - starts).clamp_min(0.0).minimum(cuts - starts)
-        # Not the product with 0 alone: a hazard that is nobody's may be infinite.
-        return within.to(outputs), died.to(outputs), torch.where(within > 0, outputs, 0.0).exp()
+        return within.to(outputs), died.to(outputs)

@@ -25,12 +25,16 @@ class OnFeatures(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         features = self.module(inputs)
-        if not isinstance(features, Tensor) or features.numel() != len(inputs) * self._features:
+        count = len(inputs)
+        if not isinstance(features, Tensor) or features.shape[:1] != (count,):
             shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+            raise TaskError(f"the module makes {shape} of {count} records: a tensor is expected, one row for each")
+        if features.numel() != count * self._features:
             raise TaskError(
-                f"the module makes {shape} of {len(inputs)} records; the study's features are {self._features} each"
+                f"the module makes {features[0].numel():,} numbers of each record, the study says {self._features:,}: "
+                "correct the parameter features"
             )
-        rows = features.reshape(len(inputs), self._features).double()
+        rows = features.reshape(count, self._features).double()
         norms = rows.square().sum(dim=1, keepdim=True).sqrt()
         return self.head((rows * (self._bound / norms.clamp(min=self._bound))).float())
 

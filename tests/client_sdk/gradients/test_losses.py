@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -24,6 +25,7 @@ from client_sdk.gradients.losses import (
     number_loss,
     signal_of,
 )
+from client_sdk.gradients.pixels import PixelLoss
 from client_sdk.tasks import load
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -191,6 +193,61 @@ def test_losses_of_extreme_scores_and_their_gradients_are_finite(gamma: float, o
     assert torch.isfinite(loss(scores, labels)).all()
     assert torch.isfinite(loss.signal(scores, labels)).all()
     torch.testing.assert_close(loss.signal(scores, labels), true, rtol=1e-5, atol=1e-6)
+
+
+FAR = (0.0, 1.0, -1.0, 88.0, -104.0, 1e4, -1e4, 1e20, -1e20, 3e38, -3e38)
+PIXELS = torch.tensor([[[0, 1], [-1, 2]]])
+
+
+@pytest.mark.parametrize(
+    ("loss", "targets", "bound"),
+    [
+        (cross_entropy, torch.tensor([1]), 1.0),
+        (ClassLoss(0.0, (1.0, 5.0, 2.0)), torch.tensor([1]), 5.0),
+        # γ (1 − p)^(γ − 1) p |log p| is at most γ/e, for p |log p| is at most 1/e.
+        (ClassLoss(1.0), torch.tensor([0]), 1 + 1 / math.e),
+        (ClassLoss(2.0, (1.0, 5.0, 2.0)), torch.tensor([2]), 2 * (1 + 2 / math.e)),
+        (ClassLoss(10.0), torch.tensor([0]), 1 + 10 / math.e),
+        (LabelsLoss(), torch.tensor([[0.0, 1.0, math.nan]]), 1.0),
+        (Huber(0.3), torch.zeros(1, 3), 0.6),
+        (DiscreteHazard((0.2, 0.5, 1.0)), torch.tensor([[0.4, 1.0]]), 1.0),
+        (DiscreteHazard((0.2, 0.5, 1.0)), torch.tensor([[1.0, 0.0]]), 1.0),
+        (PiecewiseExponential((0.2, 0.5, 1.0)), torch.tensor([[0.4, 1.0]]), 0.3 * math.exp(30)),
+        (PiecewiseExponential((0.2, 0.5, 1.0)), torch.tensor([[1.0, 0.0]]), 0.5 * math.exp(30)),
+        (PixelLoss((1.0, 2.0, 5.0), 0.7), PIXELS, 5.0 + 0.7),
+    ],
+    ids=lambda value: str(value) if isinstance(value, float) else None,
+)
+def test_no_score_makes_a_gradient_infinite_or_larger_than_public_numbers_say(
+    loss: Loss, targets: Tensor, bound: float
+) -> None:
+    scores = torch.tensor(list(itertools.product(FAR, repeat=3)))
+    if isinstance(loss, PixelLoss):
+        scores = scores[:, :, None, None].expand(-1, -1, 2, 2)
+    scores = scores.clone().requires_grad_()
+    of_each = targets.expand(len(scores), *targets.shape[1:])
+    (true,) = torch.autograd.grad(loss(scores, of_each).sum(), scores)
+    assert float(true.abs().max()) <= bound * (1 + 1e-6)
+    signal = signal_of(loss)
+    if signal is not None:
+        torch.testing.assert_close(signal(scores.detach(), of_each), true, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 1.0, 2.0, 10.0])
+def test_of_one_score_for_two_classes_neither(gamma: float) -> None:
+    loss, scores = ClassLoss(gamma, (3.0, 1.0)), torch.tensor(FAR)[:, None].requires_grad_()
+    for label in (0, 1):
+        labels = torch.full((len(FAR),), label)
+        (true,) = torch.autograd.grad(loss(scores, labels).sum(), scores)
+        assert float(true.abs().max()) <= (3.0, 1.0)[label] * (1 + gamma / math.e)
+        torch.testing.assert_close(loss.signal(scores.detach(), labels), true, rtol=1e-5, atol=1e-6)
+
+
+def test_a_hazard_goes_on_as_its_tangent_where_it_is_nobodys() -> None:
+    loss, targets = PiecewiseExponential((1.0,)), torch.tensor([[0.5, 0.0]]).repeat(3, 1)
+    found = loss(torch.tensor([[29.0], [30.0], [32.0]], dtype=torch.float64), targets)
+    expected = [0.5 * math.exp(29), 0.5 * math.exp(30), 0.5 * math.exp(30) * 3]
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0)
 
 
 def test_a_label_that_is_not_known_moves_nothing() -> None:

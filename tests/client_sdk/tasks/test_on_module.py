@@ -38,6 +38,10 @@ class Endless(nn.Module):
     def forward(self, x):
         return x.flatten(1)[:, :5] / 0
 
+class Turned(nn.Module):
+    def forward(self, x):
+        return x.flatten(1)[:, :5].T
+
 class Mixing(nn.Module):
     def forward(self, x):
         return x.flatten(1)[:, :5] - x.flatten(1)[:, :5].mean(0)
@@ -51,7 +55,7 @@ def broken():
 def no_module():
     return 7
 """
-NAMES = ("net", "drawn", "Endless", "Mixing", "normalised", "broken", "no_module", "gone")
+NAMES = ("net", "drawn", "Endless", "Turned", "Mixing", "normalised", "broken", "no_module", "gone")
 OWN: dict[str, Any] = {"shape": "1x3x4", "features": 5, "classes": 2, "bound": 2.0, "high": 1.0}
 
 
@@ -153,8 +157,15 @@ def test_a_module_that_gives_no_finite_numbers_is_refused() -> None:
 
 def test_what_the_module_gives_must_have_the_studys_size() -> None:
     task = load("features", {**OWN, "module": "net", "state-sha256": digest(), "features": 6})
-    with pytest.raises(TaskError, match=r"\(20, 5\) of 20 records; the study's features are 6 each"):
+    with pytest.raises(TaskError, match="makes 5 numbers of each record, the study says 6: correct the parameter"):
         made(task).require(task.dataset(records()))
+
+
+def test_features_of_one_record_are_one_row() -> None:
+    """As many numbers in another order would be parts of several records."""
+    task = load("features", {**OWN, "module": "Turned"})
+    with pytest.raises(TaskError, match=r"\(5, 64\) of 64 records: a tensor is expected, one row for each"):
+        made(task).of_inputs(task.inputs(records()))
 
 
 @pytest.mark.parametrize(
