@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from client_sdk.gradients.layers import KEEP, Kept, Layer, gram, rounding, squared_norms
+from client_sdk.gradients.layers import KEEP, Kept, Layer, gram, rounding, size_of, squared_norms
 
 # The direct form works on a few records at a time, so that their gradients stay in the processor's cache.
 CACHED = 1 << 20
@@ -157,9 +157,13 @@ class ConvLayer(Layer):
                 values["weight"] = torch.cat([squared_norms(part) for part in kept["weight"]])
             else:
                 # Each part of the batch is forgotten once it is measured, and the sum over the records is computed in
-                # another way: what rounding can leave of positions that cancel is added.
-                sizes = torch.cat([squared_norms(part) for part in self._direct(a, g)]).sqrt_()
-                values["weight"] = sizes.add_(self._rounding(a, g)).square_()
+                # another way: what rounding can leave of positions that cancel is added. And, as in `gram`, a share of
+                # their size: what is large beside its norm is added to others, which are rounded there. (Of ordinary
+                # records it is 10⁻⁵ of the norm.)
+                norms = torch.cat([squared_norms(part) for part in self._direct(a, g)]).sqrt_()
+                size = self._size(a, g)
+                held = 4 * torch.finfo(g.dtype).eps * size.square()
+                values["weight"] = norms.add_(self._lost(size, g)).square_().add_(held)
         return values, kept
 
     def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
@@ -176,12 +180,15 @@ class ConvLayer(Layer):
             flat = self._by_rows(a).flatten(0, 1)
             moved = self.module._conv_forward(flat, centre["weight"], None)
             out["weight"] = (moved.view(g.shape) * g).flatten(1).sum(1)
-            out["weight"] -= self._rounding(a, g) * squared_norms(centre["weight"].unsqueeze(0)).sqrt()
+            out["weight"] -= self._lost(self._size(a, g), g) * squared_norms(centre["weight"].unsqueeze(0)).sqrt()
         return out
 
-    def _rounding(self, a: Tensor, g: Tensor) -> Tensor:
-        """(batch,) how far rounding can move a weight's gradient: every input is seen by at most a kernel's places."""
+    def _size(self, a: Tensor, g: Tensor) -> Tensor:
+        """(batch,) as `size_of`: every input is seen by at most a kernel's places."""
         module = self.module
         padded = a if module.padding_mode == "zeros" else self._padded(self._by_rows(a).flatten(0, 1))[0]
-        terms = g[0].numel() // module.weight.shape[0]
-        return math.sqrt(math.prod(module.kernel_size)) * rounding(padded.reshape(len(a), -1), g.flatten(1), terms)
+        return math.sqrt(math.prod(module.kernel_size)) * size_of(padded.reshape(len(a), -1), g.flatten(1))
+
+    def _lost(self, size: Tensor, g: Tensor) -> Tensor:
+        """(batch,) how far rounding can move a weight's gradient."""
+        return rounding(size, g.dtype, g[0].numel() // self.module.weight.shape[0])

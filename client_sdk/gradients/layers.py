@@ -132,10 +132,9 @@ class LinearLayer(Layer):
         out: dict[str, Tensor] = {}
         width, signals = a.shape[-1], g.shape[-1]
         if "weight" in self.names:
+            # Record by record, also where time comes first in memory: of records whose positions cancel, what has not
+            # cancelled yet would otherwise add up over all of them, and be rounded at that size.
             scaled = g * weights["weight"].view(-1, *(1,) * (g.dim() - 1))
-            if scaled.dim() == 3 and not scaled.is_contiguous() and scaled.transpose(0, 1).is_contiguous():
-                # Positions are summed in the order in which they lie in memory.
-                scaled, a = scaled.transpose(0, 1), a.transpose(0, 1)
             out["weight"] = product(scaled.reshape(-1, signals).T, a.reshape(-1, width).T)
         if "bias" in self.names:
             out["bias"] = weights["bias"] @ (g if g.dim() == 2 else g.reshape(g.shape[0], -1, signals).sum(1))
@@ -150,7 +149,8 @@ class LinearLayer(Layer):
             out["weight"] = (functional.linear(a, centre["weight"]) * g).sum((1, 2))
             # Positions may cancel: rounded down, so that no distance comes out too small.
             if a.shape[1] > 1:
-                out["weight"] -= rounding(a, g, a.shape[1]) * squared_norms(centre["weight"].unsqueeze(0)).sqrt()
+                lost = rounding(size_of(a, g), g.dtype, a.shape[1])
+                out["weight"] -= lost * squared_norms(centre["weight"].unsqueeze(0)).sqrt()
         if "bias" in self.names:
             out["bias"] = g.sum(1) @ centre["bias"]
         return out
@@ -301,13 +301,17 @@ def allowance(dtype: torch.dtype, width: int) -> float:
     return torch.finfo(dtype).eps * (16 + width / 16)
 
 
-def rounding(a: Tensor, g: Tensor, terms: int) -> Tensor:
-    """(batch,) how far rounding can move Σ_t g_t a_tᵀ, an L2 norm: by a share of Σ_t ‖a_t‖ ‖g_t‖ ≤ ‖a‖ ‖g‖.
+def size_of(a: Tensor, g: Tensor) -> Tensor:
+    """(batch,) float64 ‖a_i‖ ‖g_i‖ ≥ Σ_t ‖a_it‖ ‖g_it‖: what positions hold before any of it cancels."""
+    return (squared_norms(a).double() * squared_norms(g).double()).sqrt()
 
-    terms: of the sum. Errors of blocked sums grow like the root of how many terms there are (Higham 2002, section 3.1).
+
+def rounding(size: Tensor, dtype: torch.dtype, terms: int) -> Tensor:
+    """(batch,) how far rounding can move Σ_t g_t a_tᵀ of so many terms, an L2 norm: by a share of its `size_of`.
+
+    Errors of blocked sums grow like the root of how many terms there are (Higham 2002, section 3.1).
     """
-    size = (squared_norms(a).double() * squared_norms(g).double()).sqrt()
-    return (torch.finfo(g.dtype).eps * (16 + math.sqrt(terms)) * size).to(g.dtype)
+    return (torch.finfo(dtype).eps * (16 + math.sqrt(terms)) * size).to(dtype)
 
 
 def gram(a: Tensor, g: Tensor) -> Tensor:

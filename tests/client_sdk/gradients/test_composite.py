@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.gradients import PerRecordGradients
-from client_sdk.gradients.capture import Capture, Use
+from client_sdk.gradients.capture import Capture
 from client_sdk.gradients.composite import Affine, Composite
 from client_sdk.gradients.errors import NotLayerwise, UnsupportedLayer
 from client_sdk.gradients.inspection import KNOWN, known_layers, trainable
@@ -31,20 +31,6 @@ class Gate(nn.Module):
         return inner * scaled if product else inner, scaled
 
 
-class _Scaled(torch.autograd.Function):
-    """A part by an autograd function of the rule's own."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, anchor: Tensor, use: Use) -> Tensor:
-        ctx.use = use
-        return use.layer.forward(x)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        ctx.use.output_grad = grads[0]
-        return grads[0] @ ctx.use.layer.own("weight"), None, None
-
-
 class GateRule(Composite):
     def __init__(self, name: str, module: nn.Module, names: dict[str, str]) -> None:
         super().__init__(name, module, names)
@@ -62,7 +48,9 @@ class GateRule(Composite):
     def forward(self, capture: Capture, *args: Any, **kwargs: Any) -> Any:
         x, u = args
         inner = torch.tanh(capture.call(self.inner, x) + u)
-        scaled = _Scaled.apply(inner, capture.anchor, capture.record(self.outer, inner))
+        # A part whose gradient the rule fills in itself.
+        use, scaled = capture.record(self.outer, inner), self.outer.forward(inner)
+        scaled.register_hook(lambda g: setattr(use, "output_grad", g))
         return inner * scaled if kwargs.get("product", True) else inner, scaled
 
 
