@@ -39,7 +39,7 @@ class EventTable:
     def tokens(self) -> int:
         return len(self.codes) + 1
 
-    def read(self, table: Table) -> tuple[Array, Array, int]:
+    def read(self, table: Table) -> tuple[Array, Array, Array]:
         """(rows,) tokens, (rows,) times, (rows,) booleans: the code is missing.
 
         Raises:
