@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from client_sdk.gradients.layers import KEEP, Kept, Layer, gram, rounding, size_of, squared_norms
+from client_sdk.gradients.layers import KEEP, Kept, Layer, combined, gram, rounding, size_of, squared_norms
 
 # The direct form works on a few records at a time, so that their gradients stay in the processor's cache.
 CACHED = 1 << 20
@@ -136,6 +136,12 @@ class ConvLayer(Layer):
         )
         return gram(patches, signal).view(records, module.groups).sum(1)
 
+    def _few_positions(self, g: Tensor) -> bool:
+        """Does the Gram form cost less? Measured: unfolding and small products make it twice as slow per product."""
+        weight, groups = self.module.weight, self.module.groups
+        positions, width, out = g[0].numel() // len(weight), weight[0].numel(), len(weight) // groups
+        return 2 * positions * (width + out) < width * out
+
     def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], Kept]:
         values: dict[str, Tensor] = {}
         kept: Kept = {}
@@ -143,34 +149,25 @@ class ConvLayer(Layer):
             kept["bias"] = [self._of_bias(g)]
             values["bias"] = squared_norms(kept["bias"][0])
         if "weight" in self.names:
-            weight = self.module.weight
-            positions, width, out = (
-                g[0].numel() // weight.shape[0],
-                weight[0].numel(),
-                weight.shape[0] // self.module.groups,
-            )
-            # Measured: unfolding and small products make the Gram form twice as slow per multiplication.
-            if 2 * positions * (width + out) < width * out:
+            if self._few_positions(g):
                 values["weight"] = self._gram(a, g)
-            elif len(a) * weight.numel() <= KEEP:
+            elif len(a) * self.module.weight.numel() <= KEEP:
                 kept["weight"] = list(self._direct(a, g))
                 values["weight"] = torch.cat([squared_norms(part) for part in kept["weight"]])
             else:
-                # Each part of the batch is forgotten once it is measured, and the sum over the records is computed in
-                # another way: what rounding can leave of positions that cancel is added. And, as in `gram`, a share of
-                # their size: what is large beside its norm is added to others, which are rounded there. (Of ordinary
-                # records it is 10⁻⁵ of the norm.)
-                norms = torch.cat([squared_norms(part) for part in self._direct(a, g)]).sqrt_()
-                size = self._size(a, g)
-                held = 4 * torch.finfo(g.dtype).eps * size.square()
-                values["weight"] = norms.add_(self._lost(size, g)).square_().add_(held)
+                # Each part of the batch is forgotten once it is measured.
+                values["weight"] = torch.cat([squared_norms(part) for part in self._direct(a, g)])
         return values, kept
 
     def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
         out = super().weighted_sum(a, g, weights, kept) if kept else {}
         if "weight" in self.names and "weight" not in kept:
-            scaled = self._by_rows(g * weights["weight"].view(-1, *(1,) * (g.dim() - 1)))
-            out["weight"] = self._summed(self._by_rows(a).flatten(0, 1), scaled.flatten(0, 1))
+            if self._few_positions(g):
+                scaled = self._by_rows(g * weights["weight"].view(-1, *(1,) * (g.dim() - 1)))
+                out["weight"] = self._summed(self._by_rows(a).flatten(0, 1), scaled.flatten(0, 1))
+            else:
+                # The same numbers as were measured: of positions that cancel, another order leaves something else.
+                out["weight"] = combined(weights["weight"], self._direct(a, g))
         return out
 
     def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:

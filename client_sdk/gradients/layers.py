@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -259,13 +259,14 @@ def added_up(values: Tensor, owner: Tensor, count: int) -> Tensor:
     return room.index_add_(0, owner, values.double()).to(values.dtype)
 
 
-def combined(weights: Tensor, parts: Sequence[Tensor]) -> Tensor:
-    """Σ_i weight_i value_i of (records, *shape) tensors that hold a few records each."""
-    shares = torch.split(weights, [len(part) for part in parts])
-    first, *others = (w @ part.flatten(1) for w, part in zip(shares, parts, strict=True))
-    for other in others:
-        first += other
-    return first.view(parts[0].shape[1:])
+def combined(weights: Tensor, parts: Iterable[Tensor]) -> Tensor:
+    """Σ_i weight_i value_i of (records, *shape) tensors that hold a few records each, one after another."""
+    total, start = weights.new_zeros(()), 0
+    for part in parts:
+        share = (weights[start : start + len(part)] @ part.flatten(1)).view(part.shape[1:])
+        total = total.add_(share) if start else share
+        start += len(part)
+    return total
 
 
 def squared_norms(values: Tensor) -> Tensor:

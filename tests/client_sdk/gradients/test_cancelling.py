@@ -41,8 +41,7 @@ def sequences(*, time_first: bool) -> Case:
     return layer, a, g, lambda a, g: g.T @ a
 
 
-def images() -> Case:
-    records, places, channels = 30, 16, 128
+def images(records: int, places: int, channels: int) -> Case:
     # Around a torus, what repeats after half the way is seen twice by every kernel.
     module = nn.Conv2d(channels, channels, 3, padding=1, padding_mode="circular", bias=False)
     a = torch.randn(channels, 1, 1) * halves([records, 1, places, places], 2)
@@ -62,7 +61,8 @@ def images() -> Case:
     [
         pytest.param(lambda: sequences(time_first=False), id="sequences"),
         pytest.param(lambda: sequences(time_first=True), id="sequences, time first"),
-        pytest.param(images, id="images"),
+        pytest.param(lambda: images(16, 32, 192), id="images"),
+        pytest.param(lambda: images(16, 4, 512), id="images of few places"),
     ],
 )
 def test_one_record_more_does_not_move_others_whose_positions_cancel(made: Callable[[], Case]) -> None:
