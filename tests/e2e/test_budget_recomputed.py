@@ -104,8 +104,8 @@ def recomputed(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             floor = mpf(0) if report["complete"] else spent
             spent = min(max(floor, mpf(report["filter"])), spent + worst)
     beta = mpf(limits["bayesian"]["delta"]) - failure
-    # What holds for every record holds for the typical one, at a δ that is no larger: estimates of few, dear records may
-    # come out above it.
+    # What holds for every record holds for the typical one, at a δ that is no larger: of few, dear records estimates
+    # may come out above it.
     assert limits["classical"]["delta"] <= limits["bayesian"]["delta"]
     return {**found, "bayesian": min(epsilon(order, spent, beta), found["classical"])}
 
