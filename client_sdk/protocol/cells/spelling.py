@@ -1,0 +1,134 @@
+"""How texts are written: numbers, dates, and the words for nothing. Each function looks at one text alone."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import unicodedata
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+Decimal = Literal["point", "comma"]
+DateOrder = Literal["ymd", "dmy", "mdy"]
+
+# What tables write where nothing was measured. A study that declares one of them as a category means a value.
+MISSING = frozenset(("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "NaT"))
+# Whole numbers that every float64 holds exactly.
+EXACT = 1 << 53
+# Characters that nobody sees: format characters, such as a zero-width space or a byte order mark.
+_INVISIBLE = "Cf"
+
+_MARKS: dict[Decimal, str] = {"point": r"\.", "comma": ","}
+_NUMBER = {
+    mark: re.compile(rf"[+-]?(?:[0-9]+(?:{sign}[0-9]*)?|{sign}[0-9]+)(?:[eE][+-]?[0-9]+)?")
+    for mark, sign in _MARKS.items()
+}
+_WHOLE = re.compile(r"[+-]?[0-9]+(?:[eE][+-]?[0-9]+)?")
+_PLAIN = {mark: re.compile(rf"-?(?:0|[1-9][0-9]*)(?:{sign}[0-9]+)?") for mark, sign in _MARKS.items()}
+# One mark and three digits behind at most three: 1.234 and 1,234 are as likely a thousand.
+_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}[.,][0-9]{3}")
+_DATES: dict[DateOrder, re.Pattern[str]] = {
+    "ymd": re.compile(r"(?P<y>[0-9]{4})[-./](?P<m>[0-9]{1,2})[-./](?P<d>[0-9]{1,2})"),
+    "dmy": re.compile(r"(?P<d>[0-9]{1,2})[-./](?P<m>[0-9]{1,2})[-./](?P<y>[0-9]{4})"),
+    "mdy": re.compile(r"(?P<m>[0-9]{1,2})[-./](?P<d>[0-9]{1,2})[-./](?P<y>[0-9]{4})"),
+}
+_TIME = re.compile(r"(?P<h>[0-9]{1,2}):(?P<min>[0-9]{2})(?::(?P<s>[0-9]{2}(?:\.[0-9]+)?))?")
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How the texts of one data set are written, as a person declared it.
+
+    decimal: the mark of a decimal number; None: nobody has said, then a text that may mean thousands is no number.
+    dates: the order of day, month and year where the year is last; None: nobody has said, then it is no date.
+    """
+
+    decimal: Decimal | None = None
+    dates: Literal["dmy", "mdy"] | None = None
+
+
+AS_WRITTEN = Spelling()
+
+
+def cleaned(text: str) -> str:
+    """The text without spaces around it and without characters that nobody sees, in composed letters (NFC)."""
+    if text.isascii():
+        return text.strip()
+    seen = "".join(sign for sign in text if unicodedata.category(sign) != _INVISIBLE)
+    return unicodedata.normalize("NFC", seen).strip()
+
+
+def number_in(text: str, spelling: Spelling) -> float | None:
+    """The number that a cleaned text says; None: it says none, or one that has no single meaning. May be infinite."""
+    mark = spelling.decimal or "point"
+    if not _NUMBER[mark].fullmatch(text) or (spelling.decimal is None and _THOUSANDS.fullmatch(text)):
+        return None
+    return float(text.replace(",", "."))
+
+
+def plain_decimal(text: str, spelling: Spelling) -> str | None:
+    """One spelling of a plain decimal below 2⁵³: 3, 3.0 and 3.00 are 3. None: a text that is no other text.
+
+    A plain decimal has no sign but a minus, no leading zeros and no exponent: 0744, 1E1 and +1 are themselves alone.
+    """
+    mark = spelling.decimal or "point"
+    if not _PLAIN[mark].fullmatch(text):
+        return None
+    whole, _, fraction = text.replace(",", ".").partition(".")
+    if abs(int(whole)) >= EXACT:
+        return None
+    fraction = fraction.rstrip("0")
+    return f"{whole}.{fraction}" if fraction else "0" if whole == "-0" else whole
+
+
+@lru_cache(maxsize=1 << 12)
+def truth_in(text: str) -> str | None:
+    """`true` or `false` where the text is one of these words in any capitals; None: it is none."""
+    word = text.lower()
+    return word if word in ("true", "false") else None
+
+
+def days_in(text: str, spelling: Spelling) -> float | None:
+    """Days since 1 January 1970 of a date, perhaps with a time of day; None: the text is no date, or an ambiguous one.
+
+    A date that begins with its year needs no declaration. A time zone is not understood.
+    """
+    orders: tuple[DateOrder, ...] = ("ymd",) if spelling.dates is None else ("ymd", spelling.dates)
+    date, _, time = text.replace("T", " ", 1).partition(" ")
+    found = next((match for order in orders if (match := _DATES[order].fullmatch(date))), None)
+    if found is None:
+        return None
+    try:
+        day = datetime.date(int(found["y"]), int(found["m"]), int(found["d"])).toordinal() - _EPOCH
+    except ValueError:
+        return None
+    fraction = _day_fraction(time) if time else 0.0
+    return None if fraction is None else day + fraction
+
+
+def _day_fraction(time: str) -> float | None:
+    found = _TIME.fullmatch(time.strip())
+    if found is None:
+        return None
+    hours, minutes, seconds = int(found["h"]), int(found["min"]), float(found["s"] or 0)
+    if hours > 23 or minutes > 59 or seconds >= 60:
+        return None
+    return (hours * 3600 + minutes * 60 + seconds) / 86_400
+
+
+_KINDS = (
+    (re.compile(r"[0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4}(\D.*)?"), "a date: declare the column as dates"),
+    (
+        re.compile(r"[+-]?[0-9]{1,3}([.,' ][0-9]{3})+([.,][0-9]+)?|[+-]?[0-9]+[.,][0-9]+"),
+        "a number whose comma or point may mean thousands: declare the decimal mark of the data set",
+    ),
+    (re.compile(r"[<>~≤≥+-]?\s*[0-9].*"), "a number with a sign or a unit: write the number alone"),
+)
+_OTHER = "text: if it says that nothing was measured, missing-values of the study can name it"
+
+
+def kind_of(text: str) -> str:
+    """What a text that is no number may be, in words that quote nothing of it."""
+    return next((words for form, words in _KINDS if form.fullmatch(text)), _OTHER)
