@@ -19,7 +19,7 @@ from accounting.plan.queries import QueryCost
 from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
-from client_sdk.data import Records
+from client_sdk.data import Records, as_declared, records_of
 from client_sdk.errors import BadAssignment, ConfigurationError, PolicyRefused
 from client_sdk.guard.first_round import require_first_round
 from client_sdk.guard.ledger import HospitalLedger
@@ -137,7 +137,7 @@ class Hospital:
 
         task     the name that the study must use, a Task of this hospital's own, or None: whatever the study names
         data     Table, Examples, or what `records_of` takes, such as a data frame whose rows are patients of their own;
-                 of each patient at most as many rows as the study allows
+                 of each patient at most as many rows as the study allows. Text tables are read by a declared format
         device   of torch, several of one kind with commas between, "cuda:all", or "auto": a GPU if there is one
         bfloat16  the model computes in bfloat16; norms, sums and noise keep their precision
         dataset  names the records: all studies that use the same ones share one ledger
@@ -168,7 +168,9 @@ class Hospital:
         devices_of(device)
         self.erase_expired()
         watch = Watch(on_wait)
+        records = records_of(data)
         with HospitalLedger.open(ledger_path(self.directory, dataset)) as ledger, self.client(study) as client:
+            records = as_declared(records, ledger.table_format)
             client.on_pause = watch.away
             # 1. See what the study asks for, and whether this hospital's rules allow it: before anything is waited for.
             shown = client.study(study)
@@ -183,7 +185,7 @@ class Hospital:
             # 2. Make the training and what answers questions, of the patients whom the policy does not leave out.
             found = able(
                 task,
-                data,
+                records,
                 rules,
                 settings,
                 randomness,
@@ -196,12 +198,14 @@ class Hospital:
                 backbone=backbone,
                 cache=FeatureCache(self.directory / FOLDER) if feature_cache else None,
             )
-            # 3. Freeze what was agreed to.
+            # 3. Freeze what was agreed to, and how the records are written.
             _warn(rules, settings, records=found.records, pinned=pinned)
             if split is not None and ledger.opened(study) is None:
                 if accept_lost_ledger:
                     _accept_loss(client, ledger, membership, settings)
                 _require_split_known(client, ledger, membership, dataset)
+            if records.format is not None:
+                ledger.declare_format(records.format)
             _freeze(settings, ledger, membership, dataset, split)
             # 4. Charge what a lost ledger does not know.
             if accept_lost_ledger:
