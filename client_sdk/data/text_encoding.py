@@ -7,6 +7,7 @@ import gzip
 import re
 import zlib
 from pathlib import Path
+from typing import cast
 
 from client_sdk.data.records import DataError
 from client_sdk.data.table_format import SEPARATORS, encoding_named
@@ -22,6 +23,7 @@ _MARKS = {
 # Encodings of one byte a character take almost any bytes.
 _ONE_BYTE = ("cp125", "cp437", "cp85", "iso8859", "koi8", "mac")
 _MARK_WITHIN = re.compile("[\r\n]\ufeff")
+_ALONE = re.compile("\r(?!\n)")
 _ADVICE = (
     "Save the file as 'CSV UTF-8' or name its encoding with --encoding (from Python: encoding=): cp1252 is that of "
     "Windows in Western Europe and America, cp1250 in Central Europe"
@@ -105,6 +107,13 @@ def _require_plain(name: str, data: bytes, text: str, encoding: str) -> None:
         raise DataError(
             f"{name}: {text.count(chr(0))} zero bytes, the first in {place}, which no text table holds. Save the file "
             "as 'CSV UTF-8'"
+        )
+    # A carriage return whose line feed is lost would give its line's last characters to the next row.
+    if (pairs := text.count("\r\n")) and pairs != text.count("\r"):
+        line = _lines(text[: cast("re.Match[str]", _ALONE.search(text)).start()])
+        raise DataError(
+            f"{name}: line {line} has a carriage return without a line feed, and other lines end with both: save the "
+            "file with one kind of line end"
         )
     if "\ufeff" in text and (within := _MARK_WITHIN.search(text)) is not None:
         line = _lines(text[: within.end()])

@@ -44,6 +44,7 @@ def test_bytes_that_are_no_unicode_are_counted_by_line_and_advised_about() -> No
         (TEXT.encode("cp1252"), "utf-16-le", "not written in UTF-16-LE"),
         (b"a,b\n1,\0\n", "utf-8", "1 zero bytes, the first in line 2, column 2"),
         ("a,b\n1,2\n\ufeffa,b\n3,4\n".encode(), "utf-8", "line 3 begins with a byte order mark"),
+        (b"a,b\r\n1,2\r3,4\r\n", "utf-8", "line 2 has a carriage return without a line feed"),
         (b"a,b\n", "klingon", "not the name of an encoding"),
         (b"a,b\n", "rot13", "not the name of an encoding"),
     ],
