@@ -18,8 +18,6 @@ from pathlib import Path
 
 from client_sdk.data.records import DataError
 
-Cells = dict[str, list[str | None]]
-
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 # A workbook of today is a zip archive; one of before 2007 is a compound file.
 _WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
@@ -29,8 +27,6 @@ _POINT = re.compile(r"[+-]?\d*\.\d+(?:[eE][+-]?\d+)?")
 _WHOLE = re.compile(r"[+-]?\d+(?:[eE][+-]?\d+)?")
 # Characters from which separators are guessed; every row decides.
 _LOOKED_AT = 1 << 14
-# One comma and three digits: 1,234 is as likely a thousand.
-_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 
 @dataclass(frozen=True)
@@ -64,33 +60,9 @@ def read_sheet(path: Path, *, names: Sequence[str] | None, encoding: str | None,
     return Sheet(header, [cells for _, cells in rows], [line for line, _ in rows])
 
 
-def with_points(columns: Cells) -> Cells:
-    """Decimal commas as points, if the file leaves no doubt that its commas are decimal ones; else all as it was.
-
-    No doubt: no number of the file has a point, and not every number with a comma could be one of thousands.
-    """
-    with_commas = [name for name, cells in columns.items() if _numbers_with(_COMMA, cells)]
-    numbers = [cell for name in with_commas for cell in columns[name] if cell is not None and "," in cell]
-    if all(_THOUSANDS.fullmatch(cell) for cell in numbers) or any(_numbers_with(_POINT, c) for c in columns.values()):
-        return columns
-    turned: Cells = {name: [cell and cell.replace(",", ".") for cell in columns[name]] for name in with_commas}
-    return columns | turned
-
-
 def is_number(cell: str) -> bool:
     """As a program writes one; not `nan` or `inf`, which are words, too."""
     return any(form.fullmatch(cell) for form in (_WHOLE, _POINT, _COMMA))
-
-
-def _numbers_with(mark: re.Pattern[str], cells: Sequence[str | None]) -> bool:
-    """Are all present cells numbers, and some of them written with the mark?"""
-    marked = False
-    for cell in cells:
-        if cell is not None and mark.fullmatch(cell):
-            marked = True
-        elif cell is not None and not _WHOLE.fullmatch(cell):
-            return False
-    return marked
 
 
 def _bytes(path: Path) -> bytes:

@@ -12,6 +12,7 @@ from client_sdk.data.paths import seen
 from client_sdk.data.records import Array, DataError, Table
 from client_sdk.data.row_groups import parts_of
 from client_sdk.data.table_files import read_csv, read_parquet
+from client_sdk.protocol.cells import AS_WRITTEN, Spelling
 
 # The table of patients, by the name of its file; every other table of the folder holds events.
 PATIENTS = "patients"
@@ -70,10 +71,13 @@ def holds_histories(folder: Path) -> bool:
     return PATIENTS in tables and len(tables) > 1 and not any(path.is_dir() for path in seen(folder))
 
 
-def read_histories(folder: Path, *, patient_column: str | None = None, encoding: str | None = None) -> Histories:
+def read_histories(
+    folder: Path, *, patient_column: str | None = None, encoding: str | None = None, spelling: Spelling = AS_WRITTEN
+) -> Histories:
     """A folder with a table `patients`, one row for each, and tables of events: .csv, .tsv or .parquet.
 
     patient_column  who a row belongs to, in every one of the tables; left out: `patient`
+    spelling        how numbers and dates of the tables are written
 
     Raises:
         DataError: as of a table; the text names the table.
@@ -82,19 +86,19 @@ def read_histories(folder: Path, *, patient_column: str | None = None, encoding:
     found: dict[str, Table] = {}
     for name, path in sorted(_tables(folder).items()):
         try:
-            found[name] = _read(path, column, encoding, may_be_empty=name != PATIENTS)
+            found[name] = _read(path, column, encoding, spelling, may_be_empty=name != PATIENTS)
         except DataError as fault:
             text = str(fault)
             raise DataError(text if text.startswith(path.name) else f"{path.name}: {text}") from fault
     return Histories.with_events(found.pop(PATIENTS), found)
 
 
-def _read(path: Path, column: str, encoding: str | None, may_be_empty: bool) -> Table:
+def _read(path: Path, column: str, encoding: str | None, spelling: Spelling, may_be_empty: bool) -> Table:
     if not path.name.lower().endswith(_PARQUET):
-        return read_csv(path, patient_column=column, encoding=encoding, may_be_empty=may_be_empty)
+        return read_csv(path, patient_column=column, encoding=encoding, may_be_empty=may_be_empty, spelling=spelling)
     if may_be_empty and not any((there := parts_of(path)).rows):
         return Table.without_rows(there.kinds, column)
-    return read_parquet(path, patient_column=column)
+    return read_parquet(path, patient_column=column, spelling=spelling)
 
 
 def _tables(folder: Path) -> dict[str, Path]:
