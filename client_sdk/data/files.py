@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from client_sdk.data.row_groups import SUFFIXES
 from client_sdk.data.shards import is_pattern, list_shards, shards_at
 from client_sdk.data.table_files import read_csv, read_heart_disease
 from client_sdk.data.table_format import Dates, Separator, TableFormat
+from client_sdk.protocol.cells import AS_WRITTEN
 from client_sdk.protocol.cells.spelling import Decimal
 
 _TEXT_TABLES = (".csv", ".tsv", ".tab", ".txt", ".data")
@@ -78,7 +80,8 @@ def load(
             )
         return read_histories(path, format, patient_column=patient_column, encoding=encoding)
     if path.suffix.lower() in SUFFIXES or table_files(path):
-        table = list_table(path, patient_column=patient_column, format=format)
+        spelling = AS_WRITTEN if format is None else format.spelling
+        table = replace(list_table(path, patient_column=patient_column, spelling=spelling), format=format)
         return table if wanted_lazily(table, lazy) else table.in_memory()
     table = name.endswith(_TEXT_TABLES)
     if not (table or path.is_dir() or name.endswith(_ARRAYS) or "images-idx" in name):

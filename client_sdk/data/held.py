@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -14,6 +15,7 @@ from client_sdk.data.lazy_table import LazyTable
 from client_sdk.data.records import DataError, Examples, Table
 from client_sdk.data.table_format import TableFormat
 from client_sdk.errors import ConfigurationError
+from client_sdk.protocol.cells import AS_WRITTEN
 
 Records = Table | Examples | LazyExamples
 OnDemand = LazyExamples | LazyTable
@@ -32,17 +34,15 @@ def one_per_patient(records: AnyRecords) -> AnyRecords:
 
 
 def as_declared(records: Records, stored: TableFormat | None) -> Records:
-    """Records for a hospital that takes part, by the format that its ledger keeps; stored: None, if it keeps none.
+    """Records for a hospital that takes part, if they were read by a declared format; stored: what its ledger keeps.
 
-    Texts of tables that came from no text file are read by the stored decimal mark and order of dates.
+    Records that came from no text file need none.
 
     Raises:
         ConfigurationError: they were read by a format that nobody declared, or by another one than is kept.
     """
-    if not isinstance(records, Table):
+    if not isinstance(records, Table) or records.format is None:
         return records
-    if records.format is None:
-        return records if stored is None else records.spelled(stored)
     if stored is not None and records.format != stored:
         raise ConfigurationError(
             f"the records were read with {records.format}, and the data set is declared with {stored}: read them with "
@@ -72,8 +72,9 @@ def records_of(
     """
     # By its shape, because pandas need not be installed.
     if isinstance(data, Mapping) or (hasattr(data, "columns") and hasattr(data, "items")):
-        table = Table.of(cast(Any, data), patient_column=patient_column)
-        return table if format is None else table.spelled(format)
+        spelling = AS_WRITTEN if format is None else format.spelling
+        table = Table.of(cast(Any, data), patient_column=patient_column, spelling=spelling)
+        return replace(table, format=format)
     if patient_column is not None:
         raise DataError(
             "patient_column belongs to tables; Examples.of(inputs, labels, patients) takes the patients of arrays, and "

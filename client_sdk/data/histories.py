@@ -50,7 +50,7 @@ class Histories(Table):
     def take(self, rows: Sequence[int] | Array) -> Histories:
         """The given patients, in the given order, with their events."""
         few = super().take(rows)
-        return Histories(few.columns, few.patients, few.named, few.lines, self.events)
+        return replace(self, columns=few.columns, patients=few.patients, lines=few.lines)
 
     def owners(self, name: str) -> Array:
         """(rows of the table `name`,) which of these patients each row is of; −1: none of them.
@@ -117,7 +117,7 @@ def _read(path: Path, column: str, format: TableFormat | None, may_be_empty: boo
         return read_csv(path, own, patient_column=column, may_be_empty=may_be_empty)
     if may_be_empty and not any((there := parts_of(path)).rows):
         return Table.without_rows(there.kinds, column)
-    return read_parquet(path, patient_column=column, format=format)
+    return read_parquet(path, format, patient_column=column)
 
 
 def _examined(path: Path, stated: Stated) -> tuple[Proposal, TextTable]:

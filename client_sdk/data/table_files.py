@@ -16,6 +16,7 @@ from client_sdk.data.proposal import Stated, TextTable, combined, examine
 from client_sdk.data.records import DataError, Table
 from client_sdk.data.table_format import TableFormat
 from client_sdk.data.text_encoding import bytes_of, decode
+from client_sdk.protocol.cells import AS_WRITTEN
 
 _LOG = logging.getLogger(__name__)
 # The attributes of the UCI heart disease files, which have no header line (Detrano et al. 1989).
@@ -53,9 +54,14 @@ def read_csv(
     return _table(_declared(path, format, names, may_be_empty), format, patient_column, declared=True)
 
 
-def read_parquet(path: Path, *, patient_column: str | None = None, format: TableFormat | None = None) -> Table:
-    """A table from a Parquet file, in memory as a whole. Needs the package pyarrow. Raises as `list_table`."""
-    return list_table(path, patient_column=patient_column, format=format).in_memory()
+def read_parquet(path: Path, format: TableFormat | None = None, *, patient_column: str | None = None) -> Table:
+    """A table from a Parquet file, in memory as a whole. Needs the package pyarrow. Raises as `list_table`.
+
+    format: how its texts are written, as a person declared it.
+    """
+    spelling = AS_WRITTEN if format is None else format.spelling
+    table = list_table(path, patient_column=patient_column, spelling=spelling)
+    return replace(table.in_memory(), format=format)
 
 
 def read_heart_disease(path: Path) -> Table:
@@ -113,9 +119,5 @@ def _table(table: TextTable, format: TableFormat, patient_column: str | None, *,
     if not table.lines:
         empty = Table.without_rows(list(table.columns), patient_column)
         return replace(empty, format=format, declared=declared)
-    columns = dict[str, object](table.columns)
-    if patient_column in table.columns:
-        # As it is written: as a number 007 would be 7.
-        columns[patient_column] = np.array(table.columns[patient_column].tolist(), dtype=object)
-    found = Table.of(columns, patient_column=patient_column, lines=table.lines)
+    found = Table.of(table.columns, patient_column=patient_column, lines=table.lines)
     return replace(found, format=format, declared=declared)

@@ -19,7 +19,7 @@ from accounting.plan.queries import QueryCost
 from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
-from client_sdk.data import Records, as_declared, records_of
+from client_sdk.data import Records, Table, as_declared, records_of
 from client_sdk.errors import BadAssignment, ConfigurationError, PolicyRefused
 from client_sdk.guard.first_round import require_first_round
 from client_sdk.guard.ledger import HospitalLedger
@@ -204,7 +204,7 @@ class Hospital:
                 if accept_lost_ledger:
                     _accept_loss(client, ledger, membership, settings)
                 _require_split_known(client, ledger, membership, dataset)
-            if records.format is not None:
+            if isinstance(records, Table) and records.format is not None:
                 ledger.declare_format(records.format)
             _freeze(settings, ledger, membership, dataset, split)
             # 4. Charge what a lost ledger does not know.

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast, overload
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
-from client_sdk.protocol.cells.spelling import AS_WRITTEN, Spelling, cleaned
+from client_sdk.protocol.cells.errors import DataError
+from client_sdk.protocol.cells.spelling import AS_WRITTEN, Spelling, cleaned, number_text
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Rows = NDArray[np.int64]
-
-# Stored types whose cells need no words.
-_TYPED = "fiubM"
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +26,7 @@ class Column(NDArrayOperatorsMixin):
     spelling: how texts of the data set are written, a public setting.
 
     In arithmetic and comparisons, for NumPy and for torch, a column is its numbers, NaN where a cell is empty. Beside a
-    text it is compared as a category. Cells that are no number raise ValueError there, which counts them.
+    text it is compared as a category. Cells that are no number raise DataError there, which counts them.
     """
 
     values: Array
@@ -52,8 +46,14 @@ class Column(NDArrayOperatorsMixin):
     def take(self, rows: Sequence[int] | Array) -> Column:
         """The given rows, in the given order."""
         index = np.asarray(rows)
-        absent = None if self.absent is None else self.absent[index]
-        return Column(self.values[index], self.words, absent, self.spelling, self.name)
+        # An empty list is an array of floats, which are no places.
+        index = index if index.dtype.kind == "b" else index.astype(np.int64)
+        values, words = self.values[index], self.words
+        # Words are read one by one: few rows need few of them.
+        if words is not None and len(words) > 2 * len(values):
+            places, values = np.unique(values, return_inverse=True)
+            values, words = values.astype(np.int32), words[places]
+        return replace(self, values=values, words=words, absent=None if self.absent is None else self.absent[index])
 
     @overload
     def __getitem__(self, place: int) -> Any: ...
@@ -61,22 +61,30 @@ class Column(NDArrayOperatorsMixin):
     def __getitem__(self, place: slice | Sequence[int] | Array) -> Column: ...
     def __getitem__(self, place: int | slice | Sequence[int] | Array) -> Any:
         if isinstance(place, int | np.integer):
-            return self.take([int(place)]).tolist()[0]
+            return self.take(np.arange(len(self))[int(place)][None]).tolist()[0]
         return self.take(np.arange(len(self))[place] if isinstance(place, slice) else place)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist())
+
+    @property
+    def empty(self) -> NDArray[np.bool_]:
+        """(n,) whether nothing stands in the cell; of texts, None."""
+        if self.words is not None:
+            none = np.array([word is None for word in self.words.tolist()], bool)
+            return none[self.values] if len(self) else np.zeros(0, bool)
+        gone = np.zeros(len(self), bool) if self.absent is None else self.absent
+        return gone | np.isnan(self.values) if self.values.dtype.kind == "f" else gone
 
     def tolist(self) -> list[Any]:
         """Cells as Python's own values: text, number, Boolean, date; None where a cell is empty."""
         if self.words is not None:
             return self.words[self.values].tolist()
         cells = cast("list[Any]", self.values.tolist())
-        if self.values.dtype.kind == "f":
-            return [None if cell != cell else cell for cell in cells]
-        if self.absent is None:
+        empty = self.empty
+        if not empty.any():
             return cells
-        return [None if gone else cell for cell, gone in zip(cells, self.absent.tolist(), strict=True)]
+        return [None if gone else cell for cell, gone in zip(cells, empty.tolist(), strict=True)]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if dtype is not None and np.dtype(dtype).kind == "O":
@@ -102,17 +110,34 @@ class Column(NDArrayOperatorsMixin):
     def _numbers(self) -> Array:
         from client_sdk.protocol.cells.reading import read_numbers
 
-        found = read_numbers(self)
-        if found.wrong.any():
+        numbers = read_numbers(self)
+        if numbers.wrong.any():
             where = f"column {self.name}" if self.name else "a column"
-            raise ValueError(f"{where}: {int(found.wrong.sum())} of {len(self)} cells are no numbers")
-        return found.values
+            raise DataError(
+                f"{where}: {int(numbers.wrong.sum())} of {len(self)} cells are no numbers; the first is {numbers.kind}"
+            )
+        return numbers.values
 
     @property
     def bytes(self) -> int:
         """Held in memory, about."""
         words = 0 if self.words is None else sum(64 + len(word or "") for word in self.words.tolist())
         return self.values.nbytes + words + (0 if self.absent is None else self.absent.nbytes)
+
+    @property
+    def as_texts(self) -> Column:
+        """The same cells as a file would write them, with the data set's decimal mark."""
+        if self.words is not None:
+            return self
+        empty = self.empty
+        if self.values.dtype.kind == "M":
+            cells = [day_text(cell) for cell in np.datetime_as_string(self.values).tolist()]
+        else:
+            # One by one from the array: float32 writes itself in its own digits.
+            cells = [number_text(cell, self.spelling) for cell in self.values]
+        return Column.of_texts(
+            [None if gone else cell for cell, gone in zip(cells, empty.tolist(), strict=True)], self.spelling, self.name
+        )
 
     @classmethod
     def of_texts(cls, cells: Sequence[str | None], spelling: Spelling = AS_WRITTEN, name: str = "") -> Column:
@@ -131,110 +156,29 @@ class Column(NDArrayOperatorsMixin):
 
     @classmethod
     def joined(cls, columns: Sequence[Column]) -> Column:
-        """All cells of one after those of another.
-
-        Raises:
-            ValueError: they store different types.
-        """
+        """All cells of one after those of another. Where the stored types differ, each cell is kept as its text."""
         first = columns[0]
-        if any(one.is_text != first.is_text for one in columns):
-            raise ValueError(f"column {first.name}: some tables store texts there and others numbers")
-        if first.is_text:
-            starts = np.cumsum([0, *(len(cast(Array, one.words)) for one in columns)])
-            codes = [one.values + start for one, start in zip(columns, starts, strict=False)]
-            words = np.concatenate([cast(Array, one.words) for one in columns])
-            return cls(np.concatenate(codes).astype(np.int32), words, None, first.spelling, first.name)
-        absent = None
-        if any(one.absent is not None for one in columns):
-            absent = np.concatenate([np.zeros(len(one), bool) if one.absent is None else one.absent for one in columns])
-        return cls(np.concatenate([one.values for one in columns]), None, absent, first.spelling, first.name)
+        if len(columns) == 1:
+            return first
+        if any(one.is_text != first.is_text or one.values.dtype != first.values.dtype for one in columns):
+            columns = [one.as_texts for one in columns]
+        if not columns[0].is_text:
+            absent = None
+            if any(one.absent is not None for one in columns):
+                absent = np.concatenate([one.empty for one in columns])
+            return replace(first, values=np.concatenate([one.values for one in columns]), absent=absent)
+        known: dict[str | None, int] = {}
+        codes: list[Array] = []
+        for one in columns:
+            own = cast(Array, one.words).tolist()
+            places = np.fromiter((known.setdefault(word, len(known)) for word in own), np.int32, len(own))
+            codes.append(places[one.values] if len(one) else one.values)
+        words = np.array(list(known), dtype=object)
+        return cls(np.concatenate(codes), words, None, first.spelling, first.name)
 
 
-def column_of(values: Any, *, spelling: Spelling = AS_WRITTEN, name: str = "") -> Column:
-    """A column out of what programs hold: a `Column` as it is, NumPy arrays, lists, series of pandas.
-
-    Numbers, Booleans and dates of one type keep it. Where the cells are objects, every one is written as text by
-    itself: numbers as Python writes them, bytes as UTF-8, dates as ISO 8601.
-
-    Raises:
-        ValueError: more than one axis, or cells that are neither text, number, Boolean, date nor empty; it counts them.
-    """
-    if isinstance(values, Column):
-        return values
-    array, absent = _array_of(values)
-    if array.ndim != 1:
-        raise ValueError("a column is one-dimensional")
-    if array.dtype.kind in _TYPED:
-        if array.dtype.kind == "M":
-            array = array.astype("datetime64[us]")
-            gone = np.isnat(array)
-            absent = gone if absent is None else absent | gone
-        return Column(array, None, absent if absent is not None and absent.any() else None, spelling, name)
-    cells = array.tolist()
-    if absent is not None:
-        cells = [None if gone else cell for cell, gone in zip(cells, absent.tolist(), strict=True)]
-    mark = "," if spelling.decimal == "comma" else "."
-    texts, strange = list[str | None](), 0
-    for cell in cells:
-        try:
-            texts.append(_text(cell, mark))
-        except (TypeError, ValueError):
-            texts.append(None)
-            strange += 1
-    if strange:
-        where = f"column {name}: " if name else ""
-        raise ValueError(f"{where}{strange} of {len(cells)} cells are neither text, number, Boolean nor date")
-    return Column.of_texts(texts, spelling, name)
-
-
-def _array_of(values: Any) -> tuple[Array, NDArray[np.bool_] | None]:
-    """The cells, and which are empty where their type has no NaN."""
-    # Series of pandas with a type of its own: nullable numbers, categories, texts of Arrow. By shape, as pandas need
-    # not be installed.
-    own = getattr(values, "array", None)
-    if own is not None and not isinstance(own, np.ndarray) and hasattr(values, "isna"):
-        gone = np.asarray(values.isna(), bool)
-        kept = np.asarray(values[~gone].to_numpy())
-        if kept.dtype.kind == "O":
-            kept = _narrowed(kept)
-        nothing = math.nan if kept.dtype.kind == "f" else 0 if kept.dtype.kind in _TYPED else None
-        whole = np.full(len(gone), nothing, kept.dtype)
-        whole[~gone] = kept
-        return whole, gone
-    array = np.asarray(values)
-    return (array.astype(object), None) if array.dtype.kind in "USmcV" else (array, None)
-
-
-def _narrowed(cells: Array) -> Array:
-    """Objects of one type of Python's own, as of nullable types, as an array of that type."""
-    kinds = {type(cell) for cell in cast("list[object]", cells.tolist())}
-    for kind in (bool, int, float):
-        if kinds == {kind}:
-            try:
-                return cells.astype(kind)
-            # Whole numbers that fit nowhere stay texts.
-            except OverflowError:
-                return cells
-    return cells
-
-
-def _text(cell: object, mark: str) -> str | None:
-    """One cell as a file would write it; None: it is empty. Raises TypeError, UnicodeDecodeError."""
-    if cell is None or isinstance(cell, str):
-        return cell
-    if isinstance(cell, bytes):
-        return cell.decode()
-    if isinstance(cell, np.datetime64):
-        return None if np.isnat(cast("np.datetime64[Any]", cell)) else str(cast(object, cell))
-    if isinstance(cell, float | decimal.Decimal | np.floating):
-        number = cast("float | decimal.Decimal", cell)
-        # By `math`: a signalling NaN of `decimal` compares with nothing.
-        return None if math.isnan(number) else str(number).replace(".", mark)
-    if isinstance(cell, int | np.integer | np.bool_):
-        return str(cast(object, cell))
-    if isinstance(cell, datetime.date) and cell == cell:
-        return cell.isoformat().removesuffix("T00:00:00")
-    # pandas' NA and NaT compare with nothing, themselves included.
-    if type(cell).__name__ in ("NAType", "NaTType"):
-        return None
-    raise TypeError(type(cell).__name__)
+def day_text(written: str) -> str:
+    """A date as ISO 8601 writes it, without a time of day at midnight and without zeros behind its seconds."""
+    time = written.partition(".")
+    short = time[0] + (f".{time[2]}".rstrip("0").rstrip("."))
+    return short.removesuffix("T00:00:00")

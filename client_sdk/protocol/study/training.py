@@ -169,6 +169,15 @@ class Training(Message):
         default=ServerOptimiser(), description="what the coordinator does with the mean; costs no privacy"
     )
 
+    @field_validator("task_parameters", mode="before")
+    @classmethod
+    def _has_no_groups(cls, given: Any) -> Any:
+        # TOML reads column.age = 1 as a group `column` with an entry `age`.
+        groups = [f"{name}.{next(iter(own), '…')}" for name, own in given.items() if isinstance(own, dict)]
+        if groups:
+            raise ValueError(f'a name with a dot stands in quotation marks: "{groups[0]}" = …')
+        return given
+
     @field_validator("task_parameters")
     @classmethod
     def _of_bounded_size(cls, given: dict[str, float | int | bool | str]) -> dict[str, float | int | bool | str]:
