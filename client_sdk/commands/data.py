@@ -29,6 +29,7 @@ from client_sdk.commands.table_format import FormatOptions, keep_format, show_pr
 
 if TYPE_CHECKING:
     from client_sdk.data import Proposal, TableFormat
+    from client_sdk.guard.policy import SitePolicy
     from client_sdk.protocol.study.settings import StudySettings
     from client_sdk.study.preparation import DataCheck
 
@@ -95,8 +96,13 @@ def check(
             report = dataclasses.asdict(checked) | report
             if not as_json:
                 _show(checked, study)
+            _warn(study, read, rules)
+        if question:
+            asked = [_asked(path, read, rules, show=not as_json) for path in question]
+            report["questions"] = asked
         if format is not None and format != kept:
             typed = [str(records), *format.options, *([] if dataset == "records" else ["--dataset", dataset])]
+            typed += [] if home is None else ["--home", str(home)]
             report["confirmed"] = _keep(directory, dataset, format, proposal, kept, confirm, typed, as_json)
         if as_json:
             print_json(report)
@@ -145,6 +151,45 @@ def _keep(
     return confirm
 
 
+def _warn(study: StudySettings, read: Any, rules: SitePolicy) -> None:
+    """Of columns whose unit may be another."""
+    from client_sdk.data import Table
+    from client_sdk.study.column_uses import uses_of_study, without
+
+    if isinstance(read, Table):
+        for use in uses_of_study(study, without(read, rules.excluded_patients)):
+            if use.is_narrow:
+                say(f"warning: {use.narrow_words}", err=True)
+
+
+def _asked(path: Path, read: Any, rules: SitePolicy, *, show: bool) -> dict[str, Any]:
+    """What a question would make of the records. Raises ConfigurationError: it names columns that they have not."""
+    from client_sdk.api.questions import read_question
+    from client_sdk.errors import ConfigurationError
+    from client_sdk.protocol.cells import column_name
+    from client_sdk.study.column_uses import uses_of_question
+    from client_sdk.study.patients import AskedPatients
+
+    question = read_question(path).question
+    records = AskedPatients.of(read, rules).records
+    lacking = [name for name in question.columns if column_name(name) not in records.columns]
+    if lacking:
+        raise ConfigurationError(f"{path}: the records have no column {', '.join(lacking)}, and would refuse the question")
+    uses = uses_of_question(question, records)
+    if show:
+        heads = ["column", "cells", "missing", "neither a value nor a code", "outside the range or list"]
+        rows = [
+            [use.column, str(use.cells), *(_share(part, use.cells) for part in (use.missing, use.wrong, use.outside))]
+            for use in uses
+        ]
+        table(f"{path.name}: {question.in_words()}", heads, rows)
+        say("nothing was sent or charged; these counts are about your patients and stay here")
+    for use in uses:
+        if use.is_narrow:
+            say(f"warning: {use.narrow_words}", err=True)
+    return {"question": str(path), "columns": [dataclasses.asdict(use) for use in uses]}
+
+
 def _show(found: DataCheck, study: StudySettings) -> None:
     several = f", of up to {found.longest} rows each" if found.longest > 1 else ""
     drawn = study.privacy.sampling_rate * found.patients * (1 - found.set_aside)
@@ -162,14 +207,15 @@ def _show(found: DataCheck, study: StudySettings) -> None:
     shares = [
         [
             *(use.name, str(use.values)),
-            *(_share(part, use.values) for part in (use.missing, use.clipped, use.other)),
+            *(_share(part, use.values) for part in (use.missing, use.clipped, use.wrong, use.other)),
             str(use.of_others),
         ]
         for use in found.inputs
     ]
     # The last two are about events.
-    shown = 6 if any(use.other or use.of_others for use in found.inputs) else 4
-    heads = ["input", "values", "missing", "clipped to the range", "other codes", "of patients not used"]
+    shown = 7 if any(use.other or use.of_others for use in found.inputs) else 5
+    heads = ["input", "values", "missing", "clipped to the range", "neither a value nor a code", "other codes"]
+    heads.append("of patients not used")
     if shares:
         table("Inputs", heads[:shown], [row[:shown] for row in shares])
     if found.unused:

@@ -159,6 +159,7 @@ class Hospital:
             WardroundError: and as `Participation.run` raises.
         """
         # Torch, which only training needs: enrolling, rotating and asking start in a third of the time without.
+        from client_sdk.study.column_uses import log_uses, uses_of_study, without
         from client_sdk.study.feature_cache import FOLDER, FeatureCache
         from client_sdk.study.participation import Participation
         from client_sdk.study.preparation import able
@@ -198,6 +199,8 @@ class Hospital:
                 backbone=backbone,
                 cache=FeatureCache(self.directory / FOLDER) if feature_cache else None,
             )
+            if isinstance(records, Table):
+                log_uses(uses_of_study(settings, without(records, rules.excluded_patients)), f"study {study}")
             # 3. Freeze what was agreed to, and how the records are written.
             _warn(rules, settings, records=found.records, pinned=pinned)
             if split is not None and ledger.opened(study) is None:
