@@ -135,8 +135,7 @@ class NumberColumn(_Declared):
         read = self.read(values)
         self._require(read)
         if read.missing.any():
-            text = f"column {self.name}: {int(read.missing.sum())} of {len(read.missing)} are missing; leave these rows out"
-            raise WrongRows(text, read.missing)
+            raise missing_rows(f"column {self.name}", read.missing)
         return read.values
 
     def random(self, count: int, generator: np.random.Generator) -> Column:
@@ -266,8 +265,9 @@ def require_columns(names: list[str], data: Collection[str]) -> None:
 
 
 def categories_of(text: str) -> tuple[str, ...]:
-    """The names between bars, numbers written in one way. Empty where one is empty or stands twice (3 and 3.0), or where
-    commas stand between them.
+    """The names between bars, numbers written in one way.
+
+    None where one is empty, where one stands twice (3 and 3.0), or where commas stand between them.
     """
     texts = (cleaned(part) for part in text.split("|"))
     names = tuple(plain_decimal(name, POINTS) or name for name in texts)
@@ -287,6 +287,11 @@ def indices_of(values: Any, names: tuple[str, ...], where: str, what: str) -> tu
     read = read_categories(column_of(values), names)
     _require_known(read.wrong, where, what, names)
     return read.places, read.missing
+
+
+def missing_rows(where: str, missing: Mask) -> WrongRows:
+    """The error of values that a target must have. where: which column."""
+    return WrongRows(f"{where}: {int(missing.sum())} of {len(missing)} are missing; leave these rows out", missing)
 
 
 def _require_known(wrong: Mask, where: str, what: str, names: Sequence[str]) -> None:

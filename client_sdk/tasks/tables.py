@@ -18,6 +18,7 @@ from client_sdk.tasks.columns import (
     categories_of,
     encode_columns,
     indices_of,
+    missing_rows,
     read_columns,
     require_columns,
     require_no_label,
@@ -168,7 +169,7 @@ class TableClassifier(TableTask[C], Classification):
             return self._whole_numbers(column_of(labels), where)
         places, absent = indices_of(labels, self.label_values, where, "label-values")
         if absent.any():
-            raise WrongRows(f"{where}: {int(absent.sum())} of {len(labels)} are missing; leave these rows out", absent)
+            raise missing_rows(where, absent)
         return torch.as_tensor(places)
 
     def _whole_numbers(self, labels: Column, where: str) -> Tensor:
