@@ -3,8 +3,8 @@
     events.diagnoses = "code=icd; time=day; codes=I10|E11|N18"
 
 The table `diagnoses` has one row for each event: column icd says what it was, column day when (numbers in any
-unit, or dates). codes is the public vocabulary, chosen before the study; whatever else stands in the column is one further token, and
-so is a missing code. Nothing is fitted to the records.
+unit, or dates). codes is the public vocabulary, chosen before the study; whatever else stands in the column is one
+further token, and so is a missing code. Nothing is fitted to the records.
 """
 
 from __future__ import annotations
