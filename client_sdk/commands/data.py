@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,6 +31,7 @@ from client_sdk.commands.table_format import FormatOptions, keep_format, show_pr
 if TYPE_CHECKING:
     from client_sdk.data import Proposal, TableFormat
     from client_sdk.guard.policy import SitePolicy
+    from client_sdk.protocol.cells.counting import CellCounts
     from client_sdk.protocol.study.settings import StudySettings
     from client_sdk.study.preparation import DataCheck
 
@@ -93,10 +95,10 @@ def check(
         report: dict[str, Any] = {"format": None if format is None else format.to_dict(), "confirmed": format == kept}
         if study is not None:
             checked = check_data(read, rules, study, device=device, backbone=backbone)
-            report = dataclasses.asdict(checked) | report
+            report = _report(checked) | report
             if not as_json:
                 _show(checked, study)
-            _warn(study, read, rules)
+            _warn(checked.counts)
         if question:
             asked = [_asked(path, read, rules, show=not as_json) for path in question]
             report["questions"] = asked
@@ -151,43 +153,41 @@ def _keep(
     return confirm
 
 
-def _warn(study: StudySettings, read: Any, rules: SitePolicy) -> None:
-    """Of columns whose unit may be another."""
-    from client_sdk.data import Table
-    from client_sdk.study.column_uses import uses_of_study, without
-
-    if isinstance(read, Table):
-        for use in uses_of_study(study, without(read, rules.excluded_patients)):
-            if use.is_narrow:
-                say(f"warning: {use.narrow_words}", err=True)
-
-
 def _asked(path: Path, read: Any, rules: SitePolicy, *, show: bool) -> dict[str, Any]:
-    """What a question would make of the records. Raises ConfigurationError: it names columns that they have not."""
+    """What a question would make of the records. Raises DataError: it names columns that they have not."""
     from client_sdk.api.questions import read_question
-    from client_sdk.errors import ConfigurationError
-    from client_sdk.protocol.cells import column_name
-    from client_sdk.study.column_uses import uses_of_question
+    from client_sdk.study.cell_counts import cells_of_question
     from client_sdk.study.patients import AskedPatients
 
     question = read_question(path).question
-    records = AskedPatients.of(read, rules).records
-    lacking = [name for name in question.columns if column_name(name) not in records.columns]
-    if lacking:
-        raise ConfigurationError(f"{path}: the records have no column {', '.join(lacking)}, and would refuse the question")
-    uses = uses_of_question(question, records)
+    counts = cells_of_question(question, AskedPatients.of(read, rules).records)
     if show:
         heads = ["column", "cells", "missing", "neither a value nor a code", "outside the range or list"]
         rows = [
-            [use.column, str(use.cells), *(_share(part, use.cells) for part in (use.missing, use.wrong, use.outside))]
-            for use in uses
+            [one.column, str(one.cells), *(_share(part, one.cells) for part in (one.missing, one.wrong, one.outside))]
+            for one in counts
         ]
         table(f"{path.name}: {question.in_words()}", heads, rows)
         say("nothing was sent or charged; these counts are about your patients and stay here")
-    for use in uses:
-        if use.is_narrow:
-            say(f"warning: {use.narrow_words}", err=True)
-    return {"question": str(path), "columns": [dataclasses.asdict(use) for use in uses]}
+    _warn(counts)
+    return {"question": str(path), "columns": [_plain(one) for one in counts]}
+
+
+def _warn(counts: Iterable[CellCounts]) -> None:
+    """Of columns whose unit may be another."""
+    for words in (one.narrow for one in counts):
+        if words:
+            say(f"warning: {words}", err=True)
+
+
+def _report(checked: DataCheck) -> dict[str, Any]:
+    values = dataclasses.asdict(checked)
+    del values["counts"]
+    return values
+
+
+def _plain(counts: CellCounts) -> dict[str, Any]:
+    return {name: value for name, value in dataclasses.asdict(counts).items() if name != "filled"}
 
 
 def _show(found: DataCheck, study: StudySettings) -> None:

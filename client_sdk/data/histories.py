@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -51,6 +53,11 @@ class Histories(Table):
         """The given patients, in the given order, with their events."""
         few = super().take(rows)
         return replace(self, columns=few.columns, patients=few.patients, lines=few.lines)
+
+    def digest(self) -> str:
+        """Of the table of patients, and of the tables of events by their names. Raises as `Table.digest`."""
+        each = {name: table.digest() for name, table in sorted(self.events.items())}
+        return hashlib.sha256(json.dumps([super().digest(), each]).encode()).hexdigest()
 
     def owners(self, name: str) -> Array:
         """(rows of the table `name`,) which of these patients each row is of; −1: none of them.

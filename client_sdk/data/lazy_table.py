@@ -14,6 +14,7 @@ from client_sdk.data.lazy import ReadBy
 from client_sdk.data.records import Array, DataError, Table, identifiers, require_patient_column
 from client_sdk.data.row_groups import SUFFIXES, Kind, OpenFiles, Parts, parts_of
 from client_sdk.protocol.cells import AS_WRITTEN, Column, Spelling, column_name
+from client_sdk.protocol.cells.digest import digest_of
 
 # Bytes of decoded columns of row groups that one table keeps.
 ROOM = 1 << 27
@@ -100,6 +101,9 @@ class LazyTable(Table):
         """All rows, about PART_ROWS at a time."""
         for start in range(0, len(self), PART_ROWS):
             yield self.take(range(start, min(start + PART_ROWS, len(self))))
+
+    def digest(self) -> str:
+        return digest_of(self.parts(), self.columns, named=self.named)
 
     def first(self, marked: Array) -> str:
         return self.columns.stored.place(int(self.columns.rows[int(np.argmax(marked))]))

@@ -21,6 +21,7 @@ from client_sdk.protocol.cells import (
     read_categories,
     read_numbers,
 )
+from client_sdk.protocol.cells.digest import digest_of
 
 if TYPE_CHECKING:
     from client_sdk.data.table_format import TableFormat
@@ -141,6 +142,14 @@ class Table:
         """Where the first of the marked rows is, for a person who looks for it. marked: (n,) booleans, one is True."""
         row = int(np.argmax(marked))
         return f"row {row + 1}" if self.lines is None else f"line {int(self.lines[row])}"
+
+    def digest(self) -> str:
+        """64 digits that name what the table says, however it is stored, as `client_sdk.protocol.cells.digest` has it.
+
+        Raises:
+            DataError: a column cannot be read.
+        """
+        return digest_of([self], self.columns, named=self.named)
 
     def take(self, rows: Sequence[int] | Array) -> Table:
         """The given rows, in the given order."""

@@ -153,9 +153,8 @@ class ArrowParts(Parts):
 
     def _of_one_column(self, name: str) -> Any:
         arrow = _arrow()
-        options = arrow.ipc.IpcReadOptions(
-            included_fields=[list(self._stored_as.values()).index(name)], use_threads=False
-        )
+        field = list(self._stored_as.values()).index(name)
+        options = arrow.ipc.IpcReadOptions(included_fields=[field], use_threads=False)
         # Read, not mapped: all that was ever looked at of a map that stays open would count as memory in use.
         return arrow.ipc.open_file(arrow.OSFile(str(self.path)), options=options)
 

@@ -19,7 +19,7 @@ from accounting.plan.queries import QueryCost
 from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
-from client_sdk.data import Records, Table, as_declared, records_of
+from client_sdk.data import DataError, Records, Table, as_declared, records_of
 from client_sdk.errors import BadAssignment, ConfigurationError, PolicyRefused
 from client_sdk.guard.first_round import require_first_round
 from client_sdk.guard.ledger import HospitalLedger
@@ -41,6 +41,7 @@ from client_sdk.study.verifier import require_known_past, rounds_received
 from client_sdk.study.waiting import OnWait, Watch
 
 if TYPE_CHECKING:
+    from client_sdk.study.delivery import Able
     from client_sdk.study.participation import Outcome
     from client_sdk.tasks import Task
 
@@ -159,7 +160,7 @@ class Hospital:
             WardroundError: and as `Participation.run` raises.
         """
         # Torch, which only training needs: enrolling, rotating and asking start in a third of the time without.
-        from client_sdk.study.column_uses import log_uses, uses_of_study, without
+        from client_sdk.study.cell_counts import without
         from client_sdk.study.feature_cache import FOLDER, FeatureCache
         from client_sdk.study.participation import Participation
         from client_sdk.study.preparation import able
@@ -200,7 +201,7 @@ class Hospital:
                 cache=FeatureCache(self.directory / FOLDER) if feature_cache else None,
             )
             if isinstance(records, Table):
-                log_uses(uses_of_study(settings, without(records, rules.excluded_patients)), f"study {study}")
+                _log_counts(settings, found, without(records, rules.excluded_patients), study)
             # 3. Freeze what was agreed to, and how the records are written.
             _warn(rules, settings, records=found.records, pinned=pinned)
             if split is not None and ledger.opened(study) is None:
@@ -311,6 +312,22 @@ def _warn(rules: SitePolicy, settings: AnySettings, *, records: int, pinned: boo
             'THE ROSTER IS NOT PINNED (unpinned_roster = "laboratory"): whoever runs the coordinator can make up the '
             "other hospitals and read this one's values off the sums. For laboratories only"
         )
+
+
+def _log_counts(settings: AnySettings, found: Able, records: Table, study: str) -> None:
+    """What the study makes of every column that it names, for this hospital alone."""
+    from client_sdk.study.cell_counts import cells_of_question, cells_of_task, log_counts
+
+    if found.training is not None:
+        log_counts(cells_of_task(found.training.task, records), f"study {study}")
+    scheduled = None
+    if isinstance(settings, StudySettings) and settings.evaluation is not None:
+        scheduled = settings.evaluation.question
+    if scheduled is not None:
+        try:
+            log_counts(cells_of_question(scheduled, records), f"study {study}, its scheduled question")
+        except DataError as lacks:
+            _LOG.warning("study %s, its scheduled question, which this hospital will refuse: %s", study, lacks)
 
 
 def _settings_shown(shown: Study, ledger: HospitalLedger, membership: Membership) -> AnySettings:

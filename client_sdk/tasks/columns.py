@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.data import DataError, WrongRows, like
+from client_sdk.data import DataError, Table, WrongRows, like
 from client_sdk.protocol.cells import (
     Categories,
     Column,
@@ -68,29 +68,50 @@ class _Declared(ABC):
         """What the cells say."""
 
     @abstractmethod
-    def encode(self, values: Any, *, lenient: bool = False) -> Floats:
-        """(n,) cells to (n, width) in [-1, 1].
+    def encoded(self, read: Any) -> Floats:
+        """(n, width) in [-1, 1], of what the cells say. A cell that says nothing that was declared counts as missing.
 
-        lenient: a cell that fits nowhere counts as missing, and where none may be missing, as nothing: as it is in a
-        round, which no record may end.
-
-        Raises:
-            WrongRows: a cell that is neither a value nor a declared code, or a missing one where none is allowed.
+        Where none may be missing, a number counts as the middle of its range, and a category as none of them.
         """
+
+    @abstractmethod
+    def faults(self, read: Any) -> list[Fault]:
+        """Cells that are neither values nor declared codes, and missing ones where none may be."""
+
+    def encode(self, values: Any) -> Floats:
+        """(n,) cells to (n, width). Raises WrongRows: the first of the faults."""
+        read = self.read(values)
+        for fault in self.faults(read):
+            raise fault.error
+        return self.encoded(read)
 
     def use(self, values: Any) -> InputUse:
         """How many of the values are missing, and how many lie outside the range."""
         read = self.read(values)
-        return InputUse(self.name, len(read.missing), int(read.missing.sum()), self.outside(read), wrong=wrong_in(read))
+        counts = (int(read.missing.sum()), self.outside(read), int(read.wrong.sum()))
+        return InputUse(self.name, len(read.missing), missing=counts[0], clipped=counts[1], wrong=counts[2])
 
-    def outside(self, read: Numbers | Categories) -> int:
+    def outside(self, read: Any) -> int:
         """How many values lie outside the range."""
         return 0
 
 
-def wrong_in(read: Numbers | Categories) -> int:
-    """How many cells are neither a value nor a declared code."""
-    return int(read.wrong.sum())
+@dataclass(frozen=True)
+class Fault:
+    """Cells that a study cannot use. where: which column. what: is wrong with them. of_first: what the first one is."""
+
+    where: str
+    what: str
+    rows: Mask
+    of_first: str = ""
+
+    def text(self, count: int, cells: int) -> str:
+        """In words, of so many cells."""
+        return f"{self.where}: {count} of {cells} values {self.what}"
+
+    @property
+    def error(self) -> WrongRows:
+        return WrongRows(self.text(int(self.rows.sum()), len(self.rows)), self.rows, self.of_first)
 
 
 @dataclass(frozen=True)
@@ -114,11 +135,8 @@ class NumberColumn(_Declared):
         column = column_of(values, name=self.name)
         return (read_days if self.dates else read_numbers)(column, self.missing_values)
 
-    def encode(self, values: Any, *, lenient: bool = False) -> Floats:
-        """(n, width): the number on [-1, 1], and perhaps 1 where it is missing. Raises as of every column."""
-        read = self.read(values)
-        if not lenient:
-            self._require(read)
+    def encoded(self, read: Numbers) -> Floats:
+        """The number on [-1, 1], and perhaps 1 where it is missing."""
         # Halved before the difference, so that public bounds near the largest float do not overflow.
         middle, half = self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
         absent = np.isnan(read.values)
@@ -126,18 +144,13 @@ class NumberColumn(_Declared):
         scaled = (np.clip(filled, self.low, self.high) - middle) / half
         return scaled[:, None] if self.missing is None else np.stack([scaled, absent.astype(np.float64)], axis=1)
 
-    def outside(self, read: Numbers | Categories) -> int:
-        assert isinstance(read, Numbers)
-        return int(np.sum((read.values < self.low) | (read.values > self.high)))
+    def faults(self, read: Numbers) -> list[Fault]:
+        what = "are no dates" if self.dates else "are no numbers"
+        wrong = Fault(f"column {self.name}", what, read.wrong, f"is {read.kind}")
+        return _present([wrong, *([_absent(self.name, read.missing)] if self.missing is None else [])])
 
-    def numbers(self, values: Any) -> Floats:
-        """(n,) values, all present. Raises as `encode`."""
-        read = self.read(values)
-        self._require(read)
-        if read.missing.any():
-            text = f"column {self.name}: {int(read.missing.sum())} of {len(read.missing)} are missing; leave these rows out"
-            raise WrongRows(text, read.missing)
-        return read.values
+    def outside(self, read: Numbers) -> int:
+        return int(np.sum((read.values < self.low) | (read.values > self.high)))
 
     def random(self, count: int, generator: np.random.Generator) -> Column:
         """(count,) values of the range; where they may lack, one in four does."""
@@ -148,14 +161,6 @@ class NumberColumn(_Declared):
             days = values.astype(np.int64).astype("datetime64[D]")
             return column_of(days if self.missing is None else np.where(absent, np.datetime64("NaT"), days))
         return column_of(values if self.missing is None else np.where(absent, math.nan, values))
-
-    def _require(self, read: Numbers) -> None:
-        if read.wrong.any():
-            what = "dates" if self.dates else "numbers"
-            text = f"column {self.name}: {wrong_in(read)} of {len(read.wrong)} values are no {what}"
-            raise WrongRows(text, read.wrong, f"is {read.kind}")
-        if self.missing is None:
-            _require_present(self.name, read.missing)
 
 
 @dataclass(frozen=True)
@@ -173,15 +178,14 @@ class CategoryColumn(_Declared):
     def read(self, values: Any) -> Categories:
         return read_categories(column_of(values, name=self.name), self.categories, self.missing_values)
 
-    def encode(self, values: Any, *, lenient: bool = False) -> Floats:
-        """(n, width) indicators; the last is 1 where the value is missing. Raises as of every column."""
-        read = self.read(values)
-        if not lenient:
-            _require_known(read.wrong, f"column {self.name}", "categories", self.categories)
-            if not self.missing:
-                _require_present(self.name, read.missing)
+    def encoded(self, read: Categories) -> Floats:
+        """Indicators; the last is 1 where the value is missing."""
         hits = read.places[:, None] == np.arange(len(self.categories))
         return (np.column_stack([hits, read.places < 0]) if self.missing else hits).astype(np.float64)
+
+    def faults(self, read: Categories) -> list[Fault]:
+        wrong = _unknown(f"column {self.name}", "categories", self.categories, read.wrong)
+        return _present([wrong, *([] if self.missing else [_absent(self.name, read.missing)])])
 
     def random(self, count: int, generator: np.random.Generator) -> Column:
         """(count,) categories, and empty cells among them where they may lack."""
@@ -190,6 +194,19 @@ class CategoryColumn(_Declared):
 
 
 Declared = NumberColumn | CategoryColumn
+
+
+def _present(faults: list[Fault]) -> list[Fault]:
+    return [fault for fault in faults if fault.rows.any()]
+
+
+def _absent(name: str, missing: Mask) -> Fault:
+    return Fault(f"column {name}", "are missing, and the study allows none", missing)
+
+
+def _unknown(where: str, what: str, names: Sequence[str], wrong: Mask) -> Fault:
+    listed = f" {'|'.join(names)}" if len(names) <= _LISTED else ""
+    return Fault(where, f"are none of the study's {what}{listed}", wrong)
 
 
 def read_columns(parameters: Mapping[str, object]) -> tuple[Declared, ...]:
@@ -220,31 +237,49 @@ def require_no_label(columns: Collection[Declared], targets: Collection[str]) ->
 
 
 def encode_columns(
-    columns: tuple[Declared, ...],
-    data: Columns,
-    first: Callable[[Any], str] | None = None,
-    *,
-    lenient: bool = False,
+    columns: tuple[Declared, ...], data: Columns, first: Callable[[Any], str] | None = None, *, strict: bool = True
 ) -> Floats:
     """(n, Σ width) float64 in [-1, 1].
 
-    first    says where the first of marked rows is, for messages: `Table.first`
-    lenient  as in a column's `encode`
+    first   says where the first of marked rows is, for messages: `Table.first`
+    strict  refuse cells that are neither values nor declared codes; otherwise they count as missing
 
     Raises:
-        DataError: columns that are not in the table, or every fault that the columns' own `encode` found.
+        DataError: columns that are not in the table, or all faults of all columns.
     """
     require_columns([column.name for column in columns], data)
-    encoded: list[Floats] = []
-    faults: list[str] = []
-    for column in columns:
-        try:
-            encoded.append(column.encode(data[column.name], lenient=lenient))
-        except WrongRows as error:
-            faults.append(error.located(first))
-    if faults:
-        raise DataError("; ".join(faults))
-    return np.concatenate(encoded, axis=1)
+    reads = [(column, column.read(data[column.name])) for column in columns]
+    if strict:
+        faults = [fault for column, read in reads for fault in column.faults(read)]
+        if faults:
+            raise DataError("; ".join(fault.error.located(first) for fault in faults))
+    return np.concatenate([column.encoded(read) for column, read in reads], axis=1)
+
+
+def require_readable(columns: tuple[Declared, ...], parts: Iterable[Table]) -> None:
+    """Read all cells of a table, part by part; none of them is kept.
+
+    Raises:
+        DataError: as `encode_columns`, with counts over all parts.
+    """
+    cells, counts = 0, dict[tuple[str, str], int]()
+    firsts = dict[tuple[str, str], tuple[Fault, str]]()
+    for part in parts:
+        require_columns([column.name for column in columns], part.columns)
+        cells += len(part)
+        for fault in (fault for column in columns for fault in column.faults(column.read(part.columns[column.name]))):
+            key = fault.where, fault.what
+            counts[key] = counts.get(key, 0) + int(fault.rows.sum())
+            if key not in firsts:
+                firsts[key] = fault, part.first(fault.rows)
+    if firsts:
+        raise DataError(
+            "; ".join(
+                f"{fault.text(counts[key], cells)}, the first in {place}"
+                + (f", which {fault.of_first}" if fault.of_first else "")
+                for key, (fault, place) in firsts.items()
+            )
+        )
 
 
 def numbers_in(name: str, values: Any) -> Floats:
@@ -253,7 +288,13 @@ def numbers_in(name: str, values: Any) -> Floats:
     Raises:
         WrongRows: text, an infinity, or a missing value.
     """
-    return NumberColumn(name, -math.inf, math.inf, 0.0).numbers(values)
+    column = NumberColumn(name, -math.inf, math.inf, 0.0)
+    read = column.read(values)
+    for fault in column.faults(read):
+        raise fault.error
+    if read.missing.any():
+        raise missing_rows(f"column {name}", read.missing)
+    return read.values
 
 
 def require_columns(names: list[str], data: Collection[str]) -> None:
@@ -266,8 +307,9 @@ def require_columns(names: list[str], data: Collection[str]) -> None:
 
 
 def categories_of(text: str) -> tuple[str, ...]:
-    """The names between bars, numbers written in one way. Empty where one is empty or stands twice (3 and 3.0), or where
-    commas stand between them.
+    """The names between bars, numbers written in one way.
+
+    None where one is empty, where one stands twice (3 and 3.0), or where commas stand between them.
     """
     texts = (cleaned(part) for part in text.split("|"))
     names = tuple(plain_decimal(name, POINTS) or name for name in texts)
@@ -285,19 +327,14 @@ def indices_of(values: Any, names: tuple[str, ...], where: str, what: str) -> tu
         WrongRows: a value is none of the names.
     """
     read = read_categories(column_of(values), names)
-    _require_known(read.wrong, where, what, names)
+    if read.wrong.any():
+        raise _unknown(where, what, names, read.wrong).error
     return read.places, read.missing
 
 
-def _require_known(wrong: Mask, where: str, what: str, names: Sequence[str]) -> None:
-    if wrong.any():
-        text = f"{where}: {int(wrong.sum())} of {len(wrong)} values are none of the study's {what}"
-        raise WrongRows(text + (f" {'|'.join(names)}" if len(names) <= _LISTED else ""), wrong)
-
-
-def _require_present(name: str, absent: Mask) -> None:
-    if absent.any():
-        raise WrongRows(f"column {name}: {int(absent.sum())} missing values, and the study allows none", absent)
+def missing_rows(where: str, missing: Mask) -> WrongRows:
+    """The error of values that a target must have. where: which column."""
+    return WrongRows(f"{where}: {int(missing.sum())} of {len(missing)} are missing; leave these rows out", missing)
 
 
 def _read(name: str, text: object) -> Declared:

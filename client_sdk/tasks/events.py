@@ -2,9 +2,9 @@
 
     events.diagnoses = "code=icd; time=day; codes=I10|E11|N18"
 
-The table `diagnoses` has one row for each event: column icd says what it was, column day when (numbers in any unit, or dates).
-codes is the public vocabulary, chosen before the study; whatever else stands in the column is one further token, and
-so is a missing code. Nothing is fitted to the records.
+The table `diagnoses` has one row for each event: column icd says what it was, column day when (numbers in any
+unit, or dates). codes is the public vocabulary, chosen before the study; whatever else stands in the column is one
+further token, and so is a missing code. Nothing is fitted to the records.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class EventTable:
         """(rows,) tokens, (rows,) times, (rows,) booleans: the code is missing.
 
         Raises:
-            DataError: a column is not there, a time is missing or neither a number nor a date. The table and the first line are named.
+            DataError: a column is not there, a time is missing or neither a number nor a date. The table and the first
+                line are named.
         """
         try:
             require_columns([self.code, self.time], table.columns)

@@ -13,7 +13,8 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
-from client_sdk.data import DataError, LazyExamples, OnDemand, Records
+from client_sdk.data import DataError, LazyExamples, LazyTable, OnDemand, Records
+from client_sdk.tasks.columns import require_readable
 from client_sdk.tasks.dataset import TaskDataset
 from client_sdk.tasks.inputs import Inputs, LazyInputs
 from client_sdk.tasks.tables import TableTask
@@ -58,6 +59,12 @@ def dataset_of(task: Task, records: Records) -> TaskDataset:
     """
     if not isinstance(records, OnDemand):
         return task.dataset(records)
+    if isinstance(records, LazyTable) and _cell_by_cell(task):
+        # All cells of all rows, so that a fault ends no round and is counted as a whole.
+        require_readable(task.columns, records.parts())
+        if type(task).dataset is TableTask.dataset:
+            targets = torch.cat([task.table_targets(part) for part in records.parts()])
+            return TaskDataset(LazyInputs.of(Making(task, in_round=True), records), targets, records.patients)
     alone = isinstance(records, LazyExamples) and _of_labels_alone(task)
     targets = task.targets(records) if alone else _targets_in_parts(task, records)
     return TaskDataset(LazyInputs.of(Making(task, in_round=True), records), targets, records.patients)

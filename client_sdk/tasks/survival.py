@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from client_sdk.data import Records, WrongRows
-from client_sdk.tasks.columns import Columns, NumberColumn, categories_of, indices_of, numbers_in
+from client_sdk.tasks.columns import Columns, NumberColumn, categories_of, indices_of, missing_rows, numbers_in
 from client_sdk.tasks.losses import numbers_of
 from client_sdk.tasks.tables import LayersParameters, TableTask, network
 from client_sdk.tasks.task import ColumnText, InputUse, TaskParameters, require_metrics
@@ -131,8 +131,7 @@ class Survival(TableTask[SurvivalParameters]):
             raise WrongRows(f"time column {p.time}: {int(np.sum(times < 0))} times are below 0", times < 0)
         places, absent = indices_of(columns[p.event], p.outcomes, f"event column {p.event}", "event-values")
         if absent.any():
-            text = f"event column {p.event}: {int(absent.sum())} of {len(absent)} are missing; leave these rows out"
-            raise WrongRows(text, absent)
+            raise missing_rows(f"event column {p.event}", absent)
         event = (places == 1) & (times <= self.ends[-1])
         return torch.as_tensor(np.stack([np.minimum(times / self.ends[-1], 1.0), event], axis=1)).float()
 

@@ -18,6 +18,7 @@ from client_sdk.tasks.columns import (
     categories_of,
     encode_columns,
     indices_of,
+    missing_rows,
     read_columns,
     require_columns,
     require_no_label,
@@ -116,18 +117,23 @@ class TableTask(Task, Generic[P]):
         import torch
 
         table = self._table(data)
-        return torch.as_tensor(encode_columns(self.columns, table.columns, table.first, lenient=True)).float()
+        return torch.as_tensor(encode_columns(self.columns, table.columns, table.first, strict=False)).float()
 
     def dataset(self, data: Records) -> TaskDataset:
         from client_sdk.tasks.dataset import TaskDataset
 
         table = self._table(data)
         require_columns([*self.target_columns, *(column.name for column in self.columns)], table.columns)
+        return TaskDataset(self.inputs(table), self.table_targets(table), table.patients)
+
+    def table_targets(self, data: Records) -> Tensor:
+        """(n, ...) the targets alone. Raises DataError: a column lacks, or values that are none."""
+        table = self._table(data)
+        require_columns([*self.target_columns], table.columns)
         try:
-            targets = self.targets_of(table.columns)
+            return self.targets_of(table.columns)
         except WrongRows as error:
             raise DataError(error.located(table.first)) from error
-        return TaskDataset(self.inputs(table), targets, table.patients)
 
     def inspect(self, data: Records) -> tuple[InputUse, ...]:
         table = self._table(data)
@@ -168,7 +174,7 @@ class TableClassifier(TableTask[C], Classification):
             return self._whole_numbers(column_of(labels), where)
         places, absent = indices_of(labels, self.label_values, where, "label-values")
         if absent.any():
-            raise WrongRows(f"{where}: {int(absent.sum())} of {len(labels)} are missing; leave these rows out", absent)
+            raise missing_rows(where, absent)
         return torch.as_tensor(places)
 
     def _whole_numbers(self, labels: Column, where: str) -> Tensor:

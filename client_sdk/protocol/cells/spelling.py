@@ -23,6 +23,7 @@ MISSING = frozenset(("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", 
 MICROSECONDS = 86_400_000_000
 # Whole numbers that every float64 holds exactly.
 EXACT = 1 << 53
+_EXACT_DIGITS = len(str(EXACT)) + 1
 # Characters that nobody sees: format characters, such as a zero-width space or a byte order mark.
 _INVISIBLE = "Cf"
 
@@ -150,7 +151,8 @@ def plain_decimal(text: str, spelling: Spelling) -> str | None:
     if not _PLAIN[mark].fullmatch(text) or is_doubtful(text, spelling):
         return None
     whole, _, fraction = text.replace(",", ".").partition(".")
-    if abs(int(whole)) >= EXACT:
+    # Python refuses to read very long ones.
+    if len(whole) > _EXACT_DIGITS or abs(int(whole)) >= EXACT:
         return None
     fraction = fraction.rstrip("0")
     return f"{whole}.{fraction}" if fraction else "0" if whole == "-0" else whole
@@ -168,6 +170,13 @@ def days_in(text: str, spelling: Spelling) -> float | None:
 
     A date that begins with its year needs no declaration. A time zone is not understood.
     """
+    moment = moment_in(text, spelling)
+    # One division of whole numbers, as of a stored date.
+    return None if moment is None else moment / MICROSECONDS
+
+
+def moment_in(text: str, spelling: Spelling) -> int | None:
+    """As `days_in`, in microseconds."""
     orders: tuple[DateOrder, ...] = ("ymd",) if spelling.dates is None else ("ymd", spelling.dates)
     date, _, time = text.replace("T", " ", 1).partition(" ")
     parts = next((match for order in orders if (match := _DATES[order].fullmatch(date))), None)
@@ -178,8 +187,7 @@ def days_in(text: str, spelling: Spelling) -> float | None:
     except ValueError:
         return None
     elapsed = _microseconds(time) if time else 0
-    # One division of whole numbers, as of a stored date.
-    return None if elapsed is None else (day * MICROSECONDS + elapsed) / MICROSECONDS
+    return None if elapsed is None else day * MICROSECONDS + elapsed
 
 
 def _microseconds(time: str) -> int | None:

@@ -34,7 +34,8 @@ def one_row_each(question: BaseQuestion, columns: Patients, patients: Sequence[s
                  question's first list for that column; before those of the list other values, before them missing
                  ones; among equals the first row
 
-    A column is a number if the question reads it as one anywhere (bins, ranges, bounds). Rows are merged before anybody is left out: `where` is about the merged row.
+    A column is a number if the question reads it as one anywhere (bins, ranges, bounds). Rows are merged before anybody
+    is left out: `where` is about the merged row.
 
     patients  whose row each row is
 

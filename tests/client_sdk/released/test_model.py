@@ -59,7 +59,7 @@ def test_columns_are_found_by_their_names_in_whatever_form_records_come(tmp_path
         (FRAME.drop(columns="chol"), "lacks 1 of the study's columns: 'chol'"),
         (FRAME.assign(age=["old", "40", "50"]), "column age: 1 values are no numbers"),
         (FRAME.assign(age=[40, np.inf, 50]), "column age: 1 infinite"),
-        (FRAME.assign(age=[40, None, 50]), "column age: 1 missing"),
+        (FRAME.assign(age=[40, None, 50]), "column age: 1 of 3 values are missing"),
         (FRAME.assign(thal=["3", "9", "9"]), "column thal: 2 values outside"),
         (FRAME.iloc[:0], "at least one row"),
         (7, "a data frame"),

@@ -267,7 +267,7 @@ def test_what_the_records_hold_is_counted() -> None:
         (
             [1.0, 2.0],
             [0, 2],
-            "event column died: 1 of 2 values are none of the study's event-values 0|1, the first in row 2",
+            "event column died: 1 of 2 values are none of the study's event-values 0|1, the first",
         ),
         ([1.0, 2.0], [None, 1], "event column died: 1 of 2"),
     ],
