@@ -25,8 +25,8 @@ class Reading(Protocol):
 class CellCounts:
     """Cells of one column under one declaration; for the hospital's own eyes.
 
-    column: its name. cells: in all. missing: empty, a word for missing, or a declared code. wrong: neither a value nor a
-    declared code. outside: values outside the declared range or categories. kind: what the first wrong one may be, in
+    column: its name. cells: in all. missing: empty, a word for missing, or a declared code. wrong: neither a value nor
+    a declared code. outside: values outside the declared range or categories. kind: what the first wrong one may be, in
     words that quote nothing of it. first: where it is.
     """
 
