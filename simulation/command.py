@@ -107,7 +107,9 @@ def simulate(
         quietly.enter_context(_errors_alone("client_sdk.protocol.randomness.source"))
         chosen = read_settings(settings)
         options = FormatOptions(separator, encoding, decimal, dates)
-        source = Source.read(data, test, partial(read_records, options=options, patient_column=patient_column, lazy=lazy))
+        source = Source.read(
+            data, test, partial(read_records, options=options, patient_column=patient_column, lazy=lazy)
+        )
         dealer = Dealer(source, HowSplit.parse(split), clients, test_share)
         simulation = Simulation(
             chosen, dealer, backend, backend_called(backend, workers, address), not no_baselines, checkpoints, backbone

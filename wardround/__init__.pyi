@@ -5,9 +5,9 @@ from client_sdk.api.client import Client as Client
 from client_sdk.api.client import OperatorKey as OperatorKey
 from client_sdk.api.config import Connection as Connection
 from client_sdk.commands.settings_file import read_settings as _read_study_settings
+from client_sdk.data import ColumnForms as ColumnForms
 from client_sdk.data import DataError as DataError
 from client_sdk.data import Examples as Examples
-from client_sdk.data import ColumnForms as ColumnForms
 from client_sdk.data import Histories as Histories
 from client_sdk.data import LazyExamples as LazyExamples
 from client_sdk.data import LazyTable as LazyTable

@@ -41,7 +41,8 @@ SettingsFile = Annotated[
     Path | None, typer.Option(help="the study's settings, JSON or TOML: ask whoever leads the study")
 ]
 Questions = Annotated[
-    list[Path], typer.Option("--question", help="a question, TOML or JSON: what it would make of the records; repeatable")
+    list[Path],
+    typer.Option("--question", help="a question, TOML or JSON: what it would make of the records; repeatable"),
 ]
 Confirm = Annotated[
     bool, typer.Option("--confirm", help="keep how the records are written, for every later study on the data set")
@@ -112,9 +113,7 @@ def check(
             say(f"read as declared: {format}")
 
 
-def _format(
-    path: Path, options: FormatOptions, kept: TableFormat | None
-) -> tuple[TableFormat | None, Proposal | None]:
+def _format(path: Path, options: FormatOptions, kept: TableFormat | None) -> tuple[TableFormat | None, Proposal | None]:
     """How to read the records, and what proposed it."""
     from client_sdk.data import text_tables
 
@@ -142,7 +141,9 @@ def _keep(
     doubtful = "" if proposal is None else proposal.doubtful
     before = "" if kept is None else f", in place of {kept}"
     if confirm and doubtful:
-        raise ConfigurationError(f"the records leave a doubt about how they are written, and nothing is kept: {doubtful}")
+        raise ConfigurationError(
+            f"the records leave a doubt about how they are written, and nothing is kept: {doubtful}"
+        )
     if not confirm and not quiet and not doubtful and at_a_terminal():
         confirm = typer.confirm(f"Keep for data set {dataset}: {format}{before}?", default=False, err=True)
     if confirm:

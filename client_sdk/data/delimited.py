@@ -1,4 +1,7 @@
-"""Rows of a text table whose separator is known. Error texts name lines and counts; they never hold what a cell says."""
+"""Rows of a text table whose separator is known.
+
+Error texts name lines and count rows. They never hold what a cell says.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ PLURALS: dict[Separator, str] = {"comma": "commas", "semicolon": "semicolons", "
 _NUMBER = re.compile(r"[+-]?([0-9]+([.,][0-9]+)?|[.,][0-9]+)([eE][+-]?[0-9]+)?")
 # A quotation mark opens a cell, closes it, or stands twice within it. Then one mark more makes their number odd, and no
 # row can swallow another.
-_QUOTED = r'(?:[^"]*+(?:(?<=[{mark}\r\n])|(?<=[{mark}\r\n] )|(?<![\s\S]))"[^"]*+(?:""[^"]*+)*+"(?=[{mark}\r\n]|\Z))*+[^"]*+'
+_QUOTED = (
+    r'(?:[^"]*+(?:(?<=[{mark}\r\n])|(?<=[{mark}\r\n] )|(?<![\s\S]))"[^"]*+(?:""[^"]*+)*+"(?=[{mark}\r\n]|\Z))*+[^"]*+'
+)
 _TOTALS = frozenset(
     ("total", "totals", "grand total", "sum", "summe", "gesamt", "gesamtsumme", "insgesamt", "somme", "suma", "totale")
 )
@@ -34,7 +39,12 @@ class Sheet:
 
 
 def read_sheet(
-    file: str, text: str, separator: Separator, *, names: Sequence[str] | None = None, header: bool = True,
+    file: str,
+    text: str,
+    separator: Separator,
+    *,
+    names: Sequence[str] | None = None,
+    header: bool = True,
     may_be_empty: bool = False,
 ) -> Sheet:
     """Names and rows. names: of the columns, where the file has no header line. Without both a column is its place.
@@ -67,7 +77,7 @@ def read_sheet(
 
 
 def split(file: str, text: str, separator: Separator) -> tuple[list[list[str]], Sequence[int]]:
-    """(rows, the line in which each ends), rows without any cell left out. Raises DataError: unpaired quotation marks."""
+    """(rows, the line in which each ends), without empty rows. Raises DataError: quotation marks that do not pair."""
     # Strict: a quotation mark that is never closed would swallow the rest of the file as one cell.
     mark = SEPARATORS[separator]
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True, skipinitialspace=True)
@@ -106,7 +116,7 @@ def totals_line(sheet: Sheet) -> int | None:
     return sheet.lines[-1] if first and first[0].rstrip(":") in _TOTALS else None
 
 
-def _next(file: str, reader: "csv._reader") -> list[str] | None:  # pyright: ignore[reportPrivateUsage]
+def _next(file: str, reader: csv._reader) -> list[str] | None:  # pyright: ignore[reportPrivateUsage]
     before = reader.line_num
     try:
         return next(reader, None)
@@ -121,8 +131,8 @@ def _fault(file: str, error: csv.Error, before: int) -> DataError:
             f"{file}: {row} has a cell of more than {csv.field_size_limit()} characters: is a quotation mark left open?"
         )
     return DataError(
-        f"{file}: the quotation marks of {row} do not pair: a text with a quotation mark stands in quotation marks, and "
-        "writes its own twice"
+        f"{file}: the quotation marks of {row} do not pair: a text with a quotation mark stands in quotation marks, "
+        "and writes its own twice"
     )
 
 
@@ -136,9 +146,7 @@ def _require_paired(file: str, text: str, mark: str) -> None:
     raise _fault(file, csv.Error("unpaired"), line)
 
 
-def _require_even(
-    file: str, rows: Sequence[list[str]], lines: Sequence[int], width: int, titled: bool
-) -> None:
+def _require_even(file: str, rows: Sequence[list[str]], lines: Sequence[int], width: int, titled: bool) -> None:
     """Raises DataError: where the rows differ in length, and what that often comes from."""
     lengths = list(map(len, rows))
     if lengths.count(width) == len(rows):
@@ -160,15 +168,15 @@ def _require_even(
     start = next((place for place in range(len(rows)) if lengths[place] == common), 0)
     if titled and start and len(set(lengths[start:])) == 1:
         raise DataError(
-            f"{file}: lines before line {lines[start]} have fewer cells than it and all lines below it: if the names of "
-            f"the columns stand in line {lines[start]}, remove the lines above it"
+            f"{file}: lines before line {lines[start]} have fewer cells than it and all lines below it: if the names "
+            f"of the columns stand in line {lines[start]}, remove the lines above it"
         )
     advice = "A text that holds the separator stands in quotation marks"
     if len(wrong) == 1 and wrong[0] == len(rows) - 1:
         advice = "It is the last line: if it holds totals or a remark, remove it"
     raise DataError(
-        f"{file}: {len(wrong)} of {len(body)} rows do not have {width} cells; the first is in line {lines[wrong[0]]} and "
-        f"has {lengths[wrong[0]]}. {advice}"
+        f"{file}: {len(wrong)} of {len(body)} rows do not have {width} cells; the first is in line {lines[wrong[0]]} "
+        f"and has {lengths[wrong[0]]}. {advice}"
     )
 
 
@@ -180,13 +188,11 @@ def _require_columns(file: str, rows: Sequence[list[str]], separator: Separator)
     for other, mark in SEPARATORS.items():
         if other != separator and mark in title:
             raise DataError(
-                f"{file}: read by {PLURALS[separator]} it is one column, and {title.count(mark)} {PLURALS[other]} stand "
-                f"in its name: declare --separator {other}"
+                f"{file}: read by {PLURALS[separator]} it is one column, and {title.count(mark)} {PLURALS[other]} "
+                f"stand in its name: declare --separator {other}"
             )
     words = len(title.split())
-    if words > 1 and len(rows) > 1 and all(
-        len(SEPARATORS[separator].join(cells).split()) == words for cells in rows
-    ):
+    if words > 1 and len(rows) > 1 and all(len(SEPARATORS[separator].join(cells).split()) == words for cells in rows):
         raise DataError(
             f"{file}: every line holds {words} texts between spaces: save it with commas, semicolons, tabs or bars "
             "between the cells"

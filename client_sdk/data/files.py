@@ -107,7 +107,9 @@ def text_tables(path: Path) -> list[Path]:
     """The text tables that records at this path are read from, and whose format must be known; none for other files."""
     if path.is_dir():
         return text_histories(path) if holds_histories(path) and not _kinds_within(path) else []
-    return [path] if path.name.removesuffix(".gz").lower().endswith(_TEXT_TABLES) and not _is_heart_disease(path) else []
+    return (
+        [path] if path.name.removesuffix(".gz").lower().endswith(_TEXT_TABLES) and not _is_heart_disease(path) else []
+    )
 
 
 def propose_format(

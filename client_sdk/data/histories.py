@@ -115,7 +115,9 @@ def read_histories(
         except DataError as fault:
             text = str(fault)
             raise DataError(text if text.startswith(path.name) else f"{path.name}: {text}") from fault
-    return replace(Histories.with_events(found.pop(PATIENTS), found), format=format, declared=declared or format is None)
+    return replace(
+        Histories.with_events(found.pop(PATIENTS), found), format=format, declared=declared or format is None
+    )
 
 
 def _read(path: Path, column: str, format: TableFormat | None, may_be_empty: bool) -> Table:

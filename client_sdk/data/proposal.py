@@ -237,7 +237,11 @@ def _dates(columns: Sequence[ColumnForms]) -> tuple[Dates | None, str, bool]:
         return None, f"{days} cells are dates with the day first, and {months} with the month first", True
     if days or months:
         order: Dates = "dmy" if days else "mdy"
-        return order, f"{days or months} dates have a {'day' if days else 'month'} first that allows no other order", False
+        return (
+            order,
+            f"{days or months} dates have a {'day' if days else 'month'} first that allows no other order",
+            False,
+        )
     if either:
         return None, f"{either} cells are dates whose day or month may be first, and no cell shows which", True
     return None, "no cell is a date whose year is last", False
@@ -246,7 +250,9 @@ def _dates(columns: Sequence[ColumnForms]) -> tuple[Dates | None, str, bool]:
 def _separator(file: str, text: str, width: int | None) -> tuple[Separator, str]:
     """(what makes all rows equally long, why). Raises DataError: several do, and unpaired quotation marks."""
     start = text[: 1 << 14]
-    likely = sorted((one for one in SEPARATORS if SEPARATORS[one] in start), key=lambda one: -start.count(SEPARATORS[one]))
+    likely = sorted(
+        (one for one in SEPARATORS if SEPARATORS[one] in start), key=lambda one: -start.count(SEPARATORS[one])
+    )
     if not likely:
         return "comma", "one column: no separator stands in the file"
     sampled = [one for one in likely if _is_even(_sample(text, one), width)] or likely
@@ -274,7 +280,9 @@ def _separator(file: str, text: str, width: int | None) -> tuple[Separator, str]
 
 def _sample(text: str, separator: Separator) -> list[list[str]]:
     """The first rows."""
-    reader = csv.reader(io.StringIO(text[:_SAMPLED], newline=""), delimiter=SEPARATORS[separator], skipinitialspace=True)
+    reader = csv.reader(
+        io.StringIO(text[:_SAMPLED], newline=""), delimiter=SEPARATORS[separator], skipinitialspace=True
+    )
     try:
         rows = [cells for cells in reader if any(map(str.strip, cells))]
     except csv.Error:

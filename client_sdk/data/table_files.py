@@ -97,7 +97,9 @@ def _declared(path: Path, format: TableFormat, names: Sequence[str] | None, may_
     except DataError as fault:
         raise DataError(f"{fault}{_as_it_looks(path, format, names)}") from fault
     if (line := totals_line(sheet)) is not None:
-        _LOG.warning("%s: the last line (%d) begins with a word for a sum: if it holds totals, remove it", path.name, line)
+        _LOG.warning(
+            "%s: the last line (%d) begins with a word for a sum: if it holds totals, remove it", path.name, line
+        )
     return TextTable.of(sheet, format.spelling)
 
 

@@ -68,8 +68,8 @@ def decode(name: str, data: bytes, encoding: str) -> str:
         mark, fitting = marked
         if chosen not in fitting:
             raise DataError(
-                f"{name}: it begins with the byte order mark of {fitting[0].upper()}, and {chosen.upper()} is declared: "
-                f"declare --encoding {fitting[0]}, or save the file in the declared encoding"
+                f"{name}: it begins with the byte order mark of {fitting[0].upper()}, and {chosen.upper()} is "
+                f"declared: declare --encoding {fitting[0]}, or save the file in the declared encoding"
             )
         data, chosen = data[len(mark) :], fitting[-1]
     elif chosen == "utf-16":

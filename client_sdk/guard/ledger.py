@@ -34,6 +34,7 @@ _DECLARED = cast(Kind, "declared")
 # After an entry of these kinds something may have left.
 _SENT = ("settled", "charged-in-full")
 
+
 class HospitalLedger:
     """All studies on one data set. One process at a time; `open(read_only=True)` only looks.
 

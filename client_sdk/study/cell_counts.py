@@ -58,8 +58,8 @@ def log_counts(counts: Iterable[CellCounts], what: str) -> None:
     for one in counts:
         if one.wrong:
             _LOG.warning(
-                "%s: column %s: %d of %d cells are neither a value nor a declared code, and count as missing; the first "
-                "is in %s",
+                "%s: column %s: %d of %d cells are neither a value nor a declared code, and count as missing; the "
+                "first is in %s",
                 *(what, one.column, one.wrong, one.cells, one.first),
             )
         if one.narrow:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from client_sdk.protocol.cells.column import Column
 
-
 # Of a public range: values that fill no more of it may have another unit or another decimal mark.
 _NARROW = 0.02
 # Fewer values may well lie close together.
@@ -31,8 +30,8 @@ class Reading(Protocol):
 class CellCounts:
     """Cells of one column under one declaration; for the hospital's own eyes.
 
-    column: its name. cells: in all. missing: empty, a word for missing, or a declared code. wrong: neither a value nor a
-    declared code. outside: values outside the declared range or categories. kind: what the first wrong one may be, in
+    column: its name. cells: in all. missing: empty, a word for missing, or a declared code. wrong: neither a value nor
+    a declared code. outside: values outside the declared range or categories. kind: what the first wrong one may be, in
     words that quote nothing of it. first: where it is. filled: the smallest and the largest value as shares of the
     public range, 0 at its low end and 1 at its high end; None: there is no range, or no value.
     """
@@ -55,8 +54,8 @@ class CellCounts:
         if values < _SEVERAL or not 0 < share <= _NARROW:
             return ""
         return (
-            f"column {self.column}: all {values} values lie in {share:.2%} of the public range. Is the unit or the decimal "
-            "mark another?"
+            f"column {self.column}: all {values} values lie in {share:.2%} of the public range. Is the unit or the "
+            "decimal mark another?"
         )
 
     def __add__(self, other: CellCounts) -> CellCounts:

@@ -96,7 +96,10 @@ def test_who_is_left_out_by_the_policy_is_not_counted(here: Path) -> None:
         ({"rows_per_patient": 1}, "1 of 4 patients have up to 2 rows.*rows_per_patient"),
         ({"task": "nothing"}, "no package here offers it; there are"),
         ({"task_parameters": PARAMETERS | {"column.Sex": "f|m"}}, "'Sex' .did you mean 'sex'"),
-        ({"task_parameters": PARAMETERS | {"column.note": "0..1"}}, "column note: 4 of 5 values are no numbers.* line 2"),
+        (
+            {"task_parameters": PARAMETERS | {"column.note": "0..1"}},
+            "column note: 4 of 5 values are no numbers.* line 2",
+        ),
         ({"task": "cnn", "task_parameters": {"height": 4, "width": 4, "classes": 2}}, "takes arrays"),
     ],
     ids=["several rows", "unknown task", "unknown column", "text", "table for images"],

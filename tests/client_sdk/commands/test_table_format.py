@@ -102,7 +102,7 @@ def test_what_a_question_would_make_of_the_records(home: Path, tmp_path: Path) -
     asked = json.loads(check(path, "--question", str(question), "--json").stdout)["questions"]
     (counts,) = asked[0]["columns"]
     assert {name: counts[name] for name in ("cells", "missing", "wrong", "outside", "first")} == {
-        **{"cells": 7, "missing": 2, "wrong": 1, "outside": 1},
+        "cells": 7, "missing": 2, "wrong": 1, "outside": 1,
         "first": "line 7",
     }
     shown = said(check(path, "--question", str(question), "--question", str(question)))
@@ -111,9 +111,7 @@ def test_what_a_question_would_make_of_the_records(home: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("high", "warned"), [(1_000_000, True), (1_000, False)])
-def test_values_in_a_small_part_of_the_range_are_a_warning(
-    home: Path, tmp_path: Path, high: int, warned: bool
-) -> None:
+def test_values_in_a_small_part_of_the_range_are_a_warning(home: Path, tmp_path: Path, high: int, warned: bool) -> None:
     """`cases/thousands`: 250.000, declared with a decimal point, is 250."""
     path = written(tmp_path / "a.csv")
     parameters = {"label": "died", "label-values": "no|yes", "column.krea": f"0..{high}"}
@@ -147,7 +145,7 @@ def test_commands_that_keep_nothing_say_what_they_read_and_refuse_a_doubt(
     assert table.numbers("bmi").tolist() == [21.5]
     assert "a.csv: read with semicolon between cells, UTF-8, decimal comma" in capsys.readouterr().err
     written(path, ["id;bmi", "a;250.000"])
-    with pytest.raises(DataError, match="column bmi: 1 with a point that may mean thousands.: declare --decimal"):
+    with pytest.raises(DataError, match=r"column bmi: 1 with a point that may mean thousands.: declare --decimal"):
         read_records(path, FormatOptions())
     table = read_records(path, FormatOptions("semicolon", decimal="point"))
     assert isinstance(table, Table)
@@ -159,7 +157,7 @@ def test_options_that_contradict_what_is_kept_are_refused(tmp_path: Path) -> Non
     keep_format(tmp_path, "records", SEMICOLONS)
     FormatOptions("semicolon", decimal="comma").require_fit(SEMICOLONS)
     FormatOptions(encoding="utf8").require_fit(SEMICOLONS)
-    with pytest.raises(ConfigurationError, match="declared with semicolon between cells.*--confirm"):
+    with pytest.raises(ConfigurationError, match=r"declared with semicolon between cells.*--confirm"):
         FormatOptions(decimal="point").require_fit(SEMICOLONS)
 
 

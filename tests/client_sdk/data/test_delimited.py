@@ -38,7 +38,9 @@ def test_separators_line_ends_and_unicode_are_found(tmp_path: Path, mark: str, e
 
 def test_a_windows_encoding_is_read_where_it_is_named_and_otherwise_refused_by_its_place(tmp_path: Path) -> None:
     path = written(tmp_path, f"id,ort\n7,{SECRET}\n8,Köln\n".encode("cp1252"))
-    with pytest.raises(DataError, match=r"1 of 3 lines are not written in UTF-8, the first is line 3, column 2.*--enc") as no:
+    with pytest.raises(
+        DataError, match=r"1 of 3 lines are not written in UTF-8, the first is line 3, column 2.*--enc"
+    ) as no:
         load(path)
     assert SECRET not in str(no.value)
     for table in (load(path, encoding="cp1252"), load(path, TableFormat(encoding="cp1252"))):
@@ -108,7 +110,10 @@ def test_what_a_spreadsheet_could_not_show_is_no_number_and_no_code(tmp_path: Pa
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("a,b\n1,2\n3,4\n", "read by semicolons it is one column, and 1 commas stand in its name: declare --separator c"),
+        (
+            "a,b\n1,2\n3,4\n",
+            "read by semicolons it is one column, and 1 commas stand in its name: declare --separator c",
+        ),
         ("a;b\n1;2;3\n4;5\n", "1 of 2 rows do not have 2 cells; the first is in line 2 and has 3"),
         ("a\tb\n1\t2\n", "This file looks as written with tab between cells.*declare --separator tab"),
         ("\ufeffa,b\n1,ä\n", "looks as written with comma between cells, UTF-8"),
@@ -175,7 +180,17 @@ def test_letters_are_compared_composed(tmp_path: Path) -> None:
             "long",
             "zero",
         ),
-        *("sep=", "trailing", "spaces", "header below", "totals", "inner quote", "quote and more", "two files", "line ends"),
+        *(
+            "sep=",
+            "trailing",
+            "spaces",
+            "header below",
+            "totals",
+            "inner quote",
+            "quote and more",
+            "two files",
+            "line ends",
+        ),
         *("no rows", "empty line", "no names", "workbook"),
     ],
 )

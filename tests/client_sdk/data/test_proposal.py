@@ -76,7 +76,7 @@ def test_what_is_declared_is_not_proposed(tmp_path: Path) -> None:
     path.write_bytes("a;x,b;größe\n1;2,3;4\n".encode("cp1252"))
     with pytest.raises(DataError, match="not written in UTF-8"):
         propose_format(path)
-    with pytest.raises(DataError, match="stand in every line alike.*--separator"):
+    with pytest.raises(DataError, match=r"stand in every line alike.*--separator"):
         propose_format(path, encoding="cp1252")
     made = propose_format(path, encoding="latin1", separator="semicolon", decimal="comma", dates="mdy")
     assert made.format == TableFormat("semicolon", "iso8859-1", True, "comma", "mdy")

@@ -28,7 +28,9 @@ def test_unicode_is_proposed_and_decodes_to_what_was_written(written: str, propo
 
 def test_bytes_that_are_no_unicode_are_counted_by_line_and_advised_about() -> None:
     data = "id;ort\n7;Ulm\n8;Köln\n9;Köln\n".encode("cp1252")
-    with pytest.raises(DataError, match=r"2 of 4 lines are not written in UTF-8, the first is line 3, column 2.*--encod"):
+    with pytest.raises(
+        DataError, match=r"2 of 4 lines are not written in UTF-8, the first is line 3, column 2.*--encod"
+    ):
         propose_encoding("a.csv", data)
     assert decode("a.csv", data, "cp1252") == "id;ort\n7;Ulm\n8;Köln\n9;Köln\n"
 

@@ -36,7 +36,9 @@ def test_records_that_were_read_by_a_mere_proposal_are_refused_before_anything_i
     other = coordinator()
     here = hospital(other, tmp_path)
     proposed = load(written(tmp_path / "a.csv"), patient_column="patient")
-    with pytest.raises(ConfigurationError, match=r"load_records\(path, TableFormat\(separator='comma'.*decimal='point'"):
+    with pytest.raises(
+        ConfigurationError, match=r"load_records\(path, TableFormat\(separator='comma'.*decimal='point'"
+    ):
         here.join("sepsis", None, proposed, policy=plain_policy(), dataset="icu")
     assert kept(tmp_path) is None
     assert not any(other.updates.values())
@@ -45,7 +47,9 @@ def test_records_that_were_read_by_a_mere_proposal_are_refused_before_anything_i
 def test_a_declared_format_is_kept_and_later_records_are_read_by_it(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv")
     table = load(path, COMMAS, patient_column="patient")
-    assert hospital(coordinator(), tmp_path).join("sepsis", None, table, policy=plain_policy(), dataset="icu").rounds_sent
+    assert (
+        hospital(coordinator(), tmp_path).join("sepsis", None, table, policy=plain_policy(), dataset="icu").rounds_sent
+    )
     assert kept(tmp_path) == COMMAS
     # The file proposes what was declared.
     again = hospital(coordinator(study="stroke"), tmp_path)
@@ -68,7 +72,9 @@ def test_texts_of_other_tables_are_declared_before_a_round_and_stay(tmp_path: Pa
     commas = {name: [str(value).replace(".", ",") for value in values] for name, values in texts.items()}
     declared = TableFormat(None, decimal="comma")
     table = load(commas, declared)
-    assert hospital(coordinator(), tmp_path).join("sepsis", None, table, policy=plain_policy(), dataset="icu").rounds_sent
+    assert (
+        hospital(coordinator(), tmp_path).join("sepsis", None, table, policy=plain_policy(), dataset="icu").rounds_sent
+    )
     assert kept(tmp_path) == declared
 
 

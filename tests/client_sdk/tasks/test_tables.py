@@ -106,7 +106,7 @@ def test_bad_values_are_named_by_column_and_never_quoted(columns: dict[str, obje
 
 
 def test_missing_categories_are_refused_where_the_study_allows_none():
-    with pytest.raises(DataError, match="column thal: 1 of . values are missing"):
+    with pytest.raises(DataError, match=r"column thal: 1 of . values are missing"):
         load("logistic-regression", {"label": "sick", "column.thal": "3|6|7"}).dataset(table())
 
 
