@@ -9,9 +9,9 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Protocol, cast
 
 from client_sdk.data.records import DataError
 from client_sdk.data.table_format import SEPARATORS, Separator
@@ -27,6 +27,17 @@ _QUOTED = (
 _TOTALS = frozenset(
     ("total", "totals", "grand total", "sum", "summe", "gesamt", "gesamtsumme", "insgesamt", "somme", "suma", "totale")
 )
+
+
+class _Reader(Protocol):
+    """Of `csv`, which does not name its type."""
+
+    @property
+    def line_num(self) -> int: ...
+
+    def __next__(self) -> list[str]: ...
+
+    def __iter__(self) -> Iterator[list[str]]: ...
 
 
 @dataclass(frozen=True)
@@ -116,7 +127,7 @@ def totals_line(sheet: Sheet) -> int | None:
     return sheet.lines[-1] if first and first[0].rstrip(":") in _TOTALS else None
 
 
-def _next(file: str, reader: csv._reader) -> list[str] | None:  # pyright: ignore[reportPrivateUsage]
+def _next(file: str, reader: _Reader) -> list[str] | None:
     before = reader.line_num
     try:
         return next(reader, None)

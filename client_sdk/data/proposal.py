@@ -33,6 +33,7 @@ _FORM = re.compile(
     r"|(?P<comma>[+-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?|[+-]?[0-9]{1,3}(?:\.[0-9]{3})+,[0-9]+)"
     r"|(?P<date>[0-9]{1,2}[-./][0-9]{1,2}[-./][0-9]{4}(?:[ T].*)?)"
 )
+Doubt = Literal["decimal", "dates"]
 _TWO_NUMBERS = re.compile(r"([0-9]+)[-./]([0-9]+)")
 
 
@@ -59,8 +60,8 @@ class ColumnForms:
     @classmethod
     def of(cls, name: str, column: Column) -> ColumnForms:
         """Of a column of texts."""
-        words = [] if column.words is None else column.words.tolist()
-        often = np.bincount(column.values, minlength=len(words)).tolist() if words else []
+        words = cast("list[str | None]", [] if column.words is None else column.words.tolist())
+        often = cast("list[int]", np.bincount(column.values, minlength=len(words)).tolist() if words else [])
         counts = {one.name: 0 for one in fields(cls)[1:]}
         for word, times in zip(words, often, strict=True):
             if word is None:
@@ -121,7 +122,7 @@ class Proposal:
     format: TableFormat
     reasons: Mapping[str, str]
     columns: tuple[ColumnForms, ...] = field(repr=False)
-    doubts: tuple[Literal["decimal", "dates"], ...] = ()
+    doubts: tuple[Doubt, ...] = ()
     remarks: tuple[str, ...] = ()
 
     @property
@@ -184,14 +185,16 @@ def combined(parts: Sequence[Proposal]) -> Proposal:
                 f"{one.format}. Save them with one separator and in one encoding"
             )
     columns = tuple(form for one in parts for form in one.columns)
-    reasons, doubts = dict(parts[0].reasons), list[Literal["decimal", "dates"]]()
+    reasons, doubts = dict(parts[0].reasons), list[Doubt]()
     decimal, dates = first.decimal, first.dates
     if decimal is None:
         decimal, reasons["decimal"], doubtful = _decimal(columns)
-        doubts += ["decimal"] if doubtful else []
+        if doubtful:
+            doubts.append("decimal")
     if dates is None:
         dates, reasons["dates"], doubtful = _dates(columns)
-        doubts += ["dates"] if doubtful else []
+        if doubtful:
+            doubts.append("dates")
     reasons = {"decimal": "declared", "dates": "declared"} | reasons
     remarks = tuple(remark for one in parts for remark in one.remarks)
     return Proposal(replace(first, decimal=decimal, dates=dates), reasons, columns, tuple(doubts), remarks)
@@ -209,7 +212,7 @@ def _form(word: str) -> str | None:
     return "day_first" if first > 12 else "month_first" if second > 12 else "day_or_month"
 
 
-def _is_doubtful(column: ColumnForms, doubt: Literal["decimal", "dates"]) -> bool:
+def _is_doubtful(column: ColumnForms, doubt: Doubt) -> bool:
     if doubt == "decimal":
         return bool(column.point or column.comma or column.thousands)
     return bool(column.day_first or column.month_first or column.day_or_month)
@@ -250,19 +253,19 @@ def _dates(columns: Sequence[ColumnForms]) -> tuple[Dates | None, str, bool]:
 def _separator(file: str, text: str, width: int | None) -> tuple[Separator, str]:
     """(what makes all rows equally long, why). Raises DataError: several do, and unpaired quotation marks."""
     start = text[: 1 << 14]
-    likely = sorted(
-        (one for one in SEPARATORS if SEPARATORS[one] in start), key=lambda one: -start.count(SEPARATORS[one])
-    )
+    present: list[Separator] = [one for one in SEPARATORS if SEPARATORS[one] in start]
+    likely: list[Separator] = sorted(present, key=lambda one: -start.count(SEPARATORS[one]))
     if not likely:
         return "comma", "one column: no separator stands in the file"
-    sampled = [one for one in likely if _is_even(_sample(text, one), width)] or likely
+    sampled: list[Separator] = [one for one in likely if _is_even(_sample(text, one), width)] or likely
     if len(sampled) == 1:
         return sampled[0], f"{PLURALS[sampled[0]]} make all rows equally long"
     even: list[Separator] = []
     faults: dict[Separator, DataError] = {}
     for one in sampled:
         try:
-            even += [one] if _is_even(split(file, text, one)[0], width) else []
+            if _is_even(split(file, text, one)[0], width):
+                even.append(one)
         except DataError as fault:
             faults[one] = fault
     if len(even) > 1:

@@ -87,11 +87,13 @@ def _parts(records: Table) -> Iterator[Table]:
 def _input(column: Declared) -> Declaration:
     def read(cells: Column) -> _Said:
         found = column.read(cells)
-        return found, column.outside(found), found.kind if isinstance(found, Numbers) else "none of the categories"
+        if isinstance(column, NumberColumn) and isinstance(found, Numbers):
+            return found, column.outside(found), found.kind
+        return found, 0, "none of the categories"
 
     # Dates have no unit that could be another.
-    in_range = isinstance(column, NumberColumn) and not column.dates
-    return Declaration(column.name, read, (column.low, column.high) if in_range else None)
+    within = (column.low, column.high) if isinstance(column, NumberColumn) and not column.dates else None
+    return Declaration(column.name, read, within)
 
 
 def _reading(reading: Reading) -> Declaration:
