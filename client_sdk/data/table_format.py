@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from client_sdk.data.records import DataError
+from client_sdk.protocol.cells import DataError
 from client_sdk.protocol.cells.spelling import Decimal, Spelling
 
 Separator = Literal["comma", "semicolon", "tab", "bar"]

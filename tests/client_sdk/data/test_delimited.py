@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +96,15 @@ def test_one_cell_decides_about_no_other_cell(tmp_path: Path) -> None:
         numbers = read_numbers(read_csv(written(tmp_path, f"a;b\n1,5;2\n2,5;3\n{strange}\n"), declared).columns["a"])
         np.testing.assert_array_equal(numbers.values[:2], plain)
         assert numbers.wrong.tolist() == [False, False, True]
+
+
+def test_a_quotation_mark_more_swallows_no_row(tmp_path: Path) -> None:
+    """`csv` would read one row of three cells where three rows stand, as the mark ends in another row's cell."""
+    body = 'id,a,note\np1,7,t\np2,8,u\np3,5,",x"\n'
+    assert len(read_csv(written(tmp_path, body), TableFormat())) == 3
+    assert len(list(csv.reader(io.StringIO(body.replace("7", '"')), strict=True))) == 2
+    with pytest.raises(DataError, match="the quotation marks of the row that begins in line 4 do not pair"):
+        read_csv(written(tmp_path, body.replace("7", '"')), TableFormat())
 
 
 def test_a_file_with_decimal_commas_holds_the_numbers_that_were_written(tmp_path: Path) -> None:
