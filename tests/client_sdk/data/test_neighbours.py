@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client_sdk.data import DataError, Table, list_table, read_csv
+from client_sdk.data import DataError, Table, TableFormat, list_table, read_csv
 from client_sdk.protocol.cells import Spelling, column_of, read_categories, read_days, read_numbers, read_presence
 from client_sdk.tasks.columns import encode_columns, read_columns
 
@@ -44,7 +44,9 @@ def read(data: bytes, spelling: Spelling) -> Table | None:
         path = Path(folder) / "a.csv"
         path.write_bytes(data)
         try:
-            return read_csv(path, patient_column="who", spelling=spelling)
+            return read_csv(
+                path, TableFormat("semicolon", decimal=spelling.decimal, dates=spelling.dates), patient_column="who"
+            )
         except DataError:
             return None
 
@@ -103,7 +105,7 @@ def test_one_value_more_changes_no_other_in_memory(kind: str, data: Any, spellin
     values = data.draw(st.lists(VALUES[kind], min_size=1, max_size=5))
     more = data.draw(VALUES[kind])
     try:
-        found = [Table.of({name: cells for name in NAMES}, spelling=spelling) for cells in (values, [*values, more])]
+        found = [Table.of(dict.fromkeys(NAMES, cells), spelling=spelling) for cells in (values, [*values, more])]
     except DataError:
         return
     everybody = list(range(len(values)))

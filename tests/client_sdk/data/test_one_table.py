@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 import torch
 
-from client_sdk.data import Table, list_table, read_csv
+from client_sdk.data import Table, TableFormat, list_table, read_csv
+from client_sdk.data.table_format import SEPARATORS
 from client_sdk.protocol.cells import Spelling
 from client_sdk.protocol.statistics.kinds import QUESTION
 from client_sdk.protocol.statistics.rows import one_row_each
@@ -75,8 +76,10 @@ def as_csv(
         if dates == "dmy":
             frame["admitted"] = [f"{day.day}.{day.month}.{day.year}" for day in FRAME["admitted"]]
         frame.to_csv(folder / "a.csv", index=False, sep=separator, decimal=mark, encoding=encoding)
-        spelling = Spelling(decimal="comma" if mark == "," else "point", dates=dates)  # pyright: ignore
-        return read_csv(folder / "a.csv", patient_column="who", encoding=encoding, spelling=spelling)
+        named = next(name for name, sign in SEPARATORS.items() if sign == separator)
+        decimal = "comma" if mark == "," else "point"
+        format = TableFormat(named, encoding, decimal=decimal, dates=dates)  # pyright: ignore[reportArgumentType]
+        return read_csv(folder / "a.csv", format, patient_column="who")
 
     return made
 
