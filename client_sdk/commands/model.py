@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from client_sdk.commands.hospital import Dates, Decimal, Encoding, Separator
 from client_sdk.commands.shared import AsJson, KeyFile, Server, operator, plain_errors, print_json, say, table
+from client_sdk.commands.table_format import FormatOptions, read_records
 
 if TYPE_CHECKING:
     from client_sdk.data import Records
@@ -44,6 +47,10 @@ def predict(
     data: NewRecords,
     output: Output = None,
     id_column: IdColumn = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    dates: Dates = None,
     interval: Annotated[
         float | None,
         typer.Option(help="between 0 and 1, such as 0.9: how sure the model is (task bayesian-logistic-regression)"),
@@ -55,11 +62,10 @@ def predict(
     with plain_errors():
         _require_new(output)
         from client_sdk.released import load_model
-        from client_sdk.released.records import new_records
         from client_sdk.tasks.segmentation import Segmentation
 
         released = load_model(model, backbone=backbone)
-        records = new_records(data, id_column)
+        records = _new_records(data, id_column, FormatOptions(separator, encoding, decimal, dates))
         if isinstance(released.task, Segmentation):
             _write_masks(released, released.task, records, output)
             return
@@ -74,10 +80,23 @@ def predict(
             typer.echo(_csv(rows), nl=False)
 
 
+def _new_records(path: Path, id_column: str | None, options: FormatOptions) -> Records:
+    from client_sdk.data import text_tables
+    from client_sdk.released.records import new_records
+
+    if path.exists() and text_tables(path):
+        return read_records(path, options, patient_column=id_column)
+    return new_records(path, id_column, options.declared(path))
+
+
 def evaluate(
     model: Annotated[str, typer.Argument(help="a released model's file; with --watch a study's name")],
     data: Annotated[Path, typer.Option("--data", help="records with labels")],
     patient_column: Annotated[str | None, typer.Option(help="column of the patient, who may have several rows")] = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    dates: Dates = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="put the numbers beside every round of the study until it ends")
     ] = False,
@@ -90,17 +109,18 @@ def evaluate(
 ) -> None:
     """Say how good a model is on records whose labels are known."""
     with plain_errors():
+        options = FormatOptions(separator, encoding, decimal, dates)
+        read = partial(read_records, data, options, patient_column=patient_column)
         if watch:
-            _watch(model, data, patient_column, name, every, server, key_file, backbone)
+            _watch(model, read, name, every, server, key_file, backbone)
             return
-        from client_sdk.data import load
         from client_sdk.released import load_model
         from client_sdk.released.evaluation import evaluated
 
         if not Path(model).exists():
             raise FileNotFoundError(f"{model}: there is no such model file; to follow a study of this name add --watch")
         released = load_model(model, backbone=backbone)
-        found = evaluated(released, load(data, patient_column=patient_column))
+        found = evaluated(released, read())
         say(_OWN_RECORDS, err=True)
         _show(f"{model} on {data}", found, released, as_json)
 
@@ -137,20 +157,18 @@ def _written(path: Path, made: Exported) -> None:
 
 def _watch(
     study: str,
-    data: Path,
-    patient_column: str | None,
+    read: Callable[[], Records],
     name: str,
     every: float,
     server: str | None,
     key: Path | None,
     backbone: Path | None,
 ) -> None:
-    from client_sdk.data import load
     from client_sdk.released.evaluation import watch
 
     if not name:
         raise typer.BadParameter("--watch needs --name: what the set is called where the study's numbers are shown")
-    records = load(data, patient_column=patient_column)
+    records = read()
     say(_DECLARED, err=True)
 
     def on_metrics(number: int, values: dict[str, float]) -> None:

@@ -115,7 +115,8 @@ class LazyTable(Table):
 
     def in_memory(self) -> Table:
         """All of it, as `Table.of` has it. Raises DataError: a column cannot be read."""
-        return Table(dict(self.columns.items()), self.patients, self.named)
+        columns = dict(self.columns.items())
+        return Table(columns, self.patients, self.named, format=self.format, declared=self.declared)
 
 
 class Stored:

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from client_sdk.protocol.cells import (
     read_numbers,
 )
 from client_sdk.protocol.cells.digest import digest_of
+
+if TYPE_CHECKING:
+    from client_sdk.data.table_format import TableFormat
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -47,12 +50,16 @@ class Table:
 
     patients: one identifier per row. named: they are the hospital's; otherwise every row stands for a patient.
     lines: (n,) the line of its file that each row stood in, counted from 1; None: it came from no file.
+    format: how its files were read; None: no text file and no declaration was among them. declared: a person declared
+    the format; False: the files proposed it.
     """
 
     columns: Mapping[str, Column]
     patients: tuple[str, ...] = field(repr=False)
     named: bool = True
     lines: Array | None = field(default=None, repr=False)
+    format: TableFormat | None = field(default=None, kw_only=True)
+    declared: bool = field(default=True, kw_only=True)
 
     @classmethod
     def of(
@@ -149,7 +156,8 @@ class Table:
         index = np.asarray(rows, dtype=np.int64)
         columns = {name: column.take(index) for name, column in self.columns.items()}
         lines = None if self.lines is None else self.lines[index]
-        return Table(columns, tuple(self.patients[int(i)] for i in index), self.named, lines)
+        patients = tuple(self.patients[int(i)] for i in index)
+        return Table(columns, patients, self.named, lines, format=self.format, declared=self.declared)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -13,9 +14,10 @@ from client_sdk.protocol.statistics.question import BaseQuestion
 from client_sdk.protocol.statistics.rows import Reading, readings_of
 from client_sdk.protocol.statistics.variables import Condition, Range, Variable
 from client_sdk.tasks import Task
-from client_sdk.tasks.columns import Declared
+from client_sdk.tasks.columns import Declared, NumberColumn
 from client_sdk.tasks.tables import TableTask
 
+_LOG = logging.getLogger(__name__)
 _Said = tuple[Numbers | Categories, int, str]
 
 
@@ -42,6 +44,30 @@ def cells_of_question(question: BaseQuestion, records: Table) -> tuple[CellCount
     return _counted([_reading(one) for one in readings], records)
 
 
+def without(records: Table, excluded: Collection[str]) -> Table:
+    """The rows of patients who are not on the list."""
+    gone = set(excluded)
+    if not gone.intersection(records.patients):
+        return records
+    return records.take([row for row, patient in enumerate(records.patients) if patient not in gone])
+
+
+def log_counts(counts: Iterable[CellCounts], what: str) -> None:
+    """To the hospital's own log: how many cells fit nowhere, and which ranges are hardly used."""
+    counts = tuple(counts)
+    for one in counts:
+        if one.wrong:
+            _LOG.warning(
+                "%s: column %s: %d of %d cells are neither a value nor a declared code, and count as missing; the "
+                "first is in %s",
+                *(what, one.column, one.wrong, one.cells, one.first),
+            )
+        if one.narrow:
+            _LOG.warning("%s: %s", what, one.narrow)
+    if counts and not any(one.wrong for one in counts):
+        _LOG.info("%s: every cell of %d columns is a value or a declared code", what, len(counts))
+
+
 def _counted(declarations: Sequence[Declaration], records: Table) -> tuple[CellCounts, ...]:
     lacking = [one.column for one in declarations if column_name(one.column) not in records.columns]
     if lacking:
@@ -61,9 +87,13 @@ def _parts(records: Table) -> Iterator[Table]:
 def _input(column: Declared) -> Declaration:
     def read(cells: Column) -> _Said:
         found = column.read(cells)
-        return found, column.outside(found), found.kind if isinstance(found, Numbers) else "none of the categories"
+        if isinstance(column, NumberColumn) and isinstance(found, Numbers):
+            return found, column.outside(found), found.kind
+        return found, 0, "none of the categories"
 
-    return Declaration(column.name, read)
+    # Dates have no unit that could be another.
+    within = (column.low, column.high) if isinstance(column, NumberColumn) and not column.dates else None
+    return Declaration(column.name, read, within)
 
 
 def _reading(reading: Reading) -> Declaration:
@@ -86,4 +116,4 @@ def _reading(reading: Reading) -> Declaration:
             return numbers(cells, -np.inf, np.inf)
         return categories(cells, reading.categories or ())
 
-    return Declaration(reading.column, read)
+    return Declaration(reading.column, read, (reading.low, reading.high) if isinstance(reading, Range) else None)

@@ -20,8 +20,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from client_sdk.protocol.cells import Column
 from client_sdk.data import Table as Records
+from client_sdk.protocol.cells import Column
 from client_sdk.protocol.study.settings import StudySettings
 from experiments.demo.mechanism import arrays, models, right
 from experiments.demo.scenarios import Scenario, breast_cancer, heart_disease

@@ -201,7 +201,7 @@ def test_ctrl_c_shows_the_seeds_that_are_done(
 
 
 def test_a_share_that_is_no_share_is_refused_from_python_too(records: Path) -> None:
-    source = Source.read([records], None, None, None)
+    source = Source.read([records], None)
     for share in (float("nan"), -0.1, 1.0):
         with pytest.raises(ConfigurationError, match="at least 0 and below 1"):
             Dealer(source, HowSplit("iid"), 4, share)

@@ -37,6 +37,8 @@ _PLAIN = {mark: re.compile(rf"-?(?:0|[1-9][0-9]*)(?:{sign}[0-9]+)?") for mark, s
 # One mark and three digits behind at most three: 1.234 and 1,234 are as likely a thousand.
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}[.,][0-9]{3}")
 _DOUBTFUL_LINE = re.compile(rf"^{_THOUSANDS.pattern}$", re.MULTILINE)
+# As a spreadsheet writes a number for which its column is too narrow: three digits are left of it.
+_ROUNDED = re.compile(r"[+-]?[0-9],[0-9]{2}E[+-][0-9]{2,3}")
 _SIGNS = frozenset("0123456789+-eE\n")
 _DATES: dict[DateOrder, re.Pattern[str]] = {
     "ymd": re.compile(r"(?P<y>[0-9]{4})[-./](?P<m>[0-9]{1,2})[-./](?P<d>[0-9]{1,2})"),
@@ -97,7 +99,7 @@ def number_in(text: str, spelling: Spelling) -> float | None:
     mark = spelling.decimal or "point"
     if not _NUMBER[mark].fullmatch(text):
         return _TRUTHS.get(text.lower())
-    return None if is_doubtful(text, spelling) else float(text.replace(",", "."))
+    return None if is_doubtful(text, spelling) or _ROUNDED.fullmatch(text) else float(text.replace(",", "."))
 
 
 def numbers_in(texts: Sequence[str], spelling: Spelling) -> NDArray[np.float64] | None:
@@ -105,7 +107,8 @@ def numbers_in(texts: Sequence[str], spelling: Spelling) -> NDArray[np.float64] 
     joined = "\n".join(texts)
     # Of these signs Python and `_NUMBER` make the same numbers, and no others.
     mark, other = (",", ".") if spelling.decimal == "comma" else (".", ",")
-    if not set(joined) <= _SIGNS | {mark} or other in joined:
+    signs = set(joined)
+    if not signs <= _SIGNS | {mark} or other in signs or {",", "E"} <= signs:
         return None
     if spelling.decimal is None and _DOUBTFUL_LINE.search(joined):
         return None
@@ -198,10 +201,15 @@ def _microseconds(time: str) -> int | None:
 
 
 _KINDS = (
+    (
+        re.compile(r"[0-9]{1,2}[-./][0-9]{1,2}[-./][0-9]{4}(\D.*)?"),
+        "a date with its year last: declare the column as dates, and their order with --dates",
+    ),
     (re.compile(r"[0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4}(\D.*)?"), "a date: declare the column as dates"),
+    (_ROUNDED, "a number that a spreadsheet has rounded: make its column wider and save it again"),
     (
         re.compile(r"[+-]?[0-9]{1,3}([.,' ][0-9]{3})+([.,][0-9]+)?|[+-]?[0-9]+[.,][0-9]+"),
-        "a number whose comma or point may mean thousands: declare the decimal mark of the data set",
+        "a number whose comma or point may mean thousands: declare the decimal mark of the data set (--decimal)",
     ),
     (re.compile(r"[+-]?[0-9]+(\.[0-9]+)?"), "a number and no date"),
     (re.compile(r"[<>~≤≥+-]?\s*[0-9].*"), "a number with a sign or a unit: write the number alone"),

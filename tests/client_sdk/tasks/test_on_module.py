@@ -14,10 +14,10 @@ import pytest
 import torch
 from torch import nn
 
-from client_sdk.protocol.cells import column_of
 from client_sdk.data import DataError, Examples, Table
 from client_sdk.errors import ConfigurationError
 from client_sdk.gradients.inspection import trainable
+from client_sdk.protocol.cells import column_of
 from client_sdk.tasks import Task, TaskError, load
 from client_sdk.tasks.frozen_module import state_digest
 from client_sdk.tasks.registry import load_part
