@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from client_sdk.data import Table, list_table, read_csv
+from client_sdk.data.table_format import Dates, TableFormat
 from client_sdk.protocol.cells import Spelling
 from client_sdk.protocol.statistics.kinds import QUESTION
 from client_sdk.protocol.statistics.rows import one_row_each
@@ -67,16 +68,16 @@ QUESTIONS: list[dict[str, Any]] = [
 ]
 
 
-def as_csv(
-    separator: str, mark: str, encoding: str, dates: str | None = None
-) -> Callable[[Path], Table]:
+def as_csv(separator: str, mark: str, encoding: str, dates: Dates | None = None) -> Callable[[Path], Table]:
     def made(folder: Path) -> Table:
         frame = FRAME.assign(thrombo=[f"{value:.4f}".replace(".", mark) for value in FRAME["thrombo"]])
         if dates == "dmy":
             frame["admitted"] = [f"{day.day}.{day.month}.{day.year}" for day in FRAME["admitted"]]
         frame.to_csv(folder / "a.csv", index=False, sep=separator, decimal=mark, encoding=encoding)
-        spelling = Spelling(decimal="comma" if mark == "," else "point", dates=dates)  # pyright: ignore
-        return read_csv(folder / "a.csv", patient_column="who", encoding=encoding, spelling=spelling)
+        separators: dict[str, Any] = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+        decimal = "comma" if mark == "," else "point"
+        declared = TableFormat(separators[separator], encoding, decimal=decimal, dates=dates)
+        return read_csv(folder / "a.csv", declared, patient_column="who")
 
     return made
 
