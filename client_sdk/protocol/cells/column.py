@@ -142,9 +142,9 @@ class Column(NDArrayOperatorsMixin):
     @classmethod
     def of_texts(cls, cells: Sequence[str | None], spelling: Spelling = AS_WRITTEN, name: str = "") -> Column:
         """Of texts as they stand in a file; None: there is no cell."""
-        known: dict[str | None, int] = {}
-        codes = np.fromiter((known.setdefault(cell, len(known)) for cell in cells), np.int32, len(cells))
-        return cls.of_words(codes, list(known), spelling, name)
+        words = list(dict.fromkeys(cells))
+        places = dict(zip(words, range(len(words)), strict=True))
+        return cls.of_words(np.fromiter(map(places.__getitem__, cells), np.int32, len(cells)), words, spelling, name)
 
     @classmethod
     def of_words(

@@ -32,6 +32,8 @@ def column_of(values: Any, *, spelling: Spelling = AS_WRITTEN, name: str = "") -
     """
     if isinstance(values, Column):
         return values
+    if isinstance(values, list) and set(map(type, cast("list[Any]", values))) <= {str, type(None)}:
+        return Column.of_texts(cast("list[str | None]", values), spelling, name)
     array, absent = _array_of(values)
     if array.ndim != 1:
         raise DataError(f"column {name}: a column is one-dimensional" if name else "a column is one-dimensional")

