@@ -108,7 +108,7 @@ def simulate(
         chosen = read_settings(settings)
         options = FormatOptions(separator, encoding, decimal, dates)
         source = Source.read(
-            data, test, partial(read_records, options=options, patient_column=patient_column, lazy=lazy)
+            data, test, partial(read_records, options=options, formats=set(), patient_column=patient_column, lazy=lazy)
         )
         dealer = Dealer(source, HowSplit.parse(split), clients, test_share)
         simulation = Simulation(

@@ -11,12 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-<<<<<<< HEAD
-from client_sdk.data import DataError, Table, TableFormat, list_table, read_csv
-=======
 from client_sdk.data import DataError, Table, list_table, read_csv
 from client_sdk.data.table_format import TableFormat
->>>>>>> w-table
 from client_sdk.protocol.cells import Spelling, column_of, read_categories, read_days, read_numbers, read_presence
 from client_sdk.tasks.columns import encode_columns, read_columns
 
@@ -64,14 +60,8 @@ def read(data: bytes, spelling: Spelling) -> Table | None:
         path = Path(folder) / "a.csv"
         path.write_bytes(data)
         try:
-<<<<<<< HEAD
-            return read_csv(
-                path, TableFormat("semicolon", decimal=spelling.decimal, dates=spelling.dates), patient_column="who"
-            )
-=======
             declared = TableFormat("semicolon", decimal=spelling.decimal, dates=spelling.dates)
             return read_csv(path, declared, patient_column="who")
->>>>>>> w-table
         except DataError:
             return None
 
