@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from client_sdk.data.identity import identity_or_blank
 from client_sdk.data.lazy import LARGE, LazyExamples
 from client_sdk.data.records import Array, DataError, Examples
 
@@ -76,12 +77,12 @@ def _told(dataset: Any) -> tuple[Array, list[Any] | None] | None:
     labels = next((values for values in held if values is not None), None)
     if labels is None:
         return None
-    patients = _held(dataset, "patients", count)
+    patients = None if _held(dataset, "patients", count) is None else list(dataset.patients)
     for row in sorted({int(row) for row in np.linspace(0, count - 1, _LOOKED_AT)}):
         _, y, whose = _item(dataset[row])
         if y.ndim or y != labels[row] or (whose is None) != (patients is None):
             return None
-        if patients is not None and str(whose) != str(patients[row]):
+        if patients is not None and identity_or_blank(whose) != identity_or_blank(patients[row]):
             return None
     return np.array(labels), patients
 
@@ -101,7 +102,7 @@ def _item(item: Any) -> Item:
     if size not in (2, 3):
         raise DataError(_EACH)
     label = _array(item[1])
-    return _array(item[0]), label.reshape(()) if label.size == 1 else label, _plain(item[2]) if size == 3 else None
+    return _array(item[0]), label.reshape(()) if label.size == 1 else label, item[2] if size == 3 else None
 
 
 def _stacked(labels: list[Array]) -> Array:

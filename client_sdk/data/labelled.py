@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from client_sdk.data.identity import identity_or_blank
 from client_sdk.data.paths import seen
 from client_sdk.data.records import Array, DataError, identifiers
 from client_sdk.data.table_files import read_csv
@@ -22,7 +24,7 @@ class Labelled:
 
     files: tuple[str, ...] = field(repr=False)
     labels: Array = field(repr=False)
-    patients: tuple[str, ...] | None = field(default=None, repr=False)
+    patients: tuple[Any, ...] | None = field(default=None, repr=False)
 
 
 def labelled(
@@ -75,7 +77,8 @@ def _listed(
     files = sorted(
         path.relative_to(folder).as_posix() for path in seen(folder, below=True) if path.is_file() and wanted(path)
     )
-    keys = files if by == "file" or patient_of is None else [patient_of(folder / path) for path in files]
+    of_file = patient_of is None or by == "file"
+    keys = files if of_file else [identity_or_blank(patient_of(folder / path)) for path in files]
     rows = [row_of.get(key, -1) for key in keys]
     unlabelled, absent = rows.count(-1), len(set(row_of.values()) - set(rows))
     if not files or unlabelled or absent:
@@ -85,7 +88,7 @@ def _listed(
         )
     chosen = labels[rows]
     told = table.columns["patient"].tolist() if by == "file" and "patient" in table.columns else None
-    patients = None if told is None else tuple(str(told[row]) for row in rows)
+    patients = None if told is None else tuple(told[row] for row in rows)
     return Labelled(tuple(files), chosen[:, 0] if len(targets) == 1 else chosen, patients)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
 
+from client_sdk.data.identity import IdentifierError, patient_identity
 from client_sdk.protocol.statistics.cells import as_number
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -71,7 +71,7 @@ class Table:
         require_patient_column(patient_column, arrays)
         del arrays[patient_column]
         # As they are written: as numbers 007 would be 7, and long ones would lose their last digits.
-        patients = identifiers(np.asarray(dict(given)[patient_column]).tolist(), lengths.pop(), known)
+        patients = identifiers(np.asarray(dict(given)[patient_column]), lengths.pop(), known)
         return cls(arrays, patients, lines=known)
 
     @classmethod
@@ -149,29 +149,34 @@ def require_patient_column(name: str, names: Collection[str]) -> None:
 
 
 def identifiers(given: Iterable[Any] | None, rows: int, lines: Array | None = None) -> tuple[str, ...]:
-    """Patients as text, one for each row; given None: every row is one of its own.
+    """The identity of each row's patient, as `patient_identity` has it; given None: every row is one of its own.
+
+    lines  where rows stood in a file
 
     Raises:
-        DataError: another number of them, or a row without one; lines: where rows stood in a file.
+        DataError: another number of them, a row without one, or identifiers that do not tell one patient from another.
     """
     if given is None:
         return tuple(f"row-{i}" for i in range(rows))
-    patients = tuple(_identifier(patient) for patient in given)
+    patients, unusable = list[str](), dict[str, list[int]]()
+    advice: dict[str, str] = {}
+    for row, value in enumerate(given):
+        try:
+            patients.append(patient_identity(value))
+        except IdentifierError as error:
+            patients.append("")
+            advice[error.fault] = f". {error.advice}"
+            unusable.setdefault(error.fault, []).append(row)
     if len(patients) != rows:
         raise DataError(f"patients: {len(patients)} identifiers for {rows} records")
-    # What a missing cell has become as text.
-    nobody = [row for row, patient in enumerate(patients) if patient in ("", "nan", "None", "NaT", "<NA>")]
-    if nobody:
-        first = f"row {nobody[0] + 1}" if lines is None else f"line {int(lines[nobody[0]])}"
-        raise DataError(f"patients: {len(nobody)} of {rows} records have no patient identifier, the first in {first}")
-    return patients
-
-
-def _identifier(value: Any) -> str:
-    # A column of numbers with gaps is read, or was written, as floats; patient 17 is "17", as exclusion lists write it.
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return re.sub(r"^([0-9]+)\.0+$", r"\1", str(value).strip())
+    if not unusable and "" in patients:
+        unusable["have no patient identifier"] = [row for row, patient in enumerate(patients) if not patient]
+    for fault, where in unusable.items():
+        first = f"row {where[0] + 1}" if lines is None else f"line {int(lines[where[0]])}"
+        raise DataError(
+            f"patients: {len(where)} of {rows} records {fault}, the first in {first}{advice.get(fault, '')}"
+        )
+    return tuple(patients)
 
 
 def _column(values: Any) -> Array:

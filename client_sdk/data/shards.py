@@ -39,7 +39,7 @@ class _Sample:
     input: _Member
     ending: str
     label: int
-    patient: str | None
+    patient: Any
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def list_shards(paths: Sequence[Path]) -> LazyExamples:
         form,
     )
     labels = np.array([sample.label for sample in samples])
-    return LazyExamples.of(reader, labels, None if not any(named) else [name or "" for name in named])
+    return LazyExamples.of(reader, labels, None if all(name is None for name in named) else named)
 
 
 def _expanded(name: str) -> list[str]:
@@ -175,8 +175,7 @@ def _sample(opened: IO[bytes], shard: int, members: Mapping[str, _Member]) -> _S
         return None
     if not isinstance(label, int):
         return None
-    patient = told.get("patient")
-    return _Sample(shard, members[inputs[0]], inputs[0], label, None if patient is None else str(patient))
+    return _Sample(shard, members[inputs[0]], inputs[0], label, told.get("patient"))
 
 
 def _bytes(opened: IO[bytes], member: _Member) -> bytes:
