@@ -118,10 +118,10 @@ def _text(value: Any) -> str:
         value = cast("Any", value)[()]
     if isinstance(value, str):
         return visible_text(value)
-    if isinstance(value, bytes | bytearray | memoryview):
+    if isinstance(value, bytes | bytearray):
         return visible_text(_decoded(bytes(value)))
     if isinstance(value, bool | np.bool_):
-        return str(bool(value))
+        return str(bool(cast("bool", value)))
     if isinstance(value, Integral):
         return _digits(int(value))
     if _is_missing(value):
@@ -131,7 +131,7 @@ def _text(value: Any) -> str:
     if isinstance(value, Decimal) and abs(value.adjusted()) < _MOST_DIGITS:
         return _digits(int(value)) if value == value.to_integral_value() else format(value.normalize(), "f")
     if isinstance(value, np.datetime64 | date | time):
-        return _date(value)
+        return _date(cast("date", value))
     if isinstance(value, UUID):
         return str(value)
     raise IdentifierError(*_NO_IDENTIFIER)
@@ -193,7 +193,7 @@ def _digits(number: int) -> str:
     return str(number)
 
 
-def _date(value: np.datetime64 | date | time) -> str:
+def _date(value: np.datetime64 | date) -> str:
     text = str(np.datetime_as_string(value)) if isinstance(value, np.datetime64) else value.isoformat()
     day, _, clock = text.partition("T")
     if _FRACTION_OF_A_SECOND.fullmatch(clock):

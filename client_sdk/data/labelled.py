@@ -77,8 +77,9 @@ def _listed(
     files = sorted(
         path.relative_to(folder).as_posix() for path in seen(folder, below=True) if path.is_file() and wanted(path)
     )
-    of_file = patient_of is None or by == "file"
-    keys = files if of_file else [identity_or_blank(patient_of(folder / path)) for path in files]
+    keys = files
+    if by == "patient" and patient_of is not None:
+        keys = [identity_or_blank(patient_of(folder / path)) for path in files]
     rows = [row_of.get(key, -1) for key in keys]
     unlabelled, absent = rows.count(-1), len(set(row_of.values()) - set(rows))
     if not files or unlabelled or absent:
