@@ -124,7 +124,8 @@ POLICY_HEAD = """\
 # The site policy of one hospital: policy.toml in the hospital's directory (WARDROUND_CLIENT_HOME).
 # It is read before every study and asked before every round. No study can switch it off.
 # An entry that is left out has its strict reading; an entry that is misspelt is an error.
-# A list of patients who are never trained on may be a file beside this one, one identifier a line:
+# Patients who are left out of everything may stand in a file beside this one, one identifier a line. A line with a
+# separator is refused, and an entry that matches no patient is warned of (docs/hospital.md, "Who is left out"):
 # excluded_patients_file = "withdrawn-consent.txt\""""
 
 

@@ -102,7 +102,7 @@ def _item(item: Any) -> Item:
     if size not in (2, 3):
         raise DataError(_EACH)
     label = _array(item[1])
-    return _array(item[0]), label.reshape(()) if label.size == 1 else label, item[2] if size == 3 else None
+    return _array(item[0]), label.reshape(()) if label.size == 1 else label, cast("Any", item[2]) if size == 3 else None
 
 
 def _stacked(labels: list[Array]) -> Array:

@@ -26,11 +26,12 @@ _NAMED = 10
 
 @dataclass(frozen=True)
 class Entry:
-    """One patient of the list. source, number: the file and the line, or the setting and the place in it."""
+    """One patient of the list. number: of its line in the file `source`, or of its place in the setting `source`."""
 
     source: str
     number: int
     identity: str = field(repr=False)
+    units: str = "lines"
 
 
 @dataclass(frozen=True)
@@ -55,16 +56,16 @@ class Exclusion:
         """What a person should look at, by the numbers of lines and never by an identifier."""
         found: list[str] = []
         if self.unmatched:
-            count = f"{len(self.unmatched)} of {self.entries}"
-            nobody = "no patient is left out, for " if len(self.unmatched) == self.entries else ""
+            count = f"{len(self.unmatched)} of {self.entries} entries of the exclusion list match no patient"
+            if len(self.unmatched) == self.entries:
+                count = "no patient is left out: no entry of the exclusion list matches a patient"
             found.append(
-                f"{nobody}{count} entries of the exclusion list match no patient of these records: "
-                f"{places_of(self.unmatched)}. Compare how the records write these patients"
+                f"{count} of these records ({places_of(self.unmatched)}). Compare how the records write these patients"
             )
         if self.widened:
             found.append(
                 f"{len(self.widened)} of {self.entries} entries of the exclusion list also leave out patients who are "
-                f"written with other capitals or other leading zeros: {places_of(self.widened)}"
+                f"written with other capitals or other leading zeros ({places_of(self.widened)})"
             )
         return tuple(found)
 
@@ -99,10 +100,9 @@ def places_of(entries: Iterable[Entry]) -> str:
     every = list(entries)
     numbers: dict[str, list[str]] = defaultdict(list)
     for entry in every[:_NAMED]:
-        numbers[entry.source].append(str(entry.number))
-    named = [f"{source} {', '.join(which)}" for source, which in numbers.items()]
-    rest = f", and {len(every) - _NAMED} more" if len(every) > _NAMED else ""
-    return "; ".join(named) + rest
+        numbers[f"{entry.units} {{}} of {entry.source}"].append(str(entry.number))
+    named = [words.format(", ".join(which)) for words, which in numbers.items()]
+    return ", ".join([*named, *([f"and {len(every) - _NAMED} more"] if len(every) > _NAMED else [])])
 
 
 def read_exclusion_file(path: Path, what: str) -> tuple[Entry, ...]:
@@ -129,7 +129,7 @@ def read_exclusion_file(path: Path, what: str) -> tuple[Entry, ...]:
             wrong.append((number, str(fault)))
             continue
         if identity:
-            found.append(Entry(f"{path.name}, line", number, identity))
+            found.append(Entry(path.name, number, identity))
     if wrong:
         number, fault = wrong[0]
         others = f" ({len(wrong)} lines are wrong)" if len(wrong) > 1 else ""

@@ -191,7 +191,7 @@ class SitePolicy(_Section):
     def exclusions(self) -> ExclusionList:
         """Whom `excluded_patients` and the file beside the policy leave out, each with its place there."""
         inline = self.excluded_patients[: max(0, len(self.excluded_patients) - len(self._listed))]
-        entries = (Entry("excluded_patients, entry", place, one) for place, one in enumerate(inline, start=1))
+        entries = (Entry("excluded_patients", place, one, "entries") for place, one in enumerate(inline, start=1))
         return ExclusionList((*entries, *self._listed))
 
     @classmethod

@@ -67,8 +67,8 @@ CODES = st.text("ABCxyz0123456789-/.", min_size=1, max_size=10)
         (True, "True"),
         (np.bool_(False), "False"),
         (datetime.date(2020, 1, 2), "2020-01-02"),
-        (datetime.datetime(2020, 1, 2), "2020-01-02"),
-        (datetime.datetime(2020, 1, 2, 3, 4, 5, 500000), "2020-01-02T03:04:05.5"),
+        (datetime.datetime.fromisoformat("2020-01-02"), "2020-01-02"),
+        (datetime.datetime.fromisoformat("2020-01-02T03:04:05.500"), "2020-01-02T03:04:05.5"),
         (np.datetime64("2020-01-02T03:04:05.500000000"), "2020-01-02T03:04:05.5"),
         (np.datetime64("2020-01-02T00:00:00.000000000"), "2020-01-02"),
         (pandas.Timestamp("2020-01-02"), "2020-01-02"),
@@ -188,7 +188,9 @@ def _written(folder: Path, ids: list[str]) -> dict[str, Any]:
         st.lists(st.from_regex("0{0,3}[0-9]{1,12}", fullmatch=True), min_size=1, max_size=4),
     )
 )
-def test_a_table_of_every_kind_names_the_same_patients(tmp_path_factory: pytest.TempPathFactory, ids: list[str]) -> None:
+def test_a_table_of_every_kind_names_the_same_patients(
+    tmp_path_factory: pytest.TempPathFactory, ids: list[str]
+) -> None:
     tables = _written(tmp_path_factory.mktemp("tables"), ids)
     assert {name: records.patients for name, records in tables.items()} == dict.fromkeys(tables, tuple(ids))
 
@@ -217,7 +219,7 @@ def test_fractions_that_are_not_exact_are_refused_at_their_own_precision(
         return load(tmp_path / "a.parquet", patient_column="id").patients
 
     assert read([1, largest - 1]) == ("1", str(largest - 1))
-    with pytest.raises(DataError, match="1 of 2 records hold a number whose last digits are lost.*the first in row 2"):
+    with pytest.raises(DataError, match=r"1 of 2 records hold a number .* lost.*the first in row 2"):
         read([1, largest])
 
 
