@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from client_sdk.commands.certificate import Fonts, Round, checked
+from client_sdk.commands.output import require_writable
 from client_sdk.commands.shared import Home, KeyFile, Server, StudyName, plain_errors, reader, say
 from client_sdk.durable import write_durably
 
@@ -45,6 +46,7 @@ def card(
     with plain_errors():
         if output.suffix not in (".md", ".pdf"):
             raise ConfigurationError(f"{output.suffix!r} is neither .md nor .pdf: end the file's name so")
+        require_writable(output, replaces=True)
         written = Notes() if notes is None else read_notes(notes)
         with reader(study, server, key_file, home) as client:
             stated = checked(client, study, round, key_file, home)[0].certificate

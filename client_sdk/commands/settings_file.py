@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from client_sdk.commands.output import require_writable
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
@@ -116,7 +118,7 @@ def write_settings(source: Path, target: Path, wanted: StudySettings, replaced: 
 
     Raises:
         ConfigurationError: TOML is to become JSON or the other way round, or what would be written is something else.
-        FileExistsError: the target is there already, or is a link.
+        OSError: the target is there already, is a link, or cannot be written.
     """
     from client_sdk.durable import write_durably
     from client_sdk.errors import ConfigurationError
@@ -127,8 +129,7 @@ def write_settings(source: Path, target: Path, wanted: StudySettings, replaced: 
     written = (_json(text, replaced) if source.suffix == ".json" else _toml(text, replaced)).encode()
     if _read_text(target, written) != wanted:
         raise ConfigurationError(f"{source} is written in a form that could not be changed: copy the lines by hand")
-    if target.exists() or target.is_symlink():
-        raise FileExistsError(f"{target} exists already: name another file, or move it away")
+    require_writable(target)
     write_durably(target, written, mode=0o666)
 
 
