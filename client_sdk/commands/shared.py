@@ -131,6 +131,8 @@ def plain_errors() -> Generator[None]:
 
 def _in_words(error: Exception) -> str:
     """Without the number that Python puts before what the operating system says."""
+    if isinstance(error, IsADirectoryError) and error.filename is not None:
+        return f"{error.filename} is a folder: name a file"
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error)

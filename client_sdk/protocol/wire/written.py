@@ -1,4 +1,4 @@
-"""TOML and JSON that a person wrote: what keeps a file from being read, with its line, in words, and without its content.
+"""TOML and JSON that a person wrote: what keeps a file from being read, with its line, in words, without its content.
 
 The parsers' own words are for programmers, and may quote the line, which in a site policy names patients.
 """
@@ -27,6 +27,7 @@ _TOML = tuple(
         (r"=\s*[+-]?\.\d|=\s*[+-]?\d+\.\s*(?:#.*)?$", "a number has a digit before and after its decimal point"),
         (r"=\s*(?:#.*)?$", "nothing stands after the ="),
         (r"=\s*\"[^\"]*\\", "in a text between \" marks a \\ is written \\\\; between ' marks it stands for itself"),
+        (r"=\s*(?:\"[^\"]*|'[^']*)$", "a quotation mark is not closed"),
         (r"=\s*[A-Za-z_]", "a text stands between quotation marks"),
         (
             rf"^\s*(?!\[|#|{_NAME}(?:\s*\.\s*{_NAME})*\s*=)[^=\"']+=",
@@ -57,6 +58,8 @@ def read_toml(data: bytes | str) -> dict[str, Any]:
 def read_json(data: bytes | str) -> Any:
     """The value in a JSON file, with or without a byte order mark. Raises Unreadable."""
     text = _text(data)
+    if not text.strip():
+        raise Unreadable("it is empty")
     try:
         return load_json(text)
     except UnclearDocument as error:
@@ -94,15 +97,10 @@ def _toml_words(told: str, text: str) -> str:
 
 def _json_words(error: json.JSONDecodeError, text: str) -> str:
     before, after = text[: error.pos].rstrip(), text[error.pos :].lstrip()
-    if not text.strip():
-        return "it is empty"
     if not after:
         return "it ends in the middle: a bracket or a quotation mark is not closed"
-    if (
-        "trailing comma" in error.msg
-        or (before.endswith(",") and after[0] in "]}")
-        or after[:2].rstrip() in (",", ",}")
-    ):
+    # Where the parser stops differs between versions: before the comma or behind it.
+    if (before.endswith(",") and after[0] in "]}") or after.removeprefix(",").lstrip()[:1] in tuple("]}"):
         return "a comma stands before a closing bracket: take it away"
     if after[0] in "\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u00ab\u00bb":
         return _QUOTES

@@ -38,7 +38,7 @@ def wrong_entries(error: ValidationError, model: type[BaseModel]) -> list[str]:
 
 
 def _free_name(place: tuple[str | int, ...], model: type[BaseModel]) -> int | None:
-    """How many parts of a place lead to an entry whose name is free, as `column.age` is; None: no such entry is wrong."""
+    """How many parts of a place lead to an entry whose name is free, as of `column.age`; None: it is no such entry."""
     sections: list[type[BaseModel]] = [model]
     for depth, part in enumerate(place, start=1):
         fields = [one.model_fields[part] for one in sections if isinstance(part, str) and part in one.model_fields]
