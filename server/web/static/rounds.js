@@ -2,6 +2,7 @@
 import { cell, element, phrase, redraw, save, section, table } from "/static/elements.js";
 import { spentOf } from "/static/model.js";
 import { count, upward, when } from "/static/numbers.js";
+import { quoted } from "/static/answer_rows.js";
 import { addressOf } from "/static/questions.js";
 import { limitName, queryTitle, reasonWords, roundState } from "/static/words.js";
 
