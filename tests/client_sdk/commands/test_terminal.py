@@ -49,9 +49,8 @@ def test_no_command_ends_because_a_character_cannot_be_shown(tmp_path: Path, enc
         assert held in out
         assert b"Traceback" not in errors
         assert b"Error" not in errors
-    done, out, errors = process(
-        "data", "check", str(tmp_path / "new.csv"), "--settings", settings, home=tmp_path, **encoding
-    )
+    words = ("data", "check", str(tmp_path / "new.csv"), "--settings", settings)
+    done, _, errors = process(*words, home=tmp_path, **encoding)
     assert done == 1
     assert b"Traceback" not in errors
 
@@ -59,7 +58,7 @@ def test_no_command_ends_because_a_character_cannot_be_shown(tmp_path: Path, enc
 def test_json_means_the_same_in_every_encoding(tmp_path: Path) -> None:
     settings = str(write_settings(tmp_path / "study.json"))
     wanted, *others = (
-        json.loads(process("plan", settings, "--json", home=tmp_path, PYTHONIOENCODING=encoding)[1])
+        json.loads(process("plan", settings, "--json", home=tmp_path, PYTHONIOENCODING=encoding)[1].decode(encoding))
         for encoding in ("utf-8", "ascii", "cp1252")
     )
     assert all(other == wanted for other in others)
