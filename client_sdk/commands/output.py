@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+# Of most disks 255 bytes; `durable.replacing` puts a dot, a process number and .tmp around it.
+_LONGEST_NAME = 255 - len("..1234567890.tmp")
+
 
 def require_writable(path: Path | None, *, replaces: bool = False) -> None:
     """Nothing where no file is named.
@@ -16,6 +19,8 @@ def require_writable(path: Path | None, *, replaces: bool = False) -> None:
     """
     if path is None:
         return
+    if len(os.fsencode(path.name)) > _LONGEST_NAME:
+        raise OSError(f"{path}: the name is too long")
     try:
         there = path.is_symlink() or path.exists()
         directory, folder = path.is_dir(), path.absolute().parent
@@ -36,12 +41,3 @@ def require_writable(path: Path | None, *, replaces: bool = False) -> None:
         raise PermissionError(
             f"{path}: nothing can be written into {path.parent}: name another folder, or change its rights"
         )
-    if len(os.fsencode(path.name)) > _longest_name(folder):
-        raise OSError(f"{path}: the name is too long")
-
-
-def _longest_name(folder: Path) -> int:
-    # `durable.replacing` puts a dot, a process number and .tmp around it.
-    room = len(f"..{os.getpid()}.tmp")
-    longest = os.pathconf(folder, "PC_NAME_MAX") if hasattr(os, "pathconf") else 255
-    return longest - room
