@@ -82,17 +82,18 @@ def _text(data: bytes | str) -> str:
 
 def _toml_words(told: str, text: str) -> str:
     place = _PLACE.search(told)
-    # The parser ends at the end of the file where a mark is not closed.
-    if place is None or place[1] is None:
-        return "it ends in the middle of an entry: a quotation mark or a bracket is not closed"
-    number, lines = int(place[1]), text.splitlines()
-    line = lines[number - 1] if number <= len(lines) else ""
-    if told.startswith(("Cannot declare", "Cannot overwrite", "Cannot mutate", "Cannot redefine", "Cannot write")):
+    lines = text.rstrip().splitlines() or [""]
+    ended = place is None or place[1] is None
+    number = len(lines) if place is None or place[1] is None else min(int(place[1]), len(lines))
+    line = lines[number - 1]
+    if told.startswith("Cannot "):
         return f"line {number}: this name or table stands in the file already"
-    if "control char" in told.lower() or re.search(r"[\x00-\x08\x0b-\x1f\x7f]", line):
+    if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", line):
         return f"line {number}: a character in it cannot be seen and is not allowed"
-    words = next((words for pattern, words in _TOML if pattern.search(line)), "it is no entry: name = value")
-    return f"line {number}: {words}"
+    # At the end of the file a mark or a bracket is open that stands further up.
+    opened = "an entry is not finished: a quotation mark or a bracket is not closed"
+    last = opened if ended else "it is no entry: name = value"
+    return f"line {number}: {next((words for pattern, words in _TOML if pattern.search(line)), last)}"
 
 
 def _json_words(error: json.JSONDecodeError, text: str) -> str:

@@ -21,7 +21,7 @@ TOML = [
     ("b: 1", "line 1: between a name and its value stands ="),
     ('b = "C:\\secret"', "line 1: in a text between"),
     ("b = 1\nb = 2", "line 2: this name or table stands in the file already"),
-    ("b = [1,", "it ends in the middle"),
+    ("b = [1,", "line 1: an entry is not finished"),
     ("a = 1\rb = 2", "CR alone"),
 ]
 JSON = [
