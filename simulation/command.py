@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from client_sdk.commands.hospital import Encoding
+from client_sdk.commands.output import require_writable
 from client_sdk.commands.settings_file import read_settings
 from client_sdk.commands.shared import AsJson, ending, number, plain_errors, print_json, say, table
-from client_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from simulation.report import Report, Run, Spread
@@ -42,7 +43,6 @@ Address = Annotated[
     str | None, typer.Option(help="of a running cluster, for the backend ray; left out: one is started here")
 ]
 PatientColumn = Annotated[str | None, typer.Option(help="column that says who a row belongs to")]
-Encoding = Annotated[str | None, typer.Option(help="of a text table that is not Unicode, for example cp1252")]
 Lazy = Annotated[
     bool | None,
     typer.Option(
@@ -144,8 +144,7 @@ def _require_writable(plot: Path | None, output: Path | None) -> None:
             raise typer.BadParameter("a chart is a .png or an .svg", param_hint="--plot")
         import vl_convert  # noqa: F401  # pyright: ignore[reportUnusedImport]
     for path in (plot, output):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise ConfigurationError(f"{path}: there is no folder {path.parent}")
+        require_writable(path, replaces=True)
 
 
 @contextmanager

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import io
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from client_sdk.commands.hospital import Encoding
+from client_sdk.commands.output import require_writable
 from client_sdk.commands.shared import AsJson, KeyFile, Server, operator, plain_errors, print_json, say, table
+from client_sdk.durable import write_durably
 
 if TYPE_CHECKING:
     from client_sdk.data import Records
@@ -44,6 +47,7 @@ def predict(
     data: NewRecords,
     output: Output = None,
     id_column: IdColumn = None,
+    encoding: Encoding = None,
     interval: Annotated[
         float | None,
         typer.Option(help="between 0 and 1, such as 0.9: how sure the model is (task bayesian-logistic-regression)"),
@@ -53,13 +57,13 @@ def predict(
 ) -> None:
     """Predict what becomes of new records: one line each, as CSV; masks of images as arrays (.npz)."""
     with plain_errors():
-        _require_new(output)
+        require_writable(output)
         from client_sdk.released import load_model
         from client_sdk.released.records import new_records
         from client_sdk.tasks.segmentation import Segmentation
 
         released = load_model(model, backbone=backbone)
-        records = new_records(data, id_column)
+        records = new_records(data, id_column, encoding=encoding)
         if isinstance(released.task, Segmentation):
             _write_masks(released, released.task, records, output)
             return
@@ -68,16 +72,17 @@ def predict(
             print_json(rows)
         if output is not None:
             # They are of patients: readable for whoever asked alone.
-            _write(output, _csv(rows).encode(), mode=0o600)
+            write_durably(output, _csv(rows).encode(), mode=0o600)
             say(f"{output}: {len(rows)} records", err=as_json)
         elif not as_json:
-            typer.echo(_csv(rows), nl=False)
+            _print(_csv(rows))
 
 
 def evaluate(
     model: Annotated[str, typer.Argument(help="a released model's file; with --watch a study's name")],
     data: Annotated[Path, typer.Option("--data", help="records with labels")],
     patient_column: Annotated[str | None, typer.Option(help="column of the patient, who may have several rows")] = None,
+    encoding: Encoding = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="put the numbers beside every round of the study until it ends")
     ] = False,
@@ -90,17 +95,21 @@ def evaluate(
 ) -> None:
     """Say how good a model is on records whose labels are known."""
     with plain_errors():
-        if watch:
-            _watch(model, data, patient_column, name, every, server, key_file, backbone)
-            return
         from client_sdk.data import load
+
+        def records() -> Records:
+            return load(data, patient_column=patient_column, encoding=encoding)
+
+        if watch:
+            _watch(model, records, name, every, server, key_file, backbone)
+            return
         from client_sdk.released import load_model
         from client_sdk.released.evaluation import evaluated
 
         if not Path(model).exists():
             raise FileNotFoundError(f"{model}: there is no such model file; to follow a study of this name add --watch")
         released = load_model(model, backbone=backbone)
-        found = evaluated(released, load(data, patient_column=patient_column))
+        found = evaluated(released, records())
         say(_OWN_RECORDS, err=True)
         _show(f"{model} on {data}", found, released, as_json)
 
@@ -112,6 +121,7 @@ def export(
     data: Annotated[
         Path | None, typer.Option(help="example records, for a task that has none of its own; none of them is written")
     ] = None,
+    encoding: Encoding = None,
     backbone: Backbone = None,
 ) -> None:
     """Write a model for other programs: encoded inputs to probabilities. Checked before it is written."""
@@ -119,45 +129,44 @@ def export(
         if onnx is None and torch is None:
             raise typer.BadParameter("say --onnx FILE, --torch FILE or both")
         for path in (onnx, torch):
-            _require_new(path)
+            require_writable(path)
         from client_sdk.released import load_model
         from client_sdk.released.export import to_onnx, to_torch
+        from client_sdk.released.records import new_records
 
         released = load_model(model, backbone=backbone)
-        examples = None if data is None else released.inputs(data)
+        examples = None if data is None else released.inputs(new_records(data, encoding=encoding))
         for path, make in ((onnx, to_onnx), (torch, to_torch)):
             if path is not None:
                 _written(path, make(released, examples))
 
 
 def _written(path: Path, made: Exported) -> None:
-    _write(path, made.data)
+    write_durably(path, made.data, mode=0o666)
     say(f"{path}: {len(made.data)} bytes; its predictions differ by at most {made.difference:.1g} from the model's own")
 
 
 def _watch(
     study: str,
-    data: Path,
-    patient_column: str | None,
+    records: Callable[[], Records],
     name: str,
     every: float,
     server: str | None,
     key: Path | None,
     backbone: Path | None,
 ) -> None:
-    from client_sdk.data import load
     from client_sdk.released.evaluation import watch
 
     if not name:
         raise typer.BadParameter("--watch needs --name: what the set is called where the study's numbers are shown")
-    records = load(data, patient_column=patient_column)
+    own = records()
     say(_DECLARED, err=True)
 
     def on_metrics(number: int, values: dict[str, float]) -> None:
         say(f"round {number}: " + ", ".join(f"{each} {value:.4f}" for each, value in values.items()))
 
     with operator(server, key) as client:
-        watch(client, study, records, name, every=every, on_metrics=on_metrics, backbone=backbone)
+        watch(client, study, own, name, every=every, on_metrics=on_metrics, backbone=backbone)
 
 
 def _show(title: str, found: Scores | dict[str, float], model: ReleasedModel, as_json: bool) -> None:
@@ -226,27 +235,25 @@ def _write_masks(model: ReleasedModel, task: Segmentation, records: Records, out
         np.savez(written, masks=masks, patients=np.array(records.patients))
     else:
         np.savez(written, masks=masks)
-    _write(output, written.getvalue(), mode=0o600)
+    write_durably(output, written.getvalue(), mode=0o600)
     say(f"{output}: {len(masks)} masks")
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
-    written = io.StringIO()
-    writer = csv.DictWriter(written, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return written.getvalue()
+    from client_sdk.commands.spreadsheet import csv_text
+
+    return csv_text(list(rows[0]), [list(row.values()) for row in rows])
 
 
-def _require_new(path: Path | None) -> None:
-    # Before anything is computed: a long export must not end with this.
-    if path is not None and path.exists():
-        raise FileExistsError(f"{path} exists already, and is not overwritten: choose another name")
+def _print(text: str) -> None:
+    """Raises DataError: this output cannot hold the identifiers as they are; an escaped one would be another."""
+    from client_sdk.data import DataError
 
-
-def _write(path: Path, data: bytes, *, mode: int = 0o666) -> None:
-    from client_sdk.durable import write_durably
-
-    _require_new(path)
-    # Whole or not at all, whenever it is killed.
-    write_durably(path, data, mode=mode)
+    used = sys.stdout.encoding or "utf-8"
+    try:
+        text.encode(used)
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"the predictions hold letters that {used}, in which this output is written, has not: write a file with -o"
+        ) from error
+    typer.echo(text, nl=False)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from client_sdk.commands.output import require_writable
 from client_sdk.commands.shared import plain_errors, say
 
 if TYPE_CHECKING:
@@ -287,10 +288,11 @@ def policy_template(output: Out = None) -> None:
 
 
 def hand_out(text: str, output: Path | None) -> None:
-    """On standard output, or into a new file. Raises FileExistsError: it is there already."""
+    """On standard output, or into a new file. Raises OSError: it is there already, or cannot be written."""
     if output is None:
         typer.echo(text, nl=False)
         return
+    require_writable(output)
     # O_EXCL: a file that somebody has edited is never lost.
     with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w", encoding="utf-8") as file:
         file.write(text)

@@ -6,8 +6,6 @@ The site policy, a file that it owns, checked before anything else; and its own 
 from __future__ import annotations
 
 import math
-import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -30,6 +28,7 @@ from client_sdk.protocol.study.limits import LevelName
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.values import Name, Positive, Probability
+from client_sdk.protocol.wire.written import Unreadable, read_toml
 from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
 POLICY_FILE = "policy.toml"
@@ -202,12 +201,9 @@ class SitePolicy(_Section):
             ConfigurationError: unreadable, not TOML, an unknown or wrong entry (named, never with its value).
         """
         try:
-            values = tomllib.loads(_text(path, f"the site policy {path}"))
-        except tomllib.TOMLDecodeError as error:
-            # Only where: the parser's words may quote the line, and patients' identifiers may be in it.
-            place = re.search(r"\(at (line \d+)", str(error))
-            where = f", {place[1]}" if place else ""
-            raise ConfigurationError(f"the site policy {path} is not valid TOML{where}") from None
+            values = read_toml(_text(path, f"the site policy {path}"))
+        except Unreadable as error:
+            raise ConfigurationError(f"the site policy {path} is not valid TOML: {error}") from None
         excluded = values.pop("excluded_patients_file", None)
         try:
             policy = cls.model_validate(values)
