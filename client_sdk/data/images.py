@@ -81,7 +81,8 @@ class _ImageFiles:
         return len(self.paths)
 
     def read(self, rows: Array) -> Array:
-        wanted = [self.paths[row] for row in rows.tolist()]
+        numbers: list[int] = rows.tolist()
+        wanted = [self.paths[row] for row in numbers]
         return decoded([(self.folder / path, _suffix(path)) for path in wanted], self.form)
 
 
@@ -104,8 +105,12 @@ def form_of(headers: Iterable[Header | Flaw], count: int) -> Form:
             f"images: some of {count} files have more than 8 bits a pixel and others do not, or in another form "
             f"({counts}). The same number would mean another brightness in each. Write all with one depth"
         )
+    turned = sum(picture.turned for picture in pictures)
+    upright = f"{turned} of {count} files state an orientation, and are read upright"
     if len({picture.size for picture in pictures}) > 1:
-        raise DataError(_SIZES)
+        raise DataError(f"{_SIZES} ({upright})" if turned else _SIZES)
+    if turned:
+        _LOG.info("images: %s", upright)
     thin = sum(picture.bits == 1 for picture in pictures)
     if thin:
         _LOG.info("images: %d of %d files have 1 bit a pixel, which is read as 0 and 255", thin, count)

@@ -61,7 +61,9 @@ def _by_stem(folder: Path) -> dict[str, Path]:
     paths = [path for path in seen(folder, below=True) if path.is_file() and _is_image(path)]
     by_stem = {path.relative_to(folder).with_suffix("").as_posix(): path for path in paths}
     if len(by_stem) < len(paths):
-        raise DataError(f"{folder.name}: {len(paths) - len(by_stem)} files have the name of another, but for the ending")
+        raise DataError(
+            f"{folder.name}: {len(paths) - len(by_stem)} files have the name of another, but for the ending"
+        )
     return by_stem
 
 

@@ -57,12 +57,16 @@ class Flaw(Enum):
 
 @dataclass(frozen=True)
 class Header:
-    """A picture as it will be read. size: (width, height), upright. bits: 1 where the file has one bit a pixel."""
+    """A picture as it will be read. size: (width, height), upright. bits: 1 where the file has one bit a pixel.
+
+    turned: the file states an orientation that is applied.
+    """
 
     size: tuple[int, int]
     coloured: bool
     dtype: str = EIGHT_BITS
     bits: int = 8
+    turned: bool = False
 
 
 def header(file: Path | IO[bytes], suffix: str) -> Header | Flaw:
@@ -137,7 +141,7 @@ def _described(image: Any) -> Header | Flaw:
     # The last question, which may read the pixels.
     if image.has_transparency_data and not _opaque(image):
         return Flaw.TRANSPARENT
-    return Header(size, coloured, _DEEP.get(mode, EIGHT_BITS), 1 if mode == "1" else 8)
+    return Header(size, coloured, _DEEP.get(mode, EIGHT_BITS), 1 if mode == "1" else 8, _orientation(image) != 1)
 
 
 def _coloured(image: Any) -> bool | None:
@@ -177,8 +181,8 @@ def _tiff_flaw(image: Any) -> Flaw | None:
 
 def _raw_mode(image: Any) -> str:
     """How the pixels lie in the file, in Pillow's words; before they are loaded."""
-    arguments = image.tile[0][3] if image.tile else ""
-    return str(arguments[0] if isinstance(arguments, tuple) and arguments else arguments)
+    arguments: Any = image.tile[0][3] if image.tile else ""
+    return arguments if isinstance(arguments, str) else str(arguments[0]) if arguments else ""
 
 
 def _orientation(image: Any) -> int:

@@ -73,7 +73,8 @@ class _Shards:
                     files[place] = io.BytesIO(_bytes(opened, member))
         if self.form is None:
             return _arrays(files)
-        return decoded([(file, self.endings[row]) for file, row in zip(files, rows, strict=True)], self.form)
+        numbers: list[int] = rows.tolist()
+        return decoded([(file, self.endings[row]) for file, row in zip(files, numbers, strict=True)], self.form)
 
 
 def is_pattern(path: Path) -> bool:

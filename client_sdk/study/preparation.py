@@ -27,7 +27,7 @@ from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.feature_cache import FeatureCache
 from client_sdk.study.patients import AskedPatients
 from client_sdk.tasks import Task, TaskDataset, TaskError, dataset_of, of_study
-from client_sdk.tasks.reading import inspected
+from client_sdk.tasks.reading import inspected, warnings_of
 from client_sdk.tasks.task import InputUse
 from client_sdk.training import LocalTraining
 from client_sdk.training.devices import devices_of
@@ -270,6 +270,10 @@ def _patients(task: Task, records: Records, rules: SitePolicy, training: Trainin
         if excluded >= set(records.patients):
             raise DataError("every patient of these records is on the exclusion list")
     dataset = _asked(task, "read the records", lambda: dataset_of(task, records))
+    rows = [row for row, patient in enumerate(records.patients) if patient not in excluded]
+    used = records.take(rows) if len(rows) < len(records) else records
+    for warning in _asked(task, "look at its inputs", lambda: warnings_of(task, used)):
+        _LOG.warning("%s", warning)
     return dataset.without(rules.excluded_patients).by_patient(training.rows_per_patient)
 
 
