@@ -201,9 +201,8 @@ def read_idx(path: Path) -> Array:
     Raises:
         DataError: not IDX, or shorter or longer than its header says.
     """
-    opened = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
     try:
-        with opened as file:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             shape, dtype = _idx_header(path.name, cast("IO[bytes]", file))
             size = math.prod(shape) * dtype.itemsize
             require_safe(path.name, path.stat().st_size, size)

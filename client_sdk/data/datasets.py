@@ -17,8 +17,8 @@ _LOOKED_AT = 8
 _EACH = "data set: every item is (x, y), or every item is (x, y, patient), or every item is a dictionary"
 _ONE_SHAPE = "data set: all x have one shape"
 _CHANGES = (
-    "data set: some items are another one each time they are asked for (random augmentation?). Read when they are needed, "
-    "x would be of one draw and y of another: take the random transformations out (a study has public views for that), "
+    "data set: some items are another one each time they are asked for (random augmentation?). Read when they are "
+    "needed, x would be of one draw and y of another: take the random transformations out (a study has public views for that), "
     "or read the data set into memory (lazy=False), where every item is kept as it comes once"
 )
 # Of items that are dictionaries, as MONAI names them, unless somebody says otherwise.
@@ -96,8 +96,8 @@ def from_dataset(dataset: Any, lazy: bool | None, keys: Sequence[Any] | None = N
     if not (lazy or (lazy is None and first.nbytes * len(dataset) > LARGE)):
         if changing:
             _LOG.warning(
-                "data set: items are another one each time they are asked for (random augmentation?). Every item is kept "
-                "as it comes now and is not drawn again; a study has public views for that"
+                "data set: items are another one each time they are asked for (random augmentation?). Every item is "
+                "kept as it comes now and is not drawn again; a study has public views for that"
             )
         return _in_memory(dataset, where)
     if changing:

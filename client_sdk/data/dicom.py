@@ -31,44 +31,12 @@ from client_sdk.data.unpacking import MAX_UNPACKED
 
 SUFFIXES = (".dcm", ".dicom", ".ima")
 # Of files with other endings, these are never opened to see whether they are DICOM.
-_KNOWN_ENDINGS = frozenset(
-    [
-        ".png",
-        ".jpg",
-        ".jpeg",
-        ".bmp",
-        ".tif",
-        ".tiff",
-        ".webp",
-        ".gif",
-        ".nii",
-        ".gz",
-        ".csv",
-        ".tsv",
-        ".tab",
-        ".txt",
-        ".data",
-        ".parquet",
-        ".arrow",
-        ".feather",
-        ".npz",
-        ".npy",
-        ".tar",
-        ".json",
-        ".xml",
-        ".pdf",
-        ".html",
-        ".md",
-        ".log",
-        ".zip",
-        ".ini",
-        ".db",
-        ".py",
-        ".toml",
-        ".yaml",
-        ".yml",
-    ]
-)
+_KNOWN_ENDINGS = {
+    *(".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".nii", ".gz", ".csv"),
+    *(".tsv", ".tab", ".txt", ".data", ".parquet", ".arrow", ".feather", ".npz", ".npy", ".tar", ".json"),
+    *(".xml", ".pdf", ".html", ".md", ".log", ".zip", ".ini", ".db", ".py", ".toml", ".yaml"),
+    *(".yml",),
+}
 _TAGS = (
     *("Rows", "Columns", "SamplesPerPixel", "NumberOfFrames", "PatientID", "PhotometricInterpretation"),
     *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "RescaleSlope", "RescaleIntercept"),
@@ -314,8 +282,8 @@ def _require_form(descriptions: Sequence[_Description | None]) -> list[_Descript
     closed = [description.compression for description in whole if description.compression is not None]
     if closed:
         raise DataError(
-            f"DICOM: {', '.join(sorted(set(closed)))}: {len(closed)} of {count} files cannot be decoded here: install a "
-            "decoder (pip install 'pylibjpeg[all]'), or write the files again without compression"
+            f"DICOM: {', '.join(sorted(set(closed)))}: {len(closed)} of {count} files cannot be decoded here: install "
+            "a decoder (pip install 'pylibjpeg[all]'), or write the files again without compression"
         )
     return whole
 

@@ -18,35 +18,10 @@ from client_sdk.data.table_files import read_csv
 LABELS_FILE = "labels.csv"
 _NAMING = ("file", "patient")
 # Endings of images that are not read. Left out in silence, they would be missing from a study.
-_OTHER_IMAGES = frozenset(
-    [
-        ".gif",
-        ".jp2",
-        ".j2k",
-        ".jpe",
-        ".jfif",
-        ".heic",
-        ".heif",
-        ".avif",
-        ".ppm",
-        ".pgm",
-        ".pnm",
-        ".tga",
-        ".dib",
-        ".svg",
-        ".mha",
-        ".mhd",
-        ".nrrd",
-        ".hdr",
-        ".img",
-        ".mgz",
-        ".svs",
-        ".ndpi",
-        ".czi",
-        ".jxl",
-        ".dng",
-    ]
-)
+_OTHER_IMAGES = {
+    *(".gif", ".jp2", ".j2k", ".jpe", ".jfif", ".heic", ".heif", ".avif", ".ppm", ".pgm", ".pnm", ".tga", ".dib"),
+    *(".svg", ".mha", ".mhd", ".nrrd", ".hdr", ".img", ".mgz", ".svs", ".ndpi", ".czi", ".jxl", ".dng"),
+}
 _MAX_NAMED_CLASSES = 20
 _LOG = logging.getLogger(__name__)
 

@@ -42,8 +42,8 @@ class _Flaw(Enum):
     COMPLEX = "hold complex numbers, of which the imaginary part would be lost; write magnitude or phase by itself"
     COLOURED = "hold colours; write each as a volume of its own"
     TIME_POINTS = (
-        "cannot be read as volumes of three axes, for they have several time points or channels; write each as a volume "
-        "of its own"
+        "cannot be read as volumes of three axes, for they have several time points or channels; write each as a "
+        "volume of its own"
     )
     TOO_LARGE = "would take more than 1 GiB and more than 200 times their packed size; unpack them if that is right"
 

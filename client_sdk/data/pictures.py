@@ -72,14 +72,14 @@ class Header:
 def header(file: Path | IO[bytes], suffix: str) -> Header | Flaw:
     """What a picture is. Its pixels are read only if it may be transparent. suffix: in small letters, with its dot."""
     pillow = _pillow()
-    try:
-        with _opened(file, suffix) as image:
-            return _described(image)
-    except pillow.DecompressionBombError:
-        return Flaw.TOO_LARGE
     # Whatever a broken file makes the library raise: its words may name the file.
-    except Exception:
-        return Flaw.UNREADABLE
+    with suppress(Exception):
+        try:
+            with _opened(file, suffix) as image:
+                return _described(image)
+        except pillow.DecompressionBombError:
+            return Flaw.TOO_LARGE
+    return Flaw.UNREADABLE
 
 
 def read_picture(file: Path | IO[bytes], suffix: str, coloured: bool, dtype: str) -> Array | None:

@@ -135,9 +135,9 @@ def range_warning(
     public = f"{low.min():g} to {high.max():g}"
     what = "lie within 2 % of" if narrow else "fill a small part of" if twelve_bits else "lie at the ends or outside of"
     return (
-        f"{name}: all {what} the study's range, {public}, so that the model sees almost no difference. They lie within "
-        f"{held}. Ask the study's lead whether the settings {range_settings} fit, or bring the {name} to the unit of the "
-        "study"
+        f"{name}: all {what} the study's range, {public}, so that the model sees almost no difference. They lie "
+        f"within {held}. Ask the study's lead whether the settings {range_settings} fit, or bring the {name} to the "
+        "unit of the study"
     )
 
 
