@@ -135,6 +135,8 @@ def _stored(path: Path, file: IO[bytes], name: str) -> _StoredRows | None:
     # Whoever reads the whole array says what is wrong with it.
     if fortran or dtype.kind not in "uif" or len(shape) < 2 or shape[0] == 0:
         return None
+    if file.tell() + math.prod(shape) * dtype.itemsize > _stamp(file)[0]:
+        raise DataError("inputs: the file is shorter than its header says")
     return _StoredRows(path, file.tell(), shape, dtype, _coloured(shape, name), _stamp(file))
 
 

@@ -23,6 +23,8 @@ _OTHER_IMAGES = {
     *(".svg", ".mha", ".mhd", ".nrrd", ".hdr", ".img", ".mgz", ".svs", ".ndpi", ".czi", ".jxl", ".dng"),
 }
 _MAX_NAMED_CLASSES = 20
+# Without leading zeros: 01 and 1 would be one number.
+_WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _LOG = logging.getLogger(__name__)
 
 
@@ -89,7 +91,7 @@ def class_order(names: Iterable[str]) -> list[str]:
     Composed and decomposed letters are one text, so that every machine has the same order.
     """
     listed = list(names)
-    if all(re.fullmatch(r"0|-?[1-9][0-9]*", name) for name in listed):
+    if all(map(_WHOLE.fullmatch, listed)):
         return sorted(listed, key=int)
     return sorted(listed, key=lambda name: unicodedata.normalize("NFC", name))
 
@@ -107,6 +109,13 @@ def _tell_classes(kind: str, names: Sequence[str], labels: Sequence[int]) -> Non
             "%s: no sub-folder holds more than one file. If each of the %d sub-folders is a patient and not a class, "
             "write %s with the columns file and label",
             *(kind, len(names), LABELS_FILE),
+        )
+    numbers = list(map(str, range(len(names))))
+    if names != numbers and all(map(_WHOLE.fullmatch, names)):
+        _LOG.warning(
+            "%s: the sub-folders are numbers, but not 0 to %d: labels are their places in numeric order. An empty "
+            "sub-folder stands for a class of which there is no file",
+            *(kind, len(names) - 1),
         )
     if len(names) <= _MAX_NAMED_CLASSES:
         told = ", ".join(f"{label} = {name}" for label, name in enumerate(names))

@@ -158,8 +158,8 @@ def _flaw(image: Any, path: Path) -> _Flaw | None:
     if unpacked > MAX_UNPACKED and unpacked > MAX_RATIO * path.stat().st_size:
         return _Flaw.TOO_LARGE
     fits = dtype.kind in "uif" and len(image.shape) >= 3 and min(image.shape) > 0
-    # The header of a pair of files has another magic number, and its voxels lie elsewhere.
-    fits &= bytes(image.header["magic"]).startswith(b"n+")
+    # The header of a pair of files says that its voxels begin at 0, which is where they do in the other file.
+    fits &= image.dataobj.offset >= image.header.single_vox_offset
     if path.suffix.lower() == ".nii":
         fits &= path.stat().st_size >= image.dataobj.offset + math.prod(image.shape) * dtype.itemsize
     return None if fits and np.isfinite(_turned(image)).all() else _Flaw.UNREADABLE

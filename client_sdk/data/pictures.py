@@ -100,7 +100,7 @@ def read_picture(file: Path | IO[bytes], suffix: str, coloured: bool, dtype: str
     return None
 
 
-def read_class_numbers(file: Path, suffix: str) -> tuple[str, Array] | None:
+def read_class_numbers(file: Path | IO[bytes], suffix: str) -> tuple[str, Array] | None:
     """(kind, (height, width)): the numbers of one channel, or of a palette's places, as they stand in the file.
 
     kind: "1 bit", "palette" or "numbers". None: the file cannot be read so. Shades of 2 and 4 bits, which Pillow

@@ -126,7 +126,9 @@ def range_warning(
     # The ends of each place of a record are enough, and small.
     smallest, largest = values.min(axis=0).astype(np.float64), values.max(axis=0).astype(np.float64)
     first, last = ((np.clip(ends, low, high) - low) / width for ends in (smallest, largest))
-    narrow = float(last.max() - first.min()) <= _NARROW
+    # Where every channel has a range of its own, each is compared with its own.
+    places = tuple(range(1, first.ndim)) if width.ndim else None
+    narrow = bool(np.all(last.max(axis=places) - first.min(axis=places) <= _NARROW))
     twelve_bits = values.dtype.kind in "ui" and bool(np.all(largest < 1 << 12) and np.all(width >= (1 << 16) - 1))
     outside = bool(np.any(smallest < low) or np.any(largest > high))
     if not (narrow or twelve_bits or (outside and not np.any((values > low) & (values < high)))):
