@@ -18,8 +18,8 @@ _EACH = "data set: every item is (x, y), or every item is (x, y, patient), or ev
 _ONE_SHAPE = "data set: all x have one shape"
 _CHANGES = (
     "data set: some items are another one each time they are asked for (random augmentation?). Read when they are "
-    "needed, x would be of one draw and y of another: take the random transformations out (a study has public views for "
-    "that), or read the data set into memory (lazy=False), where every item is kept as it comes once"
+    "needed, x would be of one draw and y of another: take the random transformations out (a study has public views "
+    "for that), or read the data set into memory (lazy=False), where every item is kept as it comes once"
 )
 # Of items that are dictionaries, as MONAI names them, unless somebody says otherwise.
 _IMAGE, _LABEL, _PATIENT = "image", "label", ("patient", "patient_id")

@@ -43,6 +43,7 @@ _TAGS = (
     *("ModalityLUTSequence", "RealWorldValueMappingSequence", "DoseGridScaling", "PixelPresentation"),
     *("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"),
 )
+_LOG = logging.getLogger(__name__)
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _MAX_PIXELS = 1 << 28
 # Bytes of a file before its data set: preamble, DICM, and the element that holds the length of its own group.
@@ -289,14 +290,21 @@ def _require_form(descriptions: Sequence[_Description | None]) -> list[_Descript
 
 
 def _refuse_folders_of_patients(folder: Path, files: Sequence[str], patients: Sequence[str]) -> None:
-    """Raises DataError: the sub-folders are named after the patients in them, so that they are no classes."""
+    """Tells if every sub-folder holds one patient. Raises DataError: they are named after them, and are no classes."""
     if (folder / LABELS_FILE).exists():
         return
     tops = [file.split("/")[0] for file in files]
-    if len(set(tops)) > 1 and all(top == patient for top, patient in zip(tops, patients, strict=True)):
+    pairs, count = set(zip(tops, patients, strict=True)), len(set(tops))
+    if count > 1 and all(top == patient for top, patient in pairs):
         raise DataError(
-            f"DICOM: each of the {len(set(tops))} sub-folders is named after its patient, so that they are no classes: "
+            f"DICOM: each of the {count} sub-folders is named after its patient, so that they are no classes: "
             f"write {LABELS_FILE} with the columns patient (or file) and label into the folder"
+        )
+    if count > 2 and len(pairs) == count == len(set(patients)):
+        _LOG.warning(
+            "DICOM: each of the %d sub-folders holds one patient. If they are no classes, write %s with the columns "
+            "patient (or file) and label into the folder",
+            *(count, LABELS_FILE),
         )
 
 
