@@ -198,8 +198,8 @@ def _voxels(path: Path) -> Array | None:
     with suppress(Exception):
         if image is None or _flaw(image, path) is not None:
             return None
-        # Slope and intercept are applied in 64 bits, whatever type the file has.
-        values = np.asarray(image.dataobj, np.float64).astype(np.float32).reshape(image.shape[:3])
+        # Slope and intercept are applied in 64 bits, whatever type the file has; the result is rounded once.
+        values = np.asarray(image.dataobj, np.float32).reshape(image.shape[:3])
         turned: Array = np.asarray(orientations.apply_orientation(values, _turned(image)))
         # From back to front becomes from front to back.
         return np.ascontiguousarray(turned.transpose(2, 1, 0)[:, ::-1])

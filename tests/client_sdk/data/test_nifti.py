@@ -57,6 +57,16 @@ def test_a_volume_has_the_same_values_in_every_type(
         np.testing.assert_array_equal(records.inputs[0], records.inputs[1])
 
 
+def test_numbers_of_32_bits_are_scaled_in_64(tmp_path: Path) -> None:
+    """The same number in both types, of which slope and intercept leave a small rest."""
+    number = np.float32(1000.1)
+    for name, kind in (("a", "<f4"), ("b", "<f8")):
+        write(tmp_path / name / "x.nii", np.full((2, 3, 4), number, kind), 0.1, -100)
+    records = load(tmp_path)
+    assert isinstance(records, Examples)
+    assert set(np.unique(records.inputs)) == {np.float32(float(number) * float(np.float32(0.1)) - 100)}
+
+
 COLOURS = np.zeros((2, 3, 4), [("R", "u1"), ("G", "u1"), ("B", "u1")])
 
 

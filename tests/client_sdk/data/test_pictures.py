@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from client_sdk.data import DataError, read_images
+from client_sdk.data import DataError, list_images, read_images
 from client_sdk.data.pictures import Flaw, Header, header, read_class_numbers, read_picture
 
 DRAW = np.random.default_rng(7)
@@ -310,6 +310,15 @@ def test_broken_bytes_never_end_in_anything_but_a_count(suffix: str, place: floa
     description = header(file, suffix)
     if isinstance(description, Header):
         read_picture(io.BytesIO(file.getvalue()), suffix, description.coloured, description.dtype)
+
+
+@pytest.mark.parametrize("pixels", [GREY.astype(np.uint16), COLOUR], ids=["depth", "colours"])
+def test_a_picture_that_becomes_another_kind_is_counted_and_not_converted(tmp_path: Path, pixels: np.ndarray) -> None:
+    grey = packed(Image.fromarray(GREY), ".png")
+    records = list_images(folder_of(tmp_path, (grey, ".png"), (grey, ".png")))
+    Image.fromarray(pixels).save(tmp_path / "a" / "miller0.png")
+    with pytest.raises(DataError, match="1 of 2 files cannot be read as images"):
+        records.read([0, 1])
 
 
 def test_a_truncated_picture_is_counted_when_it_is_read(tmp_path: Path) -> None:
