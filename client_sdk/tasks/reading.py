@@ -6,6 +6,7 @@ a bit of what one record becomes.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from operator import add
 
@@ -84,20 +85,17 @@ def inspected(task: Task, records: Records) -> tuple[InputUse, ...]:
 
 
 def warnings_of(task: Task, records: Records) -> tuple[str, ...]:
-    """As `task.warnings`; of examples that are read on demand some are looked at, which lie evenly among all.
-
-    Raises:
-        DataError: some cannot be read.
-    """
+    """As `task.warnings`; of examples that are read on demand some are looked at, which lie evenly among all."""
     if not isinstance(records, OnDemand):
         return task.warnings(records)
     if not isinstance(records, LazyExamples):
         return ()
     rows = np.unique(np.linspace(0, len(records) - 1, _LOOKED_AT).astype(np.int64))
-    return tuple(
-        f"{warning} (of {len(records)} records {len(rows)} were looked at)"
-        for warning in task.warnings(records.read(rows))
-    )
+    # A record that cannot be read is refused where all are read, with its count.
+    with suppress(DataError):
+        looked_at = f"(of {len(records)} records {len(rows)} were looked at)"
+        return tuple(f"{warning} {looked_at}" for warning in task.warnings(records.read(rows)))
+    return ()
 
 
 def _added(one: InputUse, other: InputUse) -> InputUse:

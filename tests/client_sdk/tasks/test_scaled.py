@@ -99,6 +99,12 @@ def test_of_records_that_are_read_on_demand_some_are_looked_at() -> None:
     assert warnings_of(load("cnn", CNN), LazyExamples.of(Images(inputs * 255), [0, 1] * 100)) == ()
 
 
+def test_a_warning_decides_nothing_about_a_record_that_cannot_be_read() -> None:
+    inputs = DRAW.uniform(0, 1, (9, 8, 8))
+    inputs[4] = np.nan
+    assert warnings_of(load("cnn", CNN), LazyExamples.of(Images(inputs), [0] * 9)) == ()
+
+
 def image_study() -> Any:
     return study(training={"task": "cnn", "task_parameters": CNN}, sampling_rate=1.0, max_steps=1)
 
