@@ -29,7 +29,7 @@ from client_sdk.study.feature_cache import FeatureCache
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.remaining import remaining
 from client_sdk.tasks import Task, TaskDataset, TaskError, dataset_of, of_study
-from client_sdk.tasks.reading import inspected
+from client_sdk.tasks.reading import inspected, warnings_of
 from client_sdk.tasks.task import InputUse
 from client_sdk.training import LocalTraining
 from client_sdk.training.devices import devices_of
@@ -276,6 +276,8 @@ def _patients(task: Task, records: Records, training: Training) -> TaskDataset:
             "rows, say which column names the patient (--patient-column), or ε is too small for that patient"
         )
     dataset = _asked(task, "read the records", lambda: dataset_of(task, records))
+    for warning in _asked(task, "look at its inputs", lambda: warnings_of(task, records)):
+        _LOG.warning("%s", warning)
     return dataset.by_patient(training.rows_per_patient)
 
 
