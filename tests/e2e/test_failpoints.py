@@ -93,7 +93,8 @@ class Scene(Stage):
         return {name: self.hospitals[name].home for name in self.members[study]}
 
 
-@pytest.fixture(params=["sqlite", "postgresql", pytest.param("objects", marks=pytest.mark.slow)])
+# Masked rounds are killed on PostgreSQL first: tests/e2e/test_masked_failpoints.py.
+@pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.slow) for name in ("postgresql", "objects"))])
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     """objects: PostgreSQL and an object store, which is all that is left of a coordinator that died."""
     store = request.getfixturevalue("object_store") if request.param == "objects" else None
