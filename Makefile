@@ -8,9 +8,9 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 EXECUTE := --execute
 PIP = $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
-# What computes with floats, and once more with the kernels that every processor has: a bound that holds on one processor
+# What computes with torch, and once more with the kernels that every processor has: a bound that holds on one processor
 # alone is found out.
-NUMERICAL := $(addprefix tests/,client_sdk/gradients client_sdk/training client_sdk/tasks simulation goldens accounting)
+NUMERICAL := $(addprefix tests/,client_sdk/gradients client_sdk/training client_sdk/tasks simulation goldens)
 PLAIN := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE DNNL_MAX_CPU_ISA=SSE41
 
 .PHONY: demo test test-all numerical campaigns lint coverage docs serve sbom clean

@@ -258,7 +258,11 @@ def _let_two_rounds_begin(scene: Scene) -> None:
         wanted = {study: operator.budget(study).round + 2 for study in running}
 
         def begun() -> bool:
-            return all(operator.budget(study).round >= number for study, number in wanted.items())
+            # While one study waits for its hospital, another may come to its end, and begins no round any more.
+            return all(
+                operator.budget(study).round >= number or operator.study(study).state == "finished"
+                for study, number in wanted.items()
+            )
 
         assert until(begun, seconds=HIT_SECONDS, check=_nothing, every=0.2), "rounds stand still"
     scene.stop_coordinator()
