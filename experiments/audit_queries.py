@@ -50,17 +50,17 @@ CELLS = SIDE * SIDE
 # Of the cells, one for each canary; nobody is in the others.
 CANARIES = 40_000
 HOSPITALS = 10
-Patients = Callable[[Table, BaseQuestion], dict[str, NDArray[Any]]]
+Patients = Callable[[Table, BaseQuestion], dict[str, Any]]
 
 
-def one_row_each(records: Table, question: BaseQuestion) -> dict[str, NDArray[Any]]:
+def one_row_each(records: Table, question: BaseQuestion) -> dict[str, Any]:
     """As a hospital reads its patients."""
     return dict(AskedPatients.of(records, SitePolicy()).columns(question))
 
 
-def every_row(records: Table, question: BaseQuestion) -> dict[str, NDArray[Any]]:
+def every_row(records: Table, question: BaseQuestion) -> dict[str, Any]:
     """A defect: a patient of two rows counts twice."""
-    return {name: np.asarray(records.columns[name]) for name in question.columns}
+    return {name: records.columns[name] for name in question.columns}
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Case:
 
 def _encoded(frame: Mapping[str, Any], described: Mapping[str, str]) -> Floats:
     columns = read_columns({f"column.{name}": text for name, text in described.items()})
-    values = {name: np.asarray(frame[name]) for name in described}
+    values = {name: frame[name] for name in described}
     inputs = cast("Floats", encode_columns(columns, values))
     return np.column_stack([inputs, np.ones(len(inputs))])
 
@@ -127,9 +127,9 @@ def _scenario_case(
         tables = [cast("Table", records) for records in scenario.hospitals.values()]
         site = np.concatenate([np.full(len(table), number) for number, table in enumerate(tables)])
         inputs = np.concatenate([_encoded(table.columns, described) for table in tables])
-        labels = np.concatenate([table.columns[label] for table in tables]).astype(np.int64)
+        labels = np.concatenate([table.numbers(label) for table in tables]).astype(np.int64)
         test = cast("Table", scenario.evaluation)
-        return Split(inputs, labels, site, _encoded(test.columns, described), test.columns[label].astype(np.int64))
+        return Split(inputs, labels, site, _encoded(test.columns, described), test.numbers(label).astype(np.int64))
 
     return Case(name, family, about, len(described), 2, split)
 

@@ -157,6 +157,9 @@ class LiveHospital:
         arguments = [*WARDROUND, "join", study, "--data", str(self.data)]
         if self.patient_column is not None:
             arguments += ["--patient-column", self.patient_column]
+        if self.data.suffix == ".csv":
+            # As pandas writes them.
+            arguments += ["--separator", "comma", "--decimal", "point"]
         return self.processes.start(self.name, arguments, env=env, log=self.log)
 
 

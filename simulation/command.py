@@ -6,15 +6,17 @@ import json
 import logging
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from client_sdk.commands.hospital import Encoding
+from client_sdk.commands.hospital import Dates, Decimal, Encoding, Lazy, PatientColumn, Separator
 from client_sdk.commands.output import require_writable
 from client_sdk.commands.settings_file import read_settings
 from client_sdk.commands.shared import AsJson, ending, number, plain_errors, print_json, say, table
+from client_sdk.commands.table_format import FormatOptions, read_records
 
 if TYPE_CHECKING:
     from simulation.report import Report, Run, Spread
@@ -41,14 +43,6 @@ Workers = Annotated[
 ]
 Address = Annotated[
     str | None, typer.Option(help="of a running cluster, for the backend ray; left out: one is started here")
-]
-PatientColumn = Annotated[str | None, typer.Option(help="column that says who a row belongs to")]
-Lazy = Annotated[
-    bool | None,
-    typer.Option(
-        "--lazy/--in-memory",
-        help="read Parquet, images, shards and arrays when needed, or all at the start; left out: by their size",
-    ),
 ]
 Backbone = Annotated[
     Path | None, typer.Option(help="file of the public weights that the settings name (training.backbone)")
@@ -87,7 +81,10 @@ def simulate(
     workers: Workers = None,
     address: Address = None,
     patient_column: PatientColumn = None,
+    separator: Separator = None,
     encoding: Encoding = None,
+    decimal: Decimal = None,
+    dates: Dates = None,
     lazy: Lazy = None,
     backbone: Backbone = None,
     no_baselines: NoBaselines = False,
@@ -109,7 +106,10 @@ def simulate(
         # Said once, in the help; not for every seed.
         quietly.enter_context(_errors_alone("client_sdk.protocol.randomness.source"))
         chosen = read_settings(settings)
-        source = Source.read(data, test, patient_column, encoding, lazy)
+        options = FormatOptions(separator, encoding, decimal, dates)
+        source = Source.read(
+            data, test, partial(read_records, options=options, formats=set(), patient_column=patient_column, lazy=lazy)
+        )
         dealer = Dealer(source, HowSplit.parse(split), clients, test_share)
         simulation = Simulation(
             chosen, dealer, backend, backend_called(backend, workers, address), not no_baselines, checkpoints, backbone

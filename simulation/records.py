@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -57,19 +57,16 @@ class Source:
     test: Records | None
 
     @classmethod
-    def read(
-        cls,
-        files: Sequence[Path],
-        test: Path | None,
-        patient_column: str | None,
-        encoding: str | None,
-        lazy: bool | None = None,
-    ) -> Self:
-        """Raises DataError: a file cannot be read, or two files make one client's name."""
+    def read(cls, files: Sequence[Path], test: Path | None, reader: Callable[[Path], Records] = load) -> Self:
+        """reader: of one file.
+
+        Raises:
+            DataError: a file cannot be read, or two files make one client's name.
+        """
 
         def read(path: Path) -> Records:
             try:
-                return load(path, patient_column=patient_column, encoding=encoding, lazy=lazy)
+                return reader(path)
             except DataError as error:
                 raise DataError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
 

@@ -1,12 +1,14 @@
 """The one import for whoever uses Wardround. Names load on first use: importing the package imports nothing heavy.
 
-    from wardround import Hospital, load_records
+    from wardround import Hospital, TableFormat, load_records
 
     hospital = Hospital.open("/srv/wardround")
-    outcome = hospital.join("sepsis", "logistic-regression", load_records("records.csv", patient_column="id"))
+    records = load_records("records.csv", TableFormat(separator="semicolon", decimal="comma"), patient_column="id")
+    outcome = hospital.join("sepsis", "logistic-regression", records)
 
 Taking part (a hospital's data scientist; extra `client`)
     Hospital enrols, joins, leaves; join gives an Outcome and calls back with a RoundEvent after every round.
+    propose_format says how text tables seem to be written (Proposal, ColumnForms), TableFormat declares it.
     load_records reads a path by its name, or a data frame; read_csv, read_parquet, read_npz, read_idx, read_images,
     read_heart_disease, read_histories, list_dicom, list_nifti and list_table one kind of file or folder; records_of
     takes what is in memory. They give Records (Examples, a Table, Histories, a LazyTable, or LazyExamples, whose inputs

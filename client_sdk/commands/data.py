@@ -1,25 +1,54 @@
-"""`wardround data …`: what a study would make of this hospital's records, before anybody is asked."""
+"""`wardround data …`: how records are written, and what a study would make of them, before anybody is asked."""
 
 from __future__ import annotations
 
 import dataclasses
+import shlex
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from client_sdk.api.config import load as load_settings
-from client_sdk.commands.hospital import Backbone, Device, Encoding, Lazy, PatientColumn, PolicyFile
+from client_sdk.commands.agreement import at_a_terminal
+from client_sdk.commands.hospital import (
+    Backbone,
+    Dataset,
+    Dates,
+    Decimal,
+    Device,
+    Encoding,
+    Lazy,
+    PatientColumn,
+    PolicyFile,
+    Separator,
+)
 from client_sdk.commands.settings_file import read_settings
 from client_sdk.commands.shared import AsJson, Home, plain_errors, print_json, say, show_log, table
+from client_sdk.commands.table_format import FormatOptions, keep_format, show_proposal, stored_format
 
 if TYPE_CHECKING:
+    from client_sdk.data import Proposal, TableFormat
+    from client_sdk.guard.policy import SitePolicy
+    from client_sdk.protocol.cells.counting import CellCounts
     from client_sdk.protocol.study.settings import StudySettings
     from client_sdk.study.preparation import DataCheck
 
-app = typer.Typer(no_args_is_help=True, help="Try a study's settings on this hospital's records.")
+app = typer.Typer(no_args_is_help=True, help="See how records are written, and try a study's settings on them.")
 Records = Annotated[Path, typer.Argument(help="records, as `join --data` takes them")]
-SettingsFile = Annotated[Path, typer.Option(help="the study's settings, JSON or TOML: ask whoever leads the study")]
+SettingsFile = Annotated[
+    Path | None, typer.Option(help="the study's settings, JSON or TOML: ask whoever leads the study")
+]
+Questions = Annotated[
+    list[Path],
+    typer.Option("--question", help="a question, TOML or JSON: what it would make of the records; repeatable"),
+]
+Confirm = Annotated[
+    bool, typer.Option("--confirm", help="keep how the records are written, for every later study on the data set")
+]
+# Columns that are named one by one, at most.
+_NAMED = 10
 
 
 @app.callback()
@@ -30,9 +59,15 @@ def _group() -> None:
 @app.command()
 def check(
     records: Records,
-    settings: SettingsFile,
+    settings: SettingsFile = None,
+    question: Questions = [],  # noqa: B006 (typer reads the default and copies it)
     patient_column: PatientColumn = None,
+    separator: Separator = None,
     encoding: Encoding = None,
+    decimal: Decimal = None,
+    dates: Dates = None,
+    confirm: Confirm = False,
+    dataset: Dataset = "records",
     lazy: Lazy = None,
     device: Device = "auto",
     policy: PolicyFile = None,
@@ -40,21 +75,120 @@ def check(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read the records and make the training as `join` would. Needs no network, charges and sends nothing."""
+    """Show how records are written, and make the training as `join` would. Needs no network, charges and sends nothing.
+
+    With --confirm the hospital's ledger of the data set keeps how they are written, and `join` reads them so.
+    """
     from client_sdk.data import load
     from client_sdk.guard.policy import SitePolicy
     from client_sdk.study.preparation import check_data
 
     show_log()
     with plain_errors():
-        rules = SitePolicy.in_force(home or load_settings().client_home) if policy is None else SitePolicy.read(policy)
-        study = read_settings(settings)
-        read = load(records, patient_column=patient_column, encoding=encoding, lazy=lazy)
-        found = check_data(read, rules, study, device=device, backbone=backbone)
+        directory = home or load_settings().client_home
+        rules = SitePolicy.in_force(directory) if policy is None else SitePolicy.read(policy)
+        study = None if settings is None else read_settings(settings)
+        kept = stored_format(directory, dataset)
+        format, proposal = _format(records, FormatOptions(separator, encoding, decimal, dates), kept)
+        if proposal is not None and not as_json:
+            show_proposal(records, proposal)
+        read = load(records, format, patient_column=patient_column, lazy=lazy)
+        report: dict[str, Any] = {"format": None if format is None else format.to_dict(), "confirmed": format == kept}
+        if study is not None:
+            checked = check_data(read, rules, study, device=device, backbone=backbone)
+            report = _report(checked) | report
+            if not as_json:
+                _show(checked, study)
+            _warn(checked.counts)
+        if question:
+            asked = [_asked(path, read, rules, show=not as_json) for path in question]
+            report["questions"] = asked
+        if format is not None and format != kept:
+            typed = [str(records), *format.options, *([] if dataset == "records" else ["--dataset", dataset])]
+            typed += [] if home is None else ["--home", str(home)]
+            report["confirmed"] = _keep(directory, dataset, format, proposal, kept, confirm, typed, as_json)
         if as_json:
-            print_json(dataclasses.asdict(found))
-        else:
-            _show(found, study)
+            print_json(report)
+        elif format is not None and format == kept:
+            say(f"read as declared: {format}")
+
+
+def _format(path: Path, options: FormatOptions, kept: TableFormat | None) -> tuple[TableFormat | None, Proposal | None]:
+    """How to read the records, and what proposed it."""
+    from client_sdk.data import text_tables
+
+    if kept is not None and not options.are_given:
+        return kept, None
+    if not text_tables(path):
+        return options.declared(path), None
+    proposal = options.propose(path)
+    return proposal.format, proposal
+
+
+def _keep(
+    directory: Path,
+    dataset: str,
+    format: TableFormat,
+    proposal: Proposal | None,
+    kept: TableFormat | None,
+    confirm: bool,
+    typed: list[str],
+    quiet: bool,
+) -> bool:
+    """Keep the format if a person says so; otherwise say what keeps it. Raises ConfigurationError: it is in doubt."""
+    from client_sdk.errors import ConfigurationError
+
+    doubtful = "" if proposal is None else proposal.doubtful
+    before = "" if kept is None else f", in place of {kept}"
+    if confirm and doubtful:
+        raise ConfigurationError(
+            f"the records leave a doubt about how they are written, and nothing is kept: {doubtful}"
+        )
+    if not confirm and not quiet and not doubtful and at_a_terminal():
+        confirm = typer.confirm(f"Keep for data set {dataset}: {format}{before}?", default=False, err=True)
+    if confirm:
+        keep_format(directory, dataset, format)
+        say(f"kept for data set {dataset}: {format}{before}", err=quiet)
+    elif not doubtful:
+        say(f"to keep this for data set {dataset}: wardround data check {shlex.join(typed)} --confirm", err=quiet)
+    return confirm
+
+
+def _asked(path: Path, read: Any, rules: SitePolicy, *, show: bool) -> dict[str, Any]:
+    """What a question would make of the records. Raises DataError: it names columns that they have not."""
+    from client_sdk.api.questions import read_question
+    from client_sdk.study.cell_counts import cells_of_question
+    from client_sdk.study.patients import AskedPatients
+
+    question = read_question(path).question
+    counts = cells_of_question(question, AskedPatients.of(read, rules).records)
+    if show:
+        heads = ["column", "cells", "missing", "neither a value nor a code", "outside the range or list"]
+        rows = [
+            [one.column, str(one.cells), *(_share(part, one.cells) for part in (one.missing, one.wrong, one.outside))]
+            for one in counts
+        ]
+        table(f"{path.name}: {question.in_words()}", heads, rows)
+        say("nothing was sent or charged; these counts are about your patients and stay here")
+    _warn(counts)
+    return {"question": str(path), "columns": [_plain(one) for one in counts]}
+
+
+def _warn(counts: Iterable[CellCounts]) -> None:
+    """Of columns whose unit may be another."""
+    for words in (one.narrow for one in counts):
+        if words:
+            say(f"warning: {words}", err=True)
+
+
+def _report(checked: DataCheck) -> dict[str, Any]:
+    values = dataclasses.asdict(checked)
+    del values["counts"]
+    return values
+
+
+def _plain(counts: CellCounts) -> dict[str, Any]:
+    return {name: value for name, value in dataclasses.asdict(counts).items() if name != "filled"}
 
 
 def _show(found: DataCheck, study: StudySettings) -> None:
@@ -75,19 +209,21 @@ def _show(found: DataCheck, study: StudySettings) -> None:
     shares = [
         [
             *(use.name, str(use.values)),
-            *(_share(part, use.values) for part in (use.missing, use.clipped, use.other)),
+            *(_share(part, use.values) for part in (use.missing, use.clipped, use.wrong, use.other)),
             str(use.of_others),
         ]
         for use in found.inputs
     ]
     # The last two are about events.
-    shown = 6 if any(use.other or use.of_others for use in found.inputs) else 4
-    heads = ["input", "values", "missing", "clipped to the range", "other codes", "of patients not used"]
+    shown = 7 if any(use.other or use.of_others for use in found.inputs) else 5
+    heads = ["input", "values", "missing", "clipped to the range", "neither a value nor a code", "other codes"]
+    heads.append("of patients not used")
     if shares:
         table("Inputs", heads[:shown], [row[:shown] for row in shares])
     if found.unused:
-        say(f"columns that the study does not use: {', '.join(found.unused)}")
-    say("nothing was sent, charged or written; these counts are about your patients and stay here")
+        more = f", and {len(found.unused) - _NAMED} more" if len(found.unused) > _NAMED else ""
+        say(f"columns that the study does not use: {', '.join(found.unused[:_NAMED])}{more}")
+    say("nothing was sent or charged; these counts are about your patients and stay here")
 
 
 def _share(part: int, whole: int) -> str:

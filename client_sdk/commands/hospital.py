@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -39,7 +39,17 @@ Data = Annotated[
     ),
 ]
 PatientColumn = Annotated[str | None, typer.Option(help="column that says who a row belongs to")]
+Separator = Annotated[
+    Literal["comma", "semicolon", "tab", "bar"] | None,
+    typer.Option(help="what stands between the cells of a text table"),
+]
 Encoding = Annotated[str | None, typer.Option(help="of a text table that is not Unicode, for example cp1252")]
+Decimal = Annotated[
+    Literal["point", "comma"] | None, typer.Option(help="the mark of decimal numbers in texts: 1.5 or 1,5")
+]
+Dates = Annotated[
+    Literal["dmy", "mdy"] | None, typer.Option(help="the order of dates whose year is last; left out: these are none")
+]
 Lazy = Annotated[
     bool | None,
     typer.Option(
@@ -98,7 +108,10 @@ def join(
     study: StudyName,
     data: Data,
     patient_column: PatientColumn = None,
+    separator: Separator = None,
     encoding: Encoding = None,
+    decimal: Decimal = None,
+    dates: Dates = None,
     lazy: Lazy = None,
     task: TaskName = None,
     device: Device = "auto",
@@ -115,19 +128,29 @@ def join(
     as_json: AsJson = False,
 ) -> None:
     """Take part in a study until it ends. Stopped and started again, it goes on where it was."""
-    from client_sdk.commands.agreement import Question
+    from client_sdk.commands.agreement import Question, at_a_terminal
     from client_sdk.commands.rounds import RoundsShown
-    from client_sdk.data import load
+    from client_sdk.commands.table_format import FormatOptions, read_declared, stored_format
     from client_sdk.guard.policy import SitePolicy
 
     # Warnings and one line a round: what a person at the hospital wants to see pass by.
     console = show_log()
     # A file of events that cannot be written is found here, before anything is charged.
     with plain_errors(), RoundsShown(study, console, events) as shown:
-        outcome = hospital(home, patient=True).join(
+        here = hospital(home, patient=True)
+        records = read_declared(
+            data,
+            FormatOptions(separator, encoding, decimal, dates),
+            stored_format(here.directory, dataset),
+            ask=at_a_terminal() and not yes,
+            command=_typed(study, data, patient_column, dataset, home),
+            patient_column=patient_column,
+            lazy=lazy,
+        )
+        outcome = here.join(
             study,
             task,
-            load(data, patient_column=patient_column, encoding=encoding, lazy=lazy),
+            records,
             device=device,
             bfloat16=bfloat16,
             dataset=dataset,
@@ -148,6 +171,14 @@ def join(
         if outcome.rounds_sent:
             at = "" if home is None else f" --home {shlex.quote(str(home))}"
             say(f"its model: wardround study model {study}{at} -o model.safetensors")
+
+
+def _typed(study: str, data: Path, patient_column: str | None, dataset: str, home: Path | None) -> str:
+    """The command of a `join` that reads the same records."""
+    named = [] if patient_column is None else ["--patient-column", patient_column]
+    kept = [] if dataset == "records" else ["--dataset", dataset]
+    at = [] if home is None else ["--home", str(home)]
+    return shlex.join(["wardround", "join", study, "--data", str(data), *named, *kept, *at])
 
 
 def rotate_key(home: Home = None) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from client_sdk.commands.hospital import Encoding
+from client_sdk.commands.hospital import Dates, Decimal, Encoding, Separator
 from client_sdk.commands.output import require_writable
 from client_sdk.commands.shared import AsJson, KeyFile, Server, operator, plain_errors, print_json, say, table
+from client_sdk.commands.table_format import FormatOptions, read_records
 from client_sdk.durable import write_durably
 
 if TYPE_CHECKING:
@@ -47,7 +49,10 @@ def predict(
     data: NewRecords,
     output: Output = None,
     id_column: IdColumn = None,
+    separator: Separator = None,
     encoding: Encoding = None,
+    decimal: Decimal = None,
+    dates: Dates = None,
     interval: Annotated[
         float | None,
         typer.Option(help="between 0 and 1, such as 0.9: how sure the model is (task bayesian-logistic-regression)"),
@@ -59,11 +64,10 @@ def predict(
     with plain_errors():
         require_writable(output)
         from client_sdk.released import load_model
-        from client_sdk.released.records import new_records
         from client_sdk.tasks.segmentation import Segmentation
 
         released = load_model(model, backbone=backbone)
-        records = new_records(data, id_column, encoding=encoding)
+        records = _new_records(data, id_column, FormatOptions(separator, encoding, decimal, dates))
         if isinstance(released.task, Segmentation):
             _write_masks(released, released.task, records, output)
             return
@@ -78,11 +82,23 @@ def predict(
             _print(_csv(rows))
 
 
+def _new_records(path: Path, id_column: str | None, options: FormatOptions) -> Records:
+    from client_sdk.data import text_tables
+    from client_sdk.released.records import new_records
+
+    if path.exists() and text_tables(path):
+        return read_records(path, options, patient_column=id_column)
+    return new_records(path, id_column, options.declared(path))
+
+
 def evaluate(
     model: Annotated[str, typer.Argument(help="a released model's file; with --watch a study's name")],
     data: Annotated[Path, typer.Option("--data", help="records with labels")],
     patient_column: Annotated[str | None, typer.Option(help="column of the patient, who may have several rows")] = None,
+    separator: Separator = None,
     encoding: Encoding = None,
+    decimal: Decimal = None,
+    dates: Dates = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="put the numbers beside every round of the study until it ends")
     ] = False,
@@ -95,13 +111,10 @@ def evaluate(
 ) -> None:
     """Say how good a model is on records whose labels are known."""
     with plain_errors():
-        from client_sdk.data import load
-
-        def records() -> Records:
-            return load(data, patient_column=patient_column, encoding=encoding)
-
+        options = FormatOptions(separator, encoding, decimal, dates)
+        read = partial(read_records, data, options, patient_column=patient_column)
         if watch:
-            _watch(model, records, name, every, server, key_file, backbone)
+            _watch(model, read, name, every, server, key_file, backbone)
             return
         from client_sdk.released import load_model
         from client_sdk.released.evaluation import evaluated
@@ -109,7 +122,7 @@ def evaluate(
         if not Path(model).exists():
             raise FileNotFoundError(f"{model}: there is no such model file; to follow a study of this name add --watch")
         released = load_model(model, backbone=backbone)
-        found = evaluated(released, records())
+        found = evaluated(released, read())
         say(_OWN_RECORDS, err=True)
         _show(f"{model} on {data}", found, released, as_json)
 
@@ -121,7 +134,10 @@ def export(
     data: Annotated[
         Path | None, typer.Option(help="example records, for a task that has none of its own; none of them is written")
     ] = None,
+    separator: Separator = None,
     encoding: Encoding = None,
+    decimal: Decimal = None,
+    dates: Dates = None,
     backbone: Backbone = None,
 ) -> None:
     """Write a model for other programs: encoded inputs to probabilities. Checked before it is written."""
@@ -132,10 +148,10 @@ def export(
             require_writable(path)
         from client_sdk.released import load_model
         from client_sdk.released.export import to_onnx, to_torch
-        from client_sdk.released.records import new_records
 
         released = load_model(model, backbone=backbone)
-        examples = None if data is None else released.inputs(new_records(data, encoding=encoding))
+        options = FormatOptions(separator, encoding, decimal, dates)
+        examples = None if data is None else released.inputs(_new_records(data, None, options))
         for path, make in ((onnx, to_onnx), (torch, to_torch)):
             if path is not None:
                 _written(path, make(released, examples))
@@ -148,7 +164,7 @@ def _written(path: Path, made: Exported) -> None:
 
 def _watch(
     study: str,
-    records: Callable[[], Records],
+    read: Callable[[], Records],
     name: str,
     every: float,
     server: str | None,
@@ -159,14 +175,14 @@ def _watch(
 
     if not name:
         raise typer.BadParameter("--watch needs --name: what the set is called where the study's numbers are shown")
-    own = records()
+    records = read()
     say(_DECLARED, err=True)
 
     def on_metrics(number: int, values: dict[str, float]) -> None:
         say(f"round {number}: " + ", ".join(f"{each} {value:.4f}" for each, value in values.items()))
 
     with operator(server, key) as client:
-        watch(client, study, own, name, every=every, on_metrics=on_metrics, backbone=backbone)
+        watch(client, study, records, name, every=every, on_metrics=on_metrics, backbone=backbone)
 
 
 def _show(title: str, found: Scores | dict[str, float], model: ReleasedModel, as_json: bool) -> None:

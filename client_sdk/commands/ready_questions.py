@@ -97,6 +97,8 @@ def _from_settings(settings: AnySettings) -> tuple[Declared, ...]:
         if isinstance(one, NumberColumn)
         else Variable(column=one.name, categories=one.categories, missing_values=one.missing_values)
         for one in found
+        # Questions know no dates.
+        if not (isinstance(one, NumberColumn) and one.dates)
     )
 
 

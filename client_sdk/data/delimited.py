@@ -1,36 +1,43 @@
-"""Cells of a text table: which characters its bytes are, what stands between two cells, what a comma in a number means.
+"""Rows of a text table whose separator is known.
 
-Each is read off the file where the file leaves one answer, and refused where it leaves two. Error texts name the line,
-the column and the kind of fault; they never hold what a cell says.
+Error texts name lines and count rows. They never hold what a cell says.
 """
 
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Protocol, cast
 
 from client_sdk.data.records import DataError
+from client_sdk.data.table_format import SEPARATORS, Separator
+from client_sdk.protocol.cells.spelling import cleaned
 
-Cells = dict[str, list[str | None]]
+PLURALS: dict[Separator, str] = {"comma": "commas", "semicolon": "semicolons", "tab": "tabs", "bar": "bars"}
+_NUMBER = re.compile(r"[+-]?([0-9]+([.,][0-9]+)?|[.,][0-9]+)([eE][+-]?[0-9]+)?")
+# A quotation mark opens a cell, closes it, or stands twice within it. Then one mark more makes their number odd, and no
+# row can swallow another.
+_QUOTED = (
+    r'(?:[^"]*+(?:(?<=[{mark}\r\n])|(?<=[{mark}\r\n] )|(?<![\s\S]))"[^"]*+(?:""[^"]*+)*+"(?=[{mark}\r\n]|\Z))*+[^"]*+'
+)
+_TOTALS = frozenset(
+    ("total", "totals", "grand total", "sum", "summe", "gesamt", "gesamtsumme", "insgesamt", "somme", "suma", "totale")
+)
 
-_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-# A workbook of today is a zip archive; one of before 2007 is a compound file.
-_WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
-_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
-_POINT = re.compile(r"[+-]?\d*\.\d+(?:[eE][+-]?\d+)?")
-_WHOLE = re.compile(r"[+-]?\d+(?:[eE][+-]?\d+)?")
-# Characters from which separators are guessed; every row decides.
-_LOOKED_AT = 1 << 14
-# One comma and three digits: 1,234 is as likely a thousand.
-_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+
+class _Reader(Protocol):
+    """Of `csv`, which does not name its type."""
+
+    @property
+    def line_num(self) -> int: ...
+
+    def __next__(self) -> list[str]: ...
+
+    def __iter__(self) -> Iterator[list[str]]: ...
 
 
 @dataclass(frozen=True)
@@ -39,163 +46,167 @@ class Sheet:
 
     names: list[str]
     rows: list[list[str]]
-    lines: list[int]
+    lines: Sequence[int]
 
 
-def read_sheet(path: Path, *, names: Sequence[str] | None, encoding: str | None, may_be_empty: bool = False) -> Sheet:
-    """Names and rows of a text table. names: of the columns, where the file has no header line.
+def read_sheet(
+    file: str,
+    text: str,
+    separator: Separator,
+    *,
+    names: Sequence[str] | None = None,
+    header: bool = True,
+    may_be_empty: bool = False,
+) -> Sheet:
+    """Names and rows. names: of the columns, where the file has no header line. Without both a column is its place.
 
     may_be_empty: a header alone will do
 
     Raises:
-        DataError: not a text, not in the encoding, no one separator, rows of another length, no header, no rows.
+        DataError: quotation marks that do not pair, rows of another length, no header, no rows.
     """
-    text = _decoded(path.name, _bytes(path), encoding)
-    rows = _split(path.name, text, None if names is None else len(names))
+    rows, lines = split(file, text, separator)
     if not rows:
-        raise DataError(f"{path.name}: there are no records, not even a header")
-    header = list(names or ())
-    if names is None:
-        line, cells = rows.pop(0)
-        header = [cell.strip() for cell in cells]
-        if not rows and not may_be_empty:
-            raise DataError(f"{path.name}: there are no records below the header")
-        _require_header(f"{path.name}: line {line}", header)
-    return Sheet(header, [cells for _, cells in rows], [line for line, _ in rows])
+        raise DataError(f"{file}: there are no records, not even a header")
+    if text[:5].lstrip('"')[:4].lower() == "sep=":
+        raise DataError(
+            f"{file}: line 1 is a hint that Excel writes for itself (sep=): remove this line, so that the names of the "
+            "columns are the first line"
+        )
+    titled = header and names is None
+    width = len(rows[0]) if names is None else len(names)
+    if titled:
+        _require_columns(file, rows, separator)
+    _require_even(file, rows, lines, width, titled)
+    if not titled:
+        return Sheet(list(names or (str(place) for place in range(width))), rows, lines)
+    found = [cleaned(cell) for cell in rows[0]]
+    if len(rows) == 1 and not may_be_empty:
+        raise DataError(f"{file}: there are no records below the header")
+    _require_header(f"{file}: line {lines[0]}", found)
+    return Sheet(found, rows[1:], lines[1:])
 
 
-def with_points(columns: Cells) -> Cells:
-    """Decimal commas as points, if the file leaves no doubt that its commas are decimal ones; else all as it was.
-
-    No doubt: no number of the file has a point, and not every number with a comma could be one of thousands.
-    """
-    with_commas = [name for name, cells in columns.items() if _numbers_with(_COMMA, cells)]
-    numbers = [cell for name in with_commas for cell in columns[name] if cell is not None and "," in cell]
-    if all(_THOUSANDS.fullmatch(cell) for cell in numbers) or any(_numbers_with(_POINT, c) for c in columns.values()):
-        return columns
-    turned: Cells = {name: [cell and cell.replace(",", ".") for cell in columns[name]] for name in with_commas}
-    return columns | turned
+def split(file: str, text: str, separator: Separator) -> tuple[list[list[str]], Sequence[int]]:
+    """(rows, the line in which each ends), without empty rows. Raises DataError: quotation marks that do not pair."""
+    # Strict: a quotation mark that is never closed would swallow the rest of the file as one cell.
+    mark = SEPARATORS[separator]
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True, skipinitialspace=True)
+    rows: list[list[str]] = []
+    lines: Sequence[int]
+    if '"' in text:
+        _require_paired(file, text, mark)
+        found: list[int] = []
+        while (cells := _next(file, reader)) is not None:
+            rows.append(cells)
+            found.append(reader.line_num)
+        lines = found
+    else:
+        try:
+            rows.extend(reader)
+        except csv.Error as error:
+            raise _fault(file, error, len(rows)) from error
+        lines = range(1, len(rows) + 1)
+    # Spreadsheets save empty rows below the last one.
+    blank = [place for place, cells in enumerate(rows) if not (cells and cells[0]) and not any(map(str.strip, cells))]
+    if not blank:
+        return rows, lines
+    gone = set(blank)
+    kept = [place for place in range(len(rows)) if place not in gone]
+    return [rows[place] for place in kept], [lines[place] for place in kept]
 
 
 def is_number(cell: str) -> bool:
     """As a program writes one; not `nan` or `inf`, which are words, too."""
-    return any(form.fullmatch(cell) for form in (_WHOLE, _POINT, _COMMA))
+    return _NUMBER.fullmatch(cell) is not None
 
 
-def _numbers_with(mark: re.Pattern[str], cells: Sequence[str | None]) -> bool:
-    """Are all present cells numbers, and some of them written with the mark?"""
-    marked = False
-    for cell in cells:
-        if cell is not None and mark.fullmatch(cell):
-            marked = True
-        elif cell is not None and not _WHOLE.fullmatch(cell):
-            return False
-    return marked
+def totals_line(sheet: Sheet) -> int | None:
+    """The line of the last row, if its first word is one for a sum; None: it is not."""
+    first = [next((cell for cell in map(cleaned, row) if cell), "").lower() for row in sheet.rows[-1:]]
+    return sheet.lines[-1] if first and first[0].rstrip(":") in _TOTALS else None
 
 
-def _bytes(path: Path) -> bytes:
-    data = path.read_bytes()
-    if path.suffix == ".gz":
-        try:
-            data = gzip.decompress(data)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise DataError(f"{path.name}: it is not a whole gzip file; pack it again") from error
-    if data.startswith(_WORKBOOKS):
-        raise DataError(
-            f"{path.name}: this is a workbook or an archive, not a text table. In Excel or LibreOffice save the sheet "
-            "as 'CSV UTF-8'"
-        )
-    return data
-
-
-def _decoded(name: str, data: bytes, encoding: str | None) -> str:
-    own = next((found for mark, found in _MARKS.items() if data.startswith(mark)), None)
-    chosen = own or encoding or "utf-8"
+def _next(file: str, reader: _Reader) -> list[str] | None:
+    before = reader.line_num
     try:
-        text = data.decode(chosen)
-    except LookupError as error:
-        raise DataError(f"{name}: {encoding!r} is not the name of an encoding; cp1252 is, for example") from error
-    except UnicodeDecodeError as error:
-        place = _place(data[: error.start]) if chosen.startswith("utf-8") else "it"
-        raise DataError(
-            f"{name}: {place} is not written in {chosen.removesuffix('-sig').upper()}. Save the file as 'CSV UTF-8' or "
-            "name its encoding with --encoding (from Python: encoding=): cp1252 is that of Windows in Western Europe "
-            "and America, cp1250 in Central Europe"
-        ) from error
-    if "\0" in text:
-        place = _place(data[: data.index(0)])
-        raise DataError(f"{name}: {place} holds a zero byte, which no text table does. Save the file as 'CSV UTF-8'")
-    return text
+        return next(reader, None)
+    except csv.Error as error:
+        raise _fault(file, error, before) from error
 
 
-def _place(before: bytes) -> str:
-    """The line and the column in which the bytes before something end."""
-    line = before.splitlines()[-1] if before and before[-1:] not in b"\r\n" else b""
-    column = 1 + max(line.count(mark.encode()) for mark in _SEPARATORS)
-    number = before.replace(b"\r\n", b"\n").replace(b"\r", b"\n").count(b"\n") + 1
-    return f"line {number}, column {column}"
-
-
-def _split(name: str, text: str, width: int | None) -> list[tuple[int, list[str]]]:
-    """(line, cells) by the one separator that makes all rows equally long."""
-    start = text[:_LOOKED_AT]
-    likely = sorted((mark for mark in _SEPARATORS if mark in start), key=start.count, reverse=True) or [","]
-    tried: dict[str, list[tuple[int, list[str]]]] = {}
-    faults: dict[str, csv.Error] = {}
-    for mark in likely:
-        try:
-            tried[mark] = list(_rows(text, mark))
-        except csv.Error as error:
-            faults[mark] = error
-    wanted = {mark: len(rows[0][1]) if width is None else width for mark, rows in tried.items() if rows}
-    even = [mark for mark, n in wanted.items() if n > 1 and all(len(cells) == n for _, cells in tried[mark])]
-    if len(even) > 1:
-        several = " and ".join(_SEPARATORS[mark] for mark in even)
-        raise DataError(f"{name}: {several} stand in every line alike; keep one of them, between the cells")
-    best = even[0] if even else likely[0]
-    if best in faults:
-        raise DataError(f"{name}: {faults[best]}") from faults[best]
-    if not even and tried[best]:
-        _require_even(name, tried[best], width)
-    return tried[best]
-
-
-def _rows(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    # Strict: a quotation mark that is never closed would swallow the rest of the file as one cell.
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True, skipinitialspace=True)
-    while True:
-        before = reader.line_num
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            row = f"the row that begins in line {before + 1}"
-            if "field limit" in str(error):
-                long = f"a cell of more than {csv.field_size_limit()} characters"
-                raise csv.Error(f"{row} has {long}: is a quotation mark left open?") from error
-            raise csv.Error(f"the quotation marks of {row} do not pair") from error
-        # Spreadsheets save empty rows below the last one.
-        if any(cell.strip() for cell in cells):
-            yield reader.line_num, cells
-
-
-def _require_even(name: str, rows: Sequence[tuple[int, list[str]]], width: int | None) -> None:
-    """Raises DataError: where the rows differ in length, and what that often comes from."""
-    header = len(rows[0][1]) if width is None else width
-    body = rows[1:] if width is None else rows
-    common = Counter(len(cells) for _, cells in body).most_common(1)
-    if width is None and common and common[0][1] == len(body) and common[0][0] != header:
-        raise DataError(
-            f"{name}: line {rows[0][0]} has {header} cells and every other line {common[0][0]}: is there a header? The "
-            "first line must name every column once"
+def _fault(file: str, error: csv.Error, before: int) -> DataError:
+    row = f"the row that begins in line {before + 1}"
+    if "field limit" in str(error) or "field larger" in str(error):
+        return DataError(
+            f"{file}: {row} has a cell of more than {csv.field_size_limit()} characters: is a quotation mark left open?"
         )
-    wrong = [(line, len(cells)) for line, cells in body if len(cells) != header]
-    if wrong:
-        line, cells = wrong[0]
+    return DataError(
+        f"{file}: the quotation marks of {row} do not pair: a text with a quotation mark stands in quotation marks, "
+        "and writes its own twice"
+    )
+
+
+def _require_paired(file: str, text: str, mark: str) -> None:
+    """Raises DataError: a quotation mark neither opens nor closes a cell, nor stands twice within one."""
+    pattern = re.compile(_QUOTED.replace("{mark}", re.escape(mark)))
+    end = cast("re.Match[str]", pattern.match(text)).end()
+    if end == len(text):
+        return
+    line = text[:end].replace("\r\n", "\n").replace("\r", "\n").count("\n")
+    raise _fault(file, csv.Error("unpaired"), line)
+
+
+def _require_even(file: str, rows: Sequence[list[str]], lines: Sequence[int], width: int, titled: bool) -> None:
+    """Raises DataError: where the rows differ in length, and what that often comes from."""
+    lengths = list(map(len, rows))
+    if lengths.count(width) == len(rows):
+        return
+    body, places = lengths[titled:], range(int(titled), len(rows))
+    wrong = [place for place in places if lengths[place] != width]
+    common, often = Counter(body).most_common(1)[0]
+    if all(lengths[place] == width + 1 and not rows[place][-1].strip() for place in wrong):
         raise DataError(
-            f"{name}: {len(wrong)} of {len(body)} rows do not have {header} cells; the first is in line {line} and has "
-            f"{cells}. A text that holds the separator stands in quotation marks"
+            f"{file}: {len(wrong)} of {len(body)} rows end with a separator, the first in line {lines[wrong[0]]}, and "
+            "the header does not: remove it from their ends, or end the header with one, too"
+        )
+    if titled and often == len(body):
+        above = "" if common < width else ". If the header stands in a later line, remove the lines above it"
+        raise DataError(
+            f"{file}: line {lines[0]} has {width} cells and every other line {common}: is there a header? The "
+            f"first line must name every column once{above}"
+        )
+    start = next((place for place in range(len(rows)) if lengths[place] == common), 0)
+    if titled and start and len(set(lengths[start:])) == 1:
+        raise DataError(
+            f"{file}: lines before line {lines[start]} have fewer cells than it and all lines below it: if the names "
+            f"of the columns stand in line {lines[start]}, remove the lines above it"
+        )
+    advice = "A text that holds the separator stands in quotation marks"
+    if len(wrong) == 1 and wrong[0] == len(rows) - 1:
+        advice = "It is the last line: if it holds totals or a remark, remove it"
+    raise DataError(
+        f"{file}: {len(wrong)} of {len(body)} rows do not have {width} cells; the first is in line {lines[wrong[0]]} "
+        f"and has {lengths[wrong[0]]}. {advice}"
+    )
+
+
+def _require_columns(file: str, rows: Sequence[list[str]], separator: Separator) -> None:
+    """Raises DataError: everything is one column, and something else stands between the cells."""
+    if len(rows[0]) > 1:
+        return
+    title = rows[0][0]
+    for other, mark in SEPARATORS.items():
+        if other != separator and mark in title:
+            raise DataError(
+                f"{file}: read by {PLURALS[separator]} it is one column, and {title.count(mark)} {PLURALS[other]} "
+                f"stand in its name: declare --separator {other}"
+            )
+    words = len(title.split())
+    if words > 1 and len(rows) > 1 and all(len(SEPARATORS[separator].join(cells).split()) == words for cells in rows):
+        raise DataError(
+            f"{file}: every line holds {words} texts between spaces: save it with commas, semicolons, tabs or bars "
+            "between the cells"
         )
 
 

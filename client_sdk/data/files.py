@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from client_sdk.data.array_files import Split, list_npy, list_npz, read_idx, read_npy, read_npz
 from client_sdk.data.dicom import holds_dicom, is_dicom, list_dicom
 from client_sdk.data.held import Records, records_of
-from client_sdk.data.histories import holds_histories, read_histories
+from client_sdk.data.histories import holds_histories, propose_for_histories, read_histories, text_histories
 from client_sdk.data.images import list_images
 from client_sdk.data.lazy import LazyExamples, wanted_lazily
 from client_sdk.data.lazy_table import list_table, table_files
@@ -20,10 +21,14 @@ from client_sdk.data.nifti import SUFFIXES as NIFTI_ENDS
 from client_sdk.data.nifti import holds_nifti, list_nifti
 from client_sdk.data.paths import require_there, seen
 from client_sdk.data.pictures import SUFFIXES as IMAGE_ENDS
+from client_sdk.data.proposal import Proposal, Stated, combined, examine
 from client_sdk.data.records import DataError, Examples
 from client_sdk.data.row_groups import SUFFIXES
 from client_sdk.data.shards import is_pattern, list_shards, shards_at
 from client_sdk.data.table_files import read_csv, read_heart_disease
+from client_sdk.data.table_format import Dates, Separator, TableFormat
+from client_sdk.protocol.cells import AS_WRITTEN
+from client_sdk.protocol.cells.spelling import Decimal
 
 _TEXT_TABLES = (".csv", ".tsv", ".tab", ".txt", ".data")
 _WORKBOOKS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
@@ -32,6 +37,7 @@ _ARRAYS = (".npz", ".npy", ".tar")
 
 def load(
     path: Any,
+    format: TableFormat | None = None,
     *,
     patient_column: str | None = None,
     split: Split = "train",
@@ -50,7 +56,9 @@ def load(
     a folder                    one sub-folder of images, DICOM or NIfTI files for each class, or labels.csv; images and
                                 masks, by their names; or tables, patients.csv and events beside it
 
-    encoding  of a text table, if it is not Unicode: cp1252, for example
+    format    how its tables are written, which a person declared: they are read so and in no other way. None: as they
+              propose themselves (`propose_format`), and the records say that nobody declared it
+    encoding  for a proposal: of a text table that is not Unicode, for example cp1252
     lazy      read Parquet, Arrow, images, shards and plain arrays when they are needed (True), all of them now (False),
               or when they are needed if they take more than 512 MiB (None); training gives the same bytes either way
     keys      of a data set of dictionaries, as in `records_of`
@@ -60,7 +68,7 @@ def load(
             records that are never read so.
     """
     if not isinstance(path, str | os.PathLike):
-        return records_of(path, patient_column=patient_column, lazy=lazy, keys=keys)
+        return records_of(path, patient_column=patient_column, lazy=lazy, format=format, keys=keys)
     path = Path(cast("str | os.PathLike[str]", path))
     name = path.name.removesuffix(".gz").lower()
     if path.suffix.lower() in _WORKBOOKS:
@@ -72,9 +80,10 @@ def load(
             raise DataError(
                 f"{path.name}: histories are read into memory as a whole; leave out that they are read lazily"
             )
-        return read_histories(path, patient_column=patient_column, encoding=encoding)
+        return read_histories(path, format, patient_column=patient_column, encoding=encoding)
     if path.suffix.lower() in SUFFIXES or table_files(path):
-        table = list_table(path, patient_column=patient_column)
+        spelling = AS_WRITTEN if format is None else format.spelling
+        table = replace(list_table(path, patient_column=patient_column, spelling=spelling), format=format)
         return table if wanted_lazily(table, lazy) else table.in_memory()
     table = name.endswith(_TEXT_TABLES)
     if not (table or path.is_dir() or name.endswith(_ARRAYS) or "images-idx" in name):
@@ -89,7 +98,7 @@ def load(
                 f"{path.name}: a text table is read into memory as a whole; leave out that it is read lazily, or write "
                 "it as Parquet"
             )
-        return _table(path, name, patient_column, encoding)
+        return _table(path, format, patient_column, encoding)
     if patient_column is not None:
         raise DataError(
             "patient_column belongs to tables; an .npz file holds an array `patients`, a folder of images patients.csv"
@@ -97,10 +106,49 @@ def load(
     return _arrays(path, name, split, lazy)
 
 
-def _table(path: Path, name: str, patient_column: str | None, encoding: str | None) -> Records:
-    if re.fullmatch(r"processed\.\w+\.data", name) and patient_column is None:
+def text_tables(path: Path) -> list[Path]:
+    """The text tables that records at this path are read from, and whose format must be known; none for other files."""
+    if path.is_dir():
+        return text_histories(path) if holds_histories(path) and not _kinds_within(path) else []
+    return (
+        [path] if path.name.removesuffix(".gz").lower().endswith(_TEXT_TABLES) and not _is_heart_disease(path) else []
+    )
+
+
+def propose_format(
+    path: Path,
+    *,
+    separator: Separator | None = None,
+    encoding: str | None = None,
+    decimal: Decimal | None = None,
+    dates: Dates | None = None,
+) -> Proposal:
+    """How a text table, or every text table of a folder, seems to be written. What is given is declared already.
+
+    The mark of decimal numbers is None where the file leaves a doubt: numbers with points and numbers with commas, or
+    nothing but numbers that may be thousands. The order of dates is proposed where a day above 12 shows it.
+
+    Raises:
+        DataError: no text table; bytes that are no Unicode; no separator, or several, that make all rows equally long;
+            no header; tables of one folder that are written differently.
+    """
+    tables = text_tables(path)
+    if not tables:
+        raise DataError(f"{path.name}: it holds no text table, whose format could be proposed")
+    stated = Stated(separator, encoding, decimal, dates)
+    if path.is_dir():
+        return propose_for_histories(tables, stated)
+    return combined([examine(path, stated)[0]])
+
+
+def _is_heart_disease(path: Path) -> bool:
+    return re.fullmatch(r"processed\.\w+\.data", path.name.lower()) is not None
+
+
+def _table(path: Path, format: TableFormat | None, patient_column: str | None, encoding: str | None) -> Records:
+    if _is_heart_disease(path) and patient_column is None:
         return read_heart_disease(path)
-    return read_csv(path, patient_column=patient_column, encoding=encoding)
+    return read_csv(path, format, patient_column=patient_column, encoding=encoding)
 
 
 def _arrays(path: Path, name: str, split: Split, lazy: bool | None) -> Records:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -12,6 +13,9 @@ from client_sdk.data.datasets import from_dataset
 from client_sdk.data.lazy import LazyExamples
 from client_sdk.data.lazy_table import LazyTable
 from client_sdk.data.records import DataError, Examples, Table
+from client_sdk.data.table_format import TableFormat
+from client_sdk.errors import ConfigurationError
+from client_sdk.protocol.cells import AS_WRITTEN
 
 Records = Table | Examples | LazyExamples
 OnDemand = LazyExamples | LazyTable
@@ -29,11 +33,35 @@ def one_per_patient(records: AnyRecords) -> AnyRecords:
     return records.take(list(first.values()))
 
 
+def as_declared(records: Records, stored: TableFormat | None) -> Records:
+    """Records for a hospital that takes part, if they were read by a declared format; stored: what its ledger keeps.
+
+    Records that came from no text file need none.
+
+    Raises:
+        ConfigurationError: they were read by a format that nobody declared, or by another one than is kept.
+    """
+    if not isinstance(records, Table) or records.format is None:
+        return records
+    if stored is not None and records.format != stored:
+        raise ConfigurationError(
+            f"the records were read with {records.format}, and the data set is declared with {stored}: read them with "
+            f"load_records(path, {stored!r})"
+        )
+    if stored is None and not records.declared:
+        raise ConfigurationError(
+            "nobody has declared how the records are written: they were read as the file itself proposes. Look at "
+            f"propose_format(path), then read them with load_records(path, {records.format!r}) if this is right"
+        )
+    return records
+
+
 def records_of(
     data: Any,
     *,
     patient_column: str | None = None,
     lazy: bool | None = None,
+    format: TableFormat | None = None,
     keys: Sequence[Any] | None = None,
 ) -> Records:
     """Records as they are, a pandas DataFrame, a mapping of names to columns, or a map-style data set of PyTorch.
@@ -43,6 +71,7 @@ def records_of(
     one shape.
     lazy: of a data set: read x when it is needed (True), all of them now (False), or when they are needed if they take
     more than 512 MiB (None). A data set whose items change from one access to the next is read into memory alone.
+    format: how the texts of a data frame or a mapping are written.
     keys: of a data set of dictionaries: the keys of x, of y and perhaps of the patient; left out: `image` and `label`,
     and `patient` or `patient_id` where the first item has one of the two.
 
@@ -51,7 +80,9 @@ def records_of(
     """
     # By its shape, because pandas need not be installed.
     if isinstance(data, Mapping) or (hasattr(data, "columns") and hasattr(data, "items")):
-        return Table.of(cast(Any, data), patient_column=patient_column)
+        spelling = AS_WRITTEN if format is None else format.spelling
+        table = Table.of(cast(Any, data), patient_column=patient_column, spelling=spelling)
+        return replace(table, format=format)
     if patient_column is not None:
         raise DataError(
             "patient_column belongs to tables; Examples.of(inputs, labels, patients) takes the patients of arrays, and "

@@ -16,6 +16,7 @@ from client_sdk.data.lazy import LazyExamples
 from client_sdk.data.pictures import EIGHT_BITS, SUFFIXES, Flaw, Header, header, read_picture
 from client_sdk.data.records import Array, DataError, Examples
 from client_sdk.data.table_files import read_csv
+from client_sdk.protocol.cells import cleaned
 
 PATIENTS_FILE = "patients.csv"
 _LOG = logging.getLogger(__name__)
@@ -148,13 +149,15 @@ def patients_listed(folder: Path, files: Sequence[str]) -> list[str] | None:
     listed = folder / PATIENTS_FILE
     if not listed.exists():
         return None
-    columns = read_csv(listed, as_written=("file", "patient")).columns
+    columns = read_csv(listed).columns
     if not {"file", "patient"} <= set(columns):
         raise DataError(f"{PATIENTS_FILE}: the columns file and patient are expected")
     whose = dict(zip(columns["file"].tolist(), columns["patient"].tolist(), strict=True))
     again = len(columns["file"]) - len(whose)
     if again:
         raise DataError(f"{PATIENTS_FILE}: {again} of {len(columns['file'])} rows name a file again: list each once")
+    # Lists and folders may write one letter in two ways.
+    files = [cleaned(file) for file in files]
     unknown = sum(file not in whose for file in files)
     if unknown:
         raise DataError(f"{PATIENTS_FILE}: {unknown} of {len(files)} images are not listed")

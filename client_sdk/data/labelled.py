@@ -14,8 +14,9 @@ import numpy as np
 
 from client_sdk.data.identity import identity_or_blank
 from client_sdk.data.paths import seen
-from client_sdk.data.records import Array, DataError, identifiers
+from client_sdk.data.records import Array, DataError, Table, identifiers
 from client_sdk.data.table_files import read_csv
+from client_sdk.protocol.cells import cleaned
 
 LABELS_FILE = "labels.csv"
 _NAMING = ("file", "patient")
@@ -147,14 +148,14 @@ def require_read(folder: Path, kind: str, wanted: Callable[[Path], bool]) -> Non
 def _listed(
     folder: Path, kind: str, wanted: Callable[[Path], bool], patient_of: Callable[[Path], str] | None
 ) -> Labelled:
-    table = read_csv(folder / LABELS_FILE, as_written=_NAMING)
+    table = read_csv(folder / LABELS_FILE)
     by = next((name for name in _NAMING if name in table.columns), None)
     targets = [name for name in table.columns if name not in _NAMING]
     if by is None or not targets or (by == "patient" and patient_of is None):
         raise DataError(
             f"{LABELS_FILE}: the columns file and label are expected, or patient and label in DICOM folders"
         )
-    labels = np.stack([_numbers(name, table.columns[name]) for name in targets], axis=1)
+    labels = np.stack([_labels(table, name) for name in targets], axis=1)
     named = table.columns[by].tolist()
     row_of = {key: row for row, key in enumerate(identifiers(named, len(named)) if by == "patient" else named)}
     if len(row_of) < len(table):
@@ -162,7 +163,10 @@ def _listed(
     files = sorted(
         path.relative_to(folder).as_posix() for path in seen(folder, below=True) if path.is_file() and wanted(path)
     )
-    keys = files if by == "file" or patient_of is None else _patients(patient_of, folder, files)
+    # Lists and folders may write one letter in two ways.
+    keys = list(map(cleaned, files))
+    if by == "patient" and patient_of is not None:
+        keys = [identity_or_blank(patient_of(folder / path)) for path in files]
     rows = [row_of.get(key, -1) for key in keys]
     unlabelled, absent = rows.count(-1), len(set(row_of.values()) - set(rows))
     if not files or unlabelled or absent:
@@ -176,12 +180,8 @@ def _listed(
     return Labelled(tuple(files), chosen[:, 0] if len(targets) == 1 else chosen, patients)
 
 
-def _patients(patient_of: Callable[[Path], str], folder: Path, files: Sequence[str]) -> list[str]:
-    """As the list names them; empty where a file names none."""
-    return [identity_or_blank(patient_of(folder / path)) for path in files]
-
-
-def _numbers(name: str, column: Array) -> Array:
-    if column.dtype.kind != "f":
-        raise DataError(f"{LABELS_FILE}: column {name}: numbers are expected, such as 0 and 1")
-    return column
+def _labels(table: Table, name: str) -> Array:
+    try:
+        return table.numbers(name)
+    except DataError as error:
+        raise DataError(f"{LABELS_FILE}: {error}. Numbers are expected, such as 0 and 1") from error

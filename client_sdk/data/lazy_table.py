@@ -12,7 +12,9 @@ import numpy as np
 
 from client_sdk.data.lazy import ReadBy
 from client_sdk.data.records import Array, DataError, Table, identifiers, require_patient_column
-from client_sdk.data.row_groups import SUFFIXES, Cells, Kind, OpenFiles, Parts, parts_of
+from client_sdk.data.row_groups import SUFFIXES, Kind, OpenFiles, Parts, parts_of
+from client_sdk.protocol.cells import AS_WRITTEN, Column, Spelling, column_name
+from client_sdk.protocol.cells.digest import digest_of
 
 # Bytes of decoded columns of row groups that one table keeps.
 ROOM = 1 << 27
@@ -34,7 +36,7 @@ class Columns(Protocol):
         """How many rows there are."""
         ...
 
-    def read(self, name: str, rows: Array) -> Array:
+    def read(self, name: str, rows: Array) -> Column:
         """(k,) cells of one column, in the order of the rows, as `Table.columns` has them.
 
         Raises:
@@ -53,13 +55,13 @@ class Columns(Protocol):
 
 
 @dataclass(frozen=True)
-class _View(Mapping[str, Array]):
+class _View(Mapping[str, Column]):
     """Columns of some rows: each is read when it is asked for, and not kept."""
 
     stored: Columns
     rows: Array
 
-    def __getitem__(self, name: str) -> Array:
+    def __getitem__(self, name: str) -> Column:
         if name not in self.stored.names:
             raise KeyError(name)
         return self.stored.read(name, self.rows)
@@ -78,7 +80,7 @@ class _View(Mapping[str, Array]):
 class LazyTable(Table):
     """A `Table` whose columns are read when they are asked for, row group by row group. Made by `list_table`.
 
-    What a column is does not depend on which rows are read: text is numbers if every cell of all files is one.
+    What a cell says does not depend on which rows are read with it.
     """
 
     columns: _View = field(repr=False)
@@ -100,6 +102,9 @@ class LazyTable(Table):
         for start in range(0, len(self), PART_ROWS):
             yield self.take(range(start, min(start + PART_ROWS, len(self))))
 
+    def digest(self) -> str:
+        return digest_of(self.parts(), self.columns, named=self.named)
+
     def first(self, marked: Array) -> str:
         return self.columns.stored.place(int(self.columns.rows[int(np.argmax(marked))]))
 
@@ -110,7 +115,8 @@ class LazyTable(Table):
 
     def in_memory(self) -> Table:
         """All of it, as `Table.of` has it. Raises DataError: a column cannot be read."""
-        return Table(dict(self.columns.items()), self.patients, self.named)
+        columns = dict(self.columns.items())
+        return Table(columns, self.patients, self.named, format=self.format, declared=self.declared)
 
 
 class Stored:
@@ -120,21 +126,21 @@ class Stored:
         DataError: as of each file; the files have different columns, or no row.
     """
 
-    def __init__(self, paths: Sequence[Path], room: int = ROOM) -> None:
+    def __init__(self, paths: Sequence[Path], room: int = ROOM, spelling: Spelling = AS_WRITTEN) -> None:
         left_open = OpenFiles()
-        files = [parts_of(path, left_open) for path in paths]
+        files = [parts_of(path, left_open, spelling) for path in paths]
         self._kinds = _kinds(files)
         self._parts = [(file, part) for file in files for part, rows in enumerate(file.rows) if rows]
         self._starts = np.cumsum([0, *(file.rows[part] for file, part in self._parts)])
         self._file_rows = np.cumsum([0, *(sum(file.rows) for file in files)])
         if len(self) == 0:
             raise DataError("the table has no rows")
-        self._room, self.names, self._numeric = room, tuple(self._kinds), dict[str, bool]()
+        self._room, self.names = room, tuple(self._kinds)
         self._begin()
 
     def _begin(self) -> None:
         """With nothing kept."""
-        self._kept, self._bytes = dict[tuple[int, str], Cells](), 0
+        self._kept, self._bytes = dict[tuple[int, str], Column](), 0
         self._lock, self._locks = threading.Lock(), dict[tuple[int, str], threading.Lock]()
         self._draw = np.random.default_rng(0)
 
@@ -167,30 +173,25 @@ class Stored:
         """Of one row of all columns in memory, about."""
         return sum(_TEXT_BYTES if self._kinds[name] == "text" else 8 for name in self.names)
 
-    def read(self, name: str, rows: Array) -> Array:
-        found = np.empty(len(rows), dtype=np.float64 if self._is_number(name) else object)
+    def read(self, name: str, rows: Array) -> Column:
         whose = np.searchsorted(self._starts, rows, side="right") - 1
+        if not len(rows):
+            return self._cells(0, name).take([])
         order = np.argsort(whose, kind="stable")
         parts, begins = np.unique(whose[order], return_index=True)
-        for part, here in zip(parts.tolist(), np.split(order, begins[1:]), strict=False):
-            found[here] = self._cells(part, name).at(rows[here] - self._starts[part])
-        return found
+        places = np.split(order, begins[1:])
+        each = [
+            self._cells(part, name).take(rows[here] - self._starts[part])
+            for part, here in zip(parts.tolist(), places, strict=True)
+        ]
+        return _gathered(each, places)
 
     def place(self, row: int) -> str:
         file = int(np.searchsorted(self._file_rows, row, side="right")) - 1
         files = len(self._file_rows) - 1
         return f"row {row - int(self._file_rows[file]) + 1}" + (f" of file {file + 1} of {files}" if files > 1 else "")
 
-    def _is_number(self, name: str) -> bool:
-        """By the type, or for text by all cells, until the first that is no number."""
-        if self._kinds[name] != "text":
-            return True
-        if name not in self._numeric:
-            each = (file.cells(part, name, "text") for file, part in self._parts)
-            self._numeric[name] = all(cells.are_numbers for cells in each)
-        return self._numeric[name]
-
-    def _cells(self, part: int, name: str) -> Cells:
+    def _cells(self, part: int, name: str) -> Column:
         key = part, name
         with self._lock:
             own = self._locks.setdefault(key, threading.Lock())
@@ -199,13 +200,11 @@ class Stored:
             if (kept := self._kept.get(key)) is not None:
                 return kept
             file, place = self._parts[part]
-            cells = file.cells(place, name, self._kinds[name])
-            if self._is_number(name):
-                cells = cells.as_numbers()
+            cells = file.cells(place, name)
             self._keep(key, cells)
         return cells
 
-    def _keep(self, key: tuple[int, str], cells: Cells) -> None:
+    def _keep(self, key: tuple[int, str], cells: Column) -> None:
         size = cells.bytes
         if size > self._room:
             return
@@ -236,18 +235,28 @@ class _Chain:
     def __len__(self) -> int:
         return int(self.starts[-1])
 
-    def read(self, name: str, rows: Array) -> Array:
+    def read(self, name: str, rows: Array) -> Column:
         whose = np.searchsorted(self.starts, rows, side="right") - 1
-        found = np.empty(len(rows), dtype=object)
-        for table, one in enumerate(self.each):
-            (here,) = np.nonzero(whose == table)
-            found[here] = one.read(name, rows[here] - self.starts[table])
-        numbers = all(isinstance(cell, float) for cell in found.tolist())
-        return found.astype(np.float64) if numbers else found
+        places = [np.flatnonzero(whose == table) for table in range(len(self.each))]
+        each = [
+            one.read(name, rows[here] - start)
+            for one, here, start in zip(self.each, places, self.starts[:-1].tolist(), strict=True)
+        ]
+        return _gathered(each, places)
 
     def place(self, row: int) -> str:
         table = int(np.searchsorted(self.starts, row, side="right")) - 1
         return f"{self.each[table].place(row - int(self.starts[table]))} of table {table + 1}"
+
+
+def _gathered(each: Sequence[Column], places: Sequence[Array]) -> Column:
+    """Parts of a column together. places: of each part, where its cells stand."""
+    together, order = Column.joined(each), np.concatenate(places)
+    if np.array_equal(order, np.arange(len(order))):
+        return together
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    return together.take(back)
 
 
 def stacked(each: Sequence[LazyTable]) -> LazyTable:
@@ -259,19 +268,22 @@ def stacked(each: Sequence[LazyTable]) -> LazyTable:
     return LazyTable(_View(stored, rows), patients, all(one.named for one in each))
 
 
-def list_table(path: Path | Sequence[Path], *, patient_column: str | None = None) -> LazyTable:
+def list_table(
+    path: Path | Sequence[Path], *, patient_column: str | None = None, spelling: Spelling = AS_WRITTEN
+) -> LazyTable:
     """A table whose columns are read when they are needed. Needs the package pyarrow.
 
     path: a .parquet file, an Arrow IPC file (.arrow, .feather), a folder of nothing else, or several files; rows stand
-    in the order of the files' names, or of those given. patient_column: as in `Table.of`.
+    in the order of the files' names, or of those given. patient_column, spelling: as in `Table.of`.
 
     Raises:
         DataError: a file is not there, broken or empty; files with different columns; a row without its patient.
     """
     paths = [path] if isinstance(path, Path) else list(path)
-    stored = Stored([file for one in paths for file in (table_files(one) or [one])])
-    patients = identifiers(None, len(stored)) if patient_column is None else stored.patients(patient_column)
-    return LazyTable(_View(stored, np.arange(len(stored))), patients, patient_column is not None)
+    stored = Stored([file for one in paths for file in (table_files(one) or [one])], spelling=spelling)
+    named = patient_column is not None
+    patients = stored.patients(column_name(patient_column)) if named else identifiers(None, len(stored))
+    return LazyTable(_View(stored, np.arange(len(stored))), patients, named)
 
 
 def table_files(folder: Path) -> list[Path]:

@@ -5,18 +5,28 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from client_sdk.data.identity import IdentifierError, patient_identity
-from client_sdk.protocol.statistics.cells import as_number
+from client_sdk.protocol.cells import (
+    AS_WRITTEN,
+    Column,
+    DataError,
+    Spelling,
+    column_name,
+    column_of,
+    read_categories,
+    read_numbers,
+)
+from client_sdk.protocol.cells.digest import digest_of
+
+if TYPE_CHECKING:
+    from client_sdk.data.table_format import TableFormat
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-
-class DataError(ValueError):
-    """Records that cannot be trained on. The text names what is wrong and where, never whose."""
 
 
 class WrongRows(DataError):
@@ -36,50 +46,94 @@ class WrongRows(DataError):
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns of equal length: float64 (NaN = missing) or text (None = missing). Made by `Table.of`.
+    """Named columns of equal length, whose cells are as they are stored. Made by `Table.of`.
 
     patients: one identifier per row. named: they are the hospital's; otherwise every row stands for a patient.
     lines: (n,) the line of its file that each row stood in, counted from 1; None: it came from no file.
+    format: how its files were read; None: no text file and no declaration was among them. declared: a person declared
+    the format; False: the files proposed it.
     """
 
-    columns: Mapping[str, Array]
+    columns: Mapping[str, Column]
     patients: tuple[str, ...] = field(repr=False)
     named: bool = True
     lines: Array | None = field(default=None, repr=False)
+    format: TableFormat | None = field(default=None, kw_only=True)
+    declared: bool = field(default=True, kw_only=True)
 
     @classmethod
-    def of(cls, columns: Any, *, patient_column: str | None = None, lines: Sequence[int] | None = None) -> Table:
+    def of(
+        cls,
+        columns: Any,
+        *,
+        patient_column: str | None = None,
+        lines: Sequence[int] | None = None,
+        spelling: Spelling = AS_WRITTEN,
+    ) -> Table:
         """From a mapping of names to sequences, or from a pandas DataFrame.
 
         patient_column: who a row belongs to; left out, every row is a patient of its own.
+        spelling: how texts of the data set are written.
 
         Raises:
             DataError: no column, no row, a name that stands twice, lengths that differ, a row without its patient.
         """
-        given = [(str(name), values) for name, values in columns.items()]
-        arrays = {name: _column(values) for name, values in given}
-        if not arrays:
+        given = [(column_name(str(name)), values) for name, values in columns.items()]
+        if not given:
             raise DataError("the table has no columns")
-        if len(arrays) != len(given):
+        if len(dict(given)) != len(given):
             raise DataError("two columns of the table have one name; rename one of them")
-        lengths = {len(array) for array in arrays.values()}
+        known = None if lines is None else np.asarray(lines)
+        patient = None if patient_column is None else column_name(patient_column)
+        cells = {name: column_of(values, spelling=spelling, name=name) for name, values in given if name != patient}
+        lengths = {*map(len, cells.values()), *(len(values) for name, values in given if name == patient)}
         if len(lengths) != 1 or 0 in lengths:
             raise DataError("the columns of a table have one length, and at least one row")
-        known = None if lines is None else np.asarray(lines)
-        if patient_column is None:
-            return cls(arrays, identifiers(None, lengths.pop()), named=False, lines=known)
-        require_patient_column(patient_column, arrays)
-        del arrays[patient_column]
+        if patient is None:
+            return cls(cells, identifiers(None, lengths.pop()), named=False, lines=known)
+        require_patient_column(patient, dict(given))
         # As they are written: as numbers 007 would be 7, and long ones would lose their last digits.
-        patients = identifiers(np.asarray(dict(given)[patient_column]), lengths.pop(), known)
-        return cls(arrays, patients, lines=known)
+        return cls(cells, identifiers(_as_written(dict(given)[patient]), lengths.pop(), known), lines=known)
 
     @classmethod
     def without_rows(cls, names: Collection[str], patient_column: str | None) -> Table:
         """Raises DataError: there is no such patient column."""
         if patient_column is not None:
             require_patient_column(patient_column, names)
-        return cls({name: np.zeros(0) for name in names if name != patient_column}, (), patient_column is not None)
+        cells = {name: column_of([], name=name) for name in map(column_name, names) if name != patient_column}
+        return cls(cells, (), patient_column is not None)
+
+    def numbers(self, name: str, missing_values: Sequence[str] = ()) -> NDArray[np.float64]:
+        """(n,) the column as numbers, NaN where a cell is empty or a declared code.
+
+        Raises:
+            DataError: there is no such column, or cells are neither numbers nor codes.
+        """
+        read = read_numbers(self._named(name), missing_values)
+        self._require(name, read.wrong, f"are no numbers; the first is {read.kind}")
+        return read.values
+
+    def categories(self, name: str, categories: Sequence[str], missing_values: Sequence[str] = ()) -> NDArray[np.int64]:
+        """(n,) places among the categories, −1 where a cell is empty or a declared code.
+
+        Raises:
+            DataError: there is no such column, or cells are neither categories nor codes.
+        """
+        read = read_categories(self._named(name), categories, missing_values)
+        self._require(name, read.wrong, "are none of the categories")
+        return read.places
+
+    def _named(self, name: str) -> Column:
+        if (column := self.columns.get(column_name(name))) is None:
+            near = like(name, self.columns)
+            raise DataError(f"the table has no column {name!r}" + (f"; did you mean {near!r}?" if near else ""))
+        return column
+
+    def _require(self, name: str, wrong: Array, what: str) -> None:
+        if wrong.any():
+            raise DataError(
+                f"column {name}: {int(wrong.sum())} of {len(wrong)} cells, the first in {self.first(wrong)}, {what}"
+            )
 
     def __len__(self) -> int:
         return len(self.patients)
@@ -89,12 +143,21 @@ class Table:
         row = int(np.argmax(marked))
         return f"row {row + 1}" if self.lines is None else f"line {int(self.lines[row])}"
 
+    def digest(self) -> str:
+        """64 digits that name what the table says, however it is stored, as `client_sdk.protocol.cells.digest` has it.
+
+        Raises:
+            DataError: a column cannot be read.
+        """
+        return digest_of([self], self.columns, named=self.named)
+
     def take(self, rows: Sequence[int] | Array) -> Table:
         """The given rows, in the given order."""
         index = np.asarray(rows, dtype=np.int64)
-        columns = {name: column[index] for name, column in self.columns.items()}
+        columns = {name: column.take(index) for name, column in self.columns.items()}
         lines = None if self.lines is None else self.lines[index]
-        return Table(columns, tuple(self.patients[int(i)] for i in index), self.named, lines)
+        patients = tuple(self.patients[int(i)] for i in index)
+        return Table(columns, patients, self.named, lines, format=self.format, declared=self.declared)
 
 
 @dataclass(frozen=True)
@@ -131,6 +194,11 @@ class Examples:
         """The given examples, in the given order."""
         index = np.asarray(rows, dtype=np.int64)
         return Examples(self.inputs[index], self.labels[index], tuple(self.patients[int(i)] for i in index), self.named)
+
+
+def _as_written(values: Any) -> Iterable[Any]:
+    # Cells of an array keep their type: a float32 is exact up to 2²⁴ only, and a date is no count of nanoseconds.
+    return cast("Iterable[Any]", values.tolist() if isinstance(values, Column) else np.asarray(values))
 
 
 def like(name: str, names: Iterable[str]) -> str | None:
@@ -177,41 +245,3 @@ def identifiers(given: Iterable[Any] | None, rows: int, lines: Array | None = No
             f"patients: {len(where)} of {rows} records {fault}, the first in {first}{advice.get(fault, '')}"
         )
     return tuple(patients)
-
-
-def _column(values: Any) -> Array:
-    # Numbers if every present cell is one, text otherwise.
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise DataError("a column is one-dimensional")
-    if array.dtype.kind in "uifb":
-        return array.astype(np.float64)
-    # Dates stay dates: counted in nanoseconds they would pass for numbers.
-    cells = [None if _missing(value) else value for value in (array.astype(str) if array.dtype.kind in "mM" else array)]
-    numbers = numbers_in(cells)
-    if numbers is not None:
-        return numbers
-    return np.array([None if cell is None else text_of(cell) for cell in cells], dtype=object)
-
-
-def numbers_in(cells: Iterable[Any]) -> Array | None:
-    """(n,) float64, NaN for None; None: a cell is no number."""
-    try:
-        return np.array([np.nan if cell is None else as_number(cell) for cell in cells], dtype=np.float64)
-    except (TypeError, ValueError):
-        return None
-
-
-def text_of(cell: Any) -> str:
-    """What a cell says in a column of text."""
-    # What it would be in a column of numbers, which one patient's text makes one of texts.
-    fraction = isinstance(cell, bool | np.bool_ | np.floating)
-    return str(float(cast("float", cell))) if fraction else str(cell).strip()
-
-
-def _missing(value: Any) -> bool:
-    try:
-        return value is None or bool(value != value) or str(value) == "NaT"
-    # pandas' NA compares with nothing, itself included.
-    except TypeError:
-        return True

@@ -6,53 +6,21 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
 
 from client_sdk.data.paths import require_there
-from client_sdk.data.records import Array, DataError, numbers_in, text_of
+from client_sdk.data.records import DataError
+from client_sdk.protocol.cells import AS_WRITTEN, Column, Spelling, column_name, text_of
 
 ARROW = (".arrow", ".feather")
 SUFFIXES = (".parquet", *ARROW)
 # Files, or columns of Arrow files, that a thread leaves open: opening takes longer than reading a small row group.
 _LEFT_OPEN = 8
-# By its type alone; text may say numbers, and "none" goes with every kind: all its cells are missing.
-Kind = Literal["number", "text", "none", "nested"]
-
-
-@dataclass(frozen=True)
-class Cells:
-    """One column of one row group, decoded. words: (k,) what the codes say; None: `values` are numbers.
-
-    values: (n,) float64, NaN where it is missing, or codes.
-    """
-
-    values: Array
-    words: Array | None = None
-
-    def at(self, rows: Array) -> Array:
-        """(k,) of these rows: float64, or text with None where it is missing."""
-        found = self.values[rows]
-        return found if self.words is None else self.words[found]
-
-    @property
-    def bytes(self) -> int:
-        """Held in memory."""
-        if self.words is None or self.words.dtype.kind == "f":
-            return self.values.nbytes + (0 if self.words is None else self.words.nbytes)
-        return self.values.nbytes + sum(64 + len(word or "") for word in self.words.tolist())
-
-    @property
-    def are_numbers(self) -> bool:
-        """Says every cell a number, as `Table.of` understands it?"""
-        return self.words is None or numbers_in(self.words) is not None
-
-    def as_numbers(self) -> Cells:
-        """The same, where they are."""
-        return self if self.words is None else Cells(self.values, numbers_in(self.words))
+# By its type alone; "none" goes with every kind: all its cells are missing.
+Kind = Literal["number", "text", "date", "none", "nested"]
 
 
 class OpenFiles(threading.local):
@@ -81,27 +49,31 @@ class Parts(ABC):
 
     what: str
 
-    def __init__(self, path: Path, files: OpenFiles) -> None:
+    def __init__(self, path: Path, files: OpenFiles, spelling: Spelling) -> None:
         require_there(path)
-        self.path, self._files = path, files
+        self.path, self._files, self.spelling = path, files, spelling
         self._state = _state(path)
         try:
             schema, self.rows = self._opened()
         except (ValueError, OSError, *_errors()) as error:
             raise DataError(f"{path.name}: this is not a whole {self.what} file") from error
-        if len(set(schema.names)) < len(schema.names):
+        # One letter may be written in two ways.
+        self._stored_as = {column_name(name): name for name in schema.names}
+        if len(self._stored_as) < len(schema.names):
             raise DataError("two columns of the table have one name; rename one of them")
-        self.kinds: Mapping[str, Kind] = {str(one.name): _kind(one.type) for one in schema}
+        self.kinds: Mapping[str, Kind] = {column_name(str(one.name)): _kind(one.type) for one in schema}
 
-    def cells(self, part: int, name: str, kind: Kind) -> Cells:
-        """A column of one part, as the kind that it has in all files.
+    def cells(self, part: int, name: str) -> Column:
+        """A column of one part, in the type that is stored.
 
         Raises:
             DataError: the file is broken there, has changed, or holds nothing of this kind.
         """
         column = self.column(part, name)
         try:
-            return Cells(_numbers(column)) if kind in ("number", "none") else _text(column)
+            return _cells(column, self.spelling, name)
+        except DataError:
+            raise
         except (ValueError, OSError, *_errors()) as error:
             raise DataError(
                 f"column {name}: some of {self.rows[part]} cells can be read neither as numbers nor as text"
@@ -111,6 +83,8 @@ class Parts(ABC):
         """A column of one part as it is written, text as text whatever it is stored as. Raises as `cells`."""
         column = self.column(part, name)
         try:
+            if _arrow().types.is_dictionary(column.type):
+                column = column.dictionary_decode()
             if _arrow().types.is_floating(column.type):
                 # At its own precision: large numbers of 32 bits are no longer exact.
                 return list(column.to_numpy(zero_copy_only=False))
@@ -125,7 +99,7 @@ class Parts(ABC):
         try:
             if _state(self.path) != self._state:
                 raise DataError("the table's file has changed since it was opened: start again")
-            found = self._column(part, name)
+            found = self._column(part, self._stored_as[name])
         except DataError:
             raise
         except (ValueError, OSError, *_errors()) as error:
@@ -183,15 +157,17 @@ class ArrowParts(Parts):
 
     def _of_one_column(self, name: str) -> Any:
         arrow = _arrow()
-        options = arrow.ipc.IpcReadOptions(included_fields=[list(self.kinds).index(name)], use_threads=False)
+        field = list(self._stored_as.values()).index(name)
+        options = arrow.ipc.IpcReadOptions(included_fields=[field], use_threads=False)
         # Read, not mapped: all that was ever looked at of a map that stays open would count as memory in use.
         return arrow.ipc.open_file(arrow.OSFile(str(self.path)), options=options)
 
 
-def parts_of(path: Path, files: OpenFiles | None = None) -> Parts:
-    """By the name of the file. Raises DataError: no such file, a broken one, or pyarrow is not installed."""
+def parts_of(path: Path, files: OpenFiles | None = None, spelling: Spelling = AS_WRITTEN) -> Parts:
+    """By the name of the file. spelling: how texts in it are written.
+    Raises DataError: no such file, a broken one, or pyarrow is not installed."""
     kind = ArrowParts if path.name.lower().endswith(ARROW) else ParquetParts
-    return kind(path, OpenFiles() if files is None else files)
+    return kind(path, OpenFiles() if files is None else files, spelling)
 
 
 def _kind(kind: Any) -> Kind:
@@ -203,6 +179,8 @@ def _kind(kind: Any) -> Kind:
     numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
     if any(is_one(kind) for is_one in numbers):
         return "number"
+    if types.is_date(kind) or (types.is_timestamp(kind) and kind.tz is None):
+        return "date"
     return "nested" if types.is_nested(kind) else "text"
 
 
@@ -210,19 +188,29 @@ def _plain(column: Any) -> Any:
     arrow = _arrow()
     if isinstance(column, arrow.ChunkedArray):
         column = arrow.concat_arrays(column.chunks) if column.num_chunks else arrow.array([], column.type)
-    return column.dictionary_decode() if arrow.types.is_dictionary(column.type) else column
+    if arrow.types.is_dictionary(column.type) and _kind(column.type) != "text":
+        return column.dictionary_decode()
+    return column
 
 
-def _numbers(column: Any) -> Array:
-    types = _arrow().types
-    if types.is_null(column.type):
-        return np.full(len(column), np.nan)
-    if types.is_decimal(column.type) or types.is_boolean(column.type):
-        # Rounded as Python does it.
-        found = [np.nan if cell is None else float(cell) for cell in column.to_pylist()]
-        return np.array(found, dtype=np.float64)
-    # A copy: what the file holds may lie in its memory.
-    return np.array(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+def _cells(column: Any, spelling: Spelling, name: str) -> Column:
+    arrow = _arrow()
+    types, kind = arrow.types, column.type
+    if types.is_null(kind):
+        return Column.of_words(np.zeros(len(column), np.int32), [None], spelling, name)
+    if _kind(kind) == "text" or types.is_decimal(kind):
+        return _text(column, spelling, name)
+    absent = np.asarray(column.is_null().to_numpy(zero_copy_only=False)) if column.null_count else None
+    if types.is_floating(kind):
+        # A copy: what the file holds may lie in its memory. Without a null it keeps its type, else NaN stands there.
+        values = np.array(column.to_numpy(zero_copy_only=False), dtype=kind.to_pandas_dtype())
+        return Column(values, None, None, spelling, name)
+    if _kind(kind) == "date":
+        column, zero = column.cast(arrow.timestamp("us"), safe=False), 0
+    else:
+        zero = False if types.is_boolean(kind) else 0
+    values = column if absent is None else column.fill_null(arrow.scalar(zero, column.type))
+    return Column(np.array(values.to_numpy(zero_copy_only=False)), None, absent, spelling, name)
 
 
 def _decoded(column: Any) -> Any:
@@ -232,16 +220,21 @@ def _decoded(column: Any) -> Any:
     return column.cast(arrow.large_string()) if as_bytes else column
 
 
-def _text(column: Any) -> Cells:
+def _text(column: Any, spelling: Spelling, name: str) -> Column:
     arrow = _arrow()
-    if arrow.types.is_null(column.type):
-        return Cells(np.zeros(len(column), np.int32), np.array([None], dtype=object))
-    coded = _decoded(column).dictionary_encode()
-    words = [None if cell is None else text_of(cell) for cell in coded.dictionary.to_pylist()]
-    # How a column that is read as a whole says a date that is none.
-    words = [None if word == "NaT" else word for word in words]
+    coded = column if arrow.types.is_dictionary(column.type) else column.dictionary_encode()
     codes = np.array(coded.indices.fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int32) + 1
-    return Cells(codes, np.array([None, *words], dtype=object))
+    words, strange = list[str | None]([None]), list[int]()
+    for place, cell in enumerate(coded.dictionary.to_pylist(), start=1):
+        try:
+            words.append(text_of(cell, spelling))
+        except (TypeError, ValueError):
+            words.append(None)
+            strange.append(place)
+    if strange:
+        wrong = int(np.isin(codes, strange).sum())
+        raise DataError(f"column {name}: {wrong} of {len(codes)} cells can be read neither as numbers nor as text")
+    return Column.of_words(codes, words, spelling, name)
 
 
 def _state(path: Path) -> tuple[int, int]:

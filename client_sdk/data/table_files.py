@@ -2,68 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from client_sdk.data.delimited import Cells, read_sheet, with_points
+from client_sdk.data.delimited import read_sheet, totals_line
 from client_sdk.data.lazy_table import list_table
 from client_sdk.data.paths import require_there
-from client_sdk.data.records import Table
+from client_sdk.data.proposal import Stated, TextTable, combined, examine
+from client_sdk.data.records import DataError, Table
+from client_sdk.data.table_format import TableFormat
+from client_sdk.data.text_encoding import bytes_of, decode
+from client_sdk.protocol.cells import AS_WRITTEN
 
-# What tables write where nothing was measured. Words that may mean something, such as None, are not among them.
-MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
+_LOG = logging.getLogger(__name__)
 # The attributes of the UCI heart disease files, which have no header line (Detrano et al. 1989).
 _HEART_DISEASE = (
     *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang"),
     *("oldpeak", "slope", "ca", "thal", "num"),
 )
+_HEART_DISEASE_FORMAT = TableFormat(separator="comma", header=False, decimal="point")
 
 
 def read_csv(
     path: Path,
+    format: TableFormat | None = None,
     *,
     patient_column: str | None = None,
     names: Sequence[str] | None = None,
-    missing: Sequence[str] = MISSING,
     encoding: str | None = None,
-    as_written: Collection[str] = (),
     may_be_empty: bool = False,
 ) -> Table:
-    """A table from a text file, gzipped if its name ends in .gz; `names` where it has no header line.
+    """A table from a text file, gzipped if its name ends in .gz. Cells stay texts as they are written.
 
-    Commas, semicolons, tabs or bars stand between the cells: whichever makes every row equally long. Unicode with or
-    without a byte order mark is read as such, anything else needs its `encoding`. Decimal commas are read as such where
-    all numbers of the file agree. Columns without a name are left out.
+    format: how the file is written, which is then read so and in no other way. None: as the file itself proposes, see
+    `propose_format`, and the table says that nobody declared it. names: of the columns, where there is no header line.
+    encoding: for a proposal. Columns without a name are left out.
 
-    as_written: columns that are text whatever they say, such as names of files: as numbers 007 would be 7
     may_be_empty: a header alone is a table of no rows
 
     Raises:
         DataError: no such text table; the text names line and column, never what stands there.
     """
-    require_there(path)
-    sheet = read_sheet(path, names=names, encoding=encoding, may_be_empty=may_be_empty)
-    if not sheet.rows:
-        return Table.without_rows([name for name in sheet.names if name], patient_column)
-    absent = set(missing)
-    stripped = ([cell.strip() for cell in cells] for cells in zip(*sheet.rows, strict=True))
-    columns: Cells = {
-        name: [None if cell in absent else cell for cell in cells]
-        for name, cells in zip(sheet.names, stripped, strict=True)
-        if name
-    }
-    kept = {name: cells for name, cells in columns.items() if name in {*as_written, patient_column}}
-    table = Table.of(with_points(columns) | kept, patient_column=patient_column, lines=sheet.lines)
-    texts = {name: np.array(kept[name], dtype=object) for name in table.columns if name in as_written}
-    return replace(table, columns={**table.columns, **texts}) if texts else table
+    if format is None:
+        proposal, table = examine(path, Stated(encoding=encoding), names, may_be_empty)
+        format = combined([proposal]).format
+        return _table(table.spelled(format.spelling), format, patient_column, declared=False)
+    return _table(_declared(path, format, names, may_be_empty), format, patient_column, declared=True)
 
 
-def read_parquet(path: Path, *, patient_column: str | None = None) -> Table:
-    """A table from a Parquet file, in memory as a whole. Needs the package pyarrow. Raises as `list_table`."""
-    return list_table(path, patient_column=patient_column).in_memory()
+def read_parquet(path: Path, format: TableFormat | None = None, *, patient_column: str | None = None) -> Table:
+    """A table from a Parquet file, in memory as a whole. Needs the package pyarrow. Raises as `list_table`.
+
+    format: how its texts are written, as a person declared it.
+    """
+    spelling = AS_WRITTEN if format is None else format.spelling
+    table = list_table(path, patient_column=patient_column, spelling=spelling)
+    return replace(table.in_memory(), format=format)
 
 
 def read_heart_disease(path: Path) -> Table:
@@ -75,10 +73,53 @@ def read_heart_disease(path: Path) -> Table:
     Raises:
         DataError: not 14 columns.
     """
-    columns = dict(read_csv(path, names=_HEART_DISEASE).columns)
+    given = read_csv(path, _HEART_DISEASE_FORMAT, names=_HEART_DISEASE)
+    columns = {name: given.numbers(name) for name in given.columns}
     for name in ("trestbps", "chol"):
         columns[name] = np.where(columns[name] == 0, np.nan, columns[name])
     # 1 to 4 are degrees of the disease; studies of these files ask whether there is any.
     columns["disease"] = (columns.pop("num") > 0).astype(np.float64)
     site = path.name.removeprefix("processed.").removesuffix(".data")
-    return Table(columns, tuple(f"{site}-{row}" for row in range(len(columns["disease"]))), named=False)
+    table = Table.of(columns)
+    return replace(table, patients=tuple(f"{site}-{row}" for row in range(len(table))))
+
+
+def _declared(path: Path, format: TableFormat, names: Sequence[str] | None, may_be_empty: bool) -> TextTable:
+    """Read by this format alone. Raises DataError: it does not fit, with the words how the file looks."""
+    require_there(path)
+    if format.separator is None:
+        raise DataError(f"{path.name}: it is a text table, and the data set was declared to hold none")
+    try:
+        text = decode(path.name, bytes_of(path), format.encoding)
+        sheet = read_sheet(
+            path.name, text, format.separator, names=names, header=format.header, may_be_empty=may_be_empty
+        )
+    except DataError as fault:
+        raise DataError(f"{fault}{_as_it_looks(path, format, names)}") from fault
+    if (line := totals_line(sheet)) is not None:
+        _LOG.warning(
+            "%s: the last line (%d) begins with a word for a sum: if it holds totals, remove it", path.name, line
+        )
+    return TextTable.of(sheet, format.spelling)
+
+
+def _as_it_looks(path: Path, format: TableFormat, names: Sequence[str] | None) -> str:
+    """The end of a sentence about a file that does not fit: what it would be read as without a declaration."""
+    try:
+        found = combined([examine(path, Stated(), names)[0]]).format
+    except DataError:
+        return ""
+    if (found.separator, found.encoding) == (format.separator, format.encoding) or found.separator is None:
+        return ""
+    return (
+        f". The data set is declared with {format}. This file looks as written with {found}: save it as declared, or "
+        f"declare {' '.join(found.options)}"
+    )
+
+
+def _table(table: TextTable, format: TableFormat, patient_column: str | None, *, declared: bool) -> Table:
+    if not table.lines:
+        empty = Table.without_rows(list(table.columns), patient_column)
+        return replace(empty, format=format, declared=declared)
+    found = Table.of(table.columns, patient_column=patient_column, lines=table.lines)
+    return replace(found, format=format, declared=declared)

@@ -10,69 +10,29 @@ import json
 import sqlite3
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self, cast
 
 from accounting.budget.ledger import Entry, Kind, LedgerError, append, verify_chain
+from client_sdk.data.table_format import TableFormat
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerNotWritten
 from client_sdk.guard import ledger_file
+from client_sdk.guard.ledger_views import ChargedRound as ChargedRound
+from client_sdk.guard.ledger_views import Departure as Departure
+from client_sdk.guard.ledger_views import OwnRound as OwnRound
+from client_sdk.guard.ledger_views import What
 from client_sdk.guard.policy import Charge, OwnLimit, require_affordable
 from client_sdk.guard.seen import SeenLedger
 from client_sdk.guard.split import Split
 
-# Stands beside the studies' sums under what can be no study's name.
-_INDIVIDUAL = "/individual"
+# Stand where a study's name does, and can be none: the patients' sums, and the format of the data set's tables.
+_INDIVIDUAL, _FORMAT = "/individual", "/format"
+# The coordinator's ledger has no entries of this kind.
+_DECLARED = cast(Kind, "declared")
 # After an entry of these kinds something may have left.
 _SENT = ("settled", "charged-in-full")
-
-What = Literal["update", "refusal"]
-
-
-@dataclass(frozen=True)
-class ChargedRound:
-    """A round this ledger has paid for. `sha256` of the finished update; None until there is one.
-
-    sequence: of the entry that holds the charge.
-    """
-
-    sequence: int
-    model_sha256: str
-    sha256: str | None
-
-
-@dataclass(frozen=True)
-class OwnRound:
-    """What this hospital knows of its own part in a round.
-
-    taken     the coordinator acknowledged an update, or shares that open it: it may have learnt something
-    finished  an update was made ready, and may have left
-    reported  the bound that it told, or the distance that it fell into; None where it told none
-    """
-
-    taken: bool
-    finished: bool
-    reported: Mapping[str, Any] | None
-
-
-@dataclass(frozen=True)
-class Departure:
-    """One body. `ready_at`: from here on it may have left; `sent_at`, `answer`: when and how the coordinator answered.
-
-    charge: sequence number of the ledger entry that paid for it; a refusal needs none.
-    Times are UTC in ISO 8601.
-    """
-
-    study: str
-    round: int
-    what: What
-    sha256: str
-    bytes: int
-    charge: int | None
-    ready_at: str
-    answer: str | None = None
-    sent_at: str | None = None
 
 
 class HospitalLedger:
@@ -159,6 +119,33 @@ class HospitalLedger:
                 "for a study with that share, or name another data set if these are other patients (join --dataset)"
             )
         return found
+
+    @property
+    def table_format(self) -> TableFormat | None:
+        """How tables of this data set are written, as a person last declared it; None: nobody has."""
+        declared = [entry.body["format"] for entry in self._of(_FORMAT)]
+        return TableFormat.from_dict(declared[-1]) if declared else None
+
+    def declare_format(self, format: TableFormat) -> None:
+        """Keep how tables of this data set are written, beside what was declared before. The same again is no entry.
+
+        Raises:
+            ConfigurationError: it is another one, and a study that has charged rounds reads the data set by the first.
+        """
+        before = self.table_format
+        if format == before:
+            return
+        reading = [study for study in self._under_way() if self.rounds_known(study)]
+        if reading:
+            raise ConfigurationError(
+                f"these records are declared with {before or 'no format'}, and study {', '.join(reading)} has been "
+                f"charged for reading them so: a change to {format} waits until it has ended, or name another data set "
+                "(--dataset)"
+            )
+        with self._writing():
+            replaced = None if before is None else before.to_dict()
+            body = {"format": format.to_dict(), "replaced": replaced, "at": self._moment()}
+            self._append(_DECLARED, _FORMAT, None, body)
 
     def charges(self) -> list[Charge]:
         """Every charge of every study, also for rounds whose update never became ready."""
@@ -318,6 +305,12 @@ class HospitalLedger:
 
     def _of(self, study: str) -> Iterator[Entry]:
         return (entry for entry in self._entries if entry.body["study"] == study)
+
+    def _under_way(self) -> list[str]:
+        """Studies that this hospital takes part in and that have not ended."""
+        ended = {entry.body["study"] for entry in self._entries if entry.kind == "finished"}
+        studies = dict.fromkeys(entry.body["study"] for entry in self._entries if entry.kind == "opened")
+        return [study for study in studies if study not in ended]
 
     def _rounds(self, study: str, kind: Kind) -> set[int]:
         """Rounds of the study with an entry of this kind, and those that were lost."""

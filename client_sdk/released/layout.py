@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from client_sdk.tasks import Task
-from client_sdk.tasks.columns import Column, NumberColumn
+from client_sdk.tasks.columns import Declared, NumberColumn
 from client_sdk.tasks.tables import TableTask
 
 
@@ -14,7 +14,8 @@ def layout_of(task: Task) -> list[dict[str, Any]]:
 
     column, first: the name and the place of its first input.
     A number: its place in the range, −1 at low and 1 at high; one beyond it counts as the nearest bound. Where
-    `missing` is a number, that number stands in for a missing value, and one further input is 1 (else 0).
+    `missing` is a number, that number stands in for a missing value, and one further input is 1 (else 0). Where `unit`
+    says days, the cells are dates.
     A category: one input each, 1 for the record's own; where `missing` is true, a further one for a missing value.
     `missing_values` are what a file may write for a missing value, beside an empty cell.
     """
@@ -27,9 +28,10 @@ def layout_of(task: Task) -> list[dict[str, Any]]:
     return described
 
 
-def _encoding(column: Column) -> dict[str, Any]:
+def _encoding(column: Declared) -> dict[str, Any]:
     if isinstance(column, NumberColumn):
         described: dict[str, Any] = {"low": column.low, "high": column.high, "missing": column.missing}
+        described |= {"unit": "days since 1970-01-01"} if column.dates else {}
     else:
         described = {"categories": list(column.categories), "missing": column.missing}
     return {**described, "missing_values": list(column.missing_values)}

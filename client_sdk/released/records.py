@@ -9,23 +9,23 @@ from typing import Any, cast
 import numpy as np
 from torch import Tensor
 
-from client_sdk.data import Examples, Records, Table, load, records_of
+from client_sdk.data import Examples, Records, TableFormat, load, records_of
 
 
-def new_records(data: Any, patient_column: str | None = None, *, encoding: str | None = None) -> Records:
+def new_records(data: Any, patient_column: str | None = None, format: TableFormat | None = None) -> Records:
     """Records out of a path, a data frame, a mapping of columns, an array of inputs, or what `records_of` takes.
 
-    encoding: of a text table, if it is not Unicode: cp1252, for example
-    Labels may lack. An array has no names of columns: it is for images and features, never for a table.
+    format: how the texts of a table are written, as of `client_sdk.data.load`. Labels may lack.
+    An array has no names of columns: it is for images and features, never for a table.
 
     Raises:
         DataError: none of these; as `client_sdk.data.load`.
         FileNotFoundError: no such file.
     """
     if isinstance(data, str | Path):
-        return _from_file(Path(data), patient_column, encoding)
+        return _from_file(Path(data), patient_column, format)
     if isinstance(data, Mapping):
-        return Table.of(cast("Mapping[str, Any]", data), patient_column=patient_column)
+        return records_of(cast("Mapping[str, Any]", data), patient_column=patient_column, format=format)
     if isinstance(data, Tensor):
         return _unlabelled(data.detach().cpu().numpy())
     if isinstance(data, np.ndarray):
@@ -33,9 +33,9 @@ def new_records(data: Any, patient_column: str | None = None, *, encoding: str |
     return records_of(data)
 
 
-def _from_file(path: Path, patient_column: str | None, encoding: str | None) -> Records:
+def _from_file(path: Path, patient_column: str | None, format: TableFormat | None) -> Records:
     if path.suffix != ".npz" or patient_column is not None:
-        return load(path, patient_column=patient_column, encoding=encoding)
+        return load(path, format, patient_column=patient_column)
     with np.load(path, allow_pickle=False) as arrays:
         if "inputs" not in arrays.files or "labels" in arrays.files:
             return load(path)

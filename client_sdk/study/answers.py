@@ -25,6 +25,7 @@ from client_sdk.protocol.study.messages import AssignmentBody
 from client_sdk.protocol.study.model_info import ModelInfo
 from client_sdk.protocol.study.queries import QueryAsked
 from client_sdk.protocol.wire.failpoints import failpoint
+from client_sdk.study.cell_counts import cells_of_question, log_counts
 from client_sdk.study.delivery import Able, Delivery
 from client_sdk.study.evaluated import require_form
 from client_sdk.study.models import StudyModels
@@ -78,6 +79,7 @@ class AnsweringWork:
         if patients is None:
             raise Refused("no-table", "this hospital takes part with records that have no columns")
         _require_columns(question, patients)
+        _log_counts(question, patients)
         return _Part(patients.identifiers, partial(patients.columns, question))
 
     def _evaluated(self, asked: QueryAsked, model: ModelInfo) -> _Part:
@@ -88,6 +90,7 @@ class AnsweringWork:
             raise Refused("no-evaluation", "the study sets no patients aside who could bear an evaluation")
         # Of everybody's: that nobody here may be set aside is told by no refusal that is left out.
         _require_columns(question, self._able.patients)
+        _log_counts(question, self._able.patients)
         require_form(evaluated.training.task, question)
         weights = self._models.assigned(model)
         return _Part(evaluated.identifiers, partial(evaluated.columns, question, weights))
@@ -128,6 +131,12 @@ def _require_columns(question: Question, patients: AskedPatients | None) -> None
         raise Refused("no-table", "this hospital takes part with records that have no columns")
     if lacking := [name for name in question.columns if name not in patients.records.columns]:
         raise Refused("unknown-column", f"this hospital's table has no column {', '.join(lacking)}")
+
+
+def _log_counts(question: Question, patients: AskedPatients | None) -> None:
+    """For the hospital alone: how many cells of the columns fit nowhere."""
+    if patients is not None:
+        log_counts(cells_of_question(question, patients.records), f"question of kind {question.kind}")
 
 
 def noise_share(grid: Grid, shares: int, cells: int, source: RandomSource) -> NDArray[np.int64]:

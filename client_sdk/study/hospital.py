@@ -19,7 +19,7 @@ from accounting.plan.queries import QueryCost
 from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
-from client_sdk.data import Records
+from client_sdk.data import DataError, Records, Table, as_declared, records_of
 from client_sdk.errors import BadAssignment, ConfigurationError, PolicyRefused
 from client_sdk.guard.first_round import require_first_round
 from client_sdk.guard.ledger import HospitalLedger
@@ -41,6 +41,7 @@ from client_sdk.study.verifier import require_known_past, rounds_received
 from client_sdk.study.waiting import OnWait, Watch
 
 if TYPE_CHECKING:
+    from client_sdk.study.delivery import Able
     from client_sdk.study.participation import Outcome
     from client_sdk.tasks import Task
 
@@ -137,7 +138,7 @@ class Hospital:
 
         task     the name that the study must use, a Task of this hospital's own, or None: whatever the study names
         data     Table, Examples, or what `records_of` takes, such as a data frame whose rows are patients of their own;
-                 of each patient at most as many rows as the study allows
+                 of each patient at most as many rows as the study allows. Text tables are read by a declared format
         device   of torch, several of one kind with commas between, "cuda:all", or "auto": a GPU if there is one
         bfloat16  the model computes in bfloat16; norms, sums and noise keep their precision
         dataset  names the records: all studies that use the same ones share one ledger
@@ -159,6 +160,7 @@ class Hospital:
             WardroundError: and as `Participation.run` raises.
         """
         # Torch, which only training needs: enrolling, rotating and asking start in a third of the time without.
+        from client_sdk.study.cell_counts import without
         from client_sdk.study.feature_cache import FOLDER, FeatureCache
         from client_sdk.study.participation import Participation
         from client_sdk.study.preparation import able
@@ -168,7 +170,9 @@ class Hospital:
         devices_of(device)
         self.erase_expired()
         watch = Watch(on_wait)
+        records = records_of(data)
         with HospitalLedger.open(ledger_path(self.directory, dataset)) as ledger, self.client(study) as client:
+            records = as_declared(records, ledger.table_format)
             client.on_pause = watch.away
             # 1. See what the study asks for, and whether this hospital's rules allow it: before anything is waited for.
             shown = client.study(study)
@@ -183,7 +187,7 @@ class Hospital:
             # 2. Make the training and what answers questions, of the patients whom the policy does not leave out.
             found = able(
                 task,
-                data,
+                records,
                 rules,
                 settings,
                 randomness,
@@ -196,12 +200,16 @@ class Hospital:
                 backbone=backbone,
                 cache=FeatureCache(self.directory / FOLDER) if feature_cache else None,
             )
-            # 3. Freeze what was agreed to.
+            if isinstance(records, Table):
+                _log_counts(settings, found, without(records, rules.excluded_patients), study)
+            # 3. Freeze what was agreed to, and how the records are written.
             _warn(rules, settings, records=found.records, pinned=pinned)
             if split is not None and ledger.opened(study) is None:
                 if accept_lost_ledger:
                     _accept_loss(client, ledger, membership, settings)
                 _require_split_known(client, ledger, membership, dataset)
+            if isinstance(records, Table) and records.format is not None:
+                ledger.declare_format(records.format)
             _freeze(settings, ledger, membership, dataset, split)
             # 4. Charge what a lost ledger does not know.
             if accept_lost_ledger:
@@ -304,6 +312,22 @@ def _warn(rules: SitePolicy, settings: AnySettings, *, records: int, pinned: boo
             'THE ROSTER IS NOT PINNED (unpinned_roster = "laboratory"): whoever runs the coordinator can make up the '
             "other hospitals and read this one's values off the sums. For laboratories only"
         )
+
+
+def _log_counts(settings: AnySettings, found: Able, records: Table, study: str) -> None:
+    """What the study makes of every column that it names, for this hospital alone."""
+    from client_sdk.study.cell_counts import cells_of_question, cells_of_task, log_counts
+
+    if found.training is not None:
+        log_counts(cells_of_task(found.training.task, records), f"study {study}")
+    scheduled = None
+    if isinstance(settings, StudySettings) and settings.evaluation is not None:
+        scheduled = settings.evaluation.question
+    if scheduled is not None:
+        try:
+            log_counts(cells_of_question(scheduled, records), f"study {study}, its scheduled question")
+        except DataError as lacks:
+            _LOG.warning("study %s, its scheduled question, which this hospital will refuse: %s", study, lacks)
 
 
 def _settings_shown(shown: Study, ledger: HospitalLedger, membership: Membership) -> AnySettings:

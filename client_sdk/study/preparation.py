@@ -19,10 +19,12 @@ from client_sdk.errors import ConfigurationError, Refused, WardroundError
 from client_sdk.guard.exclusion import places_of
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.split import Split
+from client_sdk.protocol.cells.counting import CellCounts
 from client_sdk.protocol.randomness.source import Randomness, SecureRandomness
 from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.study.training import Training
+from client_sdk.study.cell_counts import cells_of_task
 from client_sdk.study.delivery import Able
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.feature_cache import FeatureCache
@@ -183,6 +185,7 @@ class DataCheck:
     inputs     what became of each input, over the rows that are used
     unused     columns that the study does not name
     parameters numbers of the model that are trained
+    counts     cells of the declared columns of a table
     """
 
     rows: int
@@ -195,6 +198,7 @@ class DataCheck:
     inputs: tuple[InputUse, ...]
     unused: tuple[str, ...]
     parameters: int
+    counts: tuple[CellCounts, ...] = ()
 
 
 def check_data(
@@ -237,6 +241,7 @@ def check_data(
         inputs=inputs,
         unused=tuple(name for name in columns if name not in named),
         parameters=sum(math.prod(shape) for shape, _ in training.spec.values()),
+        counts=cells_of_task(training.task, left.records) if isinstance(left.records, Table) else (),
     )
 
 

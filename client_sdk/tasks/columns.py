@@ -2,6 +2,7 @@
 
     column.age       = "18..90"                  a number: clipped to the range, scaled to [-1, 1]; must be present
     column.chol      = "100..400; missing=240"   the same; where it is missing, 240 stands in and an indicator is 1
+    column.admitted  = "2020-01-01..2023-12-31"  a date: counted in days, clipped and scaled like a number
     column.pain      = "1|2|3|4"                 a category: one indicator each
     column.thal      = "3|6|7; missing"          the same; where it is missing all are 0 and a further indicator is 1
     column.bmi       = "15..60; missing=30; missing-values=0|-1"   0 and -1 say that it is missing, too
@@ -13,104 +14,159 @@ fitted to the records, so preprocessing is the same whoever is in the data: it c
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Collection, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from client_sdk.data import DataError, WrongRows, like
-from client_sdk.protocol.statistics.cells import as_category, as_number
+from client_sdk.data import DataError, Table, WrongRows, like
+from client_sdk.protocol.cells import (
+    Categories,
+    Column,
+    Numbers,
+    Spelling,
+    are_several,
+    cleaned,
+    column_name,
+    column_of,
+    read_categories,
+    read_days,
+    read_numbers,
+    same_category,
+)
+from client_sdk.protocol.cells.spelling import POINTS, days_in, plain_decimal
 from client_sdk.tasks.task import InputUse, TaskError
 
 PREFIX = "column."
 # What may stand behind a column's range or categories.
 OPTIONS = ("missing", "missing-values")
+# Names of categories in a message, at most.
+_LISTED = 10
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
-_DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}(\D.*)?")
-_KINDS = (
-    (_DATE, "a date; turn dates into numbers first, such as days since admission"),
-    (re.compile(r"[+-]?[\d.,]+"), "a number with a comma that may mean thousands; write decimal points alone"),
-    (re.compile(r"[<>~+-]?\s*\d.*"), "a number with a sign or a unit; write the number alone"),
-)
-_TEXT = "text; if it says that nothing was measured, missing-values of the study can name it"
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Columns = Mapping[str, Any]
+"""Column name -> a `Column` of cells, or anything that `column_of` makes one of."""
 
 
 @dataclass(frozen=True)
-class NumberColumn:
-    """A number in the public range low … high. missing: what stands in for it where it may lack; None: it may not.
-
-    missing_values: what a file writes for a missing number, beside an empty cell.
-    """
+class _Declared(ABC):
+    """One input of a study. missing_values: what a file writes where the value is missing, beside an empty cell."""
 
     name: str
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """How many numbers stand for one cell."""
+
+    @abstractmethod
+    def read(self, values: Any) -> Numbers | Categories:
+        """What the cells say."""
+
+    @abstractmethod
+    def encoded(self, read: Any) -> Floats:
+        """(n, width) in [-1, 1], of what the cells say. A cell that says nothing that was declared counts as missing.
+
+        Where none may be missing, a number counts as the middle of its range, and a category as none of them.
+        """
+
+    @abstractmethod
+    def faults(self, read: Any) -> list[Fault]:
+        """Cells that are neither values nor declared codes, and missing ones where none may be."""
+
+    def encode(self, values: Any) -> Floats:
+        """(n,) cells to (n, width). Raises WrongRows: the first of the faults."""
+        read = self.read(values)
+        for fault in self.faults(read):
+            raise fault.error
+        return self.encoded(read)
+
+    def use(self, values: Any) -> InputUse:
+        """How many of the values are missing, and how many lie outside the range."""
+        read = self.read(values)
+        counts = (int(read.missing.sum()), self.outside(read), int(read.wrong.sum()))
+        return InputUse(self.name, len(read.missing), missing=counts[0], clipped=counts[1], wrong=counts[2])
+
+    def outside(self, read: Any) -> int:
+        """How many values lie outside the range."""
+        return 0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Cells that a study cannot use. where: which column. what: is wrong with them. of_first: what the first one is."""
+
+    where: str
+    what: str
+    rows: Mask
+    of_first: str = ""
+
+    def text(self, count: int, cells: int) -> str:
+        """In words, of so many cells."""
+        return f"{self.where}: {count} of {cells} values {self.what}"
+
+    @property
+    def error(self) -> WrongRows:
+        return WrongRows(self.text(int(self.rows.sum()), len(self.rows)), self.rows, self.of_first)
+
+
+@dataclass(frozen=True)
+class NumberColumn(_Declared):
+    """A number in the public range low … high. missing: what stands in for it where it may lack; None: it may not.
+
+    dates: low, high and missing are days since 1 January 1970, and the cells are dates.
+    """
+
     low: float
     high: float
     missing: float | None
     missing_values: tuple[str, ...] = ()
+    dates: bool = False
 
     @property
     def width(self) -> int:
         return 1 if self.missing is None else 2
 
-    def encode(self, values: Array) -> Array:
-        """(n,) numbers or texts of numbers, missing ones included, to (n, width) in [-1, 1] and perhaps an indicator.
+    def read(self, values: Any) -> Numbers:
+        column = column_of(values, name=self.name)
+        return (read_days if self.dates else read_numbers)(column, self.missing_values)
 
-        Raises:
-            WrongRows: text, an infinity, or a missing value where none is allowed.
-        """
-        numbers = self.numbers(values)
-        absent = np.isnan(numbers)
-        if self.missing is None:
-            _require_present(self.name, absent)
-        filled = numbers if self.missing is None else np.where(absent, self.missing, numbers)
+    def encoded(self, read: Numbers) -> Floats:
+        """The number on [-1, 1], and perhaps 1 where it is missing."""
         # Halved before the difference, so that public bounds near the largest float do not overflow.
         middle, half = self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
+        absent = np.isnan(read.values)
+        filled = np.where(absent, middle if self.missing is None else self.missing, read.values)
         scaled = (np.clip(filled, self.low, self.high) - middle) / half
         return scaled[:, None] if self.missing is None else np.stack([scaled, absent.astype(np.float64)], axis=1)
 
-    def use(self, values: Array) -> InputUse:
-        """How many of the values are missing, and how many lie outside the range. Raises as `encode`."""
-        numbers = self.numbers(values)
-        outside = int(np.sum((numbers < self.low) | (numbers > self.high)))
-        return InputUse(self.name, len(numbers), missing=int(np.isnan(numbers).sum()), clipped=outside)
+    def faults(self, read: Numbers) -> list[Fault]:
+        what = "are no dates" if self.dates else "are no numbers"
+        wrong = Fault(f"column {self.name}", what, read.wrong, f"is {read.kind}")
+        return _present([wrong, *([_absent(self.name, read.missing)] if self.missing is None else [])])
 
-    def random(self, count: int, generator: np.random.Generator) -> Array:
+    def outside(self, read: Numbers) -> int:
+        return int(np.sum((read.values < self.low) | (read.values > self.high)))
+
+    def random(self, count: int, generator: np.random.Generator) -> Column:
         """(count,) values of the range; where they may lack, one in four does."""
         values = generator.uniform(0.0, 1.0, count)
         values = self.low * (1 - values) + self.high * values
         absent = generator.uniform(size=count) < 0.25
-        return values if self.missing is None else np.where(absent, math.nan, values)
-
-    def numbers(self, values: Array) -> Array:
-        """(n,) floats, NaN where the value is missing. Raises as `encode`, of missing ones nothing."""
-        if values.dtype.kind == "f":
-            codes = [_float(code) for code in self.missing_values]
-            return self._finite(np.where(np.isin(values, codes), math.nan, values))
-        cells = [as_category(value) for value in values.tolist()]
-        absent = np.array([cell is None or cell in self.missing_values for cell in cells])
-        found = np.array([math.nan if gone else _float(cell) for cell, gone in zip(cells, absent, strict=True)])
-        wrong = np.isnan(found) & ~absent
-        if wrong.any():
-            kind = _kind(str(cells[int(np.argmax(wrong))]))
-            raise WrongRows(f"column {self.name}: {int(wrong.sum())} values are no numbers", wrong, f"is {kind}")
-        return self._finite(found)
-
-    def _finite(self, numbers: Array) -> Array:
-        infinite = np.isinf(numbers)
-        if infinite.any():
-            raise WrongRows(f"column {self.name}: {int(infinite.sum())} infinite values", infinite)
-        return numbers
+        if self.dates:
+            days = values.astype(np.int64).astype("datetime64[D]")
+            return column_of(days if self.missing is None else np.where(absent, np.datetime64("NaT"), days))
+        return column_of(values if self.missing is None else np.where(absent, math.nan, values))
 
 
 @dataclass(frozen=True)
-class CategoryColumn:
-    """One of the public categories. missing: whether it may lack. missing_values: as of `NumberColumn`."""
+class CategoryColumn(_Declared):
+    """One of the public categories. missing: whether it may lack."""
 
-    name: str
     categories: tuple[str, ...]
     missing: bool
     missing_values: tuple[str, ...] = ()
@@ -119,43 +175,41 @@ class CategoryColumn:
     def width(self) -> int:
         return len(self.categories) + self.missing
 
-    def encode(self, values: Array) -> Array:
-        """(n,) numbers or text to (n, width) indicators.
+    def read(self, values: Any) -> Categories:
+        return read_categories(column_of(values, name=self.name), self.categories, self.missing_values)
 
-        Raises:
-            WrongRows: a value outside the categories, or a missing one where none is allowed.
-        """
-        keys, absent = self._keys(values)
-        # Text against text: `as_category` has written both sides the same way.
-        hits = np.stack([keys == category for category in self.categories], axis=1)
-        unknown = ~absent & ~hits.any(axis=1)
-        if unknown.any():
-            raise WrongRows(f"column {self.name}: {int(unknown.sum())} values outside the study's categories", unknown)
-        if not self.missing:
-            _require_present(self.name, absent)
-        return (np.column_stack([hits, absent]) if self.missing else hits).astype(np.float64)
+    def encoded(self, read: Categories) -> Floats:
+        """Indicators; the last is 1 where the value is missing."""
+        hits = read.places[:, None] == np.arange(len(self.categories))
+        return (np.column_stack([hits, read.places < 0]) if self.missing else hits).astype(np.float64)
 
-    def use(self, values: Array) -> InputUse:
-        """How many of the values are missing."""
-        _, absent = self._keys(values)
-        return InputUse(self.name, len(absent), missing=int(absent.sum()), clipped=0)
+    def faults(self, read: Categories) -> list[Fault]:
+        wrong = _unknown(f"column {self.name}", "categories", self.categories, read.wrong)
+        return _present([wrong, *([] if self.missing else [_absent(self.name, read.missing)])])
 
-    def random(self, count: int, generator: np.random.Generator) -> Array:
-        """(count,) categories, and None among them where they may lack."""
-        choices = np.array([*self.categories, *([None] if self.missing else [])], dtype=object)
-        return choices[generator.integers(len(choices), size=count)]
-
-    def _keys(self, values: Array) -> tuple[Array, Array]:
-        keys = np.array([as_category(value) for value in values.tolist()], dtype=object)
-        absent = np.array([key is None or key in self.missing_values for key in keys])
-        keys[absent] = None
-        return keys, absent
+    def random(self, count: int, generator: np.random.Generator) -> Column:
+        """(count,) categories, and empty cells among them where they may lack."""
+        choices = [*self.categories, *([None] if self.missing else [])]
+        return Column.of_words(generator.integers(len(choices), size=count), choices)
 
 
-Column = NumberColumn | CategoryColumn
+Declared = NumberColumn | CategoryColumn
 
 
-def read_columns(parameters: Mapping[str, object]) -> tuple[Column, ...]:
+def _present(faults: list[Fault]) -> list[Fault]:
+    return [fault for fault in faults if fault.rows.any()]
+
+
+def _absent(name: str, missing: Mask) -> Fault:
+    return Fault(f"column {name}", "are missing, and the study allows none", missing)
+
+
+def _unknown(where: str, what: str, names: Sequence[str], wrong: Mask) -> Fault:
+    listed = f" {'|'.join(names)}" if len(names) <= _LISTED else ""
+    return Fault(where, f"are none of the study's {what}{listed}", wrong)
+
+
+def read_columns(parameters: Mapping[str, object]) -> tuple[Declared, ...]:
     """The columns among `parameters`, in the order of their names.
 
     Raises:
@@ -163,47 +217,84 @@ def read_columns(parameters: Mapping[str, object]) -> tuple[Column, ...]:
     """
     # By name: the order that a model's weights refer to must survive canonical JSON.
     described = sorted(item for item in parameters.items() if item[0].startswith(PREFIX))
-    found = [_read(key.removeprefix(PREFIX), text) for key, text in described]
-    if not found:
+    columns = [_read(column_name(key.removeprefix(PREFIX)), text) for key, text in described]
+    if not columns:
         raise TaskError(f"at least one parameter {PREFIX}<name> is needed")
-    return tuple(found)
+    if len({column.name for column in columns}) < len(columns):
+        raise TaskError(f"two parameters {PREFIX}<name> mean the same column, whose letters are composed differently")
+    return tuple(columns)
+
+
+def require_no_label(columns: Collection[Declared], targets: Collection[str]) -> None:
+    """Raises TaskError: what is predicted is an input, perhaps in other capitals."""
+    labels = {column_name(name).casefold() for name in targets}
+    leaks = [column.name for column in columns if column.name.casefold() in labels]
+    if leaks:
+        raise TaskError(
+            f"{PREFIX}{leaks[0]}: this column is what the model learns to predict, and would be an input, too; leave "
+            f"{PREFIX}{leaks[0]} out"
+        )
 
 
 def encode_columns(
-    columns: tuple[Column, ...], data: Mapping[str, Array], first: Callable[[Array], str] | None = None
-) -> Array:
+    columns: tuple[Declared, ...], data: Columns, first: Callable[[Any], str] | None = None, *, strict: bool = True
+) -> Floats:
     """(n, Σ width) float64 in [-1, 1].
 
-    first  says where the first of marked rows is, for messages: `Table.first`
+    first   says where the first of marked rows is, for messages: `Table.first`
+    strict  refuse cells that are neither values nor declared codes; otherwise they count as missing
 
     Raises:
-        DataError: columns that are not in the table, or every fault that the columns' own `encode` found.
+        DataError: columns that are not in the table, or all faults of all columns.
     """
     require_columns([column.name for column in columns], data)
-    encoded: list[Array] = []
-    faults: list[str] = []
-    for column in columns:
-        try:
-            encoded.append(column.encode(data[column.name]))
-        except WrongRows as error:
-            faults.append(error.located(first))
-    if faults:
-        raise DataError("; ".join(faults))
-    return np.concatenate(encoded, axis=1)
+    reads = [(column, column.read(data[column.name])) for column in columns]
+    if strict:
+        faults = [fault for column, read in reads for fault in column.faults(read)]
+        if faults:
+            raise DataError("; ".join(fault.error.located(first) for fault in faults))
+    return np.concatenate([column.encoded(read) for column, read in reads], axis=1)
 
 
-def numbers_in(name: str, values: Array) -> Array:
+def require_readable(columns: tuple[Declared, ...], parts: Iterable[Table]) -> None:
+    """Read all cells of a table, part by part; none of them is kept.
+
+    Raises:
+        DataError: as `encode_columns`, with counts over all parts.
+    """
+    cells, counts = 0, dict[tuple[str, str], int]()
+    firsts = dict[tuple[str, str], tuple[Fault, str]]()
+    for part in parts:
+        require_columns([column.name for column in columns], part.columns)
+        cells += len(part)
+        for fault in (fault for column in columns for fault in column.faults(column.read(part.columns[column.name]))):
+            key = fault.where, fault.what
+            counts[key] = counts.get(key, 0) + int(fault.rows.sum())
+            if key not in firsts:
+                firsts[key] = fault, part.first(fault.rows)
+    if firsts:
+        raise DataError(
+            "; ".join(
+                f"{fault.text(counts[key], cells)}, the first in {place}"
+                + (f", which {fault.of_first}" if fault.of_first else "")
+                for key, (fault, place) in firsts.items()
+            )
+        )
+
+
+def numbers_in(name: str, values: Any) -> Floats:
     """(n,) float64 of the column that has this name.
 
     Raises:
         WrongRows: text, an infinity, or a missing value.
     """
-    found = NumberColumn(name, -math.inf, math.inf, None).numbers(values)
-    absent = np.isnan(found)
-    if absent.any():
-        text = f"column {name}: {int(absent.sum())} of {len(found)} are missing; leave these rows out"
-        raise WrongRows(text, absent)
-    return found
+    column = NumberColumn(name, -math.inf, math.inf, 0.0)
+    read = column.read(values)
+    for fault in column.faults(read):
+        raise fault.error
+    if read.missing.any():
+        raise missing_rows(f"column {name}", read.missing)
+    return read.values
 
 
 def require_columns(names: list[str], data: Collection[str]) -> None:
@@ -216,47 +307,65 @@ def require_columns(names: list[str], data: Collection[str]) -> None:
 
 
 def categories_of(text: str) -> tuple[str, ...]:
-    """The names between bars, whole numbers written in one way. Empty where one is empty or stands twice."""
-    found = tuple(as_category(part) for part in text.split("|"))
-    return tuple(str(one) for one in found) if None not in found and len(set(found)) == len(found) else ()
+    """The names between bars, numbers written in one way.
+
+    None where one is empty, where one stands twice (3 and 3.0), or where commas stand between them.
+    """
+    texts = (cleaned(part) for part in text.split("|"))
+    names = tuple(plain_decimal(name, POINTS) or name for name in texts)
+    if any(are_several(name, alone=len(names) == 1) for name in names):
+        return ()
+    return names if all(names) and len(set(map(same_category, names))) == len(names) else ()
 
 
-def indices_of(values: Array, names: tuple[str, ...]) -> tuple[Array, Array]:
-    """(n,) places of the values among the names, -1 for none; (n,) booleans: the value is missing."""
-    places = {name: place for place, name in enumerate(names)}
-    keys = [as_category(value) for value in values.tolist()]
-    found = np.array([places.get(str(key), -1) for key in keys], dtype=np.int64)
-    return found, np.array([key is None for key in keys], dtype=bool)
+def indices_of(values: Any, names: tuple[str, ...], where: str, what: str) -> tuple[NDArray[np.int64], Mask]:
+    """(n,) places of the values among the names, -1 where the value is missing; (n,) booleans: it is missing.
+
+    where, what: of which column and which names, for the text.
+
+    Raises:
+        WrongRows: a value is none of the names.
+    """
+    read = read_categories(column_of(values), names)
+    if read.wrong.any():
+        raise _unknown(where, what, names, read.wrong).error
+    return read.places, read.missing
 
 
-def _require_present(name: str, absent: Array) -> None:
-    if absent.any():
-        raise WrongRows(f"column {name}: {int(absent.sum())} missing values, and the study allows none", absent)
+def missing_rows(where: str, missing: Mask) -> WrongRows:
+    """The error of values that a target must have. where: which column."""
+    return WrongRows(f"{where}: {int(missing.sum())} of {len(missing)} are missing; leave these rows out", missing)
 
 
-def _read(name: str, text: object) -> Column:
+def _read(name: str, text: object) -> Declared:
     if not name or not isinstance(text, str):
         raise TaskError(f"{PREFIX}{name}: a text such as '18..90' or 'no|yes' is expected")
     body, *behind = (part.strip() for part in text.split(";"))
     options = _options(name, behind)
     missing, codes = options.get("missing"), _codes(name, options)
     if ".." in body:
-        low, _, high = body.partition("..")
-        stand_in = None if missing is None else _number(name, missing, "missing=")
-        column = NumberColumn(name, _number(name, low), _number(name, high), stand_in, codes)
-        if not column.low < column.high:
-            raise TaskError(f"{PREFIX}{name}: the range is empty")
-        if stand_in is not None and not column.low <= stand_in <= column.high:
-            raise TaskError(f"{PREFIX}{name}: the constant for missing values lies outside the range")
-        return column
+        return _range(name, body, missing, codes)
     categories = categories_of(body)
     if len(categories) < 2:
         raise TaskError(f"{PREFIX}{name}: a range 'low..high' or two or more different categories 'a|b' are expected")
     if missing:
         raise TaskError(f"{PREFIX}{name}: nothing stands in for a missing category; write 'missing' without a value")
-    if set(codes) & set(categories):
+    if set(map(same_category, codes)) & set(map(same_category, categories)):
         raise TaskError(f"{PREFIX}{name}: a category is also one of the missing-values")
     return CategoryColumn(name, categories, missing is not None, codes)
+
+
+def _range(name: str, body: str, missing: str | None, codes: tuple[str, ...]) -> NumberColumn:
+    low, _, high = (part.strip() for part in body.partition(".."))
+    dates = days_in(low, Spelling()) is not None
+    value = _day if dates else _number
+    stand_in = None if missing is None else value(name, missing, "missing=")
+    column = NumberColumn(name, value(name, low), value(name, high), stand_in, codes, dates)
+    if not column.low < column.high:
+        raise TaskError(f"{PREFIX}{name}: the range is empty")
+    if stand_in is not None and not column.low <= stand_in <= column.high:
+        raise TaskError(f"{PREFIX}{name}: the constant for missing values lies outside the range")
+    return column
 
 
 def _options(name: str, parts: list[str]) -> dict[str, str]:
@@ -276,7 +385,9 @@ def _codes(name: str, options: Mapping[str, str]) -> tuple[str, ...]:
         raise TaskError(f"{PREFIX}{name}: missing-values needs 'missing', which says that the column may lack")
     codes = categories_of(options["missing-values"])
     if not codes:
-        raise TaskError(f"{PREFIX}{name}: missing-values are different values between bars, such as 0|-1|unknown")
+        raise TaskError(
+            f"{PREFIX}{name}: missing-values are different values with bars between, and no commas: 0|-1|unknown"
+        )
     return codes
 
 
@@ -290,13 +401,7 @@ def _number(name: str, text: str, what: str = "") -> float:
     return value
 
 
-def _float(cell: str | None) -> float:
-    """NaN for what is no number."""
-    try:
-        return as_number(str(cell))
-    except ValueError:
-        return math.nan
-
-
-def _kind(cell: str) -> str:
-    return next((words for form, words in _KINDS if form.fullmatch(cell)), _TEXT)
+def _day(name: str, text: str, what: str = "") -> float:
+    if (day := days_in(text, Spelling())) is None:
+        raise TaskError(f"{PREFIX}{name}: {what}{text!r} is no date of the form 2020-12-31")
+    return day

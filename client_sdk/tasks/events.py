@@ -2,9 +2,9 @@
 
     events.diagnoses = "code=icd; time=day; codes=I10|E11|N18"
 
-The table `diagnoses` has one row for each event: column icd says what it was, column day when (a number, in any unit).
-codes is the public vocabulary, chosen before the study; whatever else stands in the column is one further token, and
-so is a missing code. Nothing is fitted to the records.
+The table `diagnoses` has one row for each event: column icd says what it was, column day when (numbers in any
+unit, or dates). codes is the public vocabulary, chosen before the study; whatever else stands in the column is one
+further token, and so is a missing code. Nothing is fitted to the records.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import numpy as np
 
 from client_sdk.data import DataError, Table, WrongRows
 from client_sdk.data.histories import Histories
-from client_sdk.tasks.columns import categories_of, indices_of, require_columns
+from client_sdk.protocol.cells import Column, column_name, read_categories, read_days, read_numbers
+from client_sdk.tasks.columns import categories_of, require_columns
 from client_sdk.tasks.task import InputUse, TaskError
 
 PREFIX = "events."
@@ -43,22 +44,33 @@ class EventTable:
         """(rows,) tokens, (rows,) times, (rows,) booleans: the code is missing.
 
         Raises:
-            DataError: a column is not there, a time is missing or no number. The table and the first line are named.
+            DataError: a column is not there, a time is missing or neither a number nor a date. The table and the first
+                line are named.
         """
         try:
             require_columns([self.code, self.time], table.columns)
-            times = table.columns[self.time]
-            if times.dtype.kind != "f":
-                raise DataError(f"column {self.time}: numbers are expected; turn dates into days since a public date")
-            lost = ~np.isfinite(times)
-            if lost.any():
-                raise WrongRows(f"column {self.time}: {int(lost.sum())} of {len(times)} events have no time", lost)
+            times = self._times(table.columns[self.time])
         except WrongRows as error:
             raise DataError(f"events {self.name}: {error.located(table.first)}") from error
         except DataError as error:
             raise DataError(f"events {self.name}: {error}") from error
-        place, absent = indices_of(table.columns[self.code], self.codes)
-        return np.where(place < 0, len(self.codes), place) + self.first, times, absent
+        code = read_categories(table.columns[self.code], self.codes)
+        return np.where(code.places < 0, len(self.codes), code.places) + self.first, times, code.missing
+
+    def _times(self, column: Column) -> Array:
+        """(rows,) numbers, or days of dates. Raises WrongRows: neither, or some of each."""
+        numbers, days = read_numbers(column), read_days(column)
+        wrong = numbers.wrong & days.wrong
+        if wrong.any():
+            text = f"column {self.time}: {int(wrong.sum())} of {len(column)} events have a time that is none"
+            raise WrongRows(text, wrong, f"is {numbers.kind}")
+        if numbers.missing.any():
+            text = f"column {self.time}: {int(numbers.missing.sum())} of {len(column)} events have no time"
+            raise WrongRows(text, numbers.missing)
+        if not days.wrong.all() and not numbers.wrong.all():
+            text = f"column {self.time}: {int((~days.wrong).sum())} of {len(column)} times are dates and others numbers"
+            raise WrongRows(text, ~days.wrong)
+        return np.where(days.wrong, numbers.values, days.values)
 
 
 def read_events(parameters: Mapping[str, object]) -> tuple[EventTable, ...]:
@@ -134,5 +146,5 @@ def _read(name: str, text: object, first: int) -> EventTable:
         raise TaskError(f"{PREFIX}{name}: {form}; {', '.join(lacking)} is missing")
     codes = categories_of(said["codes"])
     if not codes:
-        raise TaskError(f"{PREFIX}{name}: codes must be different words between bars, such as I10|E11")
-    return EventTable(name, said["code"], said["time"], codes, first)
+        raise TaskError(f"{PREFIX}{name}: codes must be different words with bars between, and no commas: I10|E11")
+    return EventTable(name, column_name(said["code"]), column_name(said["time"]), codes, first)

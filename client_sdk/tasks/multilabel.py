@@ -10,7 +10,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from client_sdk.data import WrongRows
-from client_sdk.tasks.columns import categories_of, indices_of
+from client_sdk.protocol.cells import column_name
+from client_sdk.tasks.columns import Columns, categories_of, indices_of
 from client_sdk.tasks.tables import LayersParameters, TableTask, network
 from client_sdk.tasks.task import Task, TaskParameters, require_metrics
 
@@ -114,7 +115,7 @@ def _names(labels: tuple[str, ...]) -> list[str]:
 
 def names_between_bars(text: str) -> tuple[str, ...]:
     """The names; none where one is empty or stands twice."""
-    found = tuple(part.strip() for part in text.split("|"))
+    found = tuple(column_name(part.strip()) for part in text.split("|"))
     return found if all(found) and len(set(found)) == len(found) else ()
 
 
@@ -137,6 +138,10 @@ class LabelsParameters(TaskParameters):
         return self
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        return self.names
+
+    @property
     def no_yes(self) -> tuple[str, ...]:
         return categories_of(self.label_values or "0|1")
 
@@ -156,7 +161,7 @@ class TableMultiLabel(TableTask[MultiLabelParameters], MultiLabel):
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)
-        self.labels = self.target_columns = self.parameters.names
+        self.labels = self.parameters.names
 
     @property
     def widths(self) -> list[int]:
@@ -166,14 +171,10 @@ class TableMultiLabel(TableTask[MultiLabelParameters], MultiLabel):
     def model(self) -> nn.Module:
         return network(self.widths)
 
-    def targets_of(self, columns: Mapping[str, Array]) -> Tensor:
+    def targets_of(self, columns: Columns) -> Tensor:
         return self.known_labels(np.stack([self._read(name, columns[name]) for name in self.labels], axis=1))
 
-    def _read(self, name: str, values: Array) -> Array:
+    def _read(self, name: str, values: Any) -> Array:
         """(n,) 0, 1 and NaN."""
-        found, absent = indices_of(values, self.parameters.no_yes)
-        wrong = (found < 0) & ~absent
-        if wrong.any():
-            text = f"label column {name}: {int(wrong.sum())} of {len(values)} are none of the study's label-values"
-            raise WrongRows(text, wrong)
-        return np.where(absent, np.nan, found.astype(np.float64))
+        places, absent = indices_of(values, self.parameters.no_yes, f"label column {name}", "label-values")
+        return np.where(absent, np.nan, places.astype(np.float64))

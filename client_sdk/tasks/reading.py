@@ -9,12 +9,14 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from operator import add
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from client_sdk.data import DataError, LazyExamples, OnDemand, Records
+from client_sdk.data import DataError, LazyExamples, LazyTable, OnDemand, Records
+from client_sdk.tasks.columns import require_readable
 from client_sdk.tasks.dataset import TaskDataset
 from client_sdk.tasks.inputs import Inputs, LazyInputs
 from client_sdk.tasks.tables import TableTask
@@ -26,15 +28,19 @@ _LOOKED_AT = 64
 
 @dataclass(frozen=True)
 class Making:
-    """k records -> (k, ...) the inputs that the task makes of each alone."""
+    """k records -> (k, ...) the inputs that the task makes of each alone.
+
+    in_round: they were checked before, and a cell that says nothing that was declared ends no round
+    """
 
     task: Task
+    in_round: bool = False
 
     def __call__(self, examples: Records) -> Tensor:
         """Raises DataError: records that the task cannot take, NaN or an infinity. TaskError: its code failed."""
         try:
             if _cell_by_cell(self.task):
-                found = self.task.inputs(examples)
+                found = self.task.round_inputs(examples) if self.in_round else self.task.inputs(examples)
             else:
                 found = torch.cat([self.task.inputs(examples.take([row])) for row in range(len(examples))])
         except (DataError, TaskError):
@@ -58,9 +64,15 @@ def dataset_of(task: Task, records: Records) -> TaskDataset:
     """
     if not isinstance(records, OnDemand):
         return task.dataset(records)
+    if isinstance(records, LazyTable) and _cell_by_cell(task):
+        # All cells of all rows, so that a fault ends no round and is counted as a whole.
+        require_readable(task.columns, records.parts())
+        if type(task).dataset is TableTask.dataset:
+            targets = torch.cat([task.table_targets(part) for part in records.parts()])
+            return TaskDataset(LazyInputs.of(Making(task, in_round=True), records), targets, records.patients)
     alone = isinstance(records, LazyExamples) and _of_labels_alone(task)
     targets = task.targets(records) if alone else _targets_in_parts(task, records)
-    return TaskDataset(LazyInputs.of(Making(task), records), targets, records.patients)
+    return TaskDataset(LazyInputs.of(Making(task, in_round=True), records), targets, records.patients)
 
 
 def inputs_of(task: Task, records: Records) -> Inputs:
@@ -103,12 +115,12 @@ def _added(one: InputUse, other: InputUse) -> InputUse:
     return InputUse(name, *map(add, counts, more))
 
 
-def _cell_by_cell(task: Task) -> bool:
+def _cell_by_cell(task: Task) -> TypeGuard[TableTask[Any]]:
     """Are its inputs the declared columns of a table, of which each cell is made by itself? Nobody has changed that."""
     kinds, changed = type(task).__mro__, set(vars(task))
-    if TableTask not in kinds:
+    if not isinstance(task, TableTask):
         return False
-    return {"inputs", "_table"}.isdisjoint(changed.union(*map(vars, kinds[: kinds.index(TableTask)])))
+    return {"inputs", "round_inputs", "_table"}.isdisjoint(changed.union(*map(vars, kinds[: kinds.index(TableTask)])))
 
 
 def _of_labels_alone(task: Task) -> bool:

@@ -9,9 +9,9 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from client_sdk.data import Records
-from client_sdk.tasks.columns import NumberColumn, numbers_in
+from client_sdk.tasks.columns import Columns, NumberColumn, numbers_in
 from client_sdk.tasks.tables import LayersParameters, TableTask, network
-from client_sdk.tasks.task import InputUse, Task, TaskParameters, require_metrics
+from client_sdk.tasks.task import ColumnText, InputUse, Task, TaskParameters, require_metrics
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -73,13 +73,17 @@ class Regression(Task):
 class NumberParameters(TaskParameters):
     """A label that is a number of a public range, and the loss. Beside these: column.<name>."""
 
-    label: str = Field(min_length=1, description="column that the model learns to predict, a number")
+    label: ColumnText = Field(description="column that the model learns to predict, a number")
     low: float = Field(description="smallest value of the label; what is below counts as this one")
     high: float = Field(description="largest value of the label; what is above counts as this one")
     loss: Literal["squared", "huber"] = Field(default="squared", description="huber: large errors count less")
     delta: float | None = Field(
         default=None, gt=0, description="huber: the error, in the label's unit, from which on it counts less"
     )
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return (self.label,)
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
@@ -103,7 +107,6 @@ class TableRegression(TableTask[RegressionParameters], Regression):
         super().__init__(parameters)
         p = self.parameters
         self.low, self.high, self.delta = p.low, p.high, p.delta
-        self.target_columns = (p.label,)
 
     @property
     def widths(self) -> list[int]:
@@ -113,7 +116,7 @@ class TableRegression(TableTask[RegressionParameters], Regression):
     def model(self) -> nn.Module:
         return network(self.widths)
 
-    def targets_of(self, columns: Mapping[str, Array]) -> Tensor:
+    def targets_of(self, columns: Columns) -> Tensor:
         return self.scaled(numbers_in(self.parameters.label, columns[self.parameters.label]))
 
     def prediction_names(self, count: int) -> tuple[str, ...]:

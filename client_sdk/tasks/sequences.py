@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from client_sdk.data import DataError, Records
 from client_sdk.data.histories import Histories
-from client_sdk.tasks.columns import PREFIX, categories_of, encode_columns, read_columns
+from client_sdk.tasks.columns import PREFIX, categories_of, encode_columns, read_columns, require_no_label
 from client_sdk.tasks.events import PREFIX as EVENTS
 from client_sdk.tasks.events import read_events, sequences, uses
 from client_sdk.tasks.tables import ClassifierParameters, TableClassifier
@@ -52,13 +52,14 @@ class CodeSequences(TableClassifier[SequenceParameters]):
         own = {key: value for key, value in parameters.items() if not key.startswith((PREFIX, EVENTS))}
         self.parameters = self.kind.read(self.name, own)
         self.events = read_events(parameters)
+        self.target_columns = self.parameters.targets
         beside = any(key.startswith(PREFIX) for key in parameters)
         self.columns = read_columns(parameters) if beside else ()
+        require_no_label(self.columns, self.target_columns)
         self.features = sum(column.width for column in self.columns)
         words = self.parameters.label_values
         self.label_values = None if words is None else categories_of(words)
         self.classes = self.parameters.classes if self.label_values is None else len(self.label_values)
-        self.target_columns = (self.parameters.label,)
         self.gamma, self.class_weights = self.parameters.chosen(self.name, self.classes)
 
     @property

@@ -18,10 +18,10 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from client_sdk.data import Records, WrongRows
-from client_sdk.tasks.columns import NumberColumn, categories_of, indices_of, numbers_in
+from client_sdk.tasks.columns import Columns, NumberColumn, categories_of, indices_of, missing_rows, numbers_in
 from client_sdk.tasks.losses import numbers_of
 from client_sdk.tasks.tables import LayersParameters, TableTask, network
-from client_sdk.tasks.task import InputUse, TaskParameters, require_metrics
+from client_sdk.tasks.task import ColumnText, InputUse, TaskParameters, require_metrics
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -33,8 +33,8 @@ MOST_CUTS = 1000
 class TimeParameters(TaskParameters):
     """Times, events and cuts. Beside these: column.<name>."""
 
-    time: str = Field(min_length=1, description="column of the time until the event, or until nobody looked any more")
-    event: str = Field(min_length=1, description="column that says whether it was the event")
+    time: ColumnText = Field(description="column of the time until the event, or until nobody looked any more")
+    event: ColumnText = Field(description="column that says whether it was the event")
     event_values: str | None = Field(
         default=None,
         alias="event-values",
@@ -58,6 +58,10 @@ class TimeParameters(TaskParameters):
         if self.time == self.event:
             raise ValueError("time and event must be different columns")
         return self
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return self.time, self.event
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -85,7 +89,6 @@ class Survival(TableTask[SurvivalParameters]):
         super().__init__(parameters)
         self.ends = self.parameters.ends
         self.cuts = tuple(end / self.ends[-1] for end in self.ends)
-        self.target_columns = (self.parameters.time, self.parameters.event)
 
     @property
     @abstractmethod
@@ -119,18 +122,17 @@ class Survival(TableTask[SurvivalParameters]):
         nn.init.constant_(constants.bias, self.start)
         return nn.Sequential(*layers, constants)
 
-    def targets_of(self, columns: Mapping[str, Array]) -> Tensor:
+    def targets_of(self, columns: Columns) -> Tensor:
         import torch
 
         p = self.parameters
         times = numbers_in(p.time, columns[p.time])
         if (times < 0).any():
             raise WrongRows(f"time column {p.time}: {int(np.sum(times < 0))} times are below 0", times < 0)
-        found, _ = indices_of(columns[p.event], p.outcomes)
-        if (found < 0).any():
-            text = f"event column {p.event}: {int(np.sum(found < 0))} of {len(found)} are none of the event-values"
-            raise WrongRows(f"{text} {'|'.join(p.outcomes)}", found < 0)
-        event = (found == 1) & (times <= self.ends[-1])
+        places, absent = indices_of(columns[p.event], p.outcomes, f"event column {p.event}", "event-values")
+        if absent.any():
+            raise missing_rows(f"event column {p.event}", absent)
+        event = (places == 1) & (times <= self.ends[-1])
         return torch.as_tensor(np.stack([np.minimum(times / self.ends[-1], 1.0), event], axis=1)).float()
 
     def prediction_names(self, count: int) -> tuple[str, ...]:

@@ -11,22 +11,31 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from client_sdk.data import DataError, Records, Table, WrongRows
-from client_sdk.tasks.columns import PREFIX, categories_of, encode_columns, indices_of, read_columns, require_columns
+from client_sdk.protocol.cells import Column, column_of, read_numbers
+from client_sdk.tasks.columns import (
+    PREFIX,
+    Columns,
+    categories_of,
+    encode_columns,
+    indices_of,
+    missing_rows,
+    read_columns,
+    require_columns,
+    require_no_label,
+)
 from client_sdk.tasks.losses import ClassLossParameters
-from client_sdk.tasks.task import Classification, InputUse, Task, TaskParameters
+from client_sdk.tasks.task import Classification, ColumnText, InputUse, Task, TaskParameters
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from client_sdk.tasks.dataset import TaskDataset
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
 
 class TableParameters(TaskParameters):
     """Beside these: column.<name>, as `columns` describes them."""
 
-    label: str = Field(min_length=1, description="column that the model learns to predict")
+    label: ColumnText = Field(description="column that the model learns to predict")
     classes: int = Field(default=2, ge=2, le=10_000, description="how many values the label has: 0, 1, …, classes − 1")
     label_values: str | None = Field(
         default=None,
@@ -34,13 +43,17 @@ class TableParameters(TaskParameters):
         description="the label's words in the order of their classes, with bars between; left out: whole numbers",
     )
 
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return (self.label,)
+
     @model_validator(mode="after")
     def _as_many_words_as_classes(self) -> Self:
         if self.label_values is None:
             return self
         words = categories_of(self.label_values)
         if len(words) < 2:
-            raise ValueError("label-values must be two or more different words between bars, such as no|yes")
+            raise ValueError("label-values must be two or more different words with bars between, such as no|yes")
         if "classes" in self.model_fields_set and self.classes != len(words):
             raise ValueError(f"label-values names {len(words)} classes, classes says {self.classes}; leave one out")
         return self
@@ -77,11 +90,13 @@ class TableTask(Task, Generic[P]):
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         own = {key: value for key, value in parameters.items() if not key.startswith(PREFIX)}
         self.parameters = self.kind.read(self.name, own)
+        self.target_columns = self.parameters.targets
         self.columns = read_columns(parameters)
         self.features = sum(column.width for column in self.columns)
+        require_no_label(self.columns, self.target_columns)
 
     @abstractmethod
-    def targets_of(self, columns: Mapping[str, Array]) -> Tensor:
+    def targets_of(self, columns: Columns) -> Tensor:
         """(n, ...) as `loss` takes them, of a table that has `target_columns`.
 
         Raises:
@@ -94,16 +109,31 @@ class TableTask(Task, Generic[P]):
         table = self._table(data)
         return torch.as_tensor(encode_columns(self.columns, table.columns, table.first)).float()
 
+    def round_inputs(self, data: Records) -> Tensor:
+        """As `inputs`, in a round: a cell that says nothing that was declared counts as missing, and ends no round.
+
+        Where none may be missing, a number counts as the middle of its range and a category as none of them.
+        """
+        import torch
+
+        table = self._table(data)
+        return torch.as_tensor(encode_columns(self.columns, table.columns, table.first, strict=False)).float()
+
     def dataset(self, data: Records) -> TaskDataset:
         from client_sdk.tasks.dataset import TaskDataset
 
         table = self._table(data)
         require_columns([*self.target_columns, *(column.name for column in self.columns)], table.columns)
+        return TaskDataset(self.inputs(table), self.table_targets(table), table.patients)
+
+    def table_targets(self, data: Records) -> Tensor:
+        """(n, ...) the targets alone. Raises DataError: a column lacks, or values that are none."""
+        table = self._table(data)
+        require_columns([*self.target_columns], table.columns)
         try:
-            targets = self.targets_of(table.columns)
+            return self.targets_of(table.columns)
         except WrongRows as error:
             raise DataError(error.located(table.first)) from error
-        return TaskDataset(self.inputs(table), targets, table.patients)
 
     def inspect(self, data: Records) -> tuple[InputUse, ...]:
         table = self._table(data)
@@ -129,7 +159,6 @@ class TableClassifier(TableTask[C], Classification):
         words = self.parameters.label_values
         self.label_values = None if words is None else categories_of(words)
         self.classes = self.parameters.classes if self.label_values is None else len(self.label_values)
-        self.target_columns = (self.parameters.label,)
         if isinstance(self.parameters, ClassLossParameters):
             self.gamma, self.class_weights = self.parameters.chosen(self.name, self.classes)
 
@@ -137,19 +166,28 @@ class TableClassifier(TableTask[C], Classification):
     def class_names(self) -> tuple[int | str, ...]:
         return super().class_names if self.label_values is None else self.label_values
 
-    def targets_of(self, columns: Mapping[str, Array]) -> Tensor:
+    def targets_of(self, columns: Columns) -> Tensor:
         import torch
 
         labels, where = columns[self.parameters.label], f"label column {self.parameters.label}"
         if self.label_values is None:
-            return self.integer_labels(labels, where)
-        found, absent = indices_of(labels, self.label_values)
+            return self._whole_numbers(column_of(labels), where)
+        places, absent = indices_of(labels, self.label_values, where, "label-values")
         if absent.any():
-            raise WrongRows(f"{where}: {int(absent.sum())} of {len(labels)} are missing; leave these rows out", absent)
-        if (found < 0).any():
-            text = f"{where}: {int(np.sum(found < 0))} of {len(labels)} are none of the study's label-values"
-            raise WrongRows(text, found < 0)
-        return torch.as_tensor(found)
+            raise missing_rows(where, absent)
+        return torch.as_tensor(places)
+
+    def _whole_numbers(self, labels: Column, where: str) -> Tensor:
+        """Texts of numbers, Booleans and numbers alike. Raises WrongRows: others."""
+        read = read_numbers(labels)
+        if read.wrong.any():
+            raise WrongRows(
+                f"{where}: {int(read.wrong.sum())} of {len(labels)} are not whole numbers from 0 to "
+                f'{self.classes - 1}; a study can name the words in their order, "label-values" = "first|second"',
+                read.wrong,
+                f"is {read.kind}",
+            )
+        return self.integer_labels(read.values, where)
 
 
 class LogisticRegression(TableClassifier[ClassifierParameters]):

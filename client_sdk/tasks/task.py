@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from client_sdk.data import DataError, Records, WrongRows
 from client_sdk.errors import ConfigurationError
+from client_sdk.protocol.cells import column_name
 from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
 # Whoever opens a study names a task and draws its first weights without torch: it is imported where it computes.
@@ -34,6 +35,7 @@ class InputUse:
     clipped    drawn back into a public range
     other      outside a public list of codes
     of_others  events of nobody among these patients, which are left out; they are none of `values`
+    wrong      neither a value nor a declared code
     """
 
     name: str
@@ -42,12 +44,22 @@ class InputUse:
     clipped: int
     other: int = 0
     of_others: int = 0
+    wrong: int = 0
+
+
+ColumnText = Annotated[str, AfterValidator(column_name), Field(min_length=1)]
+"""The name of a column, its letters composed in one way."""
 
 
 class TaskParameters(BaseModel):
     """Base of a task's parameters: strict types, no unknown names, no NaN."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Columns of a table that are predicted."""
+        return ()
 
     @classmethod
     def read(cls, task: str, values: Mapping[str, Any]) -> Self:
@@ -249,10 +261,7 @@ class Classification(Task):
         try:
             numbers = np.asarray(labels, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise DataError(
-                f"{where}: whole numbers from 0 to {self.classes - 1} are expected, not text; a study of a table can "
-                'name the words in their order: "label-values" = "first|second"'
-            ) from error
+            raise DataError(f"{where}: whole numbers from 0 to {self.classes - 1} are expected, not text") from error
         if numbers.ndim != 1:
             raise DataError(
                 f"{where}: one whole number per record is expected, and there are {numbers.ndim - 1} more axes"

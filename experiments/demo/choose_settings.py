@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from client_sdk.data import Table as Records
+from client_sdk.protocol.cells import Column
 from client_sdk.protocol.study.settings import StudySettings
 from experiments.demo.mechanism import arrays, models, right
 from experiments.demo.scenarios import Scenario, breast_cancer, heart_disease
@@ -40,7 +41,7 @@ def split(scenario: Scenario, seed: int) -> Scenario:
         order = random.permutation(len(records))
         hospitals[name] = records.take(order[len(order) // 4 :])
         held.append(records.take(order[: len(order) // 4]))
-    columns = {name: np.concatenate([part.columns[name] for part in held]) for name in held[0].columns}
+    columns = {name: Column.joined([part.columns[name] for part in held]) for name in held[0].columns}
     evaluation = Records(columns, tuple(patient for part in held for patient in part.patients))
     return Scenario(
         **{**vars(scenario), "hospitals": hospitals, "evaluation": evaluation},

@@ -12,6 +12,7 @@ import numpy as np
 
 from accounting.values import FloatArray
 from client_sdk.data import Examples, Records, Table, read_heart_disease, read_idx
+from client_sdk.protocol.cells import Column
 
 # Public ranges of the ten "worst" measurements: rounded from the data set's published summary. A real study takes the
 # ranges that its instruments and textbooks give.
@@ -203,7 +204,8 @@ def write(records: Records, path: Path) -> Path:
     import pandas as pd
 
     path = path.with_suffix(".csv")
-    pd.DataFrame({"patient": records.patients, **records.columns}).to_csv(path, index=False)
+    columns = {name: column.tolist() for name, column in records.columns.items()}
+    pd.DataFrame({"patient": records.patients, **columns}).to_csv(path, index=False)
     return path
 
 
@@ -214,5 +216,5 @@ def _existing(path: Path) -> Path:
 
 
 def _concatenate(tables: list[Table]) -> Table:
-    columns = {name: np.concatenate([table.columns[name] for table in tables]) for name in tables[0].columns}
+    columns = {name: Column.joined([table.columns[name] for table in tables]) for name in tables[0].columns}
     return Table(columns, tuple(patient for table in tables for patient in table.patients))

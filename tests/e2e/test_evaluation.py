@@ -19,6 +19,7 @@ from client_sdk.errors import ConflictError, NotFoundError, PolicyRefused
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import SitePolicy
+from client_sdk.protocol.cells import Column
 from client_sdk.protocol.study.queries import Query
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.evaluated import EvaluatedPatients
@@ -182,14 +183,13 @@ def test_a_restarted_hospital_keeps_everybody_on_the_same_side(
     assert isinstance(sites[0].error, Killed)
     # One patient more than before, last of all: nobody else moves.
     more = records(count=41)
-    grown = Table.of(
-        {**{name: more.columns[name] for name in more.columns}, "patient": list(more.patients)},
-        patient_column="patient",
-    )
     before = seen.trained[sites[0].name][0]
     first = records(seed=0)
-    for name in first.columns:
-        grown.columns[name][:40] = first.columns[name]
+    last = more.take([40])
+    grown = Table(
+        {name: Column.joined([column, last.columns[name]]) for name, column in first.columns.items()},
+        (*first.patients, *last.patients),
+    )
     sites[0] = sites[0].again(grown)
     sites[0].start()
     wait_for_the_end(here, sites)

@@ -12,6 +12,7 @@ from accounting.budget.budget import replay
 from client_sdk.data import Table
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
+from client_sdk.protocol.cells import Column
 from client_sdk.protocol.statistics.answer import Answer
 from client_sdk.protocol.statistics.kinds import Question
 from client_sdk.protocol.study.queries import Query, QueryDocument
@@ -74,7 +75,7 @@ def test_every_kind_is_answered_and_charged_once(here: Live, tmp_path: Path, hos
         found = [lead.query("registry", number) for number in numbers]
         key = decode_public_key(lead.study("registry").coordinator_key)
     pooled = {
-        name: np.concatenate([records(seed).columns[name] for seed in range(hospitals)])
+        name: Column.joined([records(seed).columns[name] for seed in range(hospitals)])
         for name in ("age", "sex", "pressure")
     }
     for query in found:

@@ -18,6 +18,8 @@ from tests.factories.live_coordinator import Live
 from tests.factories.settings import settings
 
 Run = Callable[..., Result]
+# How `write_records` writes them.
+AS_WRITTEN = ("--separator", "comma", "--decimal", "point")
 
 
 def write_settings(path: Path, **study: Any) -> Path:
@@ -72,7 +74,10 @@ def finished(run: Run, here: Live, tmp_path: Path, backbone: Path | None = None,
     worker.start()
     try:
         data = str(write_records(tmp_path / "records.csv"))
-        joined = run("join", "sepsis", "--data", data, "--patient-column", "patient", *_on(backbone), "--json")
+        joined = run(
+            *("join", "sepsis", "--data", data, "--patient-column", "patient", *AS_WRITTEN),
+            *(*_on(backbone), "--json"),
+        )
     finally:
         ended.set()
         worker.join()

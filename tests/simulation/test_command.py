@@ -158,7 +158,7 @@ def test_a_fault_is_told_with_its_file_and_the_files_own_lines(study: Path, tmp_
     done = simulate(study, *given, "--patient-column", "patient")
     assert done.exit_code == 1
     # Line 1 holds the names.
-    assert "site2: column age: 3 missing values" in done.output
+    assert "site2: column age: 3 of 60 values are missing" in done.output
     assert "the first in line 8" in done.output
 
 
@@ -201,7 +201,7 @@ def test_ctrl_c_shows_the_seeds_that_are_done(
 
 
 def test_a_share_that_is_no_share_is_refused_from_python_too(records: Path) -> None:
-    source = Source.read([records], None, None, None)
+    source = Source.read([records], None)
     for share in (float("nan"), -0.1, 1.0):
         with pytest.raises(ConfigurationError, match="at least 0 and below 1"):
             Dealer(source, HowSplit("iid"), 4, share)

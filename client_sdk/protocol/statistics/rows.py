@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.statistics.cells import Array, as_category
+from client_sdk.protocol.cells import Column, read_categories, read_numbers
 from client_sdk.protocol.statistics.question import BaseQuestion
 from client_sdk.protocol.statistics.variables import (
     Condition,
@@ -18,16 +18,14 @@ from client_sdk.protocol.statistics.variables import (
     Range,
     Variable,
     column_of,
-    numbers_of,
-    texts_of,
 )
 from client_sdk.protocol.wire.values import Message
 
-_Reading = Variable | Range | Indicator | Condition
+Reading = Variable | Range | Indicator | Condition
 _Index = NDArray[np.int64]
 
 
-def one_row_each(question: BaseQuestion, columns: Mapping[str, Array], patients: Sequence[str]) -> Patients:
+def one_row_each(question: BaseQuestion, columns: Patients, patients: Sequence[str]) -> Patients:
     """The columns that the question reads, one row a patient, in the order of the patients' first rows.
 
     first, last  the patient's first or last row as it stands, empty cells included
@@ -36,8 +34,8 @@ def one_row_each(question: BaseQuestion, columns: Mapping[str, Array], patients:
                  question's first list for that column; before those of the list other values, before them missing
                  ones; among equals the first row
 
-    A column is a number if the question reads it as one anywhere (bins, ranges, bounds), or if nothing says how it is
-    read and the table holds numbers. Rows are merged before anybody is left out: `where` is about the merged row.
+    A column is a number if the question reads it as one anywhere (bins, ranges, bounds). Rows are merged before anybody
+    is left out: `where` is about the merged row.
 
     patients  whose row each row is
 
@@ -52,18 +50,19 @@ def one_row_each(question: BaseQuestion, columns: Mapping[str, Array], patients:
     # Merged also where everybody has one row: whether somebody has two may change nothing about the others.
     if question.rows in ("first", "last"):
         chosen = last if question.rows == "last" else first
-        return {name: column[chosen] for name, column in needed.items()}
-    readings = list(_readings(question))
-    found: dict[str, Array] = {}
+        return {name: column.take(chosen) for name, column in needed.items()}
+    readings = list(readings_of(question))
+    found: dict[str, Column | NDArray[np.float64]] = {}
     for name, column in needed.items():
         read = [one for one in readings if one.column == name]
         numeric = [one for one in read if _is_number(one)]
-        if numeric or (column.dtype.kind == "f" and not read):
+        if numeric:
             codes = tuple(dict.fromkeys(chain.from_iterable(one.missing_values for one in numeric)))
-            numbers = numbers_of(column, codes)
+            numbers = read_numbers(column, codes).values
             found[name] = (_mean if question.rows == "mean" else _largest)(numbers, whose, len(first))
         else:
-            found[name] = column[first if question.rows == "mean" else _last_listed(column, read, whose, len(first))]
+            chosen = first if question.rows == "mean" else _last_listed(column, read, whose, len(first))
+            found[name] = column.take(chosen)
     return found
 
 
@@ -111,30 +110,30 @@ def _largest(numbers: NDArray[np.float64], whose: _Index, count: int) -> NDArray
     return largest
 
 
-def _last_listed(column: Array, readings: Sequence[_Reading], whose: _Index, count: int) -> _Index:
+def _last_listed(column: Column, readings: Sequence[Reading], whose: _Index, count: int) -> _Index:
     """(patients,) the row that counts."""
     lists = [one.categories for one in readings if not isinstance(one, Range) and one.categories is not None]
-    rank = {as_category(one): place for place, one in enumerate(lists[0] if lists else (), start=2)}
     codes = tuple(dict.fromkeys(chain.from_iterable(one.missing_values for one in readings)))
-    texts, missing = texts_of(column, codes)
-    ranks = np.where(missing, 0, np.array([rank.get(text, 1) for text in texts], np.int64))
+    cells = read_categories(column, lists[0] if lists else (), codes)
+    # Missing ones before other values, those before the listed ones.
+    ranks = np.where(cells.missing, 0, cells.places + 2)
     # By patient, then by rank, then earlier rows later: the last of each patient counts.
     order = np.lexsort((-np.arange(len(whose)), ranks, whose))
     ends = np.cumsum(np.bincount(whose, minlength=count)) - 1
     return order[ends]
 
 
-def _is_number(reading: _Reading) -> bool:
+def _is_number(reading: Reading) -> bool:
     if isinstance(reading, Variable):
         return reading.edges is not None
     return isinstance(reading, Range) or (isinstance(reading, Condition) and reading.categories is None)
 
 
-def _readings(value: object) -> Iterator[_Reading]:
+def readings_of(value: object) -> Iterator[Reading]:
     """Every way in which a question reads a column, in the order of its document."""
-    if isinstance(value, _Reading):
+    if isinstance(value, Reading):
         yield value
     elif isinstance(value, Message):
-        yield from chain.from_iterable(_readings(getattr(value, name)) for name in type(value).model_fields)
+        yield from chain.from_iterable(readings_of(getattr(value, name)) for name in type(value).model_fields)
     elif isinstance(value, tuple):
-        yield from chain.from_iterable(map(_readings, cast("tuple[object, ...]", value)))
+        yield from chain.from_iterable(map(readings_of, cast("tuple[object, ...]", value)))

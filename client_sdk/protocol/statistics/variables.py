@@ -10,7 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from client_sdk.protocol.statistics.cells import Array, as_category, as_number
+from client_sdk.protocol.cells import (
+    Column,
+    are_several,
+    column_name,
+    read_categories,
+    read_numbers,
+    read_presence,
+    same_category,
+)
+from client_sdk.protocol.cells import column_of as column_from
 from client_sdk.protocol.wire.text import Text
 from client_sdk.protocol.wire.values import Finite, Message
 
@@ -22,8 +31,8 @@ LARGEST, NARROWEST = 1e100, 1e-100
 ColumnName = Annotated[Text, Field(min_length=1, max_length=128)]
 Codes = Annotated[tuple[Annotated[Text, Field(min_length=1, max_length=128)], ...], Field(max_length=64)]
 Places = NDArray[np.int64]
-Patients = Mapping[str, Array]
-"""Column name -> (n,) float64 (NaN: missing) or text (None: missing), one row a patient."""
+Patients = Mapping[str, Any]
+"""Column name -> a `Column` of (n,) cells or an array of numbers (NaN: missing), one row a patient."""
 
 
 class UnreadableColumn(ValueError):
@@ -78,16 +87,16 @@ class Variable(Message):
         Raises:
             UnreadableColumn: the table lacks the column.
         """
-        values = column_of(patients, self.column)
+        column = column_of(patients, self.column)
         if self.edges is not None:
-            numbers = numbers_of(values, self.missing_values)
+            # Not refused: a refusal that depends on a value tells of it.
+            numbers = read_numbers(column, self.missing_values).values
             return np.where(np.isnan(numbers), len(self.edges) + 1, np.searchsorted(self.edges, numbers, side="right"))
         if self.categories is None:
-            return missing_of(values, self.missing_values).astype(np.int64)
-        known = {as_category(one): place for place, one in enumerate(self.categories)}
-        texts, missing = texts_of(values, self.missing_values)
-        found = np.array([known.get(text, len(known)) for text in texts], np.int64)
-        return np.where(missing, len(known) + 1, found)
+            return read_presence(column, self.missing_values).astype(np.int64)
+        read = read_categories(column, self.categories, self.missing_values)
+        others = np.where(read.missing, len(self.categories) + 1, len(self.categories))
+        return np.where(read.places < 0, others, read.places)
 
 
 class Range(Message):
@@ -117,7 +126,7 @@ class Range(Message):
 
     def scaled(self, patients: Patients) -> NDArray[np.float64]:
         """(n,) clipped and scaled to [-1, 1]; NaN where it is missing. Raises UnreadableColumn."""
-        numbers = numbers_of(column_of(patients, self.column), self.missing_values)
+        numbers = read_numbers(column_of(patients, self.column), self.missing_values).values
         return np.clip((np.clip(numbers, self.low, self.high) - self.middle) / self.half, -1.0, 1.0)
 
 
@@ -151,10 +160,8 @@ class Indicator(Message):
 
     def scaled(self, patients: Patients) -> NDArray[np.float64]:
         """(n,) 1 for the categories, -1 for other values, NaN where it is missing. Raises UnreadableColumn."""
-        texts, missing = texts_of(column_of(patients, self.column), self.missing_values)
-        wanted = {as_category(one) for one in self.categories}
-        found = np.array([1.0 if text in wanted else -1.0 for text in texts], np.float64)
-        return np.where(missing, np.nan, found)
+        read = read_categories(column_of(patients, self.column), self.categories, self.missing_values)
+        return np.where(read.missing, np.nan, np.where(read.places >= 0, 1.0, -1.0))
 
 
 def _form(value: Any) -> str:
@@ -189,33 +196,35 @@ class Condition(Message):
 
     def holds(self, patients: Patients) -> NDArray[np.bool_]:
         """(n,) who meets it. Raises UnreadableColumn."""
-        values = column_of(patients, self.column)
+        column = column_of(patients, self.column)
         if self.categories is not None:
-            texts, missing = texts_of(values, self.missing_values)
-            wanted = {as_category(one) for one in self.categories}
-            return np.array([text in wanted for text in texts], bool) & ~missing
-        numbers = numbers_of(values, self.missing_values)
+            return read_categories(column, self.categories, self.missing_values).places >= 0
+        numbers = read_numbers(column, self.missing_values).values
         low = -np.inf if self.low is None else self.low
         high = np.inf if self.high is None else self.high
         return (numbers >= low) & (numbers < high)
 
 
-def column_of(patients: Patients, name: str) -> Array:
+def column_of(patients: Patients, name: str) -> Column:
     """Raises UnreadableColumn: the table lacks it."""
-    if name not in patients:
+    key = name if name in patients else column_name(name)
+    if key not in patients:
         raise UnreadableColumn(f"the table has no column {name!r}")
-    return patients[name]
+    return column_from(patients[key], name=name)
 
 
 def require_codes(column: str, categories: tuple[str, ...], missing_values: tuple[str, ...]) -> None:
     """Raises ValueError: an empty value, one that stands twice, or a category that also means missing."""
-    wanted, codes = [as_category(one) for one in categories], [as_category(one) for one in missing_values]
-    if None in wanted or None in codes:
+    wanted, absent = [same_category(one) for one in categories], [same_category(one) for one in missing_values]
+    if "" in wanted or "" in absent:
         raise ValueError(f"column {column}: an empty cell is missing anyway; values have at least one letter or digit")
-    if len(set(wanted)) < len(wanted) or len(set(codes)) < len(codes):
+    if len(set(wanted)) < len(wanted) or len(set(absent)) < len(absent):
         raise ValueError(f"column {column}: a value stands twice (3 and 3.0 are one value)")
-    if set(wanted) & set(codes):
+    if set(wanted) & set(absent):
         raise ValueError(f"column {column}: a value is both a category and one of missing_values")
+    for codes in (categories, missing_values):
+        if any(are_several(one, alone=len(codes) == 1) for one in codes):
+            raise ValueError(f"column {column}: 0,-1 is one text with a comma in it; write each value by itself")
 
 
 def bins_of(edges: Sequence[float]) -> tuple[str, ...]:
@@ -228,42 +237,3 @@ def bins_of(edges: Sequence[float]) -> tuple[str, ...]:
 def plain(number: float) -> str:
     """As a person writes it, and different numbers differently."""
     return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
-
-
-def missing_of(values: Array, missing_values: tuple[str, ...]) -> NDArray[np.bool_]:
-    """(n,) whether the cell is empty or says a code for missing; any value is readable."""
-    if values.dtype.kind == "f":
-        return np.isnan(values) | np.isin(values, [_number(code) for code in missing_values])
-    return texts_of(values, missing_values)[1]
-
-
-def numbers_of(values: Array, missing_values: tuple[str, ...]) -> NDArray[np.float64]:
-    """(n,) NaN where missing, and where the cell holds no number or an infinity."""
-    if values.dtype.kind == "f":
-        found = values.astype(np.float64)
-        found[missing_of(values, missing_values)] = np.nan
-    else:
-        texts, missing = texts_of(values, missing_values)
-        found = np.array([np.nan if gone else _number(text) for text, gone in zip(texts, missing, strict=True)])
-    # Not refused: a refusal that depends on a value tells of it.
-    return np.where(np.isfinite(found), found, np.nan)
-
-
-def texts_of(values: Array, missing_values: tuple[str, ...]) -> tuple[list[str | None], NDArray[np.bool_]]:
-    """n categories, None where missing; (n,) whether it is missing."""
-    codes = {as_category(code) for code in missing_values} | {None}
-    texts: list[str | None] = [as_category(value) for value in cast_list(values)]
-    missing = np.array([text in codes for text in texts], bool)
-    return texts, missing
-
-
-def cast_list(values: Array) -> list[Any]:
-    """As Python's own values."""
-    return values.tolist()
-
-
-def _number(text: str | None) -> float:
-    try:
-        return as_number(text)
-    except (TypeError, ValueError):
-        return float("nan")

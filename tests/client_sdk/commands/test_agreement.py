@@ -12,7 +12,7 @@ import pytest
 from client_sdk.commands import agreement
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from tests.factories.commands import Run, finished, opened, write_records, write_settings
+from tests.factories.commands import AS_WRITTEN, Run, finished, opened, write_records, write_settings
 from tests.factories.hospitals import lax_toml
 from tests.factories.live_coordinator import Live
 
@@ -25,7 +25,7 @@ ABSURD = {
 
 def join(run: Run, tmp_path: Path, *more: str, **options: Any) -> Any:
     data = str(write_records(tmp_path / "records.csv"))
-    return run("join", "sepsis", "--data", data, "--patient-column", "patient", *more, **options)
+    return run("join", "sepsis", "--data", data, "--patient-column", "patient", *AS_WRITTEN, *more, **options)
 
 
 def joined(tmp_path: Path) -> bool:

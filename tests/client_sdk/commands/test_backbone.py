@@ -17,7 +17,7 @@ from client_sdk.released import load_model
 from client_sdk.tasks import load
 from client_sdk.tasks.registry import load_part
 from client_sdk.training.weights import load_weights
-from tests.factories.commands import Run, finished, opened, write_records, write_settings
+from tests.factories.commands import AS_WRITTEN, Run, finished, opened, write_records, write_settings
 from tests.factories.hospitals import lax_toml
 from tests.factories.live_coordinator import Live
 from tests.factories.parts import Backbone, backbone
@@ -76,7 +76,7 @@ def test_who_agrees_reads_which_part_is_trained_and_on_which_file(
     opened(run, tmp_path, file.path, training=part(file, "head"), bayesian=False)
     (tmp_path / "mercy" / "policy.toml").write_text(lax_toml())
     data = str(write_records(tmp_path / "records.csv"))
-    failed = run("join", "sepsis", "--data", data, "--patient-column", "patient", "--yes", code=1)
+    failed = run("join", "sepsis", "--data", data, "--patient-column", "patient", *AS_WRITTEN, "--yes", code=1)
     assert "of its model only its head" in failed.output
     assert "give it with --backbone FILE" in " ".join(failed.output.split())
 

@@ -67,11 +67,13 @@ def test_records_patients_labels_and_inputs_are_counted(here: Path) -> None:
         "set_aside": 0.0,
         "labels": {"no": 4, "yes": 1},
         "inputs": [
-            {"name": "bmi", "values": 5, "missing": 2, "clipped": 1, "other": 0, "of_others": 0},
-            {"name": "sex", "values": 5, "missing": 0, "clipped": 0, "other": 0, "of_others": 0},
+            {"name": "bmi", "values": 5, "missing": 2, "clipped": 1, "other": 0, "of_others": 0, "wrong": 0},
+            {"name": "sex", "values": 5, "missing": 0, "clipped": 0, "other": 0, "of_others": 0, "wrong": 0},
         ],
         "unused": ["note"],
         "parameters": 5,
+        "format": {"separator": "semicolon", "encoding": "utf-8", "header": True, "decimal": "comma", "dates": None},
+        "confirmed": False,
     }
     shown = check(here)
     assert "4, of up to 2 rows each" in shown
@@ -95,7 +97,10 @@ def test_who_is_left_out_by_the_policy_is_not_counted(here: Path) -> None:
         ({"rows_per_patient": 1}, "1 of 4 patients have up to 2 rows.*rows_per_patient"),
         ({"task": "nothing"}, "no package here offers it; there are"),
         ({"task_parameters": PARAMETERS | {"column.Sex": "f|m"}}, "'Sex' .did you mean 'sex'"),
-        ({"task_parameters": PARAMETERS | {"column.note": "0..1"}}, "column note: 4 values are no numbers.* line 2"),
+        (
+            {"task_parameters": PARAMETERS | {"column.note": "0..1"}},
+            "column note: 4 of 5 values are no numbers.* line 2",
+        ),
         ({"task": "cnn", "task_parameters": {"height": 4, "width": 4, "classes": 2}}, "takes arrays"),
     ],
     ids=["several rows", "unknown task", "unknown column", "text", "table for images"],
@@ -137,7 +142,7 @@ def test_events_without_a_code_of_other_codes_and_of_other_patients_are_counted(
     result = CliRunner().invoke(app, [*arguments, "--json"])
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["inputs"] == [
-        {"name": "events drugs", "values": 4, "missing": 1, "clipped": 0, "other": 1, "of_others": 1}
+        {"name": "events drugs", "values": 4, "missing": 1, "clipped": 0, "other": 1, "of_others": 1, "wrong": 0}
     ]
     shown = CliRunner().invoke(app, arguments).stdout
     assert all(head in shown for head in ("other codes", "of patients not used"))

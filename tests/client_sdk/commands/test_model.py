@@ -177,7 +177,7 @@ def test_what_is_wrong_is_said_in_one_line(run: Run, model: str, data: str, tmp_
     there.write_text("kept")
     cases = [
         (("predict", model, "--data", str(tmp_path / "less.csv")), 1, "lacks 1 of the study's columns: 'chol'"),
-        (("predict", model, "--data", str(tmp_path / "text.csv")), 1, "column age: 1 values are no numbers"),
+        (("predict", model, "--data", str(tmp_path / "text.csv")), 1, "values are no numbers"),
         (("predict", model, "--data", data, "-o", str(there)), 1, "exists already"),
         (("predict", model, "--data", data, "--id-column", "name"), 1, "no patient column 'name'"),
         (("predict", model, "--data", str(taken), "--id-column", "predicted"), 1, "a column 'predicted' of its own"),
@@ -241,3 +241,19 @@ def test_predictions_take_an_encoding_and_hold_no_formula(run: Run, model: str, 
     assert "--encoding" in run(*words, code=1).stderr
     rows = list(csv.reader(run(*words, "--encoding", "cp1252").stdout.splitlines()))
     assert [row[0] for row in rows] == ["'=patient;x", "M\u00fcller", "'+1+cmd|x", "-3"]
+
+
+def test_new_records_are_read_as_options_declare_them(run: Run, model: str, tmp_path: Path) -> None:
+    """`cases/encoding`, and what the file itself leaves in doubt."""
+    (tmp_path / "plain.csv").write_text("age,chol,thal,note\n40.125,,3,x\n18,100.25,7,x\n")
+    (tmp_path / "new.csv").write_bytes("age;chol;thal;note\n40,125;;3;Köln\n18;100,25;7;1.5\n".encode("cp1252"))
+    new = ("predict", model, "--data", str(tmp_path / "new.csv"), "--json")
+    assert "--encoding" in run(*new, code=1).stderr
+    assert "declare --decimal" in " ".join(run(*new, "--encoding", "cp1252", code=1).stderr.split())
+    declared = run(*new, "--encoding", "cp1252", "--decimal", "comma")
+    assert json.loads(declared.stdout) == json.loads(
+        run("predict", model, "--data", str(tmp_path / "plain.csv"), "--json").stdout
+    )
+    assert "read with semicolon between cells, CP1252, decimal comma" in " ".join(declared.stderr.split())
+    quiet = run(*new, "--encoding", "cp1252", "--decimal", "comma", "--separator", "semicolon")
+    assert quiet.stderr == ""

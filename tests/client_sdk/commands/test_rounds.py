@@ -18,7 +18,7 @@ from client_sdk.cli import register
 from client_sdk.commands import hospital as commands
 from client_sdk.commands.rounds import RoundsShown, first_words, spent_line
 from client_sdk.study.events import LimitSpent, Local, RoundEvent
-from tests.factories.commands import write_records
+from tests.factories.commands import AS_WRITTEN, write_records
 from tests.factories.hospitals import coordinator, hospital, lax_toml
 from tests.factories.settings import settings
 
@@ -44,7 +44,7 @@ def test_the_command_appends_lines_and_shows_the_own_budget(tmp_path: Path, run:
     (tmp_path / "mercy" / "policy.toml").write_text(
         lax_toml() + "[limits.instance]\nepsilon = 30.0\ndelta = 1e-6\n[individual]\nepsilon = 40.0\ndelta = 1e-6\n"
     )
-    run("join", "sepsis", "--data", data, "--patient-column", "patient", "--events", str(events))
+    run("join", "sepsis", "--data", data, "--patient-column", "patient", *AS_WRITTEN, "--events", str(events))
     lines = [json.loads(line) for line in events.read_text().splitlines()]
     assert [line["round"] for line in lines] == [1, 2, 3]
     assert stat.S_IMODE(events.stat().st_mode) == 0o600

@@ -139,7 +139,9 @@ def test_join_says_which_extra_it_needs(here: Live, run: Run, tmp_path: Path, ta
     create = "study create sepsis --settings {home}/study.json --key-file {home}/operator.key"
     (tmp_path / "records.csv").write_text("age,rate,ill\n1,2,0\n")
     typed = [create, "invite sepsis mercy --key-file {home}/operator.key", "enrol {last}"]
-    *before, (_, _, said) = run_all([*typed, "join sepsis --data {home}/records.csv"], tmp_path)
+    *before, (_, _, said) = run_all(
+        [*typed, "join sepsis --data {home}/records.csv --separator comma --decimal point"], tmp_path
+    )
     assert [code for _, code, _ in before] == [0, 0, 0]
     # `wardround` itself turns this into the extra's name: tests/client_sdk/test_main.py.
     assert "ModuleNotFoundError" in said

@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import Dataset
 
 from client_sdk.data import DataError, Table, load, records_of
+from client_sdk.protocol.cells import column_of
 from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.protocol.wire.tensors import decode
 from client_sdk.tasks import load as load_task
@@ -31,7 +32,7 @@ def test_intensive_care_stays_become_patients() -> None:
     columns = {
         "weight": stays.columns["admissionweight"],
         "female": stays.columns["gender"],
-        "died": (stays.columns["hospitaldischargestatus"] == "Expired").astype(float),
+        "died": column_of(stays.columns["hospitaldischargestatus"] == "Expired"),
     }
     about = {"column.weight": "30..200; missing=80", "column.female": "Female|Male; missing", "label": "died"}
     known = [i for i, gender in enumerate(columns["female"]) if gender in ("Female", "Male", None)]

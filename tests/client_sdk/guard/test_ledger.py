@@ -11,6 +11,7 @@ import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.rdp import RdpAccountant
 
+from client_sdk.data import TableFormat
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, LedgerNotWritten, OwnBudgetExceeded
 from client_sdk.guard.ledger import ChargedRound, HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
@@ -244,3 +245,45 @@ def test_times_are_utc(tmp_path: Path) -> None:
     with opened(tmp_path) as ledger:
         ledger.ready_refusal("sepsis", 1, sha256="e" * 64, size=3)
         assert ledger.departures()[0].ready_at.endswith("+00:00")
+
+
+SEMICOLONS = TableFormat("semicolon", "cp1252", decimal="comma", dates="dmy")
+
+
+def test_the_format_of_tables_is_kept_through_a_restart_and_its_change_is_recorded(tmp_path: Path) -> None:
+    with opened(tmp_path) as ledger:
+        assert ledger.table_format is None
+        ledger.declare_format(SEMICOLONS)
+        ledger.declare_format(SEMICOLONS)
+        ledger.declare_format(TableFormat("tab"))
+    with HospitalLedger.open(ledger_path(tmp_path, "icu")) as again:
+        assert again.table_format == TableFormat("tab")
+        kept = [entry.body for entry in again.entries if entry.kind not in ("opened",)]
+        assert [(body["format"]["separator"], (body["replaced"] or {}).get("separator")) for body in kept] == [
+            ("semicolon", None),
+            ("tab", "semicolon"),
+        ]
+        assert again.charges() == []
+        assert again.rounds_known("sepsis") == set()
+
+
+def test_the_format_stays_while_a_study_has_charged_for_reading_by_it(tmp_path: Path) -> None:
+    with opened(tmp_path) as ledger:
+        ledger.declare_format(SEMICOLONS)
+        ledger.charge("sepsis", 1, CHARGE, (), MODEL)
+        ledger.declare_format(SEMICOLONS)
+        with pytest.raises(ConfigurationError, match="study sepsis has been charged"):
+            ledger.declare_format(TableFormat("tab"))
+        assert ledger.table_format == SEMICOLONS
+        ledger.finish_study("sepsis", "stopped")
+        ledger.declare_format(TableFormat("tab"))
+        assert ledger.table_format == TableFormat("tab")
+
+
+def test_a_format_that_was_changed_in_the_file_breaks_the_chain(tmp_path: Path) -> None:
+    with opened(tmp_path) as ledger:
+        ledger.declare_format(SEMICOLONS)
+    with sqlite3.connect(ledger_path(tmp_path, "icu")) as connection:
+        connection.execute("UPDATE entries SET body = replace(body, 'comma', 'point') WHERE kind = 'declared'")
+    with pytest.raises(LedgerDamaged):
+        HospitalLedger.open(ledger_path(tmp_path, "icu"))

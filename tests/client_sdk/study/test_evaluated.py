@@ -13,6 +13,7 @@ from client_sdk import tasks
 from client_sdk.data import Examples, Records, Table
 from client_sdk.errors import ConfigurationError, Refused
 from client_sdk.guard.split import Split
+from client_sdk.protocol.cells import column_of
 from client_sdk.protocol.statistics.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array
@@ -131,9 +132,9 @@ def test_of_a_patient_with_several_rows_the_rule_says_which_counts(rule: str, ex
         | {"patient": [*one.patients, *one.patients[::-1]]},
         patient_column="patient",
     )
-    other = twice.columns["age"].copy()
+    other = twice.numbers("age")
     other[40:] = 100 - other[40:]
-    twice = Table({**twice.columns, "age": other}, twice.patients)
+    twice = Table({**twice.columns, "age": column_of(other)}, twice.patients)
     chosen = study(training={"rows_per_patient": 2})
     found, weights = evaluated(twice, chosen), some_weights(chosen)
     assert len(found.identifiers) == int(SPLIT.set_aside(one.patients).sum())

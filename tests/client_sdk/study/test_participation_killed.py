@@ -23,6 +23,7 @@ from client_sdk.protocol.wire import failpoints
 from client_sdk.protocol.wire.tensors import TERMS, decode, encode
 from client_sdk.study.hospital import Hospital
 from client_sdk.training.weights import weights_of
+from tests.factories.commands import AS_WRITTEN
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital, lax_toml, one_round_policy, plain_policy, records
 from tests.factories.live_coordinator import live
@@ -209,7 +210,16 @@ def test_a_process_really_killed_leaves_a_study_that_ends_well(tmp_path: Path, n
         _write_csv(tmp_path / "records.csv")
         assert here.operator("POST", "/v1/studies/sepsis/start").is_success
         here.work()
-        arguments = ["join", "sepsis", "--data", str(tmp_path / "records.csv"), "--patient-column", "patient", "--json"]
+        arguments = [
+            "join",
+            "sepsis",
+            "--data",
+            str(tmp_path / "records.csv"),
+            "--patient-column",
+            "patient",
+            *AS_WRITTEN,
+            "--json",
+        ]
         killed = command(arguments, server=here.url, home=home, failpoint=name, log=log)
         assert (killed.returncode, log.read_text()) == (failpoints.EXIT_CODE, f"{name}\n")
         outcome = _joined(here, arguments, home)

@@ -68,7 +68,10 @@ def test_whole_numbers_are_one_category_however_they_are_written() -> None:
 
 @pytest.mark.parametrize(
     ("values", "words"),
-    [(np.array(["b", "b"], dtype=object), "2 values outside"), (np.array(["3", None], dtype=object), "1 missing")],
+    [
+        (np.array(["b", "b"], dtype=object), "2 of 2 values are none of the study's categories"),
+        (np.array(["3", None], dtype=object), "1 of 2 values are missing"),
+    ],
     ids=["unknown", "missing"],
 )
 def test_what_the_study_does_not_know_is_counted(values: np.ndarray, words: str) -> None:
@@ -101,17 +104,19 @@ def test_what_is_clipped_is_counted() -> None:
 @pytest.mark.parametrize(
     ("cell", "kind"),
     [
-        ("2024-01-31", "a date; turn dates into numbers"),
+        ("2024-01-31", "a date: declare the column as dates"),
         ("31.01.24 10:00", "a date"),
-        ("1,234", "a comma that may mean thousands"),
+        ("1,234", "a number whose comma or point may mean thousands"),
         ("70 kg", "a sign or a unit"),
         ("<5", "a sign or a unit"),
-        ("high", "is text; if it says that nothing was measured, missing-values"),
+        ("high", "is text: if it says that nothing was measured, missing-values"),
     ],
 )
 def test_the_kind_of_a_cell_that_is_no_number_is_said_and_not_the_cell(cell: str, kind: str) -> None:
     table = Table.of({"x": [1, cell, 3, cell]}, lines=[2, 3, 5, 6])
-    with pytest.raises(DataError, match=f"column x: 2 values are no numbers, the first in line 3, .*{kind}") as refused:
+    with pytest.raises(
+        DataError, match=f"column x: 2 of 4 values are no numbers, the first in line 3, .*{kind}"
+    ) as refused:
         encode_columns(read_columns({"column.x": "0..9"}), table.columns, table.first)
     assert cell not in str(refused.value)
 
@@ -119,7 +124,7 @@ def test_the_kind_of_a_cell_that_is_no_number_is_said_and_not_the_cell(cell: str
 def test_all_faults_of_a_table_are_named_at_once_and_columns_with_what_may_be_meant() -> None:
     columns = read_columns({"column.Age": "0..9", "column.sex": "f|m", "column.x": "0..9"})
     table = Table.of({"Age": [1, None], "sex": ["f", "d"], "x": [1, 2]})
-    with pytest.raises(DataError, match=r"Age: 1 missing .* row 2; column sex: 1 values outside .* row 2$"):
+    with pytest.raises(DataError, match=r"Age: 1 of 2 values are missing, .* row 2; column sex: 1 of 2 .* row 2$"):
         encode_columns(columns, table.columns, table.first)
     with pytest.raises(DataError, match=r"lacks 2 .*'Age' .did you mean 'age '\?., 'sex'$"):
         encode_columns(columns, {"age ": table.columns["Age"], "x": table.columns["x"]})

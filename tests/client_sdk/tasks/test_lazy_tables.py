@@ -118,7 +118,7 @@ def test_only_the_columns_of_the_task_are_read(tmp_path: Path, monkeypatch: pyte
     ("broken", "message"),
     [
         ({"ill": [0.0] * 20 + [7.0] + [1.0] * 9}, "not whole numbers from 0 to 1, the first in row 21"),
-        ({"b": [0.5] * 25 + [None] + [0.5] * 4}, "column b: 1 missing values, .* the first in row 26"),
+        ({"b": [0.5] * 25 + [None] + [0.5] * 4}, "column b: 1 of 30 values are missing, .* the first in row 26"),
         ({"b": ["x"] * 30}, "column b: .* are no numbers, the first in row 1"),
         ({"B": [0.5] * 30, "b": None}, "did you mean 'B'"),
     ],

@@ -89,7 +89,10 @@ def test_of_many_labels_means_alone_are_shown_and_of_like_names_their_places() -
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        ({"MI": [1, 2, 0]}, "label column MI: 1 of 3 are none of the study's label-values, the first in row 2"),
+        (
+            {"MI": [1, 2, 0]},
+            "label column MI: 1 of 3 values are none of the study's label-values 0|1, the first",
+        ),
         ({"sepsis": [1, None, None], "MI": [1, None, 1]}, "1 of 3 records have none that is known"),
     ],
     ids=["no label", "none known"],

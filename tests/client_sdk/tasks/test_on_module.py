@@ -17,6 +17,7 @@ from torch import nn
 from client_sdk.data import DataError, Examples, Table
 from client_sdk.errors import ConfigurationError
 from client_sdk.gradients.inspection import trainable
+from client_sdk.protocol.cells import column_of
 from client_sdk.tasks import Task, TaskError, load
 from client_sdk.tasks.frozen_module import state_digest
 from client_sdk.tasks.registry import load_part
@@ -190,7 +191,7 @@ def test_records_of_another_shape_or_with_nan_are_refused() -> None:
     with pytest.raises(DataError, match="1 of 2 records hold NaN"):
         task.inputs(Examples.of([np.zeros((3, 4)), np.full((3, 4), np.nan)], [0, 1]))
     with pytest.raises(DataError, match="takes arrays"):
-        task.inputs(Table({"a": np.zeros(2)}, ("a", "b")))
+        task.inputs(Table({"a": column_of(np.zeros(2))}, ("a", "b")))
     assert task.inspect(Examples.of(np.full((2, 3, 4), 2.0), [0, 1]))[0].clipped == 24
 
 

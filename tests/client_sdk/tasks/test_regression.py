@@ -67,7 +67,7 @@ def _fitted(task: Any, data: Any) -> Tensor:
 def test_without_noise_it_is_least_squares_and_its_metrics_are_those_of_scikit_learn() -> None:
     task = load("regression", {**EXAMPLES["regression"], "loss": "squared", "delta": None})
     records = made_up(task, 200, seed=2)
-    data, truth = task.dataset(records), records.columns["los"]  # pyright: ignore
+    data, truth = task.dataset(records), records.numbers("los")
     outputs, inputs = _fitted(task, data), data.inputs.double().numpy()
     other = LinearRegression().fit(inputs, truth)
     expected = np.clip(other.predict(inputs), 0, 30)
@@ -105,8 +105,8 @@ def test_huber_s_loss_is_in_the_label_s_unit_and_less_moved_by_outliers() -> Non
     ("los", "words"),
     [
         ([1.0, float("nan")], "column los: 1 of 2 are missing; leave these rows out, the first in row 2"),
-        (["1", "long"], "column los: 1 values are no numbers"),
-        ([1.0, float("inf")], "infinite"),
+        (["1", "long"], "column los: 1 of 2 values are no numbers"),
+        ([1.0, float("inf")], "an infinity"),
     ],
     ids=["missing", "text", "infinite"],
 )

@@ -139,7 +139,7 @@ def test_a_model_without_noise_finds_what_decides() -> None:
 
 def test_a_folder_of_tables_is_read(tmp_path: Path) -> None:
     (tmp_path / "patients.csv").write_text("patient,died\na,0\nb,1\n")
-    (tmp_path / "drugs.csv").write_text("patient;atc;day\nb;A;1,5\nb;B;0,5\n")
+    (tmp_path / "drugs.csv").write_text("patient;atc;day\nb;A;1.5\nb;B;0.5\n")
     (tmp_path / "ills.tsv").write_text("patient\ticd\tday\na\tX\t2\n")
     found = load(tmp_path)
     assert isinstance(found, Histories)
@@ -222,7 +222,7 @@ def _write(path: Path, columns: dict[str, Any]) -> None:
     ("drugs", "patients", "words"),
     [
         ({"patient": ["a"], "atc": ["A"], "day": [None]}, {}, "events drugs: column day: 1 of 1 events have no time"),
-        ({"patient": ["a"], "atc": ["A"], "day": ["3 May"]}, {}, "turn dates into days"),
+        ({"patient": ["a"], "atc": ["A"], "day": ["3 May"]}, {}, "1 of 1 events have a time that is none"),
         ({"patient": ["a"], "code": ["A"], "day": [1.0]}, {}, "events drugs: the table lacks 1 of the study's columns"),
         (None, {"patient": ["a", "a", "c"]}, "1 of 3 rows are of a patient who has another"),
         (None, {"died": [0, 5, 1]}, "not whole numbers from 0 to 1"),
@@ -247,7 +247,7 @@ def test_a_table_that_is_not_there_and_records_of_another_kind_are_refused() -> 
     ("changes", "words"),
     [
         ({"events.drugs": "code=atc; time=day"}, "codes is missing"),
-        ({"events.drugs": "code=atc; time=day; codes=A|A"}, "different words between bars"),
+        ({"events.drugs": "code=atc; time=day; codes=A|A"}, "different words with bars between"),
         ({"events.drugs": "code=atc; code=icd; time=day; codes=A"}, "each of the three once"),
         ({"events.drugs": 3}, "code=COLUMN; time=COLUMN"),
         ({"length": 0}, "length"),

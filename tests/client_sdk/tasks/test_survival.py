@@ -262,9 +262,13 @@ def test_what_the_records_hold_is_counted() -> None:
     [
         ([1.0, -2.0], [0, 1], "time column days: 1 times are below 0, the first in row 2"),
         ([1.0, float("nan")], [0, 1], "column days: 1 of 2 are missing"),
-        ([1.0, float("inf")], [0, 1], "infinite"),
-        (["1", "soon"], [0, 1], "column days: 1 values are no numbers"),
-        ([1.0, 2.0], [0, 2], "event column died: 1 of 2 are none of the event-values 0|1, the first in row 2"),
+        ([1.0, float("inf")], [0, 1], "an infinity"),
+        (["1", "soon"], [0, 1], "column days: 1 of 2 values are no numbers"),
+        (
+            [1.0, 2.0],
+            [0, 2],
+            "event column died: 1 of 2 values are none of the study's event-values 0|1, the first",
+        ),
         ([1.0, 2.0], [None, 1], "event column died: 1 of 2"),
     ],
     ids=["below 0", "no time", "infinite", "text", "no event", "no event value"],

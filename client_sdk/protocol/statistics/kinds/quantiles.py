@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from client_sdk.protocol.cells import read_numbers
 from client_sdk.protocol.statistics.answer import Answer, NoisedSum
 from client_sdk.protocol.statistics.counting import NORMAL, Estimates, Floats, counts, shares_of
 from client_sdk.protocol.statistics.kinds.groups import (
@@ -25,7 +26,7 @@ from client_sdk.protocol.statistics.kinds.tables import root_up
 from client_sdk.protocol.statistics.monotone import errors_along, left, reached, rising
 from client_sdk.protocol.statistics.question import BaseQuestion
 from client_sdk.protocol.statistics.tree import MOST_LEAVES, SumErrors, Tree
-from client_sdk.protocol.statistics.variables import Patients, Range, Variable, bins_of, column_of, numbers_of, plain
+from client_sdk.protocol.statistics.variables import Patients, Range, Variable, bins_of, column_of, plain
 from client_sdk.protocol.statistics.words import listed, number_in_words
 
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
@@ -95,7 +96,8 @@ class Quantiles(BaseQuestion):
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         included = self.included(patients)
-        numbers = numbers_of(column_of(patients, self.number.column), self.number.missing_values)[included]
+        column = column_of(patients, self.number.column)
+        numbers = read_numbers(column, self.number.missing_values).values[included]
         groups = group_places(self.by, patients, len(included))[included]
         found = [self._cells_of(numbers[groups == group]) for group in range(group_count(self.by))]
         return np.concatenate(found) * round(1 / spacing)

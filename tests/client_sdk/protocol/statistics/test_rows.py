@@ -34,7 +34,10 @@ def test_a_rule_says_which_row_counts(rule: str, stages: list[Any], weights: lis
     asked = question({"kind": "table", "variables": [STAGE, WEIGHT], "rows": rule})
     found = one_row_each(asked, COLUMNS, WHO)
     assert found["stage"].tolist() == stages
-    np.testing.assert_array_equal(found["weight"], np.array(weights, object if rule in ("first", "last") else float))
+    if rule in ("first", "last"):
+        assert found["weight"].tolist() == weights
+    else:
+        np.testing.assert_array_equal(found["weight"], weights)
     assert asked.total(found, 1.0).sum() == 3
 
 

@@ -1,0 +1,47 @@
+"""What the cells of a hospital's table say. They stay as they are stored until somebody declares what a column holds.
+
+`column` keeps cells and their stored type, `making` makes columns out of what programs hold, `reading` turns cells into
+values, `spelling` knows how texts are written, `counting` says how many cells fit a declaration, and `digest` names a
+whole table. What a cell says depends on the cell, its stored type and public settings alone, never on another cell.
+"""
+
+from client_sdk.protocol.cells.column import Column
+from client_sdk.protocol.cells.errors import DataError
+from client_sdk.protocol.cells.making import column_of, text_of
+from client_sdk.protocol.cells.reading import (
+    Categories,
+    Numbers,
+    read_categories,
+    read_days,
+    read_numbers,
+    read_presence,
+)
+from client_sdk.protocol.cells.spelling import (
+    AS_WRITTEN,
+    MISSING,
+    Spelling,
+    are_several,
+    cleaned,
+    column_name,
+    same_category,
+)
+
+__all__ = [
+    "AS_WRITTEN",
+    "MISSING",
+    "Categories",
+    "Column",
+    "DataError",
+    "Numbers",
+    "Spelling",
+    "are_several",
+    "cleaned",
+    "column_name",
+    "column_of",
+    "read_categories",
+    "read_days",
+    "read_numbers",
+    "read_presence",
+    "same_category",
+    "text_of",
+]

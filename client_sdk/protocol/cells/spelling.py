@@ -1,0 +1,222 @@
+"""How texts are written: numbers, dates, and the words for nothing. Each function looks at one text alone."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Decimal = Literal["point", "comma"]
+DateOrder = Literal["ymd", "dmy", "mdy"]
+
+# What tables write where nothing was measured. A study that declares one of them as a category means a value.
+MISSING = frozenset(("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "NaT"))
+# Of a day.
+MICROSECONDS = 86_400_000_000
+# Whole numbers that every float64 holds exactly.
+EXACT = 1 << 53
+_EXACT_DIGITS = len(str(EXACT)) + 1
+# Characters that nobody sees: format characters, such as a zero-width space or a byte order mark.
+_INVISIBLE = "Cf"
+
+_MARKS: dict[Decimal, str] = {"point": r"\.", "comma": ","}
+_NUMBER = {
+    mark: re.compile(rf"[+-]?(?:[0-9]+(?:{sign}[0-9]*)?|{sign}[0-9]+)(?:[eE][+-]?[0-9]+)?")
+    for mark, sign in _MARKS.items()
+}
+_WHOLE = re.compile(r"[+-]?[0-9]+(?:[eE][+-]?[0-9]+)?")
+_PLAIN = {mark: re.compile(rf"-?(?:0|[1-9][0-9]*)(?:{sign}[0-9]+)?") for mark, sign in _MARKS.items()}
+# One mark and three digits behind at most three: 1.234 and 1,234 are as likely a thousand.
+_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}[.,][0-9]{3}")
+_DOUBTFUL_LINE = re.compile(rf"^{_THOUSANDS.pattern}$", re.MULTILINE)
+# As a spreadsheet writes a number for which its column is too narrow: three digits are left of it.
+_ROUNDED = re.compile(r"[+-]?[0-9],[0-9]{2}E[+-][0-9]{2,3}")
+_SIGNS = frozenset("0123456789+-eE\n")
+_DATES: dict[DateOrder, re.Pattern[str]] = {
+    "ymd": re.compile(r"(?P<y>[0-9]{4})[-./](?P<m>[0-9]{1,2})[-./](?P<d>[0-9]{1,2})"),
+    "dmy": re.compile(r"(?P<d>[0-9]{1,2})[-./](?P<m>[0-9]{1,2})[-./](?P<y>[0-9]{4})"),
+    "mdy": re.compile(r"(?P<m>[0-9]{1,2})[-./](?P<d>[0-9]{1,2})[-./](?P<y>[0-9]{4})"),
+}
+_TIME = re.compile(r"(?P<h>[0-9]{1,2}):(?P<min>[0-9]{2})(?::(?P<s>[0-9]{2}(?:\.[0-9]+)?))?")
+_TRUTHS = {"true": 1.0, "false": 0.0}
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How the texts of one data set are written, as a person declared it.
+
+    decimal: the mark of a decimal number; None: nobody has said, then a text that may mean thousands is no number.
+    dates: the order of day, month and year where the year is last; None: nobody has said, then it is no date.
+    """
+
+    decimal: Decimal | None = None
+    dates: Literal["dmy", "mdy"] | None = None
+
+
+AS_WRITTEN = Spelling()
+# Studies write decimal points.
+POINTS = Spelling(decimal="point")
+
+
+def cleaned(text: str) -> str:
+    """The text without spaces around it and without characters that nobody sees, in composed letters (NFC)."""
+    if text.isascii():
+        return text.strip()
+    seen = "".join(sign for sign in text if unicodedata.category(sign) != _INVISIBLE)
+    return unicodedata.normalize("NFC", seen).strip()
+
+
+def column_name(name: str) -> str:
+    """The name in composed letters (NFC): é in one sign and é as e with an accent are one name."""
+    return unicodedata.normalize("NFC", name)
+
+
+def are_several(text: str, *, alone: bool) -> bool:
+    """Does a code look like several with commas between? alone: it is the only one of its list.
+
+    Numbers with commas always do, as studies write decimal points. A text that stands alone does where no space follows
+    its comma.
+    """
+    parts = text.split(",")
+    numbers = all(number_in(part.strip(), POINTS) is not None for part in parts)
+    return len(parts) > 1 and (numbers or (alone and re.search(r",\S", text) is not None))
+
+
+def number_in(text: str, spelling: Spelling) -> float | None:
+    """The number that a cleaned text says; None: it says none, or one that has no single meaning. May be infinite.
+
+    True and False are 1 and 0, as a stored Boolean is.
+    """
+    mark = spelling.decimal or "point"
+    if not _NUMBER[mark].fullmatch(text):
+        return _TRUTHS.get(text.lower())
+    return None if is_doubtful(text, spelling) or _ROUNDED.fullmatch(text) else float(text.replace(",", "."))
+
+
+def numbers_in(texts: Sequence[str], spelling: Spelling) -> NDArray[np.float64] | None:
+    """(k,) as `number_in` of each; None: one of them may be no number, which only `number_in` can say."""
+    joined = "\n".join(texts)
+    # Of these signs Python and `_NUMBER` make the same numbers, and no others.
+    mark, other = (",", ".") if spelling.decimal == "comma" else (".", ",")
+    signs = set(joined)
+    if not signs <= _SIGNS | {mark} or other in signs or {",", "E"} <= signs:
+        return None
+    if spelling.decimal is None and _DOUBTFUL_LINE.search(joined):
+        return None
+    try:
+        return np.array(list(map(float, joined.replace(",", ".").split("\n"))) if texts else [], np.float64)
+    except ValueError:
+        return None
+
+
+def is_doubtful(text: str, spelling: Spelling) -> bool:
+    """May the text mean thousands, as nobody has declared the decimal mark?"""
+    return spelling.decimal is None and _THOUSANDS.fullmatch(text) is not None
+
+
+def number_text(number: object, spelling: Spelling) -> str:
+    """A stored number or Boolean as a text that says the same: in the digits of its own type, and in no doubt.
+
+    A number that Python writes with an exponent is written without, so that it is one category with its other forms.
+    """
+    text = str(number)
+    if text[-1].isdigit() and "e" in text.lower():
+        text = format(decimal.Decimal(text), "f")
+    # A fourth digit: three may mean thousands.
+    text = f"{text}0" if is_doubtful(text, spelling) else text
+    return text.replace(".", ",") if spelling.decimal == "comma" else text
+
+
+def same_category(text: str) -> str:
+    """A key that two names of a study share if no cell can tell them apart: 3 and 3.0, True and true."""
+    name = cleaned(text)
+    return plain_decimal(name, POINTS) or truth_in(name) or name
+
+
+def plain_decimal(text: str, spelling: Spelling) -> str | None:
+    """One spelling of a plain decimal below 2⁵³: 3, 3.0 and 3.00 are 3. None: a text that is no other text.
+
+    A plain decimal has no sign but a minus, no leading zeros and no exponent: 0744, 1E1 and +1 are themselves alone.
+    """
+    mark = spelling.decimal or "point"
+    if not _PLAIN[mark].fullmatch(text) or is_doubtful(text, spelling):
+        return None
+    whole, _, fraction = text.replace(",", ".").partition(".")
+    # Python refuses to read very long ones.
+    if len(whole) > _EXACT_DIGITS or abs(int(whole)) >= EXACT:
+        return None
+    fraction = fraction.rstrip("0")
+    return f"{whole}.{fraction}" if fraction else "0" if whole == "-0" else whole
+
+
+@lru_cache(maxsize=1 << 12)
+def truth_in(text: str) -> str | None:
+    """`true` or `false` where the text is one of these words in any capitals; None: it is none."""
+    word = text.lower()
+    return word if word in _TRUTHS else None
+
+
+def days_in(text: str, spelling: Spelling) -> float | None:
+    """Days since 1 January 1970 of a date, perhaps with a time of day; None: the text is no date, or an ambiguous one.
+
+    A date that begins with its year needs no declaration. A time zone is not understood.
+    """
+    moment = moment_in(text, spelling)
+    # One division of whole numbers, as of a stored date.
+    return None if moment is None else moment / MICROSECONDS
+
+
+def moment_in(text: str, spelling: Spelling) -> int | None:
+    """As `days_in`, in microseconds."""
+    orders: tuple[DateOrder, ...] = ("ymd",) if spelling.dates is None else ("ymd", spelling.dates)
+    date, _, time = text.replace("T", " ", 1).partition(" ")
+    parts = next((match for order in orders if (match := _DATES[order].fullmatch(date))), None)
+    if parts is None:
+        return None
+    try:
+        day = datetime.date(int(parts["y"]), int(parts["m"]), int(parts["d"])).toordinal() - _EPOCH
+    except ValueError:
+        return None
+    elapsed = _microseconds(time) if time else 0
+    return None if elapsed is None else day * MICROSECONDS + elapsed
+
+
+def _microseconds(time: str) -> int | None:
+    parts = _TIME.fullmatch(time.strip())
+    if parts is None:
+        return None
+    hours, minutes, seconds = int(parts["h"]), int(parts["min"]), decimal.Decimal(parts["s"] or 0)
+    if hours > 23 or minutes > 59 or seconds >= 60:
+        return None
+    return (hours * 3600 + minutes * 60) * 1_000_000 + int(seconds * 1_000_000)
+
+
+_KINDS = (
+    (
+        re.compile(r"[0-9]{1,2}[-./][0-9]{1,2}[-./][0-9]{4}(\D.*)?"),
+        "a date with its year last: declare the column as dates, and their order with --dates",
+    ),
+    (re.compile(r"[0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4}(\D.*)?"), "a date: declare the column as dates"),
+    (_ROUNDED, "a number that a spreadsheet has rounded: make its column wider and save it again"),
+    (
+        re.compile(r"[+-]?[0-9]{1,3}([.,' ][0-9]{3})+([.,][0-9]+)?|[+-]?[0-9]+[.,][0-9]+"),
+        "a number whose comma or point may mean thousands: declare the decimal mark of the data set (--decimal)",
+    ),
+    (re.compile(r"[+-]?[0-9]+(\.[0-9]+)?"), "a number and no date"),
+    (re.compile(r"[<>~≤≥+-]?\s*[0-9].*"), "a number with a sign or a unit: write the number alone"),
+)
+_OTHER = "text: if it says that nothing was measured, missing-values of the study can name it"
+
+
+def kind_of(text: str) -> str:
+    """What a text that is no number may be, in words that quote nothing of it."""
+    return next((words for form, words in _KINDS if form.fullmatch(text)), _OTHER)

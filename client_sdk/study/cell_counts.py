@@ -1,0 +1,119 @@
+"""How many cells of a hospital's table a study or a question can use, column by column."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from client_sdk.data import DataError, LazyTable, Table, like
+from client_sdk.protocol.cells import Categories, Column, Numbers, column_name, read_categories, read_numbers
+from client_sdk.protocol.cells.counting import CellCounts, Declaration, added
+from client_sdk.protocol.statistics.question import BaseQuestion
+from client_sdk.protocol.statistics.rows import Reading, readings_of
+from client_sdk.protocol.statistics.variables import Condition, Range, Variable
+from client_sdk.tasks import Task
+from client_sdk.tasks.columns import Declared, NumberColumn
+from client_sdk.tasks.tables import TableTask
+
+_LOG = logging.getLogger(__name__)
+_Said = tuple[Numbers | Categories, int, str]
+
+
+def cells_of_task(task: Task, records: Table) -> tuple[CellCounts, ...]:
+    """Of every declared input of a study's task, over all rows; nothing for a task that declares no columns.
+
+    Raises:
+        DataError: a column lacks, or cannot be read.
+    """
+    columns: Sequence[Declared] = task.columns if isinstance(task, TableTask) else ()
+    return _counted([_input(column) for column in columns], records)
+
+
+def cells_of_question(question: BaseQuestion, records: Table) -> tuple[CellCounts, ...]:
+    """Of every way in which a question reads a column, over all rows.
+
+    A question counts a cell that is neither a value nor a declared code as missing. A cell that is none of the declared
+    categories counts as another value; it is outside, and not wrong.
+
+    Raises:
+        DataError: a column lacks, or cannot be read.
+    """
+    readings = dict.fromkeys(readings_of(question))
+    return _counted([_reading(one) for one in readings], records)
+
+
+def without(records: Table, excluded: Collection[str]) -> Table:
+    """The rows of patients who are not on the list."""
+    gone = set(excluded)
+    if not gone.intersection(records.patients):
+        return records
+    return records.take([row for row, patient in enumerate(records.patients) if patient not in gone])
+
+
+def log_counts(counts: Iterable[CellCounts], what: str) -> None:
+    """To the hospital's own log: how many cells fit nowhere, and which ranges are hardly used."""
+    counts = tuple(counts)
+    for one in counts:
+        if one.wrong:
+            _LOG.warning(
+                "%s: column %s: %d of %d cells are neither a value nor a declared code, and count as missing; the "
+                "first is in %s",
+                *(what, one.column, one.wrong, one.cells, one.first),
+            )
+        if one.narrow:
+            _LOG.warning("%s: %s", what, one.narrow)
+    if counts and not any(one.wrong for one in counts):
+        _LOG.info("%s: every cell of %d columns is a value or a declared code", what, len(counts))
+
+
+def _counted(declarations: Sequence[Declaration], records: Table) -> tuple[CellCounts, ...]:
+    lacking = [one.column for one in declarations if column_name(one.column) not in records.columns]
+    if lacking:
+        near = like(lacking[0], records.columns)
+        meant = f"; did you mean {near!r}?" if near else ""
+        raise DataError(f"the table lacks {len(lacking)} columns, the first of them {lacking[0]!r}{meant}")
+    return added(
+        [one.count(part.columns[column_name(one.column)], part.first) for one in declarations]
+        for part in _parts(records)
+    )
+
+
+def _parts(records: Table) -> Iterator[Table]:
+    return records.parts() if isinstance(records, LazyTable) else iter([records])
+
+
+def _input(column: Declared) -> Declaration:
+    def read(cells: Column) -> _Said:
+        found = column.read(cells)
+        if isinstance(column, NumberColumn) and isinstance(found, Numbers):
+            return found, column.outside(found), found.kind
+        return found, 0, "none of the categories"
+
+    # Dates have no unit that could be another.
+    within = (column.low, column.high) if isinstance(column, NumberColumn) and not column.dates else None
+    return Declaration(column.name, read, within)
+
+
+def _reading(reading: Reading) -> Declaration:
+    def numbers(cells: Column, low: float, high: float) -> _Said:
+        found = read_numbers(cells, reading.missing_values)
+        return found, int(np.sum((found.values < low) | (found.values > high))), found.kind
+
+    def categories(cells: Column, names: Sequence[str]) -> _Said:
+        found = read_categories(cells, names, reading.missing_values)
+        nothing = np.zeros(len(cells), bool)
+        return Categories(found.places, found.missing, nothing), int(found.wrong.sum()) if names else 0, ""
+
+    def read(cells: Column) -> _Said:
+        if isinstance(reading, Range):
+            return numbers(cells, reading.low, reading.high)
+        if isinstance(reading, Variable) and reading.edges is not None:
+            return numbers(cells, reading.edges[0], reading.edges[-1])
+        if isinstance(reading, Condition) and reading.categories is None:
+            # What a condition leaves out is outside nothing.
+            return numbers(cells, -np.inf, np.inf)
+        return categories(cells, reading.categories or ())
+
+    return Declaration(reading.column, read, (reading.low, reading.high) if isinstance(reading, Range) else None)
