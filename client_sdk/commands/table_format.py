@@ -85,8 +85,12 @@ def keep_format(directory: Path, dataset: str, format: TableFormat) -> None:
         ledger.declare_format(format)
 
 
-def read_records(path: Path, options: FormatOptions, **reading: Any) -> Records:
+def read_records(
+    path: Path, options: FormatOptions, *, formats: set[TableFormat] | None = None, **reading: Any
+) -> Records:
     """Records for a command that keeps nothing: by the options, or by what the file proposes, which is said.
+
+    formats: of files that were read before; the same is not said again.
 
     Raises:
         DataError: as `client_sdk.data.load`; the file leaves a doubt that the options do not settle.
@@ -99,7 +103,10 @@ def read_records(path: Path, options: FormatOptions, **reading: Any) -> Records:
         if proposal.doubts:
             raise DataError(f"{path.name}: {proposal.doubtful}")
         format = proposal.format
-        say(f"{path.name}: read with {format}, as the file itself shows; options can declare it", err=True)
+        if formats is None or format not in formats:
+            say(f"{path.name}: read with {format}, as the file itself shows; options can declare it", err=True)
+        if formats is not None:
+            formats.add(format)
     return load(path, format, **reading)
 
 

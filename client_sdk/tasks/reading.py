@@ -7,10 +7,12 @@ a bit of what one record becomes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from operator import add
 from typing import Any, TypeGuard
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +22,9 @@ from client_sdk.tasks.dataset import TaskDataset
 from client_sdk.tasks.inputs import Inputs, LazyInputs
 from client_sdk.tasks.tables import TableTask
 from client_sdk.tasks.task import InputUse, Task, TaskError
+
+# Records that are looked at for a warning where all would have to be read for it.
+_LOOKED_AT = 64
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,20 @@ def inspected(task: Task, records: Records) -> tuple[InputUse, ...]:
         for use in task.inspect(part):
             found[use.name] = _added(found[use.name], use) if use.name in found else use
     return tuple(found.values())
+
+
+def warnings_of(task: Task, records: Records) -> tuple[str, ...]:
+    """As `task.warnings`; of examples that are read on demand some are looked at, which lie evenly among all."""
+    if not isinstance(records, OnDemand):
+        return task.warnings(records)
+    if not isinstance(records, LazyExamples):
+        return ()
+    rows = np.unique(np.linspace(0, len(records) - 1, _LOOKED_AT).astype(np.int64))
+    # A record that cannot be read is refused where all are read, with its count.
+    with suppress(DataError):
+        looked_at = f"(of {len(records)} records {len(rows)} were looked at)"
+        return tuple(f"{warning} {looked_at}" for warning in task.warnings(records.read(rows)))
+    return ()
 
 
 def _added(one: InputUse, other: InputUse) -> InputUse:

@@ -158,7 +158,7 @@ def test_a_fault_is_told_with_its_file_and_the_files_own_lines(study: Path, tmp_
     done = simulate(study, *given, "--patient-column", "patient")
     assert done.exit_code == 1
     # Line 1 holds the names.
-    assert "site2: column age: 3 missing values" in done.output
+    assert "site2: column age: 3 of 60 values are missing" in done.output
     assert "the first in line 8" in done.output
 
 
