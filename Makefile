@@ -8,16 +8,34 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 EXECUTE := --execute
 PIP = $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
+# What computes with torch, and once more with the kernels that every processor has: a bound that holds on one processor
+# alone is found out.
+NUMERICAL := $(addprefix tests/,client_sdk/gradients client_sdk/training client_sdk/tasks simulation goldens)
+PLAIN := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE DNNL_MAX_CPU_ISA=SSE41
 
-.PHONY: demo test lint coverage docs serve sbom clean
+.PHONY: demo test test-all numerical campaigns lint coverage docs serve sbom clean
 .DELETE_ON_ERROR:
 
 demo: $(DEMO)
 	$(BIN)/python -m experiments.demo $(ARGS)
 
+# With ARGS that is one run of what they choose; without, everything that is not slow, and the second numerical run.
 test: lint
 	$(BIN)/pytest -n 2 $(ARGS)
+	$(if $(ARGS),,@$(MAKE) --no-print-directory numerical)
 	$(if $(findstring --cov,$(ARGS)),@$(MAKE) --no-print-directory coverage)
+
+# Every test there is, the slow ones too.
+test-all: lint
+	$(BIN)/pytest -n 2 -m 'slow or not slow' $(ARGS)
+	@$(MAKE) --no-print-directory numerical
+
+numerical: $(TEST)
+	$(PLAIN) $(BIN)/pytest -n 2 $(NUMERICAL)
+
+# Fuzzing and chaos, in parts of some minutes to an hour. One that has passed is marked in .campaigns and not run again.
+campaigns: $(TEST)
+	$(BIN)/python -m experiments.campaigns $(PART) $(ARGS)
 
 lint: $(TEST)
 	$(BIN)/ruff check .
@@ -70,4 +88,4 @@ $(DOCS): pyproject.toml constraints.txt | $(BIN)/python
 	@touch $(DEMO) $@
 
 clean:
-	rm -rf $(VENV) build dist server/web/bundle
+	rm -rf $(VENV) build dist server/web/bundle .campaigns

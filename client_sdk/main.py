@@ -69,6 +69,9 @@ def _print_version(wanted: bool) -> None:
 
 def main() -> None:
     """Run; a part that is not installed is named with its extra, one that is somebody else's with its place."""
+    from client_sdk.commands.terminal import close_quietly, escape_what_cannot_be_shown, output_is_closed
+
+    escape_what_cannot_be_shown()
     try:
         build()()
     except ImportError as error:
@@ -81,6 +84,9 @@ def main() -> None:
             raise
         print(*(f"wardround: {reason}" for reason in reasons), sep="\n", file=sys.stderr)
         raise SystemExit(2) from error
+    finally:
+        if output_is_closed():
+            close_quietly()
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from client_sdk.commands.hospital import Dates, Decimal, Encoding, Lazy, PatientColumn, Separator
+from client_sdk.commands.output import require_writable
 from client_sdk.commands.settings_file import read_settings
 from client_sdk.commands.shared import AsJson, ending, number, plain_errors, print_json, say, table
 from client_sdk.commands.table_format import FormatOptions, read_records
-from client_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from simulation.report import Report, Run, Spread
@@ -144,8 +144,7 @@ def _require_writable(plot: Path | None, output: Path | None) -> None:
             raise typer.BadParameter("a chart is a .png or an .svg", param_hint="--plot")
         import vl_convert  # noqa: F401  # pyright: ignore[reportUnusedImport]
     for path in (plot, output):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise ConfigurationError(f"{path}: there is no folder {path.parent}")
+        require_writable(path, replaces=True)
 
 
 @contextmanager

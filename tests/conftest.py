@@ -24,8 +24,14 @@ from server.db.session import Database, connect
 
 _TEMPLATE = "wardround_template"
 
+# Read by whatever loads torch afterwards, processes of tests as well. Pytest's workers share the processor's cores, and
+# threads of theirs beside them would wait for one another longer than they compute.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # No test depends on how busy the machine is.
 hypothesis.settings.register_profile("wardround", deadline=None)
+# For `experiments.campaigns`.
+hypothesis.settings.register_profile("campaign", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("wardround")
 
 

@@ -9,10 +9,10 @@ from typing import Literal
 
 import numpy as np
 
-from accounting.accountants.classical import ClassicalAccountant
+from accounting.accountants.classical import ClassicalAccountant, Method
 from accounting.errors import InvalidArgument, Unreachable
 from accounting.mechanisms.conversion import epsilon_from_moments
-from accounting.mechanisms.divergence import Values, log_moment
+from accounting.mechanisms.divergence import MOST_TERMS, Values, log_moment
 from accounting.values import (
     FloatArray,
     check_choice,
@@ -23,26 +23,33 @@ from accounting.values import (
     order_or_alpha,
 )
 
-MOST_NOISE = 2.0**20
-LARGEST_ORDER = 2.0**16
-# Integers suffice but for large ε, where the best order lies between 0 and 2.
-DEFAULT_ORDERS = tuple(
+# Between these the least noise is looked for. More is no setting that a person would take.
+LEAST_NOISE = 2.0**-10
+MOST_NOISE = 2.0**40
+LARGEST_ORDER = float(MOST_TERMS)
+# Integers suffice but for large ε, where the best order lies between 0 and 2. Small ε need large ones.
+_PROSPECT_ORDERS = tuple(
     float(order)
-    for order in np.unique(np.concatenate([np.arange(0.1, 3, 0.1).round(1), np.arange(3, 65), [80, 128, 256]]))
+    for order in np.unique(
+        np.concatenate([np.arange(0.1, 3, 0.1).round(1), np.arange(3, 65), [80, 128], 2 ** np.arange(8, 17)])
+    )
 )
 
 
 def rdp_epsilon(
-    noise_multiplier: float, *, sampling_rate: float, steps: int, delta: float, orders: Values = DEFAULT_ORDERS
+    noise_multiplier: float, *, sampling_rate: float, steps: int, delta: float, orders: Values | None = None
 ) -> float:
     """ε of `steps` equal steps of DP-SGD by Rényi divergences: the worst case over records.
 
     noise_multiplier  σ, noise per clip norm
-    orders            λ, shape (orders,). One order for a filter: then ε is also valid when plan or stop adapt
+    orders            λ, shape (orders,); left out, those of `ClassicalAccountant`. One order for a filter: then ε is
+                      also valid when plan or stop adapt
 
     Raises InvalidArgument.
     """
     number = check_count("steps", steps, least=0)
+    if orders is None:
+        return _classical_epsilon("rdp", noise_multiplier, sampling_rate, number, delta)
     moments = number * log_moment(
         np.atleast_1d(np.asarray(orders, dtype=np.float64)),
         1.0,
@@ -50,6 +57,13 @@ def rdp_epsilon(
         sampling_rate=sampling_rate,
     )
     return epsilon_from_moments(orders, moments, delta)[0]
+
+
+def _classical_epsilon(method: Method, noise: float, rate: float, steps: int, delta: float) -> float:
+    account = ClassicalAccountant(delta=delta, method=method)
+    if steps:
+        account.step(noise_multiplier=noise, sampling_rate=rate, count=steps)
+    return account.epsilon()
 
 
 def calibrate_noise(
@@ -70,12 +84,16 @@ def calibrate_noise(
              never adapt
     account  another ε, as a non-increasing function of the noise multiplier
 
-    Guarantees: account(result) ≤ epsilon was computed, not extrapolated.
+    Guarantees: account(result) ≤ epsilon was computed, not extrapolated. Noise below 2⁻¹⁰ is not looked for: where
+    that is enough, as at a sampling rate below δ, it is the answer.
 
-    Raises Unreachable where 2²⁰ is not enough; at a fixed order that is too small it names the least that is not.
+    Raises Unreachable where 2⁴⁰ is not enough, with what that reaches; at a fixed order that is too small it names the
+    least that is not.
 
     >>> round(calibrate_noise(epsilon=2.0, delta=1e-5, sampling_rate=0.01, steps=1000), 2)
     1.02
+    >>> round(calibrate_noise(epsilon=0.01, delta=1e-5, sampling_rate=1.0, steps=1, method="pld"), 1)
+    243.9
     """
     target = check_positive("epsilon", epsilon)
     check_delta(delta)
@@ -86,25 +104,26 @@ def calibrate_noise(
     fixed = order_or_alpha(order, alpha)
     if method == "pld" and fixed is not None:
         raise InvalidArgument("order", "belongs to method rdp")
-    orders = DEFAULT_ORDERS if fixed is None else [fixed]
+    orders = None if fixed is None else [fixed]
 
     def by_moments(noise: float) -> float:
         return rdp_epsilon(noise, sampling_rate=sampling_rate, steps=steps, delta=delta, orders=orders)
 
     def by_losses(noise: float) -> float:
-        plan = ClassicalAccountant(delta=delta, method="pld")
-        plan.step(noise_multiplier=noise, sampling_rate=sampling_rate, count=steps)
-        return plan.epsilon()
+        return _classical_epsilon("pld", noise, sampling_rate, steps, delta)
 
     if account is not None:
-        return _least(lambda noise: account(noise) <= target, 1.0, 2.0, accuracy)
+        return _least_noise(account, target, accuracy)
     if fixed is not None:
         _require_reachable(target, delta, sampling_rate, steps, fixed)
-    enough = _least(lambda noise: by_moments(noise) <= target, 1.0, 2.0, accuracy)
     if method == "rdp":
-        return enough
-    # Loss distributions are dear and never need more noise: begin where the moments end.
-    return _least(lambda noise: by_losses(noise) <= target, enough, 1.25, accuracy)
+        return _least_noise(by_moments, target, accuracy)
+    # Loss distributions are dear: begin where the moments end, roughly, and they hardly ever need more noise.
+    try:
+        start = _least_noise(by_moments, target, 0.5)
+    except Unreachable:
+        start = 1.0
+    return _least_noise(by_losses, target, accuracy, start=start, factor=1.25)
 
 
 def most_steps(*, epsilon: float, delta: float, account: Callable[[int], float], at_most: int = 10_000_000) -> int:
@@ -116,7 +135,7 @@ def most_steps(*, epsilon: float, delta: float, account: Callable[[int], float],
     >>> def spent(steps: int) -> float:
     ...     return rdp_epsilon(2.0, sampling_rate=0.01, steps=steps, delta=1e-5)
     >>> most_steps(epsilon=1.0, delta=1e-5, account=spent)
-    2045
+    2046
     """
     target = check_positive("epsilon", epsilon)
     check_delta(delta)
@@ -130,7 +149,7 @@ def smallest_population(
     noise_multiplier: float,
     expected_batch: float,
     steps: int,
-    orders: Values = DEFAULT_ORDERS,
+    orders: Values | None = None,
     at_most: int = 1_000_000_000,
 ) -> int:
     """The fewest records (or clients) among whom `expected_batch` are sampled each step, so that ε is within target.
@@ -185,7 +204,7 @@ def prospect(
     sampling_rate: float,
     steps: int,
     adaptive: bool,
-    orders: Values = DEFAULT_ORDERS,
+    orders: Values = _PROSPECT_ORDERS,
 ) -> Prospect:
     """What a distribution-free estimate from running sums can gain, computed before a study starts.
 
@@ -250,23 +269,38 @@ def _require_reachable(target: float, delta: float, rate: float, steps: int, ord
     raise Unreachable(f"{told}: the order must be at least {least:g} (α = {least + 1:g})")
 
 
-def _least(holds: Callable[[float], bool], start: float, factor: float, accuracy: float) -> float:
-    """The least noise for which it holds, to a relative accuracy, on the side where it holds."""
-    high = start
-    while not holds(high):
-        high *= factor
-        if high > MOST_NOISE:
-            raise Unreachable("no noise multiplier up to 2^20 reaches this epsilon: raise epsilon or delta")
-    low = high / factor
-    while low > 1e-3 and holds(low):
-        low, high = low / factor, low
+def _least_noise(
+    account: Callable[[float], float], target: float, accuracy: float, *, start: float = 1.0, factor: float = 2.0
+) -> float:
+    """The least noise whose ε is within the target, to a relative accuracy, on the side where it is.
+
+    The factor of the steps is squared from one to the next, so that far ends are reached in few.
+    """
+
+    def within(noise: float) -> bool:
+        return account(noise) <= target
+
+    low = high = min(max(start, LEAST_NOISE), MOST_NOISE)
+    if within(high):
+        while within(low):
+            if low == LEAST_NOISE:
+                return low
+            low, high, factor = max(low / factor, LEAST_NOISE), low, factor * factor
+    else:
+        while not within(high):
+            if high == MOST_NOISE:
+                raise _beyond(account(high), target)
+            low, high, factor = high, min(high * factor, MOST_NOISE), factor * factor
     while high - low > accuracy * high:
-        middle = (low + high) / 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle
+        # Far apart, their exponents are halved.
+        middle = math.sqrt(low * high) if high > 2 * low else (low + high) / 2
+        low, high = (low, middle) if within(middle) else (middle, high)
     return high
+
+
+def _beyond(found: float, target: float) -> Unreachable:
+    told = f"no noise multiplier up to 2^{math.log2(MOST_NOISE):g} reaches epsilon = {target!r}: so much noise gives "
+    return Unreachable(f"{told}{found:.3g}. Raise epsilon or delta, take a lower rate or fewer steps")
 
 
 def _last(holds: Callable[[int], bool], at_most: int) -> int:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.composed_loss import composed_delta, composed_epsilon
 from accounting.mechanisms.conversion import deltas_of, epsilons_of
+from accounting.mechanisms.divergence import MOST_TERMS
 from accounting.mechanisms.events import (
     Event,
     GaussianEvent,
@@ -34,11 +35,14 @@ IntArray = npt.NDArray[np.int64]
 Method = Literal["pld", "rdp"]
 
 # Real orders, 4 % apart, and every default order of dp-accounting and Opacus.
-ORDERS: FloatArray = np.unique(
+_COMMON_ORDERS: FloatArray = np.unique(
     np.concatenate(
         [np.geomspace(0.02, 1023, 280), np.arange(1, 100) / 10, np.arange(10.0, 64.0), [127.0, 255.0, 511.0]]
     )
 )
+# At an order λ no noise brings ε below about ln(1/δλ)/λ: small ε need larger ones. Integers, whose sums are cheap.
+_LARGE_ORDERS: FloatArray = np.unique(np.geomspace(1064, MOST_TERMS, 177).round())
+ORDERS: FloatArray = np.concatenate([_COMMON_ORDERS, _LARGE_ORDERS])
 
 # Above this no reader acts on the difference, and the distribution would need a very coarse grid.
 PLD_LIMIT = 1000.0
@@ -96,7 +100,7 @@ class ClassicalAccountant:
         self.level, self.observer = check_word("level", Level, level), check_word("observer", Observer, observer)
         self._orders = ORDERS if self.order is None else np.array([self.order])
         self._counts: Counter[Kind] = Counter()
-        self._known: tuple[dict[Kind, int], float, Used] = ({}, 0.0, "rdp")
+        self._known: tuple[dict[Kind, int], float, Used, int] = ({}, 0.0, "rdp", 0)
 
     def __repr__(self) -> str:
         order = "" if self.order is None else f", order={self.order!r}"
@@ -133,7 +137,7 @@ class ClassicalAccountant:
         kinds = _charged(self._counts)
         if not kinds:
             return 0.0
-        bound = self._best(kinds, deltas_of, target)
+        bound, _ = self._best(kinds, deltas_of, target)
         steps = self._losses(kinds)
         if steps is None or bound <= 0:
             return bound
@@ -155,7 +159,7 @@ class ClassicalAccountant:
 
     def certificate(self) -> Guarantee:
         """ε together with everything needed to read it; `composition` names the method that gave it."""
-        epsilon, used = self._answer()
+        epsilon, used, asked = self._answer()
         rates = [kind.rate for kind in self._counts]
         by_moments = used in ("rdp", "filter")
         return Guarantee(
@@ -167,7 +171,7 @@ class ClassicalAccountant:
             observer=self.observer,
             assumption=_FIXED if self.order is None else _ADAPTIVE,
             steps=self.steps,
-            orders=tuple(float(order) for order in self._orders) if by_moments else (),
+            orders=tuple(self._orders[:asked].tolist()) if by_moments else (),
             order=self.order,
             sampling_rate=(min(rates), max(rates)) if rates else None,
             composition=used,
@@ -198,20 +202,26 @@ class ClassicalAccountant:
             out.compose(PoissonSampledEvent(charged.rate, charged.atom), count)
         return out
 
-    def _answer(self) -> tuple[float, Used]:
+    def _answer(self) -> tuple[float, Used, int]:
         if self._counts != self._known[0]:
             self._known = (dict(self._counts), *self._epsilon(self._counts, self.delta))
         nothing: Used = "filter" if self.order is not None else "pld" if self.method == "pld" else "rdp"
-        return self._known[1], self._known[2] if self._counts else nothing
+        return self._known[1], self._known[2] if self._counts else nothing, self._known[3] or self._common
+
+    @property
+    def _common(self) -> int:
+        """How many of the orders, from the first, are asked in any case."""
+        return min(self._orders.size, _COMMON_ORDERS.size)
 
     def _best(
         self, counts: dict[Kind, int], read: Callable[[FloatArray, FloatArray, float], FloatArray], at: float
-    ) -> float:
-        """The least reading, an ε or a δ, over the orders."""
+    ) -> tuple[float, int]:
+        """The least reading, an ε or a δ, over the orders, and how many of them were asked."""
         if all(isinstance(kind.atom, GaussianEvent) and kind.rate == 1 for kind in counts):
             # In closed form all orders cost less than a second round of questions.
             every = (count * _closed(kind, self.relation, self.order) for kind, count in counts.items())
-            return float(read(self._orders, sum(every, np.zeros(self._orders.size)), at).min())
+            readings = read(self._orders, sum(every, np.zeros(self._orders.size)), at)
+            return _best(lambda places: readings[places], self._common, self._orders.size, strides=(1,))
         curves = [(count, _curve(kind, self.relation, self.order)) for kind, count in counts.items()]
 
         def value(places: IntArray) -> FloatArray:
@@ -219,7 +229,7 @@ class ClassicalAccountant:
             moments = sum((count * curve.at(places) for count, curve in curves), np.zeros(places.size))
             return read(self._orders[places], moments, at)
 
-        return _best(value, self._orders.size)
+        return _best(value, self._common, self._orders.size)
 
     def _losses(self, counts: dict[Kind, int]) -> list[Steps] | None:
         """The steps of which a loss distribution is computed; None where Rényi divergences answer."""
@@ -227,21 +237,22 @@ class ClassicalAccountant:
         known = [step for step in steps if step is not None]
         return known if self.method == "pld" and len(known) == len(steps) else None
 
-    def _epsilon(self, counts: dict[Kind, int], delta: float) -> tuple[float, Used]:
+    def _epsilon(self, counts: dict[Kind, int], delta: float) -> tuple[float, Used, int]:
         kinds = _charged(counts)
         by_moments: Used = "rdp" if self.order is None else "filter"
         if not kinds:
-            return 0.0, "pld" if self.method == "pld" else by_moments
-        bound = max(0.0, self._best(kinds, epsilons_of, delta))
+            return 0.0, "pld" if self.method == "pld" else by_moments, 0
+        least, asked = self._best(kinds, epsilons_of, delta)
+        bound = max(0.0, least)
         steps = self._losses(kinds)
         if steps is None or not 0 < bound <= PLD_LIMIT:
-            return bound, by_moments
+            return bound, by_moments, asked
         unsampled = all(step.sampling_rate == 1 for step in steps)
         found = unsampled_epsilon(steps, delta, bound) if unsampled else composed_epsilon(steps, delta, bound)
         # Both hold.
         if not found < bound:
-            return bound, by_moments
-        return found, "analytic-gaussian" if unsampled else "pld"
+            return bound, by_moments, asked
+        return found, "analytic-gaussian" if unsampled else "pld", 0
 
 
 def _step(noise_multiplier: float, sampling_rate: float) -> Event:
@@ -291,16 +302,28 @@ def _closed(kind: Kind, relation: Relation, order: float | None) -> FloatArray:
     return kind_moments(kind, ORDERS if order is None else np.array([order]), relation)
 
 
-def _best(value: Callable[[IntArray], FloatArray], size: int) -> float:
-    """The least value over `size` places, of a function that falls and then rises; nowhere below its true minimum.
+def _best(
+    value: Callable[[IntArray], FloatArray], common: int, size: int, strides: tuple[int, ...] = (24, 4, 1)
+) -> tuple[float, int]:
+    """The least value over `size` places, of a function that falls and then rises, and how many places stand for it.
 
-    By strides 24, 4 and 1, each around the best of the one before, a first answer costs 40 orders, not 430.
+    Nowhere below its true minimum. By strides, each around the best of the one before, a first answer costs 40 orders,
+    not 430. The places after the common ones, with up to 2²⁰ terms each, are asked only where the last of these is the
+    best.
     """
-    low, high = 0, size - 1
-    values = np.array([math.inf])
-    for stride in (24, 4, 1):
+    found, place = _best_between(value, 0, common - 1, strides)
+    if place < common - 1 or common == size:
+        return found, common
+    return min(found, _best_between(value, common, size - 1, strides)[0]), size
+
+
+def _best_between(
+    value: Callable[[IntArray], FloatArray], first: int, last: int, strides: tuple[int, ...]
+) -> tuple[float, int]:
+    low, high, best, values = first, last, first, np.array([math.inf])
+    for stride in strides:
         places = np.array(sorted({*range(low, high + 1, stride), high}))
         values = value(places)
         best = int(places[int(np.argmin(values))])
-        low, high = max(0, best - stride), min(size - 1, best + stride)
-    return float(values.min())
+        low, high = max(first, best - stride), min(last, best + stride)
+    return float(values.min()), best

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from accounting.accountants.calibration import calibrate_noise, most_steps
+from accounting.accountants.calibration import MOST_NOISE, calibrate_noise, most_steps
 from accounting.budget.budget import account_of
 from accounting.budget.forecast import epsilon_at_most
 from accounting.errors import Unreachable
@@ -30,6 +30,8 @@ ORDERS = tuple(
                 np.arange(1, 100) / 10,
                 np.arange(10.0, 65.0),
                 [float(f"{order:.2g}") for order in np.geomspace(65, 1e5, 150)],
+                # Where ε is far below 0.01.
+                [float(f"{order:.2g}") for order in np.geomspace(1.1e5, 1e6, 46)],
             ]
         )
     )
@@ -236,7 +238,9 @@ def _present(plan: Plan) -> Sequence[Definition]:
 
 def _refusal(plan: Plan, definition: Definition, rounds: int, *, whatever_noise: bool = False) -> Unreachable:
     """What cannot be kept at any order, with what to change."""
-    share, order = _least_share(replace(plan, noise_multiplier=1e6) if whatever_noise else plan, definition, rounds)
+    share, order = _least_share(
+        replace(plan, noise_multiplier=MOST_NOISE) if whatever_noise else plan, definition, rounds
+    )
     best = _with_order(plan, definition, order, alone=True)
     accounts = [account_of(best, limit) for limit in plan.limits if limit.definition is definition]
     worst = max(accounts, key=lambda account: epsilon_at_most(account, rounds) / account.limit.epsilon)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +13,7 @@ from pydantic import ValidationError
 from client_sdk.errors import ConfigurationError
 from client_sdk.protocol.statistics.question import BaseQuestion
 from client_sdk.protocol.study.queries import QueryDocument
-from client_sdk.protocol.wire.documents import load_json
+from client_sdk.protocol.wire.written import Unreadable, read_json, read_toml
 from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
 AnyQuestion = QueryDocument | BaseQuestion | Mapping[str, Any] | str | os.PathLike[str]
@@ -39,15 +38,13 @@ def read_question(given: AnyQuestion) -> QueryDocument:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
+    kind, read = ("JSON", read_json) if path.suffix == ".json" else ("TOML", read_toml)
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-        values: Any = load_json(text) if path.suffix == ".json" else tomllib.loads(text)
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path} is not in UTF-8: save it in that encoding") from error
-    except RecursionError as error:
-        raise ConfigurationError(f"{path} is not a question: it is no TOML or JSON of one") from error
-    except ValueError as error:
-        raise ConfigurationError(f"{path} is neither TOML nor JSON: {error}") from error
+        values: Any = read(path.read_bytes())
+    except Unreadable as error:
+        raise ConfigurationError(f"{path} is no {kind}: {error}") from error
+    if not values:
+        raise ConfigurationError(f"{path} is empty: `wardround query template KIND -o FILE` writes one to begin with")
     if not isinstance(values, dict):
         raise ConfigurationError(f"{path} is not a question: it is no TOML or JSON of one")
     return cast("Mapping[str, Any]", values)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from client_sdk.commands.output import require_writable
 from client_sdk.commands.shared import number, say, table
+from client_sdk.commands.spreadsheet import csv_text
 from client_sdk.protocol.study.query_words import refusals_of, state_in_words, title_of
 from client_sdk.protocol.wire.rounded import at_least
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 # Of a curve, which stands above: `--csv` and `--json` have every row.
 _MOST_ROWS = 24
-# A bin may begin with a negative number, which is none.
-_FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d. ])")
 
 
 def show_query(query: Query, *, only: str | None = None, words: bool = True) -> None:
@@ -95,27 +93,14 @@ def csv_files(path: Path, answer: Answer, only: str | None) -> list[tuple[Path, 
 
 
 def write_csv(path: Path, answer: Answer, only: str | None) -> list[Path]:
-    """Write the tables; the files' names. Raises FileExistsError: one is there already, and nothing is written."""
+    """Write the tables; the files' names. Raises OSError: as `require_writable`, and nothing is written."""
     files = csv_files(path, answer, only)
     for file, _ in files:
-        require_new(file)
+        require_writable(file)
     for file, one in files:
         with file.open("x", newline="", encoding="utf-8") as open_file:
-            writer = csv.writer(open_file)
-            writer.writerow(one.columns)
-            writer.writerows([[plain(cell) for cell in row] for row in one.rows])
+            open_file.write(csv_text(one.columns, one.rows, line_end="\r\n"))
     return [file for file, _ in files]
-
-
-def plain(cell: float | str | None) -> float | str | None:
-    """A cell that no spreadsheet takes for a formula."""
-    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
-
-
-def require_new(path: Path) -> None:
-    """Raises FileExistsError."""
-    if path.exists():
-        raise FileExistsError(f"{path} exists already: name another file, or move it away")
 
 
 def show_forecast(found: QueryForecast, errors: list[list[str]]) -> None:

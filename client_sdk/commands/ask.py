@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from client_sdk.commands.answers_shown import (
-    require_new,
     show_expected,
     show_forecast,
     show_query,
     tables_of,
     write_csv,
 )
+from client_sdk.commands.output import require_writable
 from client_sdk.commands.shared import AsJson, KeyFile, Server, StudyName, operator, plain_errors, print_json, say
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ def ask(
     from client_sdk.errors import ConfigurationError
 
     with plain_errors():
-        if csv_file is not None:
-            require_new(csv_file)
+        require_writable(csv_file)
         if patients is not None and not plan:
             raise ConfigurationError("--patients goes with --plan; a question that is asked needs no such number")
         with operator(server, key_file) as client:

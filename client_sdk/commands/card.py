@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from client_sdk.commands.certificate import Fonts, Round, checked
+from client_sdk.commands.output import require_writable
 from client_sdk.commands.shared import Home, KeyFile, Server, StudyName, plain_errors, reader, say
 from client_sdk.durable import write_durably
 
@@ -45,6 +45,7 @@ def card(
     with plain_errors():
         if output.suffix not in (".md", ".pdf"):
             raise ConfigurationError(f"{output.suffix!r} is neither .md nor .pdf: end the file's name so")
+        require_writable(output, replaces=True)
         written = Notes() if notes is None else read_notes(notes)
         with reader(study, server, key_file, home) as client:
             stated = checked(client, study, round, key_file, home)[0].certificate
@@ -69,15 +70,16 @@ def read_notes(path: Path) -> Notes:
 
     from client_sdk.documents.card import Notes
     from client_sdk.errors import ConfigurationError
+    from client_sdk.protocol.wire.written import Unreadable, read_toml
     from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
     try:
-        return Notes.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
+        return Notes.model_validate(read_toml(path.read_bytes()))
     except ValidationError as error:
         wrong = "\n".join(f"  {line}" for line in wrong_entries(error, Notes))
         raise ConfigurationError(f"{path} is no file of notes:\n{wrong}") from error
-    except ValueError as error:
-        raise ConfigurationError(f"{path} is not TOML: {error}") from error
+    except Unreadable as error:
+        raise ConfigurationError(f"{path} is no TOML: {error}") from error
 
 
 def _measured(client: Client, study: str, last: int) -> tuple[tuple[int, Metrics], ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from client_sdk.commands.output import require_writable
 from client_sdk.commands.shared import (
     AsJson,
     Home,
@@ -64,6 +65,7 @@ def show(
     """Print the certificate of a study in words, or write it to a file; its signature is checked first."""
     with plain_errors():
         chosen = _form(output, form)
+        require_writable(output, replaces=True)
         with reader(study, server, key_file, home) as client:
             document, why = checked(client, study, round, key_file, home)
         body = None if chosen is None else _written(document, chosen, fonts)
@@ -85,6 +87,7 @@ def pdf(file: CertificateFile, output: PdfFile, fonts: Fonts = None) -> None:
     from client_sdk.errors import LedgerNotExtended
 
     with plain_errors():
+        require_writable(output, replaces=True)
         document = opened(file.read_bytes(), str(file))
         key = document.certificate.coordinator_key
         # A PDF of made-up numbers would look like any other.

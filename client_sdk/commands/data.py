@@ -198,6 +198,7 @@ def _show(found: DataCheck, study: StudySettings) -> None:
     rows = [
         ["rows read", str(found.rows)],
         ["patients left out by the policy", str(found.excluded)],
+        *([["entries of its list that match nobody", found.unmatched]] if found.unmatched else []),
         ["patients used", f"{found.patients}{several}"],
         *(aside if found.set_aside else []),
         ["rows of each label", ", ".join(f"{label}: {count}" for label, count in found.labels.items()) or "-"],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from client_sdk.commands.charges import read_charges, show_charges
+from client_sdk.commands.output import require_writable
 from client_sdk.commands.shared import (
     AsJson,
     Home,
@@ -91,6 +92,8 @@ def export(study: StudyName, out: Out, server: Server = None, key_file: KeyFile 
     """Write the whole ledger to a file, checked on the way; the last line holds the head and who signed it."""
     from client_sdk.study.audit import require_signed
 
+    with plain_errors():
+        require_writable(out, replaces=True)
     with plain_errors(), reader(study, server, key_file, home) as client:
         entries, page = fetch(client, study)
         key = trust(client, study, None, key_file, home, "records").key

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import io
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from client_sdk.commands.hospital import Dates, Decimal, Encoding, Separator
+from client_sdk.commands.output import require_writable
 from client_sdk.commands.shared import AsJson, KeyFile, Server, operator, plain_errors, print_json, say, table
 from client_sdk.commands.table_format import FormatOptions, read_records
+from client_sdk.durable import write_durably
 
 if TYPE_CHECKING:
     from client_sdk.data import Records
@@ -60,7 +62,7 @@ def predict(
 ) -> None:
     """Predict what becomes of new records: one line each, as CSV; masks of images as arrays (.npz)."""
     with plain_errors():
-        _require_new(output)
+        require_writable(output)
         from client_sdk.released import load_model
         from client_sdk.tasks.segmentation import Segmentation
 
@@ -74,10 +76,10 @@ def predict(
             print_json(rows)
         if output is not None:
             # They are of patients: readable for whoever asked alone.
-            _write(output, _csv(rows).encode(), mode=0o600)
+            write_durably(output, _csv(rows).encode(), mode=0o600)
             say(f"{output}: {len(rows)} records", err=as_json)
         elif not as_json:
-            typer.echo(_csv(rows), nl=False)
+            _print(_csv(rows))
 
 
 def _new_records(path: Path, id_column: str | None, options: FormatOptions) -> Records:
@@ -132,6 +134,10 @@ def export(
     data: Annotated[
         Path | None, typer.Option(help="example records, for a task that has none of its own; none of them is written")
     ] = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    dates: Dates = None,
     backbone: Backbone = None,
 ) -> None:
     """Write a model for other programs: encoded inputs to probabilities. Checked before it is written."""
@@ -139,19 +145,20 @@ def export(
         if onnx is None and torch is None:
             raise typer.BadParameter("say --onnx FILE, --torch FILE or both")
         for path in (onnx, torch):
-            _require_new(path)
+            require_writable(path)
         from client_sdk.released import load_model
         from client_sdk.released.export import to_onnx, to_torch
 
         released = load_model(model, backbone=backbone)
-        examples = None if data is None else released.inputs(data)
+        options = FormatOptions(separator, encoding, decimal, dates)
+        examples = None if data is None else released.inputs(_new_records(data, None, options))
         for path, make in ((onnx, to_onnx), (torch, to_torch)):
             if path is not None:
                 _written(path, make(released, examples))
 
 
 def _written(path: Path, made: Exported) -> None:
-    _write(path, made.data)
+    write_durably(path, made.data, mode=0o666)
     say(f"{path}: {len(made.data)} bytes; its predictions differ by at most {made.difference:.1g} from the model's own")
 
 
@@ -244,27 +251,25 @@ def _write_masks(model: ReleasedModel, task: Segmentation, records: Records, out
         np.savez(written, masks=masks, patients=np.array(records.patients))
     else:
         np.savez(written, masks=masks)
-    _write(output, written.getvalue(), mode=0o600)
+    write_durably(output, written.getvalue(), mode=0o600)
     say(f"{output}: {len(masks)} masks")
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
-    written = io.StringIO()
-    writer = csv.DictWriter(written, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return written.getvalue()
+    from client_sdk.commands.spreadsheet import csv_text
+
+    return csv_text(list(rows[0]), [list(row.values()) for row in rows])
 
 
-def _require_new(path: Path | None) -> None:
-    # Before anything is computed: a long export must not end with this.
-    if path is not None and path.exists():
-        raise FileExistsError(f"{path} exists already, and is not overwritten: choose another name")
+def _print(text: str) -> None:
+    """Raises DataError: this output cannot hold the identifiers as they are; an escaped one would be another."""
+    from client_sdk.data import DataError
 
-
-def _write(path: Path, data: bytes, *, mode: int = 0o666) -> None:
-    from client_sdk.durable import write_durably
-
-    _require_new(path)
-    # Whole or not at all, whenever it is killed.
-    write_durably(path, data, mode=mode)
+    used = sys.stdout.encoding or "utf-8"
+    try:
+        text.encode(used)
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"the predictions hold letters that {used}, in which this output is written, has not: write a file with -o"
+        ) from error
+    typer.echo(text, nl=False)

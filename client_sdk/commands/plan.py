@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from client_sdk.commands.output import require_writable
 from client_sdk.commands.settings_file import changed_settings, read_settings, write_settings
 from client_sdk.commands.shared import AsJson, number, plain_errors, print_json, say, table
 
@@ -127,6 +128,7 @@ def plan(
             raise typer.BadParameter("--suggest writes TOML: name a .toml file")
         numbers = (hospitals, columns, epsilon, delta)
         with plain_errors():
+            require_writable(output)
             found = _suggested(settings, patients or [], numbers, classes, scheme, masked, rounds, commonest)
             _show_suggested(found, output, as_json)
         return
@@ -138,6 +140,7 @@ def plan(
     if min(sizes) < 1:
         raise typer.BadParameter("a hospital has at least one record", param_hint="--records")
     with plain_errors():
+        require_writable(output)
         chosen = read_settings(settings)
         replaced: dict[str, Any] = {}
         if solve is not None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from client_sdk.commands.answers_shown import require_new
 from client_sdk.commands.ask import Columns, Csv, Noise, TableName, hand_out
+from client_sdk.commands.output import require_writable
 from client_sdk.commands.shared import (
     AsJson,
     Home,
@@ -67,8 +67,7 @@ def show(
 ) -> None:
     """Show a query and its answer. At a hospital: what is asked in plain words, and what was decided here."""
     with plain_errors():
-        if csv_file is not None:
-            require_new(csv_file)
+        require_writable(csv_file)
         with reader(study, server, key_file, home) as client:
             found = client.query(study, query)
             _require_believable(client, found, key_file, home)
@@ -118,6 +117,7 @@ def template(
     from client_sdk.commands.templates import hand_out as hand_out_text
 
     with plain_errors():
+        require_writable(output)
         hand_out_text(_template(what, columns, noise), output)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -69,11 +68,12 @@ def declared(columns: Path | None, settings: AnySettings | None) -> tuple[Declar
 def _from_file(path: Path) -> tuple[Declared, ...]:
     from pydantic import ValidationError
 
+    from client_sdk.protocol.wire.written import Unreadable, read_toml
     from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
     try:
-        values = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
-    except ValueError as error:
+        values = read_toml(path.read_bytes())
+    except Unreadable as error:
         raise ConfigurationError(f"{path} is no TOML: {error}") from error
     try:
         return Columns.model_validate(values).columns

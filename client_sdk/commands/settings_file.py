@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+from client_sdk.commands.output import require_writable
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -46,21 +47,22 @@ def _read_text(path: Path, written: bytes) -> AnySettings:
     from client_sdk.errors import ConfigurationError
     from client_sdk.protocol.study.any_settings import StatisticsSettings, trains
     from client_sdk.protocol.study.settings import StudySettings
-    from client_sdk.protocol.wire.documents import load_json
+    from client_sdk.protocol.wire.written import Unreadable, read_json, read_toml
     from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
     kind = "JSON" if path.suffix == ".json" else "TOML"
     form: type[StudySettings | StatisticsSettings] = StudySettings
     try:
-        text = written.decode("utf-8-sig")
-        values: dict[str, Any] = load_json(text) if kind == "JSON" else tomllib.loads(text)
+        values: dict[str, Any] = read_json(written) if kind == "JSON" else read_toml(written)
+        if values == {}:
+            raise ConfigurationError(f"{path} is empty: `wardround study template -o FILE` writes one to begin with")
         form = StudySettings if trains(values) else StatisticsSettings
         return form.model_validate_json(json.dumps(values if kind == "JSON" else filled(values, form)))
     except ValidationError as error:
         wrong = "\n".join(f"  {line}" for line in wrong_entries(error, form))
         raise ConfigurationError(f"{path} is not a study:\n{wrong}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path} is no text in UTF-8: save it as one") from error
+    except Unreadable as error:
+        raise ConfigurationError(f"{path} is no {kind}: {error}") from error
     except RecursionError as error:
         raise ConfigurationError(f"{path} is no {kind} of a study: it is nested too deeply") from error
     # TypeError: TOML has dates and times, which JSON has not and no setting is.
@@ -116,7 +118,7 @@ def write_settings(source: Path, target: Path, wanted: StudySettings, replaced: 
 
     Raises:
         ConfigurationError: TOML is to become JSON or the other way round, or what would be written is something else.
-        FileExistsError: the target is there already, or is a link.
+        OSError: the target is there already, is a link, or cannot be written.
     """
     from client_sdk.durable import write_durably
     from client_sdk.errors import ConfigurationError
@@ -127,8 +129,7 @@ def write_settings(source: Path, target: Path, wanted: StudySettings, replaced: 
     written = (_json(text, replaced) if source.suffix == ".json" else _toml(text, replaced)).encode()
     if _read_text(target, written) != wanted:
         raise ConfigurationError(f"{source} is written in a form that could not be changed: copy the lines by hand")
-    if target.exists() or target.is_symlink():
-        raise FileExistsError(f"{target} exists already: name another file, or move it away")
+    require_writable(target)
     write_durably(target, written, mode=0o666)
 
 

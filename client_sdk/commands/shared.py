@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from client_sdk.api.config import load
+from client_sdk.commands.terminal import output_is_closed
 from client_sdk.protocol.wire.rounded import number as number
 from client_sdk.protocol.wire.shown import escaped, shown
 
@@ -115,7 +116,9 @@ def plain_errors() -> Generator[None]:
     try:
         yield
     except Exception as error:
-        if not isinstance(error, _expected()):
+        # Who reads no further, as `| head`, has no question.
+        gone = isinstance(error, BrokenPipeError) and output_is_closed()
+        if gone or not isinstance(error, _expected()):
             raise
         codes = {Refused: 3, NotTrusted: 4, ConnectionFailed: 5, UnexpectedAnswer: 5, TrainingStopped: 6}
         print(f"wardround: {shown(_in_words(error))}", file=sys.stderr)
@@ -128,6 +131,8 @@ def plain_errors() -> Generator[None]:
 
 def _in_words(error: Exception) -> str:
     """Without the number that Python puts before what the operating system says."""
+    if isinstance(error, IsADirectoryError) and error.filename is not None:
+        return f"{error.filename} is a folder: name a file"
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error)

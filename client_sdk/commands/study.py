@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from client_sdk.commands.output import require_writable
 from client_sdk.commands.settings_file import read_any_settings, read_settings
 from client_sdk.commands.shared import (
     AsJson,
@@ -100,12 +101,13 @@ def create(
 @app.command()
 def weights(settings: SettingsFile, output: Output, backbone: Backbone = None) -> None:
     """Draw a study's initial weights into a file, for `study create --model`. Asks nobody."""
+    from client_sdk.durable import write_durably
     from client_sdk.protocol.wire.tensors import encode
 
     with plain_errors():
+        require_writable(output)
         body = encode(_initial_weights(read_settings(settings), backbone))
-        require_new(output)
-        output.write_bytes(body)
+        write_durably(output, body, mode=0o666)
         say(f"{output}: {len(body)} bytes")
 
 
@@ -189,10 +191,11 @@ def model(
     from client_sdk.durable import write_durably
     from client_sdk.study.result import released_model, study_model
 
-    with plain_errors(), reader(study, server, key_file, home) as client:
-        require_new(output)
-        shown = client.study(study)
-        found = study_model(client, study) if round is None else released_model(client, shown, round)
+    with plain_errors():
+        require_writable(output)
+        with reader(study, server, key_file, home) as client:
+            shown = client.study(study)
+            found = study_model(client, study) if round is None else released_model(client, shown, round)
         write_durably(output, found.body, mode=0o666)
         goes_on = "" if shown.state == "finished" else "; the study goes on"
         digest = hashlib.sha256(found.body).hexdigest()
@@ -232,12 +235,6 @@ def revoke(study: StudyName, client: ClientName, server: Server = None, key_file
     with plain_errors(), operator(server, key_file) as api:
         api.leave(study, client, "revoked")
         say(f"revoked: {client} in {study}")
-
-
-def require_new(path: Path) -> None:
-    """Raises FileExistsError: what is there is not overwritten."""
-    if path.exists():
-        raise FileExistsError(f"{path} exists already: name another file, or move it away")
 
 
 def _accuracy(settings: AnySettings) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from client_sdk.commands.output import require_writable
 from client_sdk.commands.shared import plain_errors, say
 
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ POLICY_HEAD = """\
 # The site policy of one hospital: policy.toml in the hospital's directory (WARDROUND_CLIENT_HOME).
 # It is read before every study and asked before every round. No study can switch it off.
 # An entry that is left out has its strict reading; an entry that is misspelt is an error.
-# A list of patients who are never trained on may be a file beside this one, one identifier a line:
+# Patients who are left out of everything may stand in a file beside this one, one identifier a line. A line with a
+# separator is refused, and an entry that matches no patient is warned of (docs/hospital.md, "Who is left out"):
 # excluded_patients_file = "withdrawn-consent.txt\""""
 
 
@@ -286,10 +288,11 @@ def policy_template(output: Out = None) -> None:
 
 
 def hand_out(text: str, output: Path | None) -> None:
-    """On standard output, or into a new file. Raises FileExistsError: it is there already."""
+    """On standard output, or into a new file. Raises OSError: it is there already, or cannot be written."""
     if output is None:
         typer.echo(text, nl=False)
         return
+    require_writable(output)
     # O_EXCL: a file that somebody has edited is never lost.
     with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w", encoding="utf-8") as file:
         file.write(text)

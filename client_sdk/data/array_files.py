@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import os
 import struct
 import zipfile
@@ -11,13 +12,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, cast
 
 import numpy as np
 
 from client_sdk.data.lazy import LazyExamples
 from client_sdk.data.paths import require_there
 from client_sdk.data.records import Array, DataError, Examples
+from client_sdk.data.unpacking import array_header, read_array, require_safe
 
 Split = Literal["train", "val", "test"]
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -71,8 +73,8 @@ def list_npy(path: Path) -> LazyExamples | None:
     beside = {part: path.with_name(path.name.replace("inputs.npy", f"{part}.npy")) for part in ("labels", "patients")}
     require_there(beside["labels"])
     with _plain_arrays(path.name):
-        labels = np.load(beside["labels"], allow_pickle=False)
-        patients = np.load(beside["patients"], allow_pickle=False) if beside["patients"].exists() else None
+        labels = _whole(beside["labels"])
+        patients = _whole(beside["patients"]) if beside["patients"].exists() else None
         with path.open("rb") as file:
             rows = _stored(path, file, "inputs")
     return None if rows is None else LazyExamples.of(rows, labels, patients)
@@ -85,8 +87,14 @@ def read_npy(path: Path) -> Examples:
         return found.in_memory()
     labels, patients = (path.with_name(path.name.replace("inputs.npy", f"{p}.npy")) for p in ("labels", "patients"))
     with _plain_arrays(path.name):
-        inputs, targets = (np.load(part, allow_pickle=False) for part in (path, labels))
-        return Examples.of(inputs, targets, np.load(patients, allow_pickle=False) if patients.exists() else None)
+        inputs, targets = (_whole(part) for part in (path, labels))
+        return Examples.of(inputs, targets, _whole(patients) if patients.exists() else None)
+
+
+def _whole(path: Path) -> Array:
+    """As `read_array`."""
+    with path.open("rb") as file:
+        return read_array(file, path.stat().st_size)
 
 
 @dataclass(frozen=True)
@@ -123,12 +131,12 @@ class _StoredRows:
 def _stored(path: Path, file: IO[bytes], name: str) -> _StoredRows | None:
     """What an .npy header says that begins here; None: it is not stored row by row."""
     with _plain_arrays(path.name):
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
+        shape, fortran, dtype = array_header(file)
     # Whoever reads the whole array says what is wrong with it.
     if fortran or dtype.kind not in "uif" or len(shape) < 2 or shape[0] == 0:
         return None
+    if file.tell() + math.prod(shape) * dtype.itemsize > _stamp(file)[0]:
+        raise DataError("inputs: the file is shorter than its header says")
     return _StoredRows(path, file.tell(), shape, dtype, _coloured(shape, name), _stamp(file))
 
 
@@ -168,12 +176,25 @@ def _plain_arrays(name: str) -> Generator[None]:
 def _opened_arrays(path: Path) -> Generator[Any]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
+            packed = path.stat().st_size
+            require_safe(path.name, packed, sum(member.file_size for member in arrays.zip.infolist()))
+            for member in arrays.zip.infolist():
+                _require_whole(arrays.zip, member)
             yield arrays
     # EOFError, BadZipFile, ValueError: what NumPy raises, here or where an array is read, for what it did not write.
     except (EOFError, OSError, zipfile.BadZipFile, ValueError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path.name}: not a whole .npz file of plain arrays (numpy.savez writes one)") from error
+
+
+def _require_whole(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Raises ValueError: the header of an array promises more than lies there."""
+    if member.filename.endswith(".npy"):
+        with archive.open(member) as file:
+            shape, _, dtype = array_header(file)
+            if math.prod(shape) * dtype.itemsize > member.file_size:
+                raise ValueError("more is promised than lies there")
 
 
 def read_idx(path: Path) -> Array:
@@ -183,14 +204,22 @@ def read_idx(path: Path) -> Array:
         DataError: not IDX, or shorter or longer than its header says.
     """
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            shape, dtype = _idx_header(path.name, cast("IO[bytes]", file))
+            size = math.prod(shape) * dtype.itemsize
+            require_safe(path.name, path.stat().st_size, size)
+            data = file.read(size + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path.name}: it is not a whole gzip file; pack it again") from error
-    if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _IDX_TYPES or len(data) < 4 + 4 * data[3]:
-        raise DataError(f"{path.name}: not an IDX file")
-    shape = struct.unpack(f">{data[3]}I", data[4 : 4 + 4 * data[3]])
-    dtype = np.dtype(_IDX_TYPES[data[2]])
-    if len(data) != 4 + 4 * data[3] + int(np.prod(shape)) * dtype.itemsize:
+    if len(data) != size:
         raise DataError(f"{path.name}: the length does not fit the header")
     # IDX is big-endian, and PyTorch takes the machine's own order only.
-    return np.frombuffer(data, dtype=dtype, offset=4 + 4 * data[3]).reshape(shape).astype(dtype.newbyteorder("="))
+    return np.frombuffer(data, dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def _idx_header(name: str, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    magic = file.read(4)
+    sizes = file.read(4 * magic[3]) if len(magic) == 4 else b""
+    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _IDX_TYPES or len(sizes) < 4 * magic[3]:
+        raise DataError(f"{name}: not an IDX file")
+    return struct.unpack(f">{magic[3]}I", sizes), np.dtype(_IDX_TYPES[magic[2]])

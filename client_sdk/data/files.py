@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from client_sdk.data.array_files import Split, list_npy, list_npz, read_idx, read_npy, read_npz
-from client_sdk.data.dicom import SUFFIXES as DICOM_ENDS
-from client_sdk.data.dicom import holds_dicom, list_dicom
+from client_sdk.data.dicom import holds_dicom, is_dicom, list_dicom
 from client_sdk.data.held import Records, records_of
 from client_sdk.data.histories import holds_histories, propose_for_histories, read_histories, text_histories
-from client_sdk.data.images import SUFFIXES as IMAGE_ENDS
 from client_sdk.data.images import list_images
 from client_sdk.data.lazy import LazyExamples, wanted_lazily
 from client_sdk.data.lazy_table import list_table, table_files
@@ -21,6 +20,7 @@ from client_sdk.data.masks import holds_masks, list_masked
 from client_sdk.data.nifti import SUFFIXES as NIFTI_ENDS
 from client_sdk.data.nifti import holds_nifti, list_nifti
 from client_sdk.data.paths import require_there, seen
+from client_sdk.data.pictures import SUFFIXES as IMAGE_ENDS
 from client_sdk.data.proposal import Proposal, Stated, combined, examine
 from client_sdk.data.records import DataError, Examples
 from client_sdk.data.row_groups import SUFFIXES
@@ -43,6 +43,7 @@ def load(
     split: Split = "train",
     encoding: str | None = None,
     lazy: bool | None = None,
+    keys: Sequence[Any] | None = None,
 ) -> Records:
     """Records from a file or a folder, by its name; or from whatever else `records_of` takes, such as a data frame.
 
@@ -52,21 +53,22 @@ def load(
     inputs.npy                  beside labels.npy and perhaps patients.npy
     *images-idx3*               IDX images beside their IDX labels
     *.tar                       a shard of WebDataset; several: shards-{000..012}.tar, or a folder of nothing else
-    a folder                    one sub-folder of images for each class; images and masks, by their names; or tables,
-                                patients.csv and events beside it; of DICOM or NIfTI files sub-folders or labels.csv
+    a folder                    one sub-folder of images, DICOM or NIfTI files for each class, or labels.csv; images and
+                                masks, by their names; or tables, patients.csv and events beside it
 
     format    how its tables are written, which a person declared: they are read so and in no other way. None: as they
               propose themselves (`propose_format`), and the records say that nobody declared it
     encoding  for a proposal: of a text table that is not Unicode, for example cp1252
     lazy      read Parquet, Arrow, images, shards and plain arrays when they are needed (True), all of them now (False),
               or when they are needed if they take more than 512 MiB (None); training gives the same bytes either way
+    keys      of a data set of dictionaries, as in `records_of`
 
     Raises:
         DataError: no such file, an unknown kind of file, or one that does not hold what its name promises; `lazy` for
             records that are never read so.
     """
     if not isinstance(path, str | os.PathLike):
-        return records_of(path, patient_column=patient_column, lazy=lazy, format=format)
+        return records_of(path, patient_column=patient_column, lazy=lazy, format=format, keys=keys)
     path = Path(cast("str | os.PathLike[str]", path))
     name = path.name.removesuffix(".gz").lower()
     if path.suffix.lower() in _WORKBOOKS:
@@ -85,6 +87,7 @@ def load(
         return table if wanted_lazily(table, lazy) else table.in_memory()
     table = name.endswith(_TEXT_TABLES)
     if not (table or path.is_dir() or name.endswith(_ARRAYS) or "images-idx" in name):
+        _refuse_single(path)
         raise DataError(
             f"{path.name}: a text table ({', '.join(_TEXT_TABLES)}, also with .gz), a .parquet, .arrow, .feather, "
             ".npz, .npy, .tar or images-idx file or a folder of images is expected"
@@ -193,11 +196,20 @@ def _refuse_other_files(folder: Path) -> None:
         )
 
 
+def _refuse_single(path: Path) -> None:
+    """Raises DataError: the file is one image, whose folder is read."""
+    if path.suffix.lower() in IMAGE_ENDS or path.name.lower().endswith(NIFTI_ENDS) or is_dicom(path):
+        raise DataError(
+            f"{path.name}: this is one image. Name its folder, which holds a sub-folder for each class, or labels.csv"
+        )
+
+
 def _kinds_within(folder: Path) -> dict[str, int]:
     """How many files of each kind, but for tables, lie in the folder or below it; kinds without any left out."""
-    ends = {"DICOM": DICOM_ENDS, "NIfTI": NIFTI_ENDS, "images": tuple(IMAGE_ENDS), "shards": (".tar",)}
-    names = [path.name.lower() for path in seen(folder, below=True)]
-    counts = {kind: sum(name.endswith(end) for name in names) for kind, end in ends.items()}
+    ends = {"NIfTI": NIFTI_ENDS, "images": tuple(IMAGE_ENDS), "shards": (".tar",)}
+    paths = seen(folder, below=True)
+    counts = {"DICOM": sum(is_dicom(path) for path in paths)}
+    counts |= {kind: sum(path.name.lower().endswith(end) for path in paths) for kind, end in ends.items()}
     return {kind: count for kind, count in counts.items() if count}
 
 

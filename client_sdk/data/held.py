@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -57,18 +57,26 @@ def as_declared(records: Records, stored: TableFormat | None) -> Records:
 
 
 def records_of(
-    data: Any, *, patient_column: str | None = None, lazy: bool | None = None, format: TableFormat | None = None
+    data: Any,
+    *,
+    patient_column: str | None = None,
+    lazy: bool | None = None,
+    format: TableFormat | None = None,
+    keys: Sequence[Any] | None = None,
 ) -> Records:
     """Records as they are, a pandas DataFrame, a mapping of names to columns, or a map-style data set of PyTorch.
 
     patient_column: of a data frame or a mapping: who a row belongs to; left out, every row is a patient of its own.
-    A data set yields (x, y) or (x, y, patient): x an array, tensor or image, y a number or an array of
+    A data set yields (x, y), (x, y, patient) or dictionaries: x an array, tensor or image, y a number or an array of
     one shape.
     lazy: of a data set: read x when it is needed (True), all of them now (False), or when they are needed if they take
-    more than 512 MiB (None). format: how the texts of a data frame or a mapping are written.
+    more than 512 MiB (None). A data set whose items change from one access to the next is read into memory alone.
+    format: how the texts of a data frame or a mapping are written.
+    keys: of a data set of dictionaries: the keys of x, of y and perhaps of the patient; left out: `image` and `label`,
+    and `patient` or `patient_id` where the first item has one of the two.
 
     Raises:
-        DataError: none of these, items that are not such tuples, or of different shapes.
+        DataError: none of these, items that are no such tuples or dictionaries, or of different shapes.
     """
     # By its shape, because pandas need not be installed.
     if isinstance(data, Mapping) or (hasattr(data, "columns") and hasattr(data, "items")):
@@ -84,7 +92,7 @@ def records_of(
         return data
     if (advice := _instead(data)) is not None:
         raise DataError(f"records: {advice}")
-    return from_dataset(data, lazy)
+    return from_dataset(data, lazy, keys)
 
 
 def _instead(data: Any) -> str | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from client_sdk.data.images import SUFFIXES, class_number_image, listed
+from client_sdk.data.images import listed
+from client_sdk.data.labelled import require_read
 from client_sdk.data.lazy import LazyExamples
 from client_sdk.data.paths import seen
+from client_sdk.data.pictures import SUFFIXES, read_class_numbers
 from client_sdk.data.records import Array, DataError
 
 IMAGES, MASKS = "images", "masks"
@@ -24,12 +27,14 @@ def list_masked(folder: Path) -> LazyExamples:
     """Examples from <folder>/images and <folder>/masks, whose files have the same names but for their endings.
 
     A mask is an image of one channel, or of a palette, whose numbers say what each pixel is: labels are
-    (n, height, width). Patients as in `list_images`, with the column file as images/<name>.
+    (n, height, width). Of one bit a pixel they are 0 and 1. Files in deeper folders belong together if they lie in
+    folders of the same name. Patients as in `list_images`, with the column file as images/<name>.
 
     Raises:
         DataError: an image without its mask or a mask without its image, several of one name, several sizes, files
             that are no images, masks in colours.
     """
+    require_read(folder, "images and masks", _is_image)
     images, masks = (_by_stem(folder / part) for part in (IMAGES, MASKS))
     alone = len(images.keys() ^ masks.keys())
     if not (images or masks):
@@ -41,30 +46,43 @@ def list_masked(folder: Path) -> LazyExamples:
         )
     stems = sorted(images)
     labels = _masks([masks[stem] for stem in stems])
-    found = listed(folder, [f"{IMAGES}/{images[stem].name}" for stem in stems], labels)
-    height, width = found.read([0]).inputs.shape[-2:]
+    records = listed(folder, [images[stem].relative_to(folder).as_posix() for stem in stems], labels)
+    height, width = records.read([0]).inputs.shape[-2:]
     if labels.shape[1:] != (height, width):
         raise DataError("masks: bring each to the width and height of its image first")
-    return found
+    return records
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
 
 
 def _by_stem(folder: Path) -> dict[str, Path]:
-    paths = [path for path in seen(folder) if path.suffix.lower() in SUFFIXES]
-    found = {path.stem: path for path in paths}
-    if len(found) < len(paths):
-        raise DataError(f"{folder.name}: {len(paths) - len(found)} files have the name of another, but for the ending")
-    return found
+    paths = [path for path in seen(folder, below=True) if path.is_file() and _is_image(path)]
+    by_stem = {path.relative_to(folder).with_suffix("").as_posix(): path for path in paths}
+    if len(by_stem) < len(paths):
+        raise DataError(
+            f"{folder.name}: {len(paths) - len(by_stem)} files have the name of another, but for the ending"
+        )
+    return by_stem
 
 
 def _masks(paths: Sequence[Path]) -> Array:
     """(n, height, width)."""
-    opened = [class_number_image(path) for path in paths]
-    found = [mask for mask in opened if mask is not None]
-    if len(found) < len(paths):
+    read = [read_class_numbers(path, path.suffix.lower()) for path in paths]
+    masks = [mask for mask in read if mask is not None]
+    if len(masks) < len(paths):
         raise DataError(
-            f"masks: {len(paths) - len(found)} of {len(paths)} files cannot be read as single images of one channel, "
-            "whose numbers say what each pixel is"
+            f"masks: {len(paths) - len(masks)} of {len(paths)} files cannot be read as single images of one channel, "
+            "whose numbers of 1 bit or of 8 and more say what each pixel is"
         )
-    if len({mask.shape for mask in found}) > 1:
+    kinds = Counter(kind for kind, _ in masks)
+    if len(kinds) > 1:
+        counts = ", ".join(f"{kind}: {kinds[kind]}" for kind in sorted(kinds))
+        raise DataError(
+            f"masks: keep one kind of files ({counts}). One bit is 0 and 1, a palette has places, and others have the "
+            "numbers themselves: the same pixel may be 1 in one and 255 in another"
+        )
+    if len({mask.shape for _, mask in masks}) > 1:
         raise DataError("masks: bring them to one width and height first")
-    return np.stack(found)
+    return np.stack([mask for _, mask in masks])

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import math
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +20,32 @@ from client_sdk.data.labelled import labelled
 from client_sdk.data.lazy import LazyExamples
 from client_sdk.data.paths import seen
 from client_sdk.data.records import Array, DataError
+from client_sdk.data.unpacking import MAX_RATIO, MAX_UNPACKED
 
 SUFFIXES = (".nii", ".nii.gz")
 Shape = tuple[int, int, int]
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Volume:
+    """What a header says. shape: (slices, height, width). oriented: it says where left and right are."""
+
+    shape: Shape
+    oriented: bool
+
+
+class _Flaw(Enum):
+    """Why a file is refused, as the end of a sentence that counts such files."""
+
+    UNREADABLE = "cannot be read as volumes of three axes"
+    COMPLEX = "hold complex numbers, of which the imaginary part would be lost; write magnitude or phase by itself"
+    COLOURED = "hold colours; write each as a volume of its own"
+    TIME_POINTS = (
+        "cannot be read as volumes of three axes, for they have several time points or channels; write each as a "
+        "volume of its own"
+    )
+    TOO_LARGE = "would take more than 1 GiB and more than 200 times their packed size; unpack them if that is right"
 
 
 def _wanted(path: Path) -> bool:
@@ -41,21 +69,24 @@ def list_nifti(folder: Path, *, slices: Sequence[int] | None = None) -> LazyExam
     Every volume is a patient of its own unless labels.csv has a column `patient`, or patients.csv names them.
 
     Raises:
-        DataError: no labels, files that are none, several shapes or more than three axes, a slice that is not there.
+        DataError: no labels, files that are none, complex numbers or colours, several shapes or more than three axes, a
+            slice that is not there.
     """
-    found = labelled(folder, "NIfTI", _wanted)
-    shapes = [_shape(folder / path) for path in found.files]
-    broken = shapes.count(None)
-    if broken:
-        raise _unreadable(broken, len(shapes))
-    if len(set(shapes)) > 1:
-        raise DataError("NIfTI: bring the volumes to one shape first (three axes, one time point)")
-    (shape,) = {shape for shape in shapes if shape is not None}
+    records = labelled(folder, "NIfTI", _wanted)
+    volumes = _require_form([_described(folder / path) for path in records.files])
+    shape = volumes[0].shape
+    loose = sum(not volume.oriented for volume in volumes)
+    if loose:
+        _LOG.warning(
+            "NIfTI: %d of %d files do not say where left and right are (sform and qform codes are 0): they are read as "
+            "nibabel assumes, with columns from right to left in the file",
+            *(loose, len(volumes)),
+        )
     chosen = tuple(range(shape[0])) if slices is None else tuple(slices)
     if not chosen or min(chosen) < 0 or max(chosen) >= shape[0]:
         raise DataError(f"NIfTI: slices must be some of 0 to {shape[0] - 1}")
-    patients = found.patients or patients_listed(folder, found.files)
-    return LazyExamples.of(_Volumes(folder, found.files, shape, chosen), found.labels, patients)
+    patients = records.patients or patients_listed(folder, records.files)
+    return LazyExamples.of(_Volumes(folder, records.files, shape, chosen), records.labels, patients)
 
 
 @dataclass(frozen=True)
@@ -72,17 +103,17 @@ class _Volumes:
 
     def read(self, rows: Array) -> Array:
         wanted: list[int] = rows.tolist()
-        found = np.empty((len(wanted), len(self.slices), *self.shape[1:]), np.float32)
+        volumes = np.empty((len(wanted), len(self.slices), *self.shape[1:]), np.float32)
         broken = 0
         for place, row in enumerate(wanted):
             volume = _voxels(self.folder / self.files[row])
             if volume is None or volume.shape != self.shape:
                 broken += 1
             else:
-                found[place] = volume[list(self.slices)]
+                volumes[place] = volume[list(self.slices)]
         if broken:
             raise _unreadable(broken, len(wanted))
-        return found[:, 0] if len(self.slices) == 1 else found
+        return volumes[:, 0] if len(self.slices) == 1 else volumes
 
 
 def _nibabel() -> Any:
@@ -90,18 +121,60 @@ def _nibabel() -> Any:
         import nibabel
     except ImportError as error:
         raise DataError("NIfTI files need the package nibabel: pip install 'wardround[imaging]'") from error
+    # What is wrong with a header ends in an error or is read; warnings may name the file.
+    warnings.filterwarnings("ignore", module=r"nibabel\.")
+    logging.getLogger("nibabel").setLevel(logging.CRITICAL)
     return nibabel
 
 
 def _opened(path: Path) -> Any:
-    """None: it is no volume of three axes."""
+    """None: it is no NIfTI file of one part."""
     nibabel = _nibabel()
     # Whatever a broken file makes the library raise: its words may name the file.
     with suppress(Exception):
         image = nibabel.load(path)
-        if len(image.shape) >= 3 and all(size == 1 for size in image.shape[3:]):
+        if isinstance(image, nibabel.Nifti1Image | nibabel.Nifti2Image):
             return image
     return None
+
+
+def _described(path: Path) -> _Volume | _Flaw:
+    image = _opened(path)
+    with suppress(Exception):
+        return _Flaw.UNREADABLE if image is None else _flaw(image, path) or _volume(image)
+    return _Flaw.UNREADABLE
+
+
+def _flaw(image: Any, path: Path) -> _Flaw | None:
+    dtype = np.dtype(image.get_data_dtype())
+    if dtype.kind == "c":
+        return _Flaw.COMPLEX
+    if dtype.names is not None:
+        return _Flaw.COLOURED
+    if len(image.shape) > 3 and any(size != 1 for size in image.shape[3:]):
+        return _Flaw.TIME_POINTS
+    # Numbers are computed with in 64 bits.
+    unpacked = math.prod(image.shape) * max(8, dtype.itemsize)
+    if unpacked > MAX_UNPACKED and unpacked > MAX_RATIO * path.stat().st_size:
+        return _Flaw.TOO_LARGE
+    fits = dtype.kind in "uif" and len(image.shape) >= 3 and min(image.shape) > 0
+    # The header of a pair of files says that its voxels begin at 0, which is where they do in the other file.
+    fits &= image.dataobj.offset >= image.header.single_vox_offset
+    if path.suffix.lower() == ".nii":
+        fits &= path.stat().st_size >= image.dataobj.offset + math.prod(image.shape) * dtype.itemsize
+    return None if fits and np.isfinite(_turned(image)).all() else _Flaw.UNREADABLE
+
+
+def _require_form(descriptions: Sequence[_Volume | _Flaw]) -> list[_Volume]:
+    """Raises DataError: not all are volumes of one shape that can be read."""
+    flaws = Counter(description for description in descriptions if isinstance(description, _Flaw))
+    for flaw in _Flaw:
+        if flaws[flaw]:
+            raise DataError(f"NIfTI: {flaws[flaw]} of {len(descriptions)} files {flaw.value}")
+    volumes = [description for description in descriptions if isinstance(description, _Volume)]
+    if len({volume.shape for volume in volumes}) > 1:
+        raise DataError("NIfTI: bring the volumes to one shape first (three axes, one time point)")
+    return volumes
 
 
 def _turned(image: Any) -> Array:
@@ -109,24 +182,23 @@ def _turned(image: Any) -> Array:
     return np.asarray(_nibabel().io_orientation(image.affine))
 
 
-def _shape(path: Path) -> Shape | None:
-    image = _opened(path)
-    if image is None or not np.isfinite(_turned(image)).all():
-        return None
+def _volume(image: Any) -> _Volume:
     sizes = [0, 0, 0]
     for size, axis in zip(image.shape[:3], _turned(image)[:, 0], strict=True):
         sizes[int(axis)] = int(size)
     across, deep, high = sizes
-    return high, deep, across
+    oriented = int(image.header["sform_code"]) > 0 or int(image.header["qform_code"]) > 0
+    return _Volume((high, deep, across), oriented)
 
 
 def _voxels(path: Path) -> Array | None:
     """(slices, height, width) float32; None: they cannot be read."""
     image = _opened(path)
-    if image is None:
-        return None
     orientations = _nibabel().orientations
     with suppress(Exception):
+        if image is None or _flaw(image, path) is not None:
+            return None
+        # Slope and intercept are applied in 64 bits, whatever type the file has; the result is rounded once.
         values = np.asarray(image.dataobj, np.float32).reshape(image.shape[:3])
         turned: Array = np.asarray(orientations.apply_orientation(values, _turned(image)))
         # From back to front becomes from front to back.
@@ -135,4 +207,4 @@ def _voxels(path: Path) -> Array | None:
 
 
 def _unreadable(some: int, count: int) -> DataError:
-    return DataError(f"NIfTI: {some} of {count} files cannot be read as volumes of three axes")
+    return DataError(f"NIfTI: {some} of {count} files {_Flaw.UNREADABLE.value}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from client_sdk.data.identity import IdentifierError, patient_identity
 from client_sdk.protocol.cells import (
     AS_WRITTEN,
     Column,
@@ -196,8 +196,9 @@ class Examples:
         return Examples(self.inputs[index], self.labels[index], tuple(self.patients[int(i)] for i in index), self.named)
 
 
-def _as_written(values: Any) -> list[Any]:
-    return cast("list[Any]", values.tolist() if isinstance(values, Column) else np.asarray(values).tolist())
+def _as_written(values: Any) -> Iterable[Any]:
+    # Cells of an array keep their type: a float32 is exact up to 2²⁴ only, and a date is no count of nanoseconds.
+    return cast("Iterable[Any]", values.tolist() if isinstance(values, Column) else np.asarray(values))
 
 
 def like(name: str, names: Iterable[str]) -> str | None:
@@ -216,26 +217,31 @@ def require_patient_column(name: str, names: Collection[str]) -> None:
 
 
 def identifiers(given: Iterable[Any] | None, rows: int, lines: Array | None = None) -> tuple[str, ...]:
-    """Patients as text, one for each row; given None: every row is one of its own.
+    """The identity of each row's patient, as `patient_identity` has it; given None: every row is one of its own.
+
+    lines  where rows stood in a file
 
     Raises:
-        DataError: another number of them, or a row without one; lines: where rows stood in a file.
+        DataError: another number of them, a row without one, or identifiers that do not tell one patient from another.
     """
     if given is None:
         return tuple(f"row-{i}" for i in range(rows))
-    patients = tuple(_identifier(patient) for patient in given)
+    patients, unusable = list[str](), dict[str, list[int]]()
+    advice: dict[str, str] = {}
+    for row, value in enumerate(given):
+        try:
+            patients.append(patient_identity(value))
+        except IdentifierError as error:
+            patients.append("")
+            advice[error.fault] = f". {error.advice}"
+            unusable.setdefault(error.fault, []).append(row)
     if len(patients) != rows:
         raise DataError(f"patients: {len(patients)} identifiers for {rows} records")
-    # What a missing cell has become as text.
-    nobody = [row for row, patient in enumerate(patients) if patient in ("", "nan", "None", "NaT", "<NA>")]
-    if nobody:
-        first = f"row {nobody[0] + 1}" if lines is None else f"line {int(lines[nobody[0]])}"
-        raise DataError(f"patients: {len(nobody)} of {rows} records have no patient identifier, the first in {first}")
-    return patients
-
-
-def _identifier(value: Any) -> str:
-    # A column of numbers with gaps is read, or was written, as floats; patient 17 is "17", as exclusion lists write it.
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return re.sub(r"^([0-9]+)\.0+$", r"\1", str(value).strip())
+    if not unusable and "" in patients:
+        unusable["have no patient identifier"] = [row for row, patient in enumerate(patients) if not patient]
+    for fault, where in unusable.items():
+        first = f"row {where[0] + 1}" if lines is None else f"line {int(lines[where[0]])}"
+        raise DataError(
+            f"patients: {len(where)} of {rows} records {fault}, the first in {first}{advice.get(fault, '')}"
+        )
+    return tuple(patients)

@@ -83,8 +83,12 @@ class Parts(ABC):
         """A column of one part as it is written, text as text whatever it is stored as. Raises as `cells`."""
         column = self.column(part, name)
         try:
-            dictionary = _arrow().types.is_dictionary(column.type)
-            return list(_decoded(column.dictionary_decode() if dictionary else column).to_pylist())
+            if _arrow().types.is_dictionary(column.type):
+                column = column.dictionary_decode()
+            if _arrow().types.is_floating(column.type):
+                # At its own precision: large numbers of 32 bits are no longer exact.
+                return list(column.to_numpy(zero_copy_only=False))
+            return list(_decoded(column).to_pylist())
         except _errors() as error:
             raise DataError(f"column {name}: some of {self.rows[part]} cells cannot be read as text") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,12 +14,15 @@ from typing import IO, Any, cast
 
 import numpy as np
 
-from client_sdk.data.images import SUFFIXES, Form, Header, decoded, form_of, header
+from client_sdk.data.images import Form, decoded, form_of
 from client_sdk.data.lazy import LazyExamples
 from client_sdk.data.paths import is_hidden, require_there, seen
+from client_sdk.data.pictures import SUFFIXES, Flaw, Header, header
 from client_sdk.data.records import Array, DataError
+from client_sdk.data.unpacking import read_array
 
 _ARRAY = ".npy"
+_MAX_SHARDS = 100_000
 # Of a name: {000..012}, or {a,b,c}.
 _BRACES = re.compile(r"\{(?:(\d+)\.\.(\d+)|([^{}]*,[^{}]*))\}")
 
@@ -39,31 +43,38 @@ class _Sample:
     input: _Member
     ending: str
     label: int
-    patient: str | None
+    patient: Any
 
 
 @dataclass(frozen=True)
 class _Shards:
-    """A reader. shard, offset, size: (n,) where each input lies. form: of images; None: arrays as numpy.save writes."""
+    """A reader. shard, offset, size: (n,) where each input lies. endings: n, each with its dot.
+
+    form: of images; None: arrays as numpy.save writes them.
+    """
 
     paths: tuple[Path, ...]
     shard: Array = field(repr=False)
     offset: Array = field(repr=False)
     size: Array = field(repr=False)
+    endings: tuple[str, ...] = field(repr=False)
     form: Form | None
 
     def __len__(self) -> int:
         return len(self.shard)
 
     def read(self, rows: Array) -> Array:
-        files: list[IO[bytes]] = [io.BytesIO()] * len(rows)
+        files = [io.BytesIO()] * len(rows)
         shards: list[int] = self.shard[rows].tolist()
         for shard in sorted(set(shards)):
             with self.paths[shard].open("rb") as opened:
                 for place in (place for place, one in enumerate(shards) if one == shard):
                     member = _Member(int(self.offset[rows[place]]), int(self.size[rows[place]]))
                     files[place] = io.BytesIO(_bytes(opened, member))
-        return _arrays(files) if self.form is None else decoded(files, self.form)
+        if self.form is None:
+            return _arrays(files)
+        numbers: list[int] = rows.tolist()
+        return decoded([(file, self.endings[row]) for file, row in zip(files, numbers, strict=True)], self.form)
 
 
 def is_pattern(path: Path) -> bool:
@@ -72,9 +83,16 @@ def is_pattern(path: Path) -> bool:
 
 
 def shards_at(path: Path) -> list[Path]:
-    """The shards of a pattern with braces, of a folder, or one alone, in the order of their names."""
+    """The shards of a pattern with braces, of a folder, or one alone, in the order of their names.
+
+    Raises:
+        DataError: a pattern that stands for none, or for too many.
+    """
     if path.is_dir():
         return [file for file in seen(path) if file.suffix == ".tar"]
+    count = math.prod(_choices(match) for match in _BRACES.finditer(path.name))
+    if not 0 < count <= _MAX_SHARDS:
+        raise DataError(f"shards: the braces stand for {count:,} files; 1 to {_MAX_SHARDS:,} can be named so")
     return [path.with_name(name) for name in _expanded(path.name)]
 
 
@@ -94,7 +112,7 @@ def list_shards(paths: Sequence[Path]) -> LazyExamples:
         require_there(path)
     samples: list[_Sample] = []
     wrong = 0
-    headers: list[Header | None] = []
+    headers: list[Header | Flaw] = []
     for shard, path in enumerate(paths):
         with path.open("rb") as opened:
             for members in _grouped(path):
@@ -103,7 +121,7 @@ def list_shards(paths: Sequence[Path]) -> LazyExamples:
                 if sample is not None:
                     samples.append(sample)
                     if sample.ending != _ARRAY:
-                        headers.append(header(io.BytesIO(_bytes(opened, sample.input))))
+                        headers.append(header(io.BytesIO(_bytes(opened, sample.input)), sample.ending))
     if wrong:
         raise DataError(
             f"shards: {wrong} of {len(samples) + wrong} samples lack an input (one of {', '.join(sorted(SUFFIXES))} or "
@@ -121,10 +139,17 @@ def list_shards(paths: Sequence[Path]) -> LazyExamples:
         np.array([sample.shard for sample in samples]),
         np.array([sample.input.offset for sample in samples]),
         np.array([sample.input.size for sample in samples]),
+        tuple(sample.ending for sample in samples),
         form,
     )
     labels = np.array([sample.label for sample in samples])
-    return LazyExamples.of(reader, labels, None if not any(named) else [name or "" for name in named])
+    return LazyExamples.of(reader, labels, None if all(name is None for name in named) else named)
+
+
+def _choices(braces: re.Match[str]) -> int:
+    """How many texts they stand for."""
+    first, last, words = braces.groups()
+    return words.count(",") + 1 if words else max(0, int(last) - int(first) + 1)
 
 
 def _expanded(name: str) -> list[str]:
@@ -146,6 +171,8 @@ def _grouped(path: Path) -> Iterator[Mapping[str, _Member]]:
                 cast(Any, archive).members.clear()
                 if not entry.isfile() or is_hidden(Path(entry.name)):
                     continue
+                if entry.issparse():
+                    raise DataError(f"{path.name}: files with holes (sparse ones) are not read; pack them without")
                 folder, _, file = entry.name.rpartition("/")
                 stem, _, ending = file.partition(".")
                 kind = f".{ending.lower()}"
@@ -173,10 +200,9 @@ def _sample(opened: IO[bytes], shard: int, members: Mapping[str, _Member]) -> _S
         label = int(_bytes(opened, members[".cls"]).decode()) if ".cls" in members else told["label"]
     except (ValueError, KeyError, RecursionError):
         return None
-    if not isinstance(label, int):
+    if not isinstance(label, int) or isinstance(label, bool):
         return None
-    patient = told.get("patient")
-    return _Sample(shard, members[inputs[0]], inputs[0], label, None if patient is None else str(patient))
+    return _Sample(shard, members[inputs[0]], inputs[0], label, told.get("patient"))
 
 
 def _bytes(opened: IO[bytes], member: _Member) -> bytes:
@@ -184,11 +210,11 @@ def _bytes(opened: IO[bytes], member: _Member) -> bytes:
     return opened.read(member.size)
 
 
-def _arrays(files: Sequence[IO[bytes]]) -> Array:
+def _arrays(files: Sequence[io.BytesIO]) -> Array:
     try:
-        found = [np.load(file, allow_pickle=False) for file in files]
-    except (EOFError, OSError, ValueError) as error:
+        arrays = [read_array(file, len(file.getbuffer())) for file in files]
+    except ValueError as error:
         raise DataError(f"shards: some of {len(files)} arrays are not whole, or not plain ones") from error
-    if len({(one.shape, one.dtype) for one in found}) > 1:
+    if len({(array.shape, array.dtype) for array in arrays}) > 1:
         raise DataError("shards: all arrays have one shape and one type")
-    return np.stack(found)
+    return np.stack(arrays)

@@ -6,15 +6,13 @@ The site policy, a file that it owns, checked before anything else; and its own 
 from __future__ import annotations
 
 import math
-import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 
 from accounting.accountants.classical import ClassicalAccountant
 from accounting.budget.accounts import ClassicalLimit
@@ -23,12 +21,14 @@ from accounting.plan.plan import Plan
 from accounting.plan.queries import QueryCost
 from accounting.units import Definition
 from client_sdk.errors import ConfigurationError, LedgerDamaged, OwnBudgetExceeded
+from client_sdk.guard.exclusion import Entry, ExclusionList, inline_identity, read_exclusion_file
 from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.bounds import LARGEST_DELTA, LARGEST_EPSILON, LEAST_NOISE_MULTIPLIER
 from client_sdk.protocol.study.limits import LevelName
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.values import Name, Positive, Probability
+from client_sdk.protocol.wire.written import Unreadable, read_toml
 from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
 POLICY_FILE = "policy.toml"
@@ -48,7 +48,8 @@ class Floors:
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    # Without inputs: patients' identifiers may be among them.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
 
 class LimitSection(_Section):
@@ -126,7 +127,8 @@ class SitePolicy(_Section):
     excluded_patients: tuple[str, ...] = Field(
         default=(),
         repr=False,
-        description="identifiers that are never trained on; longer lists: excluded_patients_file",
+        description="patients who are left out of every training, evaluation and answer; longer lists: "
+        "excluded_patients_file",
     )
     least_noise_multiplier: Positive = Field(
         default=LEAST_NOISE_MULTIPLIER,
@@ -175,6 +177,22 @@ class SitePolicy(_Section):
         "without masks; laboratory, any, though made-up hospitals could then read this one's values",
     )
 
+    # Entries of a file, which are the last ones of `excluded_patients`.
+    _listed: tuple[Entry, ...] = PrivateAttr(default=())
+
+    @field_validator("excluded_patients", mode="before")
+    @classmethod
+    def _identities(cls, value: Any) -> Any:
+        listed = isinstance(value, list | tuple | set | frozenset)
+        return [inline_identity(*one) for one in enumerate(cast("list[Any]", value), 1)] if listed else value
+
+    @property
+    def exclusions(self) -> ExclusionList:
+        """Whom `excluded_patients` and the file beside the policy leave out, each with its place there."""
+        inline = self.excluded_patients[: max(0, len(self.excluded_patients) - len(self._listed))]
+        entries = (Entry("excluded_patients", place, one, "entries") for place, one in enumerate(inline, start=1))
+        return ExclusionList((*entries, *self._listed))
+
     @classmethod
     def read(cls, path: Path) -> Self:
         """The policy in a TOML file. `excluded_patients_file` names a file with one identifier a line, beside it.
@@ -183,12 +201,9 @@ class SitePolicy(_Section):
             ConfigurationError: unreadable, not TOML, an unknown or wrong entry (named, never with its value).
         """
         try:
-            values = tomllib.loads(_text(path, f"the site policy {path}"))
-        except tomllib.TOMLDecodeError as error:
-            # Only where: the parser's words may quote the line, and patients' identifiers may be in it.
-            place = re.search(r"\(at (line \d+)", str(error))
-            where = f", {place[1]}" if place else ""
-            raise ConfigurationError(f"the site policy {path} is not valid TOML{where}") from None
+            values = read_toml(_text(path, f"the site policy {path}"))
+        except Unreadable as error:
+            raise ConfigurationError(f"the site policy {path} is not valid TOML: {error}") from None
         excluded = values.pop("excluded_patients_file", None)
         try:
             policy = cls.model_validate(values)
@@ -201,9 +216,11 @@ class SitePolicy(_Section):
         if not isinstance(excluded, str):
             raise ConfigurationError(f"the site policy {path}: excluded_patients_file: must be the name of a file")
         listed = path.parent / excluded
-        lines = _text(listed, f"the list {listed} that excluded_patients_file names in the site policy").splitlines()
-        named = (*policy.excluded_patients, *(line.strip() for line in lines if line.strip()))
-        return policy.model_copy(update={"excluded_patients": named})
+        entries = read_exclusion_file(listed, f"the list {listed} that excluded_patients_file names in the site policy")
+        named = (*policy.excluded_patients, *(entry.identity for entry in entries))
+        both = policy.model_copy(update={"excluded_patients": named})
+        both._listed = entries
+        return both
 
     @classmethod
     def in_force(cls, directory: Path) -> Self:

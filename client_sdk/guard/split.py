@@ -12,6 +12,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from client_sdk.data.identity import patient_identity
+
 _LABEL = b"wardround/1/split"
 _SECRET_BYTES = 32
 
@@ -39,7 +41,7 @@ class Split:
     def set_aside(self, patients: Iterable[str]) -> NDArray[np.bool_]:
         """(n,) whether each of these identifiers is evaluated; the others are trained on."""
         below = int(self.share * 2**64)
-        return np.array([self._coin(patient) < below for patient in patients], np.bool_)
+        return np.array([self._coin(patient_identity(patient)) < below for patient in patients], np.bool_)
 
     @property
     def digest(self) -> str:

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_sdk.data import DataError, Records, Table
-from client_sdk.errors import ConfigurationError
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.statistics.question import BaseQuestion
 from client_sdk.protocol.statistics.rows import one_row_each
 from client_sdk.protocol.statistics.variables import Patients
+from client_sdk.study.remaining import remaining
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,23 +32,19 @@ class AskedPatients:
             ConfigurationError: the policy leaves patients out, and the records name none.
             DataError: no table, or nobody is left.
         """
+        return cls.of_remaining(remaining(records, rules).records)
+
+    @classmethod
+    def of_remaining(cls, records: Records) -> AskedPatients:
+        """Everybody. Raises DataError: no table."""
         if not isinstance(records, Table):
             raise DataError("questions are about the columns of a table; images and arrays have none")
-        excluded = set(rules.excluded_patients)
-        if excluded and not records.named:
-            raise ConfigurationError(
-                "the site policy leaves patients out, but these records name none: say which column does "
-                "(--patient-column, from Python patient_column)"
-            )
         if not records.named:
             _LOG.warning(
                 "the records name no patients: every row counts as a patient of its own. If a patient can have several "
                 "rows, say which column names the patient (--patient-column), or ε is too small for that patient"
             )
-        kept = [row for row, patient in enumerate(records.patients) if patient not in excluded]
-        if not kept:
-            raise DataError("every patient of these records is on the exclusion list")
-        return cls(records.take(kept))
+        return cls(records)
 
     @property
     def identifiers(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from client_sdk.data import DataError, Records, Table, records_of
 from client_sdk.errors import ConfigurationError, Refused, WardroundError
+from client_sdk.guard.exclusion import places_of
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.split import Split
 from client_sdk.protocol.cells.counting import CellCounts
@@ -28,8 +29,9 @@ from client_sdk.study.delivery import Able
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.feature_cache import FeatureCache
 from client_sdk.study.patients import AskedPatients
+from client_sdk.study.remaining import remaining
 from client_sdk.tasks import Task, TaskDataset, TaskError, dataset_of, of_study
-from client_sdk.tasks.reading import inspected
+from client_sdk.tasks.reading import inspected, warnings_of
 from client_sdk.tasks.task import InputUse
 from client_sdk.training import LocalTraining
 from client_sdk.training.devices import devices_of
@@ -64,12 +66,31 @@ def prepare(
     Raises:
         ConfigurationError, DataError, TaskError: the task, the records, the backbone or the policy's list do not fit.
     """
+    kept = remaining(records_of(data), rules).records
+    return _prepared(
+        *(task, kept, settings, randomness, device, checkpoint_seconds, party, split, bfloat16, backbone, cache)
+    )
+
+
+def _prepared(
+    task: str | Task | None,
+    records: Records,
+    settings: StudySettings,
+    randomness: Randomness | None,
+    device: str,
+    checkpoint_seconds: float,
+    party: str,
+    split: Split | None = None,
+    bfloat16: bool = False,
+    backbone: str | Path | None = None,
+    cache: FeatureCache | None = None,
+) -> LocalTraining:
+    """As `prepare`, of records whose patients may all be read."""
     chosen = _task(task, settings.training, backbone)
-    records = records_of(data)
     trained = records if split is None else _of_the_split(records, ~split.set_aside(records.patients))
     if trained is None:
         raise DataError("the split sets every patient of these records aside: nobody is left to be trained on")
-    dataset = _patients(chosen, trained, rules, settings.training)
+    dataset = _patients(chosen, trained, settings.training)
     coins = randomness or SecureRandomness()
     chosen, dataset = _asked(
         chosen, "compute features", lambda: _on_features(chosen, dataset, settings.training, device, cache)
@@ -104,28 +125,21 @@ def able(
     split            where the study sets patients aside for evaluation, which needs it
     backbone, cache  as `prepare`
     """
-    coins, records = randomness or SecureRandomness(), records_of(data)
+    coins, records = randomness or SecureRandomness(), remaining(records_of(data), rules).records
     training = patients = evaluated = None
     if isinstance(settings, StudySettings):
-        training = prepare(
-            *(task, records, rules, settings, coins, device, checkpoint_seconds),
-            party=party,
-            split=split,
-            bfloat16=bfloat16,
-            backbone=backbone,
-            cache=cache,
+        training = _prepared(
+            *(task, records, settings, coins, device, checkpoint_seconds, party, split, bfloat16, backbone, cache)
         )
         if split is not None:
-            evaluated = _evaluated(training, records, rules, settings, split)
+            evaluated = _evaluated(training, records, settings, split)
     # Images have no columns to be asked about; a model is evaluated on them nevertheless.
     if settings.statistics is not None and (isinstance(records, Table) or evaluated is None):
-        patients = AskedPatients.of(records, rules)
+        patients = AskedPatients.of_remaining(records)
     return Able(settings, coins, training, patients, data_version, evaluated)
 
 
-def _evaluated(
-    training: LocalTraining, records: Records, rules: SitePolicy, settings: StudySettings, split: Split
-) -> EvaluatedPatients:
+def _evaluated(training: LocalTraining, records: Records, settings: StudySettings, split: Split) -> EvaluatedPatients:
     """Raises ConfigurationError: the study asks by itself what its model does not predict."""
     question = None if settings.evaluation is None else settings.evaluation.question
     if question is not None:
@@ -138,9 +152,7 @@ def _evaluated(
             "the records name no patients, so that each row's place decides whether it is trained on or evaluated: "
             "keep the order of the rows for as long as studies use them, and add new ones at the end"
         )
-    excluded = set(rules.excluded_patients)
-    here = split.set_aside(records.patients) & [patient not in excluded for patient in records.patients]
-    found = EvaluatedPatients(training, _of_the_split(records, here))
+    found = EvaluatedPatients(training, _of_the_split(records, split.set_aside(records.patients)))
     # What the task says of a row that it cannot read is found here, as for training.
     if found.records is not None:
         reader = reading(training.task)
@@ -164,7 +176,8 @@ class DataCheck:
     """What a study would make of a hospital's records; for the hospital's own eyes.
 
     rows       of the records, those of patients who are left out included
-    excluded   patients on the policy's list who were found
+    excluded   patients who are left out by the policy's list
+    unmatched  how many entries of that list match no patient, and where these stand; empty: all match one
     patients   each as one record, whichever side of a split they would be on
     set_aside  share of them who would be evaluated and never trained on; 0 where the study sets nobody aside
     longest    the most rows that one of them has, of those that are used
@@ -177,6 +190,7 @@ class DataCheck:
 
     rows: int
     excluded: int
+    unmatched: str
     patients: int
     set_aside: float
     longest: int
@@ -204,19 +218,22 @@ def check_data(
         TrainingStopped: NaN or an infinity in the first losses or gradients.
     """
     devices_of(device)
-    records, gone = records_of(data), set(rules.excluded_patients)
-    training = prepare(None, records, rules, settings, None, device, 60.0, party="check", backbone=backbone)
+    records = records_of(data)
+    left = remaining(records, rules)
+    training = _prepared(None, left.records, settings, None, device, 60.0, "check", backbone=backbone)
     _asked(training.task, "compute the first gradients", lambda: training.try_gradients(_TRIED))
-    used = records.take([row for row, patient in enumerate(records.patients) if patient not in gone])
     targets = training.dataset.row_targets
     labels = _asked(training.task, "count its targets", lambda: training.task.target_counts(targets))
-    inputs = _asked(training.task, "count its inputs", lambda: inspected(training.task, used))
+    inputs = _asked(training.task, "count its inputs", lambda: inspected(training.task, left.records))
     own = {settings.training.task_parameters.get("label"), *training.task.target_columns}
     named = own | {use.name for use in inputs}
     columns: Iterable[str] = records.columns if isinstance(records, Table) else ()
     return DataCheck(
         rows=len(records),
-        excluded=len(gone & set(records.patients)),
+        excluded=left.excluded,
+        unmatched=f"{len(left.unmatched)} of {len(rules.exclusions)}: {places_of(left.unmatched)}"
+        if left.unmatched
+        else "",
         patients=len(training.dataset),
         set_aside=0.0 if settings.evaluation is None else settings.evaluation.share,
         longest=training.dataset.targets.shape[1] if training.dataset.grouped else 1,
@@ -224,7 +241,7 @@ def check_data(
         inputs=inputs,
         unused=tuple(name for name in columns if name not in named),
         parameters=sum(math.prod(shape) for shape, _ in training.spec.values()),
-        counts=cells_of_task(training.task, used) if isinstance(used, Table) else (),
+        counts=cells_of_task(training.task, left.records) if isinstance(left.records, Table) else (),
     )
 
 
@@ -250,13 +267,8 @@ def _on_features(
     return features.task(), made
 
 
-def _patients(task: Task, records: Records, rules: SitePolicy, training: Training) -> TaskDataset:
-    """One record per patient, of those that the policy does not leave out."""
-    excluded = set(rules.excluded_patients)
-    if not records.named and excluded:
-        raise ConfigurationError(
-            "the site policy leaves patients out, but these records name none: say which column does (patient_column)"
-        )
+def _patients(task: Task, records: Records, training: Training) -> TaskDataset:
+    """One record per patient."""
     if not records.named and training.rows_per_patient > 1:
         # Its patients have several rows: counted as patients of their own, they would cost more than is charged.
         raise ConfigurationError(
@@ -268,14 +280,10 @@ def _patients(task: Task, records: Records, rules: SitePolicy, training: Trainin
             "the records name no patients: every row counts as a patient of its own. If a patient can have several "
             "rows, say which column names the patient (--patient-column), or ε is too small for that patient"
         )
-    elif excluded:
-        found = len(excluded & set(records.patients))
-        # Counts alone: no patient is named in a log.
-        _LOG.info("%d of %d patients on the exclusion list are left out", found, len(excluded))
-        if excluded >= set(records.patients):
-            raise DataError("every patient of these records is on the exclusion list")
     dataset = _asked(task, "read the records", lambda: dataset_of(task, records))
-    return dataset.without(rules.excluded_patients).by_patient(training.rows_per_patient)
+    for warning in _asked(task, "look at its inputs", lambda: warnings_of(task, records)):
+        _LOG.warning("%s", warning)
+    return dataset.by_patient(training.rows_per_patient)
 
 
 def _asked(task: Task, what: str, call: Callable[[], T]) -> T:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from client_sdk.data import DataError
+from client_sdk.data.identity import patient_identity
 from client_sdk.tasks.inputs import Inputs, in_memory, taken
 
 # What a target of whole numbers holds where a patient has fewer rows than the others; no class has this number. In a
@@ -68,7 +69,7 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
 
     def without(self, excluded: Sequence[str]) -> TaskDataset:
         """The records of everybody who is not in `excluded`."""
-        gone = set(excluded)
+        gone = set(map(patient_identity, excluded))
         return self._take([i for i, patient in enumerate(self.patients) if patient not in gone])
 
     def require_one_record_per_patient(self) -> None:

@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 from client_sdk.data import DataError, Examples, LazyExamples, Records
 from client_sdk.errors import ConfigurationError
 from client_sdk.tasks.losses import ClassLossParameters
+from client_sdk.tasks.scaled import range_warning
 from client_sdk.tasks.task import Classification, InputUse, TaskError, reason
 
 if TYPE_CHECKING:
@@ -141,6 +142,11 @@ class ModuleFeatures(Classification):
         numbers = self._examples(data).inputs
         outside = int(np.sum((numbers < self.parameters.low) | (numbers > self.parameters.high)))
         return (InputUse("numbers", numbers.size, missing=0, clipped=outside),)
+
+    def warnings(self, data: Records) -> tuple[str, ...]:
+        reach = self.parameters.low, self.parameters.high
+        warning = range_warning(self._examples(data).inputs, reach, "numbers", "low and high")
+        return () if warning is None else (warning,)
 
     def _examples(self, data: Records) -> Examples:
         if not isinstance(data, Examples):

@@ -6,10 +6,13 @@ a bit of what one record becomes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from operator import add
 from typing import Any, TypeGuard
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +22,9 @@ from client_sdk.tasks.dataset import TaskDataset
 from client_sdk.tasks.inputs import Inputs, LazyInputs
 from client_sdk.tasks.tables import TableTask
 from client_sdk.tasks.task import InputUse, Task, TaskError
+
+# Records that are looked at for a warning where all would have to be read for it.
+_LOOKED_AT = 64
 
 
 @dataclass(frozen=True)
@@ -51,18 +57,21 @@ class Making:
         return found
 
 
-def dataset_of(task: Task, records: Records) -> TaskDataset:
+def dataset_of(task: Task, records: Records, *, checked: bool = False) -> TaskDataset:
     """As `task.dataset`; of records that are read on demand the inputs are rows that are, too.
 
+    checked: the cells of a table were read before the first round. They are not all read again, and none ends a round
+
     Raises:
-        DataError: as `task.dataset`; of records that are read on demand: labels, or the first record.
+        DataError: as `task.dataset`; of a table that is read on demand, any cell; of others labels, or the first
+            record.
     """
     if not isinstance(records, OnDemand):
         return task.dataset(records)
     if isinstance(records, LazyTable) and _cell_by_cell(task):
-        # All cells of all rows, so that a fault ends no round and is counted as a whole.
-        require_readable(task.columns, records.parts())
-        if type(task).dataset is TableTask.dataset:
+        if not checked:
+            require_readable(task.columns, records.parts())
+        if _cell_by_cell(task, besides=("dataset",)):
             targets = torch.cat([task.table_targets(part) for part in records.parts()])
             return TaskDataset(LazyInputs.of(Making(task, in_round=True), records), targets, records.patients)
     alone = isinstance(records, LazyExamples) and _of_labels_alone(task)
@@ -91,17 +100,32 @@ def inspected(task: Task, records: Records) -> tuple[InputUse, ...]:
     return tuple(found.values())
 
 
+def warnings_of(task: Task, records: Records) -> tuple[str, ...]:
+    """As `task.warnings`; of examples that are read on demand some are looked at, which lie evenly among all."""
+    if not isinstance(records, OnDemand):
+        return task.warnings(records)
+    if not isinstance(records, LazyExamples):
+        return ()
+    rows = np.unique(np.linspace(0, len(records) - 1, _LOOKED_AT).astype(np.int64))
+    # A record that cannot be read is refused where all are read, with its count.
+    with suppress(DataError):
+        looked_at = f"(of {len(records)} records {len(rows)} were looked at)"
+        return tuple(f"{warning} {looked_at}" for warning in task.warnings(records.read(rows)))
+    return ()
+
+
 def _added(one: InputUse, other: InputUse) -> InputUse:
     (name, *counts), (_, *more) = astuple(one), astuple(other)
     return InputUse(name, *map(add, counts, more))
 
 
-def _cell_by_cell(task: Task) -> TypeGuard[TableTask[Any]]:
+def _cell_by_cell(task: Task, besides: Sequence[str] = ()) -> TypeGuard[TableTask[Any]]:
     """Are its inputs the declared columns of a table, of which each cell is made by itself? Nobody has changed that."""
     kinds, changed = type(task).__mro__, set(vars(task))
     if not isinstance(task, TableTask):
         return False
-    return {"inputs", "round_inputs", "_table"}.isdisjoint(changed.union(*map(vars, kinds[: kinds.index(TableTask)])))
+    changed = changed.union(*map(vars, kinds[: kinds.index(TableTask)]))
+    return {"inputs", "round_inputs", "_table", *besides}.isdisjoint(changed)
 
 
 def _of_labels_alone(task: Task) -> bool:

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+# A public range of which the values fill no more than this share does not suit them.
+_NARROW = 0.02
+# From narrow to wide: parts of one, 8 bits, 12 bits, Hounsfield units, 16 bits without and with a sign.
+_USUAL_RANGES = (
+    *((0, 1), (-1, 1), (0, 255), (-128, 127), (0, 4095), (-1024, 3071), (-4096, 4095)),
+    *((0, 65535), (-32768, 32767), (-65536, 65535)),
+)
+
+
 class ImageShape(TaskParameters):
     """Shape of an image and the public range of a pixel."""
 
@@ -49,6 +58,7 @@ class ScaledArrays(Task):
 
     kind_of_input: what an array is in errors, and what its numbers are called.
     shape: of one record. reach: smallest and largest value, of all channels or (channels, 1, ...) of each.
+    range_settings: the parameters of the task that state it.
     """
 
     name: str
@@ -56,6 +66,7 @@ class ScaledArrays(Task):
 
     shape: tuple[int, ...]
     reach: tuple[float | Array, float | Array]
+    range_settings: str = "low and high"
 
     @abstractmethod
     def targets(self, data: Records) -> Tensor:
@@ -86,6 +97,10 @@ class ScaledArrays(Task):
         outside = int(np.sum((arrays < low) | (arrays > high)))
         return (InputUse(self.kind_of_input[1], arrays.size, missing=0, clipped=outside),)
 
+    def warnings(self, data: Records) -> tuple[str, ...]:
+        warning = range_warning(self._arrays(data), self.reach, self.kind_of_input[1], self.range_settings)
+        return () if warning is None else (warning,)
+
     def _arrays(self, data: Records) -> Array:
         """(n, *shape) as they are in the records."""
         inputs = examples_of(self.name, data).inputs
@@ -94,6 +109,46 @@ class ScaledArrays(Task):
             kind, found = self.kind_of_input[0], arrays.shape[1:]
             raise DataError(f"inputs: {kind} of shape {self.shape} are expected, not {found}")
         return arrays
+
+
+def range_warning(
+    values: Array, reach: tuple[float | Array, float | Array], name: str, range_settings: str
+) -> str | None:
+    """Words for a person where a public range does not suit the values, or None.
+
+    That is: all lie within 2 % of the range, or at its ends and beyond them, or they are whole numbers of up to 12 bits
+    in a range of 16. No value is in the words: they name the narrowest of a few usual ranges that holds all.
+
+    values: (n, ...). reach: smallest and largest value, which broadcast to one record. name: of the values
+    """
+    low, high = (np.asarray(end, np.float64) for end in reach)
+    width = high - low
+    # The ends of each place of a record are enough, and small.
+    smallest, largest = values.min(axis=0).astype(np.float64), values.max(axis=0).astype(np.float64)
+    first, last = ((np.clip(ends, low, high) - low) / width for ends in (smallest, largest))
+    # Where every channel has a range of its own, each is compared with its own.
+    places = tuple(range(1, first.ndim)) if width.ndim else None
+    narrow = bool(np.all(last.max(axis=places) - first.min(axis=places) <= _NARROW))
+    twelve_bits = values.dtype.kind in "ui" and bool(np.all(largest < 1 << 12) and np.all(width >= (1 << 16) - 1))
+    outside = bool(np.any(smallest < low) or np.any(largest > high))
+    if not (narrow or twelve_bits or (outside and not np.any((values > low) & (values < high)))):
+        return None
+    held = _usual_range(float(smallest.min()), float(largest.max()), values.dtype)
+    public = f"{low.min():g} to {high.max():g}"
+    what = "lie within 2 % of" if narrow else "fill a small part of" if twelve_bits else "lie at the ends or outside of"
+    return (
+        f"{name}: all {what} the study's range, {public}, so that the model sees almost no difference. They lie "
+        f"within {held}. Ask the study's lead whether the settings {range_settings} fit, or bring the {name} to the "
+        "unit of the study"
+    )
+
+
+def _usual_range(smallest: float, largest: float, dtype: np.dtype[Any]) -> str:
+    """The narrowest usual range that holds both, or else the type of the numbers: no value of a record."""
+    for low, high in _USUAL_RANGES:
+        if low <= smallest and largest <= high:
+            return f"{low:,} to {high:,}"
+    return f"the reach of their type, {dtype.name}"
 
 
 def examples_of(task: str, data: Records) -> Examples:

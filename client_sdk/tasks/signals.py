@@ -78,6 +78,7 @@ class SignalNetwork(ScaledArrays, Classification):
 
     name, kind = "signal-cnn", SignalParameters
     kind_of_input = "signals", "samples"
+    range_settings = "range"
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         p = self.parameters = self.kind.read(self.name, parameters)

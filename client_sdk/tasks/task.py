@@ -109,6 +109,13 @@ class Task(ABC):
         """What `wardround data check` shows of the records that `dataset` took; nothing, unless a task counts it."""
         return ()
 
+    def warnings(self, data: Records) -> tuple[str, ...]:
+        """What a person at the hospital should know before round 1, in words without a value of a record.
+
+        It decides nothing: the records are read in the same way with and without a warning.
+        """
+        return ()
+
     def inputs(self, data: Records) -> Tensor:
         """(n, ...) float32: the records as the model takes them. A prediction needs no labels.
 

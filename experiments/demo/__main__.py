@@ -32,7 +32,8 @@ def main() -> int:
     if options.rounds is not None and options.scheme not in ("parallel", "sequential"):
         parser.error("--rounds needs --scheme parallel or sequential: the noise of the others is fixed")
     console = Console(width=None if sys.stdout.isatty() else 100)
-    for name in (signal.SIGTERM, signal.SIGHUP):
+    # Whoever started it in the background has had SIGINT ignored.
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, _as_interrupt)
     begun = time.monotonic()
     home = options.home or Path(tempfile.mkdtemp(prefix="wardround-demo-"))

@@ -291,8 +291,12 @@ def test_the_server_image_needs_no_torch() -> None:
 
 def test_make_and_ci_resolve() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
-    assert {"demo", "test", "lint", "serve"} <= targets
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    assert {"demo", "test", "test-all", "numerical", "campaigns", "lint", "serve"} <= targets
+    for folder in re.findall(
+        r"\S+", re.findall(r"^NUMERICAL := \$\(addprefix tests/,(.*)\)$", makefile, re.MULTILINE)[0]
+    ):
+        assert (ROOT / "tests" / folder).is_dir()
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
     assert "make test" in (ROOT / ".ci" / "run").read_text()
     for line in re.findall(r"^\t\$\(BIN\)/(wardround .*)$", makefile, re.MULTILINE):

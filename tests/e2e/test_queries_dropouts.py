@@ -27,6 +27,7 @@ from server.db.rows import find_study
 from server.db.tables import SessionMessageRow
 from server.services.secure_sum import lists
 from tests.factories.asking import Site, document, enrolled, operator
+from tests.factories.databases import SQLITE_FIRST
 from tests.factories.dying import Killed
 from tests.factories.live_coordinator import Live, live
 from tests.factories.settings import statistics_settings
@@ -177,7 +178,7 @@ def scene(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         yield Scene(here, clock, deaths, {site.name: site for site in sites})
 
 
-@pytest.mark.parametrize("database_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
+@SQLITE_FIRST
 def test_as_many_may_go_as_were_promised_and_one_more_ends_the_query(scene: Scene) -> None:
     charged, own = 0, dict.fromkeys(NAMES, 0)
     for place, step in enumerate(STEPS):

@@ -23,6 +23,7 @@ from server.db.rows import find_study
 from server.db.tables import ParticipantRow, SessionMessageRow
 from server.services.secure_sum import lists
 from tests.factories.asking import NAMES, Site, document, drive, enrolled, operator
+from tests.factories.databases import SQLITE_FIRST
 from tests.factories.dying import Killed, dying_at
 from tests.factories.live_coordinator import Live, live
 from tests.factories.settings import statistics_settings
@@ -60,10 +61,6 @@ OF_THE_CLEAR = {
 AT_A_DEADLINE = ["worker.before-advance", "worker.after-advance"]
 REFUSING = ["before-refusal", "after-refusal"]
 WITNESSING = ["before-witness", "after-witness"]
-# The other database on the slow run: what differs between them, quicker tests see.
-BOTH = pytest.mark.parametrize(
-    "database_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True
-)
 MODULES = {
     **dict.fromkeys(OF_WORK, "client_sdk.study.work"),
     "after-training": "client_sdk.study.answers",
@@ -145,7 +142,7 @@ class Victim:
         sites[-1].start()
 
 
-@BOTH
+@SQLITE_FIRST
 @pytest.mark.parametrize("masked", [True, False])
 def test_a_hospital_dies_at_every_failpoint_and_comes_back(
     here: Live, tmp_path: Path, victim: Victim, masked: bool
@@ -189,7 +186,7 @@ def _require_one_draw_each(here: Live, site: Site) -> None:
     assert left == dict(received)
 
 
-@BOTH
+@SQLITE_FIRST
 def test_a_hospital_that_refuses_dies_and_comes_back(here: Live, tmp_path: Path, victim: Victim) -> None:
     """Its table lacks the column: it says so in the round. The others are enough, and it has paid nothing."""
     sites = enrolled(here, tmp_path, statistics_settings(epsilon=15.0, max_queries=len(REFUSING)))
@@ -211,7 +208,7 @@ def test_a_hospital_that_refuses_dies_and_comes_back(here: Live, tmp_path: Path,
     assert [len(charges(site)) for site in sites] == [len(REFUSING)] * 4 + [0]
 
 
-@BOTH
+@SQLITE_FIRST
 def test_the_worker_dies_when_a_deadline_has_passed(
     here: Live, tmp_path: Path, clock: FakeClock, victim: Victim
 ) -> None:
@@ -248,7 +245,7 @@ def _shared(here: Live, round: int) -> int:
     )
 
 
-@BOTH
+@SQLITE_FIRST
 def test_the_worker_dies_at_every_failpoint_and_another_one_goes_on(
     here: Live, tmp_path: Path, clock: FakeClock
 ) -> None:
@@ -270,7 +267,7 @@ def test_the_worker_dies_at_every_failpoint_and_another_one_goes_on(
         assert charges(site) == noises
 
 
-@BOTH
+@SQLITE_FIRST
 def test_with_too_few_hospitals_a_query_waits_and_costs_nothing(here: Live, tmp_path: Path, clock: FakeClock) -> None:
     sites = enrolled(here, tmp_path, statistics_settings(epsilon=15.0))
     for site in sites[:3]:
@@ -292,7 +289,7 @@ def test_with_too_few_hospitals_a_query_waits_and_costs_nothing(here: Live, tmp_
     drive(here, lambda: not any(site.is_alive() for site in sites[:4]), sites=sites[:4])
 
 
-@BOTH
+@SQLITE_FIRST
 def test_hospitals_that_say_no_end_the_query_and_nothing_is_charged(here: Live, tmp_path: Path) -> None:
     sites = enrolled(here, tmp_path, statistics_settings(epsilon=15.0))
     strict = {"statistics": {"queries": "allow", "denied_columns": ["age"]}}

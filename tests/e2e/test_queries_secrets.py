@@ -32,15 +32,12 @@ from server.db.ledger_store import entries
 from server.db.rows import find_study
 from server.db.tables import Base
 from tests.factories.asking import Site, answered, answering_policy, document, drive, enrolled, operator
+from tests.factories.databases import SQLITE_FIRST
 from tests.factories.live_coordinator import Live, live
 from tests.factories.settings import settings, statistics_settings
 from tests.factories.studies import FakeClock
 
 pytestmark = pytest.mark.timeout(300)
-# The other database on the slow run: what is kept in it, and what is said from it, is the same.
-BOTH = pytest.mark.parametrize(
-    "database_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True
-)
 PATIENTS = (31_337, 27_644, 20_983, 15_013, 11_743)
 AGE = {"column": "age", "low": 0.0, "high": 100.0}
 ASKED = (
@@ -191,7 +188,7 @@ def started(here: Live, home: Path, masked: bool) -> list[Site]:
     return sites
 
 
-@BOTH
+@SQLITE_FIRST
 @pytest.mark.parametrize("masked", [True, False])
 def test_no_exact_sum_is_on_the_coordinators_disk_in_its_log_or_on_its_pages(
     here: Live, tmp_path: Path, monitoring: int, caplog: pytest.LogCaptureFixture, masked: bool
@@ -234,7 +231,7 @@ def estimate_of(query: Query) -> float:
     return float(table.rows[0][table.columns.index("estimate")] or 0.0)
 
 
-@BOTH
+@SQLITE_FIRST
 @pytest.mark.parametrize("masked", [True, False])
 def test_sums_of_hospitals_that_add_no_noise_are_seen(
     here: Live,

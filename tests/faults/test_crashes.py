@@ -96,12 +96,17 @@ def place(database_url: str, tmp_path: Path) -> Place:
 
 
 # In round 1, and where the server's own state decides also in round 2.
-DEATHS = [(name, 1) for name in PASSED] + [
-    (f"worker.{side}-{point}", 2) for side in ("before", "after") for point in ("settle", "noise", "release")
+ROUND_TWO = [(f"worker.{side}-{point}", 2) for side in ("before", "after") for point in ("settle", "noise", "release")]
+DEATHS = [
+    pytest.param(
+        database, name, nth, marks=pytest.mark.slow if database == "postgresql" and (name, nth) not in ROUND_TWO else ()
+    )
+    for database in ("sqlite", "postgresql")
+    for name, nth in (*((name, 1) for name in PASSED), *ROUND_TWO)
 ]
 
 
-@pytest.mark.parametrize(("name", "nth"), DEATHS)
+@pytest.mark.parametrize(("database_url", "name", "nth"), DEATHS, indirect=["database_url"])
 def test_death_at_a_failpoint(place: Place, name: str, nth: int) -> None:
     open_study(place.coordinator, scheme="client", max_steps=2, training={"algorithm": "fedavg"})
     with dying_at(name, nth) as death:

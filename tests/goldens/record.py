@@ -61,14 +61,25 @@ def first() -> list[Combination]:
 def machine() -> dict[str, str]:
     """What the last bits of a float may depend on."""
     cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else [platform.processor()]
-    kind = next((line for line in lines if line.startswith("model name")), lines[0])
+    told = cpuinfo.read_text() if cpuinfo.exists() else platform.processor()
+    capability = torch.backends.cpu.get_cpu_capability()
     return {
         **{name: version(name) for name in _LIBRARIES},
         "python": platform.python_version(),
-        "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} "
-        + hashlib.sha256(kind.encode()).hexdigest()[:8],
+        "processor": f"{platform.machine()} {capability} {processor(told)}",
     }
+
+
+def processor(told: str) -> str:
+    """A digest of what the system tells of its first processor.
+
+    Libraries choose their kernels by what it can do, its flags among it. Its name alone says too little: virtual
+    machines give one name to many processors.
+    """
+    first = told.strip().split("\n\n")[0].splitlines()
+    kinds = ("model name", "cpu family", "model\t", "stepping", "flags", "CPU ", "Features")
+    known = [line for line in first if line.startswith(kinds)]
+    return hashlib.sha256("\n".join(known or first).encode()).hexdigest()[:8]
 
 
 def run(chosen: Combination, bench: adapter.Bench) -> Any:

@@ -41,6 +41,14 @@ def test_the_same_choices_exclude_each_other() -> None:
     assert set(record.recorded()["studies"]) <= {str(chosen) for chosen in made}
 
 
+def test_processors_of_one_name_that_can_do_different_things_are_told_apart() -> None:
+    told = "processor\t: {}\nmodel name\t: AMD EPYC\ncpu MHz\t: {}\nflags\t: fpu avx2{}\n\n"
+    one = record.processor(told.format(0, 2400, "") + told.format(1, 2400, ""))
+    assert one == record.processor(told.format(0, 3100, "")), "its clock changes from second to second"
+    assert one != record.processor(told.format(0, 2400, " avx512f"))
+    assert record.processor("arm") != record.processor("i386")
+
+
 @pytest.mark.parametrize("name", _wanted())
 def test_a_study_shows_what_it_showed(bench: adapter.Bench, name: str) -> None:
     before, now = record.recorded()["studies"][name], record.run(Combination.parse(name), bench)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -21,13 +21,50 @@ _KINDS = ("union_tag_invalid", "union_tag_not_found")
 
 def wrong_entries(error: ValidationError, model: type[BaseModel]) -> list[str]:
     """One line for each entry that `model` refused; a name that does not exist comes with the nearest one that does."""
-    found = [
-        (tuple(one["loc"]), one["type"], _told(one["type"], one.get("ctx", {})) or one["msg"])
-        for one in error.errors(include_input=False, include_url=False)
-    ]
+    found = list[tuple[tuple[str | int, ...], str, str]]()
+    named = dict[tuple[str | int, ...], list[str]]()
+    for one in error.errors(include_url=False):
+        place = tuple(one["loc"])
+        depth = _free_name(place, model)
+        if depth is None:
+            found.append((place, one["type"], _told(one["type"], one.get("ctx", {})) or one["msg"]))
+        else:
+            # Every form that a value may have says why it is none.
+            named[place[:depth]] = _free_value(place[:depth], one["input"])
     # A list is too short where its wrong entries are not counted: those are named, and that is enough.
     within = {place[:length] for place, _, _ in found for length in range(len(place))}
-    return [_line(*one, model) for one in found if one[1] != "too_short" or one[0] not in within]
+    lines = [_line(*one, model) for one in found if one[1] != "too_short" or one[0] not in within]
+    return [*lines, *(line for several in named.values() for line in several)]
+
+
+def _free_name(place: tuple[str | int, ...], model: type[BaseModel]) -> int | None:
+    """How many parts of a place lead to an entry whose name is free, as of `column.age`; None: it is no such entry."""
+    sections: list[type[BaseModel]] = [model]
+    for depth, part in enumerate(place, start=1):
+        fields = [one.model_fields[part] for one in sections if isinstance(part, str) and part in one.model_fields]
+        if any(get_origin(field.annotation) is dict for field in fields):
+            # Of a name itself pydantic says so, behind it.
+            return depth + 1 if len(place) > depth and place[-1] != "[key]" else None
+        if fields:
+            sections = [inner for field in fields for inner in _models(field)]
+    return None
+
+
+def _free_value(place: tuple[str | int, ...], value: object) -> list[str]:
+    *section, name = map(str, place)
+    where = ".".join(section)
+    if isinstance(value, Mapping):
+        dotted = list(_dotted(cast("Mapping[str, object]", value), name))
+        return [f'{where}: a name with a dot stands in quotation marks: "{one}" = ...' for one in dotted]
+    return [f"{where}.{name}: must be a text without control characters, a number, true or false"]
+
+
+def _dotted(values: Mapping[str, object], before: str) -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _dotted(cast("Mapping[str, object]", value), f"{before}.{name}")
+        else:
+            yield f"{before}.{name}"
 
 
 def _line(place: tuple[str | int, ...], kind: str, message: str, model: type[BaseModel]) -> str:

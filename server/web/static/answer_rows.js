@@ -50,8 +50,10 @@ function words(plot, { x, y, low, high, by }) {
   return `${whose}: ${estimate(y)}${between}`;
 }
 
-// A cell that begins like a formula is one for a spreadsheet. A bin may begin with a negative number, which is none.
-const FORMULA = /^([=@\t\r]|[+-](?![\d. ]))/;
-const quoted = (value) => `"${String(value ?? "").replace(FORMULA, "'$&").replaceAll('"', '""')}"`;
+// As client_sdk/commands/spreadsheet.py: an apostrophe where a spreadsheet would begin a formula; numbers are none.
+const FORMULA = /^(?='*[\t\r\n])|(?:^|(?<=[\t\r\n;]))(?=[\s'"]*[=+\-@\uff1d\uff0b\uff0d\uff20])/g;
+const PLAIN = /^[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?(?: to [+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?)?$/;
+const guarded = (text) => (PLAIN.test(text) ? text : text.replace(FORMULA, "'"));
+export const quoted = (value) => `"${guarded(String(value ?? "")).replaceAll('"', '""')}"`;
 
 export const csvOf = (table) => [table.columns, ...table.rows].map((row) => row.map((value) => (typeof value === "number" ? String(value) : quoted(value))).join(",")).join("\r\n");

@@ -2,6 +2,7 @@
 import { cell, element, phrase, redraw, save, section, table } from "/static/elements.js";
 import { spentOf } from "/static/model.js";
 import { count, upward, when } from "/static/numbers.js";
+import { quoted } from "/static/answer_rows.js";
 import { addressOf } from "/static/questions.js";
 import { limitName, queryTitle, reasonWords, roundState } from "/static/words.js";
 
@@ -114,9 +115,7 @@ function answered([newest]) {
 
 const measured = (round) => Object.entries(round.metrics?.values ?? {}).map(([name, value]) => `${name} ${value.toFixed(4)}`).join(", ");
 
-// No cell may begin a formula in a spreadsheet: texts here are words and numbers of the coordinator's own.
 function csv(model) {
-  const quoted = (value) => `"${String(value ?? "").replaceAll('"', '""')}"`;
   const head = ["round", "question", "state", "reason", "started", "ended", "received", "refused", "missing", "waiting", ...model.limits.map((limit) => `epsilon ${limitName(limit)}`), "measured"];
   const lines = model.rounds.map((round) => [
     round.round, round.query, round.state, round.reason, round.started_at, round.ended_at,

@@ -61,6 +61,7 @@ def test_records_patients_labels_and_inputs_are_counted(here: Path) -> None:
     assert found == {
         "rows": 5,
         "excluded": 0,
+        "unmatched": "",
         "patients": 4,
         "longest": 2,
         "set_aside": 0.0,
@@ -126,7 +127,7 @@ def test_the_file_of_a_study_reads_as_join_reads_it(here: Path) -> None:
 
 
 def test_events_without_a_code_of_other_codes_and_of_other_patients_are_counted(here: Path) -> None:
-    """a of the policy's list and somebody who is not in the table are not used."""
+    """Of somebody who is not in the table of patients. Those of the policy's list are not even counted."""
     folder = here / "records"
     folder.mkdir()
     (folder / "patients.csv").write_text("patient,died\n" + "".join(f"{who},{k % 2}\n" for k, who in enumerate("abcd")))
@@ -141,7 +142,7 @@ def test_events_without_a_code_of_other_codes_and_of_other_patients_are_counted(
     result = CliRunner().invoke(app, [*arguments, "--json"])
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["inputs"] == [
-        {"name": "events drugs", "values": 4, "missing": 1, "clipped": 0, "other": 1, "of_others": 3, "wrong": 0}
+        {"name": "events drugs", "values": 4, "missing": 1, "clipped": 0, "other": 1, "of_others": 1, "wrong": 0}
     ]
     shown = CliRunner().invoke(app, arguments).stdout
     assert all(head in shown for head in ("other codes", "of patients not used"))

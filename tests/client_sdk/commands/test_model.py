@@ -234,6 +234,15 @@ def test_an_export_is_written_with_what_was_checked(run: Run, model: str, tmp_pa
     assert {"m.onnx", "m.pt2"} <= {path.name for path in tmp_path.iterdir()}
 
 
+def test_predictions_take_an_encoding_and_hold_no_formula(run: Run, model: str, tmp_path: Path) -> None:
+    written = "=patient;x,age,chol,thal\nM\u00fcller,40,200,3\n+1+cmd|x,40,200,3\n-3,40,200,3\n"
+    (tmp_path / "new.csv").write_bytes(written.encode("cp1252"))
+    words = ("predict", model, "--data", str(tmp_path / "new.csv"), "--id-column", "=patient;x")
+    assert "--encoding" in run(*words, code=1).stderr
+    rows = list(csv.reader(run(*words, "--encoding", "cp1252").stdout.splitlines()))
+    assert [row[0] for row in rows] == ["'=patient;x", "M\u00fcller", "'+1+cmd|x", "-3"]
+
+
 def test_new_records_are_read_as_options_declare_them(run: Run, model: str, tmp_path: Path) -> None:
     """`cases/encoding`, and what the file itself leaves in doubt."""
     (tmp_path / "plain.csv").write_text("age,chol,thal,note\n40.125,,3,x\n18,100.25,7,x\n")

@@ -151,7 +151,7 @@ def test_whatever_a_file_holds_the_error_is_one_that_a_person_can_mend(run: Run,
         "privacy: must be": "privacy = 1",
         "privacy.masking: must be": "privacy = {masking = 5}",
         "clip_norm: must be between 1e-50 and 1e+50": text.replace("clip_norm = 2.0", "clip_norm = 1e308"),
-        "is no TOML: Cannot declare": text + "\n[privacy]\n",
+        "this name or table stands in the file already": text + "\n[privacy]\n",
     }
     for said, written in cases.items():
         assert written != text

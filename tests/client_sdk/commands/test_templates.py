@@ -103,7 +103,7 @@ def test_what_does_not_go_together_is_refused_with_the_reason(run: Run, tmp_path
 def test_a_file_that_exists_is_not_overwritten(run: Run, tmp_path: Path, noun: str) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("mine")
-    assert "mine.toml: File exists" in run(noun, "template", "-o", str(path), code=1).stderr
+    assert "mine.toml exists already" in run(noun, "template", "-o", str(path), code=1).stderr
     assert path.read_text() == "mine"
 
 

@@ -32,10 +32,12 @@ def test_an_exclusion_list_needs_records_that_name_their_patients(tmp_path: Path
 def test_what_the_records_name_and_who_is_left_out_is_told_at_the_hospital(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="client_sdk.study.preparation")
+    caplog.set_level(logging.INFO, logger="client_sdk.study")
     listed = plain_policy(excluded_patients=["p1", "p2", "nobody"])
     hospital(coordinator(), tmp_path / "a").join("sepsis", None, records(), policy=listed, dataset="icu")
-    assert "2 of 3 patients on the exclusion list are left out" in caplog.text
+    assert "2 patients are left out; the exclusion list has 3 entries" in caplog.text
+    assert "1 of 3 entries of the exclusion list match no patient of these records" in caplog.text
+    assert "(entries 3 of excluded_patients)" in caplog.text
     table = records()
     bare = Table(table.columns, table.patients, named=False)
     hospital(coordinator(), tmp_path / "b").join("sepsis", None, bare, policy=plain_policy(), dataset="icu")

@@ -265,14 +265,15 @@ class Wards:
 @pytest.mark.parametrize(
     ("wards", "made"),
     [
-        (Wards(), 10),
-        (Wards(triples=True), 10),
-        (Wards(targets=LABELS), 9),
-        (Wards(labels=np.array(LABELS)), 9),
-        (Wards(triples=True, targets=LABELS, patients=[f"p{row // 2}" for row in range(9)]), 9),
+        # 16 of all: eight items are looked at twice, to see whether they change.
+        (Wards(), 26),
+        (Wards(triples=True), 26),
+        (Wards(targets=LABELS), 25),
+        (Wards(labels=np.array(LABELS)), 25),
+        (Wards(triples=True, targets=LABELS, patients=[f"p{row // 2}" for row in range(9)]), 25),
         # Labels that are not those of the items, as before a transformation of the targets.
-        (Wards(targets=[7] * 9), 11),
-        (Wards(triples=True, targets=LABELS), 11),
+        (Wards(targets=[7] * 9), 27),
+        (Wards(triples=True, targets=LABELS), 27),
     ],
     ids=["pairs", "triples", "targets", "labels", "patients", "others' labels", "no patients"],
 )

@@ -89,3 +89,45 @@ def test_folders_without_an_image_are_named(tmp_path: Path) -> None:
         (tmp_path / part / "notes.txt").write_text("none")
     with pytest.raises(DataError, match="the folders images and masks hold no image"):
         load(tmp_path)
+
+
+def masks_of(folder: Path, **modes: str) -> Path:
+    """Two images, and masks of the same two kinds of pixels in these modes."""
+    pixels = np.array([[0, 1, 1], [1, 0, 1]], np.uint8)
+    for name, mode in modes.items():
+        for part in ("images", "masks"):
+            (folder / part / "deep").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / "images" / "deep" / f"{name}.png")
+        mask = Image.fromarray(pixels * 255).convert("1") if mode == "1" else Image.fromarray(pixels)
+        if mode == "P":
+            mask.putpalette([0, 0, 0, 200, 10, 10])
+        mask.save(folder / "masks" / "deep" / f"{name}.png")
+    return folder
+
+
+@pytest.mark.parametrize("mode", ["1", "P", "L"])
+def test_masks_of_one_kind_are_their_numbers_also_in_deeper_folders(tmp_path: Path, mode: str) -> None:
+    records = load(masks_of(tmp_path, a=mode, b=mode))
+    assert isinstance(records, Examples)
+    np.testing.assert_array_equal(records.labels, [[[0, 1, 1], [1, 0, 1]]] * 2)
+    assert records.labels.dtype == np.uint8
+
+
+@pytest.mark.parametrize(("one", "other"), [("1", "L"), ("P", "L"), ("1", "P")])
+def test_masks_of_several_kinds_are_refused_with_counts(tmp_path: Path, one: str, other: str) -> None:
+    with pytest.raises(DataError, match=r"masks: keep one kind of files \(.*: 1, .*: 1\)"):
+        load(masks_of(tmp_path, a=one, b=other))
+
+
+def test_a_mask_lies_as_its_own_file_says(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image, mask = np.arange(6, dtype=np.uint8).reshape(2, 3), np.array([[0, 1, 1], [1, 0, 1]], np.uint8)
+    for part, pixels in (("images", image), ("masks", mask)):
+        (tmp_path / part).mkdir()
+        Image.fromarray(pixels).save(tmp_path / part / "a.png", exif=exif)
+    records = load(tmp_path)
+    assert isinstance(records, Examples)
+    # A quarter to the right.
+    np.testing.assert_array_equal(records.inputs[0], np.rot90(image, -1))
+    np.testing.assert_array_equal(records.labels[0], np.rot90(mask, -1))

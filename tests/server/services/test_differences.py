@@ -19,6 +19,7 @@ from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
 from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
+from tests.factories.databases import SQLITE_FIRST
 from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.studies import open_study, work
 
@@ -140,6 +141,7 @@ def made(coordinator: Coordinator, name: str) -> None:
     forge(coordinator, statement, **({} if value is None else {"value": value}))
 
 
+@SQLITE_FIRST
 @pytest.mark.parametrize("name", FORGERIES)
 def test_an_update_stops_the_study_before_the_next_assignment(
     coordinator: Coordinator, name: str, caplog: pytest.LogCaptureFixture
@@ -165,6 +167,7 @@ def test_an_update_stops_the_study_before_the_next_release(coordinator: Coordina
     assert views.locate_model(coordinator, "sepsis").info.version == 1
 
 
+@SQLITE_FIRST
 @pytest.mark.parametrize("name", FORGERIES)
 def test_an_update_is_never_shown_in_a_statement(coordinator: Coordinator, name: str) -> None:
     """Nor after the true one was shown, which is kept for whoever asks again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from tests.server.web.conftest import Tabs
 
@@ -15,8 +16,7 @@ PAGES = ["/dashboard", "/dashboard/ward", "/dashboard/ended", "/dashboard/young"
 
 def serious(page: Any) -> list[str]:
     """What axe finds that keeps somebody from using the page."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
-    found = axe.Axe().run(page).response["violations"]
+    found = Axe().run(page).response["violations"]
     return [
         f"{one['id']}: {node['html']} {node['failureSummary']}"
         for one in found

@@ -10,9 +10,17 @@ import pytest
 
 from experiments import seeded_studies as seeded
 from tests.factories.live_coordinator import Live
-from tests.server.web.conftest import BOTH, HOSTILE, Tabs, open_study
+from tests.server.web.conftest import BOTH, HOSTILE, Tabs, open_study, without_chromium
 
 STILL = re.compile("Live|Up to date")
+
+
+def test_without_chromium_nothing_is_skipped_where_a_change_is_judged() -> None:
+    with pytest.raises(pytest.fail.Exception, match="no Chromium"):
+        without_chromium({"CI": "true"})
+    for elsewhere in ({}, {"CI": ""}, {"CI": "false"}):
+        with pytest.raises(pytest.skip.Exception):
+            without_chromium(elsewhere)
 
 
 def test_a_wrong_key_is_answered_and_not_kept(tabs: Tabs) -> None:

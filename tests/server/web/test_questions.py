@@ -154,9 +154,9 @@ def test_a_table_of_an_answer_is_saved_as_csv_without_a_formula(tabs: Tabs, tmp_
     assert rows[0] == ["ill", "age", "estimate", "raw", "dp_error", "sampling_error", "low", "high"]
     assert float(rows[1][2]) >= 6
     made = "async (table) => (await import('/static/answer_rows.js')).csvOf(table)"
-    texts = [["=1+1", "-5 to 0", '"'], ["@x", "-cmd", None]]
+    texts = [["=1+1", "-5 to 0", '"'], ["@x", "-cmd", None], ["+1+cmd|x", "a;=b", "\uff1d1"]]
     assert page.evaluate(made, {"columns": ["a"], "rows": texts}) == (
-        '"a"\r\n"\'=1+1","-5 to 0",""""\r\n"\'@x","\'-cmd",""'
+        '"a"\r\n"\'=1+1","-5 to 0",""""\r\n"\'@x","\'-cmd",""\r\n"\'+1+cmd|x","a;\'=b","\'\uff1d1"'
     )
 
 

@@ -17,6 +17,7 @@ from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges, lists
 from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
+from tests.factories.databases import SQLITE_FIRST
 from tests.factories.dying import Killed, dying_at
 from tests.factories.hospital_double import Hospital, UseCases
 from tests.factories.masked_rounds import (
@@ -259,6 +260,7 @@ def again_after(clock: FakeClock, name: str, step: Callable[[], None]) -> bool:
     return death.hit
 
 
+@SQLITE_FIRST
 @pytest.mark.parametrize("name", [*WORKER, *API])
 def test_killed_anywhere_the_round_ends_with_the_same_ledger_and_the_same_sum(
     coordinator: Coordinator, clock: FakeClock, name: str

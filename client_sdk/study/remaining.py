@@ -1,0 +1,66 @@
+"""Records without the patients whom the site policy leaves out, before any of theirs is read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from client_sdk.data import DataError, Histories, Records, Table
+from client_sdk.errors import ConfigurationError
+from client_sdk.guard.exclusion import Entry
+from client_sdk.guard.policy import SitePolicy
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """What a study may read. Made by `remaining`.
+
+    records    of the patients who are not left out
+    excluded   patients who are left out
+    unmatched  entries of the exclusion list that match no patient
+    """
+
+    records: Records
+    excluded: int = 0
+    unmatched: tuple[Entry, ...] = ()
+
+
+def remaining(records: Records, rules: SitePolicy) -> Remaining:
+    """Drop the rows of patients on the exclusion list; the log says how many, and which entries match nobody.
+
+    Nothing of the rows is read, so that what stands in them has no effect on anything.
+
+    Raises:
+        ConfigurationError: there is a list, and the records name no patients.
+        DataError: every patient is on the list.
+    """
+    exclusions = rules.exclusions
+    if not exclusions:
+        return Remaining(records)
+    if not records.named:
+        raise ConfigurationError(
+            "the site policy leaves patients out, but these records name none: say which column does "
+            "(--patient-column, from Python patient_column)"
+        )
+    events: Mapping[str, Table] = records.events if isinstance(records, Histories) else {}
+    # Events may be of patients who are not in the table of patients.
+    everywhere = (*records.patients, *(patient for table in events.values() for patient in table.patients))
+    found = exclusions.match(everywhere)
+    gone, *gone_events = np.split(found.rows, np.cumsum([len(records), *map(len, events.values())])[:-1])
+    for warning in found.warnings:
+        _LOG.warning("%s", warning)
+    excluded = len({records.patients[row] for row in np.flatnonzero(gone)})
+    # Counts alone: no patient is named in a log.
+    _LOG.info("%d patients are left out; the exclusion list has %d entries", excluded, len(exclusions))
+    if gone.all():
+        raise DataError("every patient of these records is on the exclusion list")
+    kept = records.take(np.flatnonzero(~gone)) if gone.any() else records
+    if isinstance(kept, Histories):
+        tables = zip(events.items(), gone_events, strict=True)
+        kept = replace(kept, events={name: table.take(np.flatnonzero(~own)) for (name, table), own in tables})
+    return Remaining(kept, excluded, found.unmatched)
