@@ -125,7 +125,7 @@ def _in_process(source: Path, path: Path, how: str) -> dict[str, float]:
     )
     environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, cwd=source, check=True, capture_output=True, text=True
+        [sys.executable, "-c", code], env=environment, cwd=source, check=True, stdout=subprocess.PIPE, text=True
     )
     return json.loads(done.stdout)
 

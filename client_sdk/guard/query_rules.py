@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from client_sdk.errors import PolicyRefused
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rule import Rule
+from client_sdk.protocol.cells import cleaned
 from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.queries import QueryDocument
 
@@ -36,7 +37,8 @@ def require_schedule(policy: SitePolicy, settings: AnySettings, data_version: st
 def query_rules(policy: SitePolicy, document: QueryDocument, data_version: str) -> Iterator[Rule]:
     """Every rule that concerns such a query. data_version: what people here call the records as they are now."""
     rules, question = policy.statistics, document.question
-    named = set(question.columns)
+    named = {cleaned(name) for name in question.columns}
+    denied_names = {cleaned(name).casefold() for name in rules.denied_columns}
     yield Rule(rules.queries != "refuse", "policy-queries", '[statistics] queries = "refuse": no question is answered')
     yield Rule(
         document.data_version == data_version,
@@ -44,9 +46,10 @@ def query_rules(policy: SitePolicy, document: QueryDocument, data_version: str) 
         f'the question is about data version "{document.data_version}", and these records are "{data_version}": ask '
         "again with that version (join --data-version says it)",
     )
-    denied = sorted(named & rules.denied_columns)
+    # However it is written: another column of nearly this name may hold the same.
+    denied = sorted(name for name in named if name.casefold() in denied_names)
     yield Rule(not denied, "policy-columns", f"[statistics] denied_columns names {', '.join(denied)}")
-    other = [] if rules.allowed_columns is None else sorted(named - rules.allowed_columns)
+    other = [] if rules.allowed_columns is None else sorted(named - set(map(cleaned, rules.allowed_columns)))
     yield Rule(not other, "policy-columns", f"[statistics] allowed_columns does not name {', '.join(other)}")
     yield Rule(
         question.noise_multiplier >= rules.least_noise_multiplier,

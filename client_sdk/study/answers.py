@@ -14,6 +14,7 @@ from client_sdk.errors import BadAssignment, PolicyRefused, Refused
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.policy import Charge
 from client_sdk.guard.query_rules import require_answerable
+from client_sdk.protocol.cells import column_name
 from client_sdk.protocol.randomness.discrete_gaussian import sampler
 from client_sdk.protocol.randomness.source import Purpose, RandomSource
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
@@ -129,7 +130,7 @@ def _require_columns(question: Question, patients: AskedPatients | None) -> None
         return
     if patients is None:
         raise Refused("no-table", "this hospital takes part with records that have no columns")
-    if lacking := [name for name in question.columns if name not in patients.records.columns]:
+    if lacking := [name for name in question.columns if column_name(name) not in patients.records.columns]:
         raise Refused("unknown-column", f"this hospital's table has no column {', '.join(lacking)}")
 
 

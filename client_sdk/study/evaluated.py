@@ -62,7 +62,7 @@ class EvaluatedPatients:
 
     def _found(self, question: Evaluation, weights: Mapping[str, Array], records: Records) -> tuple[Floats, Floats]:
         """(rows,) predictions and (rows,) outcomes."""
-        dataset = dataset_of(self.training.task, records)
+        dataset = dataset_of(self.training.task, records, checked=True)
         predicted = self.training.predictions(weights, dataset.inputs)
         outcome = self.training.task.outcomes(dataset.targets).double().numpy().reshape(len(predicted), -1)[:, 0]
         if question.prediction == "binary":

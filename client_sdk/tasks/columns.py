@@ -53,8 +53,8 @@ Columns = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class _Declared(ABC):
-    """One input of a study. missing_values: what a file writes where the value is missing, beside an empty cell."""
+class DeclaredColumn(ABC):
+    """One input of a study, and what it makes of cells."""
 
     name: str
 
@@ -64,8 +64,8 @@ class _Declared(ABC):
         """How many numbers stand for one cell."""
 
     @abstractmethod
-    def read(self, values: Any) -> Numbers | Categories:
-        """What the cells say."""
+    def read(self, values: Any) -> Any:
+        """What the cells say: `Numbers` or `Categories`."""
 
     @abstractmethod
     def encoded(self, read: Any) -> Floats:
@@ -115,7 +115,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class NumberColumn(_Declared):
+class NumberColumn(DeclaredColumn):
     """A number in the public range low … high. missing: what stands in for it where it may lack; None: it may not.
 
     dates: low, high and missing are days since 1 January 1970, and the cells are dates.
@@ -164,7 +164,7 @@ class NumberColumn(_Declared):
 
 
 @dataclass(frozen=True)
-class CategoryColumn(_Declared):
+class CategoryColumn(DeclaredColumn):
     """One of the public categories. missing: whether it may lack."""
 
     categories: tuple[str, ...]
@@ -237,7 +237,7 @@ def require_no_label(columns: Collection[Declared], targets: Collection[str]) ->
 
 
 def encode_columns(
-    columns: tuple[Declared, ...], data: Columns, first: Callable[[Any], str] | None = None, *, strict: bool = True
+    columns: Sequence[DeclaredColumn], data: Columns, first: Callable[[Any], str] | None = None, *, strict: bool = True
 ) -> Floats:
     """(n, Σ width) float64 in [-1, 1].
 
@@ -256,7 +256,7 @@ def encode_columns(
     return np.concatenate([column.encoded(read) for column, read in reads], axis=1)
 
 
-def require_readable(columns: tuple[Declared, ...], parts: Iterable[Table]) -> None:
+def require_readable(columns: Sequence[DeclaredColumn], parts: Iterable[Table]) -> None:
     """Read all cells of a table, part by part; none of them is kept.
 
     Raises:

@@ -6,6 +6,7 @@ a bit of what one record becomes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from operator import add
@@ -56,18 +57,21 @@ class Making:
         return found
 
 
-def dataset_of(task: Task, records: Records) -> TaskDataset:
+def dataset_of(task: Task, records: Records, *, checked: bool = False) -> TaskDataset:
     """As `task.dataset`; of records that are read on demand the inputs are rows that are, too.
 
+    checked: the cells of a table were read before the first round. They are not all read again, and none ends a round
+
     Raises:
-        DataError: as `task.dataset`; of records that are read on demand: labels, or the first record.
+        DataError: as `task.dataset`; of a table that is read on demand, any cell; of others labels, or the first
+            record.
     """
     if not isinstance(records, OnDemand):
         return task.dataset(records)
     if isinstance(records, LazyTable) and _cell_by_cell(task):
-        # All cells of all rows, so that a fault ends no round and is counted as a whole.
-        require_readable(task.columns, records.parts())
-        if type(task).dataset is TableTask.dataset:
+        if not checked:
+            require_readable(task.columns, records.parts())
+        if _cell_by_cell(task, besides=("dataset",)):
             targets = torch.cat([task.table_targets(part) for part in records.parts()])
             return TaskDataset(LazyInputs.of(Making(task, in_round=True), records), targets, records.patients)
     alone = isinstance(records, LazyExamples) and _of_labels_alone(task)
@@ -115,12 +119,13 @@ def _added(one: InputUse, other: InputUse) -> InputUse:
     return InputUse(name, *map(add, counts, more))
 
 
-def _cell_by_cell(task: Task) -> TypeGuard[TableTask[Any]]:
+def _cell_by_cell(task: Task, besides: Sequence[str] = ()) -> TypeGuard[TableTask[Any]]:
     """Are its inputs the declared columns of a table, of which each cell is made by itself? Nobody has changed that."""
     kinds, changed = type(task).__mro__, set(vars(task))
     if not isinstance(task, TableTask):
         return False
-    return {"inputs", "round_inputs", "_table"}.isdisjoint(changed.union(*map(vars, kinds[: kinds.index(TableTask)])))
+    changed = changed.union(*map(vars, kinds[: kinds.index(TableTask)]))
+    return {"inputs", "round_inputs", "_table", *besides}.isdisjoint(changed)
 
 
 def _of_labels_alone(task: Task) -> bool:

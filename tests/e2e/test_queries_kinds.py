@@ -15,6 +15,7 @@ from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.protocol.cells import Column
 from client_sdk.protocol.statistics.answer import Answer
 from client_sdk.protocol.statistics.kinds import Question
+from client_sdk.protocol.statistics.variables import Patients
 from client_sdk.protocol.study.queries import Query, QueryDocument
 from client_sdk.protocol.wire.signing import decode_public_key
 from server.db.ledger_store import entries
@@ -85,7 +86,7 @@ def test_every_kind_is_answered_and_charged_once(here: Live, tmp_path: Path, hos
     _require_charged_once(here, sites, found)
 
 
-def _require_close(query: Query, pooled: dict[str, np.ndarray], spread: float) -> None:
+def _require_close(query: Query, pooled: Patients, spread: float) -> None:
     """Within eight of the answer's own DP standard errors of the answer without noise: a false alarm below 1e-10."""
     assert query.answered is not None
     stated, asked = query.answered.published, query.document.question

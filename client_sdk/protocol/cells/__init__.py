@@ -1,8 +1,9 @@
 """What the cells of a hospital's table say. They stay as they are stored until somebody declares what a column holds.
 
-`column` keeps cells and their stored type, `making` makes columns out of what programs hold, `reading` turns cells into
-values, `spelling` knows how texts are written, `counting` says how many cells fit a declaration, and `digest` names a
-whole table. What a cell says depends on the cell, its stored type and public settings alone, never on another cell.
+`stored` keeps cells and their type, `column` lets programs compute with them, `making` makes columns out of what
+programs hold, `reading` turns cells into values, `spelling` knows how texts are written, `counting` says how many cells
+fit a declaration, and `digest` names a whole table. What a cell says depends on the cell, its stored type and public
+settings alone, never on another cell.
 """
 
 from client_sdk.protocol.cells.column import Column

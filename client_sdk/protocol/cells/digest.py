@@ -25,9 +25,10 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.cells.column import Array, Column
+from client_sdk.protocol.cells.column import Column
 from client_sdk.protocol.cells.precision import widened
 from client_sdk.protocol.cells.spelling import EXACT, Spelling, is_doubtful, moment_in, numbers_in, truth_in
+from client_sdk.protocol.cells.stored import Array
 
 FORMAT = "wardround table 1"
 # Between two cells of a row: a byte that is in no UTF-8.
@@ -61,10 +62,9 @@ class TableDigest:
         """Of all rows that were added, 64 digits."""
         head = {"format": FORMAT, "columns": self._names, "patients": self._named}
         found = hashlib.sha256(json.dumps(head, sort_keys=True).encode() + b"\n")
-        rows = np.frombuffer(self._rows, "S32")
         # In place.
-        rows.sort()
-        found.update(rows)
+        np.frombuffer(self._rows, "S32").sort()
+        found.update(self._rows)
         return found.hexdigest()
 
 

@@ -11,9 +11,10 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.cells.column import Array, Column, day_text
+from client_sdk.protocol.cells.column import Column
 from client_sdk.protocol.cells.errors import DataError
 from client_sdk.protocol.cells.spelling import AS_WRITTEN, Spelling, number_text
+from client_sdk.protocol.cells.stored import Array, day_text
 
 # Stored types whose cells need no words.
 _TYPED = "fiubM"
@@ -87,15 +88,16 @@ def _durations(array: Array) -> Array:
 
 def _of_series(values: Any) -> tuple[Array, NDArray[np.bool_] | None]:
     gone = np.asarray(values.isna(), bool)
-    kept = np.asarray(values[~gone].to_numpy())
-    if isinstance(values.dtype, np.dtype) and kept.dtype.kind in "fiub":
+    kept: Array = np.asarray(values[~gone].to_numpy())
+    stored: Any = values.dtype
+    if isinstance(stored, np.dtype) and kept.dtype.kind in "fiub":
         return np.asarray(values.to_numpy()), None
     if kept.dtype.kind == "m":
         kept = _durations(kept)
     # The type says what its cells are: Int64 whole numbers, boolean Booleans.
-    wanted = getattr(values.dtype, "numpy_dtype", None)
+    wanted: Any = getattr(cast(Any, stored), "numpy_dtype", None)
     if kept.dtype.kind == "O" and isinstance(wanted, np.dtype) and wanted.kind in "fiub":
-        kept = kept.astype(wanted)
+        kept = kept.astype(cast("np.dtype[Any]", wanted))
     whole = np.full(len(gone), None if kept.dtype.kind not in _TYPED else np.zeros(1, kept.dtype)[0], kept.dtype)
     if kept.dtype.kind == "f":
         whole = np.full(len(gone), math.nan, kept.dtype)
@@ -132,7 +134,7 @@ def text_of(cell: object, spelling: Spelling) -> str | None:
         # By `math`: a signalling NaN of `decimal` compares with nothing.
         return None if math.isnan(number) else number_text(number, spelling)
     if isinstance(cell, int | np.integer | np.bool_):
-        return number_text(cell, spelling)
+        return number_text(cast(object, cell), spelling)
     if isinstance(cell, datetime.date) and cell == cell:
         return day_text(cell.isoformat())
     if isinstance(cell, datetime.time | datetime.timedelta) and cell == cell:

@@ -13,7 +13,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.cells.column import Array, Column, day_text
 from client_sdk.protocol.cells.precision import widened
 from client_sdk.protocol.cells.spelling import (
     MICROSECONDS,
@@ -28,6 +27,7 @@ from client_sdk.protocol.cells.spelling import (
     plain_decimal,
     truth_in,
 )
+from client_sdk.protocol.cells.stored import Array, StoredCells, day_text
 
 Mask = NDArray[np.bool_]
 _Value = Callable[[str, Spelling], float | None]
@@ -56,7 +56,7 @@ class Categories:
     wrong: Mask
 
 
-def read_numbers(column: Column, missing_values: Sequence[str] = ()) -> Numbers:
+def read_numbers(column: StoredCells, missing_values: Sequence[str] = ()) -> Numbers:
     """Every cell as a number. missing_values: codes that say missing beside an empty cell, as a study writes them.
 
     A text is a number by the data set's declared decimal mark, and a code if it is written like one or is the same
@@ -75,7 +75,7 @@ def read_numbers(column: Column, missing_values: Sequence[str] = ()) -> Numbers:
     return Numbers(values, missing, wrong, "an infinity" if wrong.any() else "")
 
 
-def read_days(column: Column, missing_values: Sequence[str] = ()) -> Numbers:
+def read_days(column: StoredCells, missing_values: Sequence[str] = ()) -> Numbers:
     """Every cell as days since 1 January 1970, by the data set's declared order of dates."""
     if column.words is not None:
         return _of_words(column, missing_values, days_in)
@@ -87,7 +87,7 @@ def read_days(column: Column, missing_values: Sequence[str] = ()) -> Numbers:
     return Numbers(np.where(missing, np.nan, days), missing, np.zeros(len(column), bool))
 
 
-def read_categories(column: Column, categories: Sequence[str], missing_values: Sequence[str] = ()) -> Categories:
+def read_categories(column: StoredCells, categories: Sequence[str], missing_values: Sequence[str] = ()) -> Categories:
     """Every cell as a place among the categories, which are texts as a study writes them.
 
     A cell is a category if both are one text. It is one, too, if both are plain decimals below 2⁵³ without leading
@@ -111,13 +111,13 @@ def read_categories(column: Column, categories: Sequence[str], missing_values: S
     return Categories(places, missing, (places < 0) & ~missing)
 
 
-def read_presence(column: Column, missing_values: Sequence[str] = ()) -> Mask:
+def read_presence(column: StoredCells, missing_values: Sequence[str] = ()) -> Mask:
     """(n,) whether the cell is empty, a word for missing or a declared code; any other cell is a value."""
     return read_categories(column, (), missing_values).missing
 
 
 def _places_of_words(
-    column: Column, place_of: Callable[[str, Spelling], int], code_of: Callable[[str, Spelling], int]
+    column: StoredCells, place_of: Callable[[str, Spelling], int], code_of: Callable[[str, Spelling], int]
 ) -> Categories:
     def place(word: str | None) -> int:
         """−1: other, −2: missing."""
@@ -135,7 +135,7 @@ def _places_of_words(
 
 
 def _of_words(
-    column: Column,
+    column: StoredCells,
     missing_values: Sequence[str],
     value: _Value,
     fast: Callable[[Sequence[str], Spelling], Array | None] | None = None,
@@ -161,7 +161,7 @@ def _of_words(
     return Numbers(each[column.values], states == _MISSING, wrong, kind)
 
 
-def _none_of(column: Column, example: str) -> Numbers:
+def _none_of(column: StoredCells, example: str) -> Numbers:
     """Every cell that is not empty is wrong. example: a text of the kind that they are."""
     empty = column.empty
     return Numbers(np.full(len(column), np.nan), empty, ~empty, "" if empty.all() else kind_of(example))
@@ -227,9 +227,9 @@ def _code(text: str) -> int | float | None:
     return None if plain_decimal(text, POINTS) is None else float(text)
 
 
-def _dates_as_texts(column: Column) -> Column:
+def _dates_as_texts(column: StoredCells) -> StoredCells:
     """Few days stand in many cells: each is written once."""
     days, places = np.unique(column.values, return_inverse=True)
     words = [None if text == "NaT" else day_text(text) for text in np.datetime_as_string(days).tolist()]
     places = np.where(column.empty, len(words), places)
-    return Column.of_words(places, [*words, None], column.spelling, column.name)
+    return StoredCells.of_words(places, [*words, None], column.spelling, column.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import Field, field_validator, model_validator
 
@@ -173,7 +173,11 @@ class Training(Message):
     @classmethod
     def _has_no_groups(cls, given: Any) -> Any:
         # TOML reads column.age = 1 as a group `column` with an entry `age`.
-        groups = [f"{name}.{next(iter(own), '…')}" for name, own in given.items() if isinstance(own, dict)]
+        groups = [
+            f"{name}.{next(iter(cast('dict[str, Any]', entry)), '…')}"
+            for name, entry in given.items()
+            if isinstance(entry, dict)
+        ]
         if groups:
             raise ValueError(f'a name with a dot stands in quotation marks: "{groups[0]}" = …')
         return given
