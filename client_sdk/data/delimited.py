@@ -89,24 +89,10 @@ def read_sheet(
 
 def split(file: str, text: str, separator: Separator) -> tuple[list[list[str]], Sequence[int]]:
     """(rows, the line in which each ends), without empty rows. Raises DataError: quotation marks that do not pair."""
-    # Strict: a quotation mark that is never closed would swallow the rest of the file as one cell.
     mark = SEPARATORS[separator]
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True, skipinitialspace=True)
-    rows: list[list[str]] = []
-    lines: Sequence[int]
     if '"' in text:
         _require_paired(file, text, mark)
-        found: list[int] = []
-        while (cells := _next(file, reader)) is not None:
-            rows.append(cells)
-            found.append(reader.line_num)
-        lines = found
-    else:
-        try:
-            rows.extend(reader)
-        except csv.Error as error:
-            raise _fault(file, error, len(rows)) from error
-        lines = range(1, len(rows) + 1)
+    rows, lines = _parsed(file, text, mark)
     # Spreadsheets save empty rows below the last one.
     blank = [place for place, cells in enumerate(rows) if not (cells and cells[0]) and not any(map(str.strip, cells))]
     if not blank:
@@ -127,12 +113,30 @@ def totals_line(sheet: Sheet) -> int | None:
     return sheet.lines[-1] if first and first[0].rstrip(":") in _TOTALS else None
 
 
-def _next(file: str, reader: _Reader) -> list[str] | None:
-    before = reader.line_num
+def _parsed(file: str, text: str, mark: str) -> tuple[list[list[str]], Sequence[int]]:
+    reader = _reader_of(text, mark)
     try:
-        return next(reader, None)
-    except csv.Error as error:
-        raise _fault(file, error, before) from error
+        rows = list(reader)
+    except csv.Error:
+        rows = []
+    # Every row ends a line of its own.
+    if rows and reader.line_num == len(rows):
+        return rows, range(1, len(rows) + 1)
+    rows, lines, reader = list[list[str]](), list[int](), _reader_of(text, mark)
+    while True:
+        before = reader.line_num
+        try:
+            rows.append(next(reader))
+        except StopIteration:
+            return rows, lines
+        except csv.Error as error:
+            raise _fault(file, error, before) from error
+        lines.append(reader.line_num)
+
+
+def _reader_of(text: str, mark: str) -> _Reader:
+    # Strict: a quotation mark that is never closed would swallow the rest of the file as one cell.
+    return csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True, skipinitialspace=True)
 
 
 def _fault(file: str, error: csv.Error, before: int) -> DataError:
