@@ -9,7 +9,7 @@ depends on another or on a seed, as it would with weights drawn from q.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Self
@@ -65,18 +65,17 @@ class BayesianLogisticRegression(TableClassifier[BayesianParameters]):
 
         return NormalScore(self.features, self.start_log_std)
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """(batch,) E_q of the logistic loss; outputs (batch, 2): mean and variance of each score."""
-        from torch.nn import functional
+    @property
+    def loss(self) -> Callable[[Tensor, Tensor], Tensor]:
+        from client_sdk.tasks.bayesian_model import ExpectedLoss
 
-        scores, weights = _scores(outputs)
-        return (functional.softplus(scores) - targets.to(scores).view(-1, 1) * scores) @ weights
+        return ExpectedLoss()
 
     def predictions(self, outputs: Tensor) -> Tensor:
         """(n, 2) probabilities averaged over the posterior, in the precision of the outputs."""
         import torch
 
-        scores, weights = _scores(outputs)
+        scores, weights = quadrature(outputs)
         return torch.stack([torch.sigmoid(-scores) @ weights, torch.sigmoid(scores) @ weights], dim=1)
 
     def intervals(self, outputs: Tensor, level: float) -> Tensor:
@@ -102,7 +101,7 @@ def start_log_std(prior_std: float, patients: int) -> float:
     return -0.5 * math.log(prior_std**-2 + _TYPICAL_INFORMATION * patients)
 
 
-def _scores(outputs: Tensor) -> tuple[Tensor, Tensor]:
+def quadrature(outputs: Tensor) -> tuple[Tensor, Tensor]:
     """(n, NODES) scores and (NODES,) weights: a mean over q is their weighted sum."""
     nodes, weights = (outputs.new_tensor(values) for values in _rule())
     return outputs[:, :1] + outputs[:, 1:].clamp_min(_LEAST_VARIANCE).sqrt() * nodes, weights

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from client_sdk.gradients.losses import SeparateLoss
 from client_sdk.gradients.spread import Spread
+from client_sdk.tasks.bayesian import quadrature
+
+
+@dataclass(frozen=True)
+class ExpectedLoss(SeparateLoss):
+    """(batch,) E_q of the logistic loss. outputs: (batch, 2), mean and variance of each score."""
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        scores, weights = quadrature(outputs)
+        return (functional.softplus(scores) - targets.to(scores).view(-1, 1) * scores) @ weights
 
 
 class NormalScore(nn.Module):
