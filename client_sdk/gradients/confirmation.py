@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.gradients.errors import NonFiniteError, UnsupportedLayer
-from client_sdk.gradients.generated import Examples, Make, Shapes, generator, inputs_of
+from client_sdk.gradients.generated import Examples, Make, Shapes, generator, inputs_of, targets_of
 from client_sdk.gradients.layerwise import Layerwise
 from client_sdk.gradients.loss_check import refuse_coupled, usable_targets
 from client_sdk.gradients.model_check import (
@@ -23,6 +23,7 @@ from client_sdk.gradients.model_check import (
     refuse_mixing,
     repeatable,
     runs,
+    unchanged_buffers,
     verify,
     weights_tried,
 )
@@ -85,10 +86,10 @@ def confirmed(
 
     Raises UnsupportedLayer: they let records reach each other, or the model takes no generated record.
     """
-    with torch.no_grad(), repeatable(device):
+    with torch.no_grad(), repeatable(device), unchanged_buffers(model):
         inputs = list(_inputs(model, shapes, examples, views, device))
         shapes = _shown(shapes, views)
-        refuse_memory(model, inputs[0], inputs[-1])
+        refuse_memory(model, inputs[0], inputs[-1] if len(inputs) > 1 else inputs[0].flip(0))
         outputs: list[Any] = []
         with closing(weights_tried(model)) as tried:
             for _ in tried:
@@ -100,7 +101,18 @@ def confirmed(
             return Confirmed(model, inputs, [], "the model's outputs of generated records are not finite")
         remark = refuse_coupled(loss, finite[0], shapes, examples)
         targets = [found.to(device) for found in usable_targets(loss, finite[0], shapes, examples)]
+        if not targets and remark is None:
+            _fail(loss, finite[0], shapes, examples)
     return Confirmed(model, inputs, targets, remark)
+
+
+def _fail(loss: Loss, outputs: Any, shapes: Shapes, examples: Examples) -> None:
+    """Raise ValueError with what a built-in loss says of these outputs."""
+    _, targets = next(targets_of(shapes, RECORDS, 2, examples))
+    try:
+        loss(outputs, targets)
+    except (RuntimeError, IndexError, TypeError) as error:
+        raise ValueError(f"the loss does not fit the model's outputs and the targets: {error}") from error
 
 
 def _on_processor(value: Tensor) -> Tensor:

@@ -97,33 +97,35 @@ def runs(model: nn.Module, inputs: Tensor) -> Exception | None:
     return None
 
 
+@contextmanager
+def unchanged_buffers(model: nn.Module) -> Generator[None]:
+    """Within, a model may change its buffers; afterwards they hold what they held."""
+    buffers = {name: value.clone() for name, value in model.named_buffers()}
+    try:
+        yield
+    finally:
+        for name, value in model.named_buffers():
+            if name in buffers and value.shape == buffers[name].shape:
+                value.copy_(buffers[name])
+
+
 def refuse_memory(model: nn.Module, first: Tensor, second: Tensor) -> None:
-    """Raise UnsupportedLayer where a call changes a buffer or an attribute; buffers are put back.
+    """Raise UnsupportedLayer where a call changes a buffer or an attribute.
 
     first, second: inputs of one shape. The first call may fill a cache.
     """
-    buffers = {name: value.clone() for name, value in model.named_buffers()}
     with torch.no_grad(), repeatable(first.device):
         model(first)
-        before = state_of(model)
+        names, before = [name for name, _ in model.named_buffers()], state_of(model)
         model(second)
-        after = state_of(model)
-    moved = [name for name, value in model.named_buffers() if name in buffers and not _same(value, buffers[name])]
-    for name, value in model.named_buffers():
-        if name in moved:
-            value.copy_(buffers[name])
-    if moved:
-        raise UnsupportedLayer(f"buffer {moved[0]!r} stores statistics of the data; use a layer without running state")
-    place = changed(before, after)
+        place = changed(before, state_of(model))
+    if place in names:
+        raise UnsupportedLayer(f"buffer {place!r} stores statistics of the data; use a layer without running state")
     if place is not None:
         raise UnsupportedLayer(
             f"the model remembers earlier calls: {place!r} changed when it was called, and so one record can reach "
             "another; keep nothing from one call to the next"
         )
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
 
 
 def refuse_mixing(model: nn.Module, inputs: Tensor) -> None:

@@ -49,7 +49,7 @@ ENGINES = {"layerwise": Plain, "vmap": Scaled, "one by one": Branching}
 SLOTS = [None, Slots(16)]
 
 
-def model_of(engine: str) -> nn.Module:
+def model_of(engine: str) -> Plain:
     torch.manual_seed(1)
     return ENGINES[engine]()
 
@@ -58,10 +58,7 @@ def model_of(engine: str) -> nn.Module:
 @pytest.mark.parametrize("name", COUPLED)
 def test_a_loss_that_looks_at_other_records_is_refused_whatever_the_records_and_weights(name: str, engine: str) -> None:
     for slots in SLOTS:
-        model = model_of(engine)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.zero_()
+        model = without_weights(engine)
         # Patients' records that show nothing: what is found out must come from elsewhere.
         x, t = torch.full((13, 2), 60.0), torch.ones(13)
         with pytest.raises(UnsupportedLayer, match="the loss|a record's loss"):
@@ -77,14 +74,24 @@ def moved(gradients: PerRecordGradients, x: Tensor, t: Tensor, slots: Slots | No
     return math.sqrt(float(apart)) / ((1 + exchanged) * (CLIP + whole.rounding))
 
 
+def without_weights(engine: str) -> Plain:
+    """A model whose outputs are 0: what targets do to one another shows in all its strength."""
+    model = model_of(engine)
+    nn.init.zeros_(model.layer.weight)
+    nn.init.zeros_(model.layer.bias)
+    return model
+
+
 def climbed(engine: str, loss: Loss, slots: Slots | None, exchanged: bool) -> float:
     """The farthest that a climb of a fixed seed finds."""
-    gradients, draw, best = PerRecordGradients(model_of(engine), loss), torch.Generator().manual_seed(3), 0.0
+    gradients, draw, best = PerRecordGradients(without_weights(engine), loss), torch.Generator().manual_seed(3), 0.0
     x, t = torch.full((14, 2), 6.0), torch.ones(14)
-    t[-1] = 0.0
-    for step in range(16):
-        change = torch.randn(14, 3, generator=draw) * 4.0 ** (step % 4 - 1) * (step > 0)
-        near = x + change[:, :2], torch.where(change[:, 2].abs() > 1, (change[:, 2] > 0).float(), t)
+    for step in range(14):
+        change = torch.randn(14, 2, generator=draw) * 4.0 ** (step % 4 - 1)
+        near = x + change * (step > 1), t.clone()
+        # One target of another kind, then whichever some others may be.
+        near[1][-1] = 0.0 if step % 2 else 1000.0
+        near[1][torch.randint(0, 14, (step // 3,), generator=draw)] = 0.0
         try:
             far = moved(gradients, *near, slots, exchanged)
         # The step stops, and nothing is released.
@@ -114,7 +121,9 @@ def test_the_climb_finds_what_a_coupled_loss_can_do(monkeypatch: pytest.MonkeyPa
     """The attack has teeth: without single rows the same losses move the sum far."""
     monkeypatch.setattr(confirmation, "refuse_coupled", lambda *_: None)
     monkeypatch.setattr("client_sdk.gradients.layerwise.separated", lambda loss: loss)
-    found = {name: climbed("layerwise", COUPLED[name](), None, False) for name in ("pos_weight", "centred", "by_largest")}
+    found = {
+        name: climbed("layerwise", COUPLED[name](), None, False) for name in ("pos_weight", "centred", "by_largest")
+    }
     assert min(found.values()) > 1.5, found
 
 

@@ -274,7 +274,9 @@ def hinge(o: Tensor, t: Tensor) -> Tensor:
 
 def branching(o: Tensor, t: Tensor) -> Tensor:
     """A record at a time alone: the target becomes a Python number."""
-    return torch.stack([(row - float(own)) ** 2 * (2 if float(own) > 0 else 1) for row, own in zip(o[:, 0], t, strict=True)])
+    return torch.stack(
+        [(row - float(own)) ** 2 * (2 if float(own) > 0 else 1) for row, own in zip(o[:, 0], t, strict=True)]
+    )
 
 
 def huber(o: Tensor, t: Tensor) -> Tensor:
