@@ -30,9 +30,6 @@ from client_sdk.gradients.model_check import (
 from client_sdk.gradients.per_record import PerRecord
 from client_sdk.gradients.separate import Loss, each_tensor, tensors_in
 
-# Kinds of inputs that book-keeping is verified on, each under every weight.
-_VERIFIED = 2
-
 
 class Views(Protocol):
     """What a model is shown in place of records."""
@@ -60,11 +57,11 @@ class Confirmed:
         every, numbers = Layerwise(self.model, EveryOutput()), 0
         none = torch.zeros(RECORDS, device=self.inputs[0].device)
         with closing(weights_tried(self.model)) as tried:
-            for _ in tried:
-                for x in self.inputs[:_VERIFIED]:
-                    numbers = max(numbers, verify(every, x, none))
-                    for y in self.targets[:1]:
-                        numbers = max(numbers, verify(engine, x, y))
+            for place, _ in enumerate(tried):
+                numbers = max(numbers, verify(every, self.inputs[min(place, len(self.inputs) - 1)], none))
+                # Once with the loss itself: it comes in through the outputs alone.
+                for y in self.targets[: 1 if place == 0 else 0]:
+                    numbers = max(numbers, verify(engine, self.inputs[0], y))
         return numbers
 
     def run(self, engine: PerRecord) -> None:
@@ -92,8 +89,8 @@ def confirmed(
         refuse_memory(model, inputs[0], inputs[-1] if len(inputs) > 1 else inputs[0].flip(0))
         outputs: list[Any] = []
         with closing(weights_tried(model)) as tried:
-            for _ in tried:
-                for x in inputs:
+            for place, _ in enumerate(tried):
+                for x in inputs if place == 0 else inputs[:1]:
                     refuse_mixing(model, x)
                 outputs.append(each_tensor(_on_processor, model(inputs[0])))
         finite = [each for each in outputs if all(bool(torch.isfinite(value).all()) for value in tensors_in(each))]
@@ -136,8 +133,8 @@ def _inputs(
 ) -> Iterator[Tensor]:
     """Yield (records, ...) inputs of every kind that the model takes. Raises UnsupportedLayer where it takes none."""
     failed, taken = None, 0
-    own = None if examples.inputs is None else _of_task(examples.inputs, shapes)
-    for kind in inputs_of(shapes, RECORDS, model) if own is None else own:
+    own = [] if examples.inputs is None else _of_task(examples.inputs, shapes)
+    for kind in own or inputs_of(shapes, RECORDS, model):
         x = (kind if views is None else views.tried(kind, _nobody(shapes)[1])[0]).to(device)
         error = runs(model, x)
         if error is None:
@@ -145,7 +142,7 @@ def _inputs(
             yield x
         failed = failed or error
     if not taken:
-        whose = "any of several kinds of generated inputs" if examples.inputs is None else "the task's example_inputs"
+        whose = "the task's example_inputs" if own else "any of several kinds of generated inputs"
         raise UnsupportedLayer(
             f"the model cannot be tried before the first round: it does not take {whose} of shape "
             f"{tuple(shapes.inputs)} ({type(failed).__name__}: {failed}). Say in the task's example_inputs what inputs "
@@ -153,19 +150,16 @@ def _inputs(
         ) from failed
 
 
-def _of_task(make: Make, shapes: Shapes) -> Iterator[Tensor]:
-    """Yield what the task says its inputs look like. Raises UnsupportedLayer: it fails, or gives other shapes."""
+def _of_task(make: Make, shapes: Shapes) -> list[Tensor]:
+    """Return what the task says its inputs look like; nothing where records are shown in another shape, as views are.
+
+    Raises UnsupportedLayer: the task's own code fails.
+    """
     draw = generator()
-    for _ in range(2):
-        try:
-            made = make(RECORDS, draw)
-        except Exception as error:
-            raise UnsupportedLayer(
-                f"the task's example_inputs could not be made: {type(error).__name__}: {error}"
-            ) from error
-        if made.shape != (RECORDS, *shapes.inputs):
-            raise UnsupportedLayer(
-                f"the task's example_inputs have shape {tuple(made.shape)}, and its records would have "
-                f"{(RECORDS, *shapes.inputs)}"
-            )
-        yield made.to(shapes.inputs_dtype)
+    try:
+        made = [make(RECORDS, draw) for _ in range(2)]
+    except Exception as error:
+        raise UnsupportedLayer(
+            f"the task's example_inputs could not be made: {type(error).__name__}: {error}"
+        ) from error
+    return [each.to(shapes.inputs_dtype) for each in made if each.shape == (RECORDS, *shapes.inputs)]

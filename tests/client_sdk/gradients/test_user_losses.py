@@ -61,7 +61,7 @@ def test_a_loss_that_looks_at_other_records_is_refused_whatever_the_records_and_
         model = without_weights(engine)
         # Patients' records that show nothing: what is found out must come from elsewhere.
         x, t = torch.full((13, 2), 60.0), torch.ones(13)
-        with pytest.raises(UnsupportedLayer, match="the loss|a record's loss"):
+        with pytest.raises(UnsupportedLayer, match=r"the loss|a record's loss"):
             PerRecordGradients(model, COUPLED[name]()).clipped_sum(x, t, clip_norm=CLIP, slots=slots)
 
 
