@@ -182,8 +182,12 @@ def _close(one: Tensor, other: Tensor) -> bool:
 def verify(engine: Layerwise, inputs: Tensor, targets: Tensor) -> int:
     """Numbers held per record. Raises NotLayerwise when a gradient differs from autograd's on two or three records."""
     try:
-        # Two sizes: an axis that happens to have one of them is not taken for the records'.
-        return max(compare(engine, inputs[:count], targets[:count]) for count in (2, 3))
+        if torch.is_autocast_enabled(inputs.device.type):
+            # That it runs; whether it is right shows where 8 bits do not hide it.
+            engine.run(inputs[:2], targets[:2])
+        with full_precision(inputs.device):
+            # Two sizes: an axis that happens to have one of them is not taken for the records'.
+            return max(compare(engine, inputs[:count], targets[:count]) for count in (2, 3))
     except NonFiniteError:
         return 0
     except RuntimeError as why:
