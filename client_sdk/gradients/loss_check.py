@@ -25,7 +25,7 @@ from client_sdk.gradients.state import changed, draws, state_of
 _RECORDS, _SIZES, _OFTEN, _MANY = 8, (2, 3, 5), 6, 130
 _REMEMBERED = 4
 _CURE = (
-    "the loss must be a function of one output and one target; take numbers such as pos_weight, class weights, counts or "
+    "the loss must be a function of one output and one target; take pos_weight, class weights, counts or "
     "means from the study's parameters, where they are public, and not from the batch"
 )
 
