@@ -202,4 +202,4 @@ def _stand(value: Tensor) -> tuple[int, int]:
 
 def _numbers(values: Tensor) -> Numbers:
     # Arrays, and not tensors: those would go through shared memory, of which containers have little.
-    return np.ascontiguousarray(values.detach().cpu().numpy())
+    return np.asarray(values.detach().cpu().numpy(), order="C")

@@ -79,7 +79,8 @@ class Layer(ABC):
         """Own name -> (batch,) inner products ⟨gradient_i, centre⟩, rounded down where positions may cancel."""
         kept = kept or {key: [value] for key, value in self.per_record(a, g).items()}
         return {
-            key: torch.cat([part.flatten(1) @ centre[key].flatten() for part in parts]) for key, parts in kept.items()
+            key: torch.cat([in_rows_of_numbers(part) @ centre[key].flatten() for part in parts])
+            for key, parts in kept.items()
         }
 
 
@@ -263,7 +264,7 @@ def combined(weights: Tensor, parts: Iterable[Tensor]) -> Tensor:
     """Σ_i weight_i value_i of (records, *shape) tensors that hold a few records each, one after another."""
     total, start = weights.new_zeros(()), 0
     for part in parts:
-        share = (weights[start : start + len(part)] @ part.flatten(1)).view(part.shape[1:])
+        share = (weights[start : start + len(part)] @ in_rows_of_numbers(part)).view(part.shape[1:])
         total = total.add_(share) if start else share
         start += len(part)
     return total
@@ -271,7 +272,7 @@ def combined(weights: Tensor, parts: Iterable[Tensor]) -> Tensor:
 
 def squared_norms(values: Tensor) -> Tensor:
     """(batch,) squared L2 norms over all but the first axis."""
-    flat = values if values.dim() == 2 else values.flatten(1)
+    flat = in_rows_of_numbers(values)
     whole = flat.shape[1] - flat.shape[1] % _BLOCK
     if not whole:
         return _norms(flat, 1).square_()
@@ -279,6 +280,13 @@ def squared_norms(values: Tensor) -> Tensor:
     blocks = flat[:, :whole].view(len(flat), -1, _BLOCK)
     total = _norms(blocks, 2).square_().sum(1)
     return total if whole == flat.shape[1] else total.add_(squared_norms(flat[:, whole:]))
+
+
+def in_rows_of_numbers(values: Tensor) -> Tensor:
+    """(batch, numbers) of (batch, ...); one number a record where the parameter has no axis."""
+    if values.dim() == 2:
+        return values
+    return values.flatten(1) if values.dim() > 2 else values.unsqueeze(1)
 
 
 def vanished(values: Tensor, beside: Tensor) -> Tensor:

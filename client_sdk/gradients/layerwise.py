@@ -24,6 +24,7 @@ from client_sdk.gradients.losses import signal_of
 from client_sdk.gradients.packing import Packing
 from client_sdk.gradients.pooling import max_pools, pooled_by_comparison
 from client_sdk.gradients.rows import by_records, rows_beside
+from client_sdk.gradients.separate import separated
 from client_sdk.gradients.terms import Seen, terms_of
 
 # Rounding allowance of ‖g‖² − 2⟨g, v⟩ + ‖v‖², which may cancel: the distance is only ever rounded up.
@@ -99,7 +100,7 @@ class Layerwise:
     """Layer-wise book-keeping. Construction raises NotLayerwise when the model has an unknown trainable layer."""
 
     def __init__(self, model: nn.Module, loss: Loss) -> None:
-        self.model, self.loss = model, loss
+        self.model, self.loss = model, separated(loss)
         self.parameters = trainable(model)
         self.layers = known_layers(model)
         self._pools = max_pools(model)

@@ -10,40 +10,28 @@ from typing import Literal, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from client_sdk.gradients.clipping import (
-    ClippedSum,
-    add_all,
-    checked_clip_norm,
-    checked_groups,
-    exact_products,
-    stop_if_not_finite,
-)
+from client_sdk.gradients.clipping import ClippedSum, add_all, checked_clip_norm, checked_groups, exact_products
+from client_sdk.gradients.confirmation import Confirmed, Views, confirmed
 from client_sdk.gradients.devices import Answer, FurtherDevices
 from client_sdk.gradients.errors import NonFiniteError, NotLayerwise, UnsupportedLayer
+from client_sdk.gradients.generated import Examples, Shapes
 from client_sdk.gradients.inspection import refuse_cross_record, risky_layers, trainable
 from client_sdk.gradients.layerwise import Layerwise
 from client_sdk.gradients.passes import Asked, Engine, Found, run
 from client_sdk.gradients.per_record import PerRecord
-from client_sdk.gradients.probe import a_few, refuse_interaction, verify
 from client_sdk.gradients.slots import Indexed, Pass, Slots, foretold, in_order
 
 Method = Literal["auto", "layerwise", "vmap"]
 # Numbers to hold in one pass, between the least and the most records: enough to pay for the calls, few enough for the
 # processor's cache and for a memory that does not grow with the batch.
 HELD, HELD_GRADIENTS, LEAST, MOST = 1 << 21, 1 << 24, 64, 128
-# Records that the method is confirmed on.
-_FEW = 3
 
 
-class Shown(Protocol):
+class Shown(Views, Protocol):
     """What a model is shown in place of the records of a pass."""
 
     def of(self, x: Tensor, y: Tensor, first: int) -> tuple[Tensor, Tensor]:
         """(width, ...) and as many targets, of the records in the slots from `first`; a slot's by itself."""
-        ...
-
-    def tried(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The same of a few records, which the method is confirmed on."""
         ...
 
 
@@ -52,19 +40,23 @@ class PerRecordGradients:
 
     model: any module; its trainable parameters must share one floating type and device. Its train/eval mode is used
         as it stands at each call.
-    loss: loss(outputs, targets) -> (batch,) per-record losses, each depending on its own record's output alone.
+    loss: loss(outputs, targets) -> (batch,) losses, each a function of one output and one target. Unless it is built
+        in, it is run on single records, so that no loss ever sees two.
     method: "auto" takes book-keeping where it is exact and falls back to torch.func per-record gradients elsewhere;
         "layerwise" raises UnsupportedLayer instead of falling back; "vmap" always computes per-record gradients.
     micro_batch: records per pass; memory is proportional to it and not to the batch. By default 64 to 128, by how much
         the layers hold per record; fewer where whole per-record gradients are needed.
     further_devices: of torch, like the model's own: passes run on all of them at once, each in a process of its own.
+    examples: what is known of inputs and targets, for the generated records below.
 
-    method, reason (attributes): what is in use ("layerwise", "vmap" or "one by one") and why. The choice is confirmed
-    on the first batch of each shape, where both are compared with autograd on two and three records.
+    method, reason (attributes): what is in use ("layerwise", "vmap" or "one by one") and why. `confirm`, or the first
+    call with each shape, type and mode, decides it on generated records: from shapes and types alone, with a fixed
+    seed, and never from a record that is given.
 
     Guarantees: every record's contribution to a clipped sum has L2 norm ≤ clip_norm after rounding; NaN and infinity
     stop the step (NonFiniteError); an empty batch gives zeros.
-    Raises UnsupportedLayer when records reach each other (BatchNorm in training, batch statistics, running state).
+    Raises UnsupportedLayer when records reach each other in the model or the loss (BatchNorm in training, batch
+    statistics, running state), or when parameters are below float32.
     """
 
     def __init__(
@@ -75,6 +67,7 @@ class PerRecordGradients:
         method: Method = "auto",
         micro_batch: int | None = None,
         further_devices: Sequence[str] = (),
+        examples: Examples | None = None,
     ) -> None:
         if method not in ("auto", "layerwise", "vmap"):
             raise ValueError(f"method must be 'auto', 'layerwise' or 'vmap', got {method!r}")
@@ -85,7 +78,7 @@ class PerRecordGradients:
         self._sized = micro_batch is None
         self.method: str = method
         self.reason = "asked for"
-        self._asked = method
+        self._asked, self._examples = method, examples or Examples()
         self._verified: set[object] = set()
         self._risky = risky_layers(model)
         refuse_cross_record(self._risky)
@@ -213,10 +206,7 @@ class PerRecordGradients:
         if not len(inputs):
             return norms[:0], total
         with exact_products(device):
-            # Inputs that are read on demand are not read twice in every step.
-            if views is not None or isinstance(inputs, Tensor) or self._key(inputs, targets) not in self._verified:
-                few = inputs[:_FEW].to(device), targets[:_FEW].to(device)
-                self._confirm(*(few if views is None else views.tried(*few)))
+            self._confirm(Shapes.of(inputs, targets), views)
             # By now it is known how many records one pass may hold.
             count, most = len(inputs), self.micro_batch
             passes = in_order(count, most) if slots is None else slots.passes(count, self._widest(most))
@@ -259,41 +249,53 @@ class PerRecordGradients:
             if isinstance(self._engine, Layerwise):
                 self._engine = self._fallen_back(why)
             with torch.no_grad():
-                self._confirm(x.to(device), y.to(device))
+                # As the pass was shown them: views are in these shapes already.
+                self._confirm(Shapes.of(x, y), None)
             return run(self._engine, x.to(device), y.to(device), here.only_taken, asked)
 
-    def _key(self, inputs: Tensor | Indexed, targets: Tensor) -> tuple[object, ...]:
-        return self.method, inputs.shape[1:], inputs.dtype, targets.shape[1:], self.model.training
+    def confirm(self, shapes: Shapes, *, views: Views | None = None) -> None:
+        """Choose the method for records of these shapes and types, on generated records.
 
-    def _confirm(self, inputs: Tensor, targets: Tensor) -> None:
-        """Check the method against autograd, once per shape, type and mode."""
+        views: as of `clipped_sum`.
+        Raises UnsupportedLayer, ValueError.
+        """
+        with exact_products(self._device):
+            self._confirm(shapes, views)
+
+    def _confirm(self, shapes: Shapes, views: Views | None) -> None:
         # Every time: the mode is the caller's to change between calls.
         if self._risky:
             refuse_cross_record(self._risky)
         # Another shape or mode may take another way through the model.
-        key = self._key(inputs, targets)
-        if key in self._verified:
+        key = shapes, views is not None, self.model.training
+        if (self.method, *key) in self._verified:
             return
-        stop_if_not_finite({"inputs": inputs})
-        refuse_interaction(self.model, self.loss, inputs, targets)
+        found = confirmed(self.model, self.loss, shapes, self._examples, views, self._device)
+        if found.remark is not None and found.remark not in self.reason:
+            self.reason = f"{self.reason}; {found.remark}"
+        self._choose(found)
+        # Under the method in use by now: it may have fallen back.
+        self._verified.add((self.method, *key))
+
+    def _choose(self, found: Confirmed) -> None:
+        """Fall back where the method in use does not do for the generated records."""
         if isinstance(self._engine, Layerwise):
             try:
-                held = verify(self._engine, inputs, targets)
+                held = found.verify(self._engine)
                 if self._sized:
                     self.micro_batch = min(MOST, max(LEAST, HELD // max(held, 1)))
             except NotLayerwise as why:
                 self._engine = self._fallen_back(why)
         if isinstance(self._engine, PerRecord) and self._engine.vectorised:
             try:
-                self._engine.run(a_few(inputs, 2), a_few(targets, 2))
-            except (RuntimeError, NotImplementedError) as why:
+                found.run(self._engine)
+            # What a loss raises under vmap may have any type.
+            except Exception as why:
                 if self._asked == "vmap":
                     raise
                 # What a reader can change is the first reason.
                 both = NotLayerwise(f"{self.reason}; torch.func cannot vectorise the model: {why}")
                 self._engine = self._fallen_back(both, vectorised=False)
-        # Under the method in use by now: it may have fallen back.
-        self._verified.add((self.method, *key[1:]))
 
 
 def _shown(here: Pass, inputs: Tensor | Indexed, targets: Tensor, views: Shown | None) -> tuple[Tensor, Tensor]:
@@ -302,10 +304,20 @@ def _shown(here: Pass, inputs: Tensor | Indexed, targets: Tensor, views: Shown |
 
 
 def checked_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Name -> trainable parameter. Raises ValueError for none, or for several types or devices."""
+    """Name -> trainable parameter.
+
+    Raises ValueError for none, or for several types or devices; UnsupportedLayer for a type below float32.
+    """
     parameters = trainable(model)
     if not parameters:
         raise ValueError("model has no trainable parameter")
+    for name, parameter in parameters.items():
+        if parameter.dtype in (torch.bfloat16, torch.float16):
+            raise UnsupportedLayer(
+                f"parameter {name!r} is {str(parameter.dtype).removeprefix('torch.')}, in which a clipped gradient can "
+                "be longer than the clip norm that is charged: keep the trainable parameters in float32 "
+                "(model.float()), and let only the computation be in bfloat16 (--bfloat16, or torch.autocast)"
+            )
     kinds = {(p.dtype, p.device) for p in parameters.values()}
     if len(kinds) > 1 or not next(iter(kinds))[0].is_floating_point:
         raise ValueError(f"model's trainable parameters must share one floating type and device, got {kinds}")

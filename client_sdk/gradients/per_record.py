@@ -11,7 +11,7 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from client_sdk.gradients.clipping import full_precision
 from client_sdk.gradients.inspection import gradients_of, trainable
-from client_sdk.gradients.layers import squared_norms
+from client_sdk.gradients.layers import in_rows_of_numbers, squared_norms
 from client_sdk.gradients.layerwise import Loss, add, checked_losses
 
 
@@ -38,7 +38,7 @@ class Gradients:
         each = self.each if release else dict(self.each)
         for name in list(each):
             value = each.pop(name)
-            add(into, name, (factors[name] @ value.flatten(1)).view(value.shape[1:]))
+            add(into, name, (factors[name] @ in_rows_of_numbers(value)).view(value.shape[1:]))
 
 
 class PerRecord:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from client_sdk.gradients.losses import SeparateLoss
+
 # Added above and below the line: finite where a class is nowhere.
 _SMOOTHING = 1.0
 
 
 @dataclass(frozen=True)
-class PixelLoss:
+class PixelLoss(SeparateLoss):
     """Mean over a record's labelled pixels of w_y (−log p_y), and `dice` times the record's soft Dice loss.
 
     The latter is 1 less the mean over the classes of (2 Σ p y + 1) / (Σ p + Σ y + 1), sums over the record's labelled

@@ -236,7 +236,7 @@ def check_data(
         else "",
         patients=len(training.dataset),
         set_aside=0.0 if settings.evaluation is None else settings.evaluation.share,
-        longest=training.dataset.targets.shape[1] if training.dataset.grouped else 1,
+        longest=training.dataset.longest,
         labels=labels,
         inputs=inputs,
         unused=tuple(name for name in columns if name not in named),

@@ -9,8 +9,7 @@ depends on another or on a seed, as it would with weights drawn from q.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,10 +23,6 @@ from client_sdk.tasks.tables import TableClassifier, TableParameters
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-# Means of the logistic loss are then within 1e-5 for scores with a standard deviation of up to 2, and 1e-3 up to 5.
-NODES = 32
-# Of a score's variance: below it the derivative of a root would drown in rounding.
-_LEAST_VARIANCE = 1e-10
 # x² p(1 − p) of a typical record and input on [−1, 1], as far as anybody knows before the study.
 _TYPICAL_INFORMATION = 0.05
 
@@ -65,18 +60,19 @@ class BayesianLogisticRegression(TableClassifier[BayesianParameters]):
 
         return NormalScore(self.features, self.start_log_std)
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """(batch,) E_q of the logistic loss; outputs (batch, 2): mean and variance of each score."""
-        from torch.nn import functional
+    @property
+    def loss(self) -> Callable[[Tensor, Tensor], Tensor]:
+        from client_sdk.tasks.bayesian_model import ExpectedLoss
 
-        scores, weights = _scores(outputs)
-        return (functional.softplus(scores) - targets.to(scores).view(-1, 1) * scores) @ weights
+        return ExpectedLoss()
 
     def predictions(self, outputs: Tensor) -> Tensor:
         """(n, 2) probabilities averaged over the posterior, in the precision of the outputs."""
         import torch
 
-        scores, weights = _scores(outputs)
+        from client_sdk.tasks.bayesian_model import quadrature
+
+        scores, weights = quadrature(outputs)
         return torch.stack([torch.sigmoid(-scores) @ weights, torch.sigmoid(scores) @ weights], dim=1)
 
     def intervals(self, outputs: Tensor, level: float) -> Tensor:
@@ -100,15 +96,3 @@ class BayesianLogisticRegression(TableClassifier[BayesianParameters]):
 def start_log_std(prior_std: float, patients: int) -> float:
     """ρ before the first round: what the posterior's would be if every patient told _TYPICAL_INFORMATION."""
     return -0.5 * math.log(prior_std**-2 + _TYPICAL_INFORMATION * patients)
-
-
-def _scores(outputs: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, NODES) scores and (NODES,) weights: a mean over q is their weighted sum."""
-    nodes, weights = (outputs.new_tensor(values) for values in _rule())
-    return outputs[:, :1] + outputs[:, 1:].clamp_min(_LEAST_VARIANCE).sqrt() * nodes, weights
-
-
-@cache
-def _rule() -> tuple[list[float], list[float]]:
-    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
-    return nodes.tolist(), (weights / math.sqrt(2 * math.pi)).tolist()

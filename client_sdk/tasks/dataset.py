@@ -30,7 +30,8 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
     patients: n identifiers, which stay in the hospital.
     targets: (n, ...) as the task's loss takes them: (n,) int64 classes, (n, height, width) int64 masks, (n,) float32
     numbers, (n, k) float32 for several at once. One of several may be NaN, which the loss leaves out; not all of a row.
-    grouped: inputs are (n, rows, ...) and targets (n, rows, ...): ABSENT or NaN in a row that a patient lacks.
+    grouped: inputs are (n, rows, ...) and targets (n, rows, ...): ABSENT or NaN in a row that a patient lacks. How
+    many rows is the study's setting.
     """
 
     inputs: Inputs
@@ -67,6 +68,11 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
         """(rows, ...) targets of single rows: of every patient those that it has."""
         return self.targets[present(self.targets, 2)] if self.grouped else self.targets
 
+    @property
+    def longest(self) -> int:
+        """The most rows that one patient has, of those that are used."""
+        return int(present(self.targets, 2).sum(1).max()) if self.grouped else 1
+
     def without(self, excluded: Sequence[str]) -> TaskDataset:
         """The records of everybody who is not in `excluded`."""
         gone = set(map(patient_identity, excluded))
@@ -85,9 +91,10 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
             )
 
     def by_patient(self, most: int) -> TaskDataset:
-        """One record per patient, of at most its first `most` rows; the log says how many patients have more.
+        """One record per patient, of its first `most` rows; the log says how many patients have more.
 
-        Where everybody has one row, these are the rows themselves.
+        The shape follows from `most` alone, and not from how many rows a patient has: with 1 these are the rows
+        themselves, with more every record has exactly so many rows, of which some are marked as not there.
 
         Raises:
             DataError: `most` is 1 and a patient has two rows, or rows to be grouped have targets below 0 throughout,
@@ -100,7 +107,7 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
         rows: dict[str, list[int]] = {}
         for row, patient in enumerate(self.patients):
             rows.setdefault(patient, []).append(row)
-        if self.grouped or len(rows) == len(self.patients):
+        if self.grouped or most == 1:
             return self
         if not present(self.targets, 1).all():
             raise DataError(
@@ -109,13 +116,12 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
         cut = sum(len(own) > most for own in rows.values())
         if cut:
             _LOG.warning("%d patients have more than %d rows; the first %d of each are used", cut, most, most)
-        return self._grouped({patient: own[:most] for patient, own in rows.items()})
+        return self._grouped({patient: own[:most] for patient, own in rows.items()}, most)
 
-    def _grouped(self, rows: dict[str, list[int]]) -> TaskDataset:
-        longest = max(len(own) for own in rows.values())
+    def _grouped(self, rows: dict[str, list[int]], most: int) -> TaskDataset:
         # A row that stands in for a missing one repeats the patient's first, so that nothing is computed of empty air.
-        places = torch.tensor([own + own[:1] * (longest - len(own)) for own in rows.values()])
-        real = torch.tensor([[k < len(own) for k in range(longest)] for own in rows.values()])
+        places = torch.tensor([own + own[:1] * (most - len(own)) for own in rows.values()])
+        real = torch.tensor([[k < len(own) for k in range(most)] for own in rows.values()])
         mark = torch.nan if self.targets.is_floating_point() else ABSENT
         targets = torch.where(over(real, self.targets.ndim + 1), self.targets[places], mark)
         return TaskDataset(taken(self.inputs, places), targets, tuple(rows), grouped=True)

@@ -171,10 +171,23 @@ class Task(ABC):
     def example_inputs(self, count: int, generator: np.random.Generator) -> Tensor:
         """(count, ...) float32: random inputs as `inputs` can give them; made of no record.
 
+        Before the first round the model is tried on them. A task that does not say has its model tried on numbers and
+        whole numbers of several kinds.
+
         Raises:
             TaskError: the task does not say what its inputs look like.
         """
         raise TaskError("the task has no example_inputs of its own: give records at hand (--data FILE)")
+
+    def example_targets(self, count: int, generator: np.random.Generator) -> Tensor:
+        """(count, ...) random targets as `dataset` can give them; made of no record.
+
+        Before the first round the loss is tried on them. Needed only where it takes no classes and no plain numbers.
+
+        Raises:
+            TaskError: the task does not say what its targets look like.
+        """
+        raise TaskError("the task has no example_targets of its own")
 
     @abstractmethod
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:

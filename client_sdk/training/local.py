@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError, TrainingStopped
 from client_sdk.gradients import DeviceLost, NonFiniteError, PerRecordGradients, UnsupportedLayer
+from client_sdk.gradients.generated import Shapes
 from client_sdk.gradients.layerwise import checked_losses
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
@@ -32,6 +33,7 @@ from client_sdk.training.alone import each_alone
 from client_sdk.training.checkpoint import Checkpoint, Checkpoints
 from client_sdk.training.descent import Descent
 from client_sdk.training.devices import devices_of
+from client_sdk.training.generated import examples_of
 from client_sdk.training.gradients import (
     PlainGradients,
     PrivateGradients,
@@ -91,10 +93,12 @@ class LocalTraining:
         self.dataset.require_one_record_per_patient()
 
     def require_trainable(self) -> None:
-        """Refuse a model that cannot be trained privately, before any round is paid for.
+        """Refuse a model or a loss that cannot be trained privately, before any round is paid for.
+
+        They are tried on generated records, whose shapes and types are all that is taken from the dataset.
 
         Raises:
-            ConfigurationError: a layer through which records reach each other, or no trainable parameter.
+            ConfigurationError: records reach each other in the model or the loss, or no trainable parameter.
         """
         augmentation, dataset = self.settings.training.augmentation, self.dataset
         if augmentation is not None:
@@ -104,10 +108,8 @@ class LocalTraining:
         # Whole updates are clipped there, so records may meet in a layer.
         if self.settings.privacy.rules.clips_updates:
             return
-        try:
-            _ = self._gradients
-        except (UnsupportedLayer, ValueError) as error:
-            raise ConfigurationError(f"the task's model cannot be trained privately: {error}") from error
+        with self._trainable(), self._computing():
+            self._gradients.confirm(Shapes.of(dataset.inputs, dataset.targets), views=self._views)
 
     def try_gradients(self, records: int) -> None:
         """Losses and gradients of the first records, as a round would find them: nothing is drawn, kept or charged.
@@ -118,15 +120,11 @@ class LocalTraining:
         """
         model, loss = self._of_records
         inputs, targets = self._first(records)
-        try:
-            with self._computing():
-                if self.settings.privacy.rules.clips_updates:
-                    checked_losses(loss, inputs, model(inputs), targets)
-                else:
-                    # Not `_gradients`, which confirms its choice on the first batch of a round.
-                    PerRecordGradients(model, loss).norms(inputs, targets)
-        except (UnsupportedLayer, ValueError) as error:
-            raise ConfigurationError(f"the task's model cannot be trained privately: {error}") from error
+        with self._trainable(), self._computing():
+            if self.settings.privacy.rules.clips_updates:
+                checked_losses(loss, inputs, model(inputs), targets)
+            else:
+                self._gradients.norms(inputs, targets)
 
     def slow_path(self) -> SlowPath | None:
         """What makes private training of this model slow, and how slow; None where nothing does.
@@ -138,11 +136,8 @@ class LocalTraining:
             return None
         inputs, targets = self._first(MEASURED)
         try:
-            # Of its own: in training the choice is confirmed on the first batch, measured or not.
-            with self._computing():
-                return slow_path(PerRecordGradients(*self._of_records), inputs, targets)
-        except (UnsupportedLayer, ValueError) as error:
-            raise ConfigurationError(f"the task's model cannot be trained privately: {error}") from error
+            with self._trainable(), self._computing():
+                return slow_path(self._gradients, inputs, targets)
         except TrainingStopped:
             # Training says so itself, if the released weights are not better.
             return None
@@ -185,11 +180,13 @@ class LocalTraining:
     def _first(self, records: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets of the first records, as the model is shown them."""
         inputs, targets = (of[:records].to(self._device) for of in (self.dataset.inputs, self.dataset.targets))
-        augmentation = self.settings.training.augmentation
-        if augmentation is None:
-            return inputs, targets
-        source = self.randomness_in(0).of(Purpose.VIEWS)
-        return Views(augmentation, source, grouped=self.dataset.grouped).tried(inputs, targets)
+        return (inputs, targets) if self._views is None else self._views.tried(inputs, targets)
+
+    @property
+    def _views(self) -> Views | None:
+        """Views that the model is tried on before the first round; nothing is drawn for them."""
+        augmentation, source = self.settings.training.augmentation, self.randomness_in(0).of(Purpose.VIEWS)
+        return None if augmentation is None else Views(augmentation, source, grouped=self.dataset.grouped)
 
     @cached_property
     def _of_records(self) -> tuple[nn.Module, Loss]:
@@ -200,8 +197,10 @@ class LocalTraining:
 
     @cached_property
     def _gradients(self) -> PerRecordGradients:
-        """How the model's gradients are found; the choice is confirmed on the first batch and holds in every round."""
-        return PerRecordGradients(*self._of_records, further_devices=self._devices[1:])
+        """How the model's gradients are found; `require_trainable` confirms the choice, which holds in every round."""
+        return PerRecordGradients(
+            *self._of_records, further_devices=self._devices[1:], examples=examples_of(self.task, self.dataset)
+        )
 
     @cached_property
     def _devices(self) -> tuple[str, ...]:
@@ -211,6 +210,14 @@ class LocalTraining:
     def _device(self) -> str:
         """Where the model lies."""
         return self._devices[0]
+
+    @contextmanager
+    def _trainable(self) -> Generator[None]:
+        """Within, a refusal is told in the words of a hospital."""
+        try:
+            yield
+        except (UnsupportedLayer, ValueError) as error:
+            raise ConfigurationError(f"the task's model cannot be trained privately: {error}") from error
 
     @contextmanager
     def _computing(self) -> Generator[None]:

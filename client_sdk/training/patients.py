@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
+from client_sdk.gradients.losses import SeparateLoss
+from client_sdk.gradients.separate import separated
 from client_sdk.tasks.dataset import over, present
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -39,18 +42,27 @@ class RowsOfPatients(nn.Module):
 
 
 @dataclass(frozen=True)
-class LossOfPatients:
+class LossOfPatients(SeparateLoss):
     """Loss of patients out of one of rows: (patients, rows, ...), (patients, rows, ...) -> (patients,).
 
-    A row whose target is marked throughout (`present`) is one that the patient does not have; one at least is there.
+    The loss of rows sees one row at a time, unless it is built in. A row whose target is marked throughout (`present`)
+    is one that the patient does not have; one at least is there.
     """
 
     loss: Loss
+
+    @property
+    def of_rows(self) -> Loss:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.loss
+
+    @cached_property
+    def _of_each_row(self) -> Loss:
+        return separated(self.loss)
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         real = present(targets, 2)
         # Any target of the right kind does for a row that is not there: its loss is not counted.
         there = targets.take_along_dim(over(real.int().argmax(1, keepdim=True), targets.ndim), 1)
         filled = torch.where(over(real, targets.ndim), targets, there)
-        each = self.loss(outputs.flatten(0, 1), filled.flatten(0, 1)).view_as(real)
+        each = self._of_each_row(outputs.flatten(0, 1), filled.flatten(0, 1)).view_as(real)
         return torch.where(real, each, 0.0).sum(1) / real.sum(1)

@@ -34,8 +34,6 @@ class SlowPath:
 def slow_path(gradients: PerRecordGradients, inputs: Tensor, targets: Tensor) -> SlowPath | None:
     """None where layer-wise book-keeping is used. Nothing of the records is kept.
 
-    gradients  of no use afterwards: its choice may have been confirmed on these records
-
     Raises:
         UnsupportedLayer, NonFiniteError, ValueError: as in training.
     """

@@ -33,4 +33,4 @@ def load_weights(model: nn.Module, weights: Mapping[str, Array]) -> None:
     parameters = dict(model.named_parameters())
     with torch.no_grad():
         for name, array in weights.items():
-            parameters[name].copy_(torch.as_tensor(np.ascontiguousarray(array)))
+            parameters[name].copy_(torch.as_tensor(np.asarray(array, order="C")))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from client_sdk.gradients import NonFiniteError, PerRecordGradients, UnsupportedLayer
+from client_sdk.gradients.generated import Examples
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -234,6 +235,47 @@ def test_a_loss_that_compares_records_is_found() -> None:
 
     with pytest.raises(UnsupportedLayer, match="other records"):
         PerRecordGradients(nn.Linear(5, 2), centred).norms(torch.randn(4, 5), torch.randn(4))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_parameters_below_float32_are_refused_with_advice(dtype: torch.dtype) -> None:
+    with pytest.raises(UnsupportedLayer, match=r"model\.float\(\)"):
+        PerRecordGradients(nn.Linear(5, 2).to(dtype), squared_error)
+
+
+class Picky(WithLinear):
+    """Takes nothing but what its task knows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if bool((x < 100).any()):
+            raise ValueError("below 100")
+        return self.layer(x)
+
+
+def test_a_model_that_takes_no_generated_inputs_is_refused_by_the_name_of_the_hook() -> None:
+    inputs, targets = torch.full((4, 5), 120.0), torch.ones(4)
+    with pytest.raises(UnsupportedLayer, match="example_inputs"):
+        PerRecordGradients(Picky(), squared_error).norms(inputs, targets)
+    known = Examples(inputs=lambda count, draw: torch.as_tensor(draw.uniform(100, 200, (count, 5))).float())
+    gradients = PerRecordGradients(Picky(), squared_error, examples=known)
+    gradients.norms(inputs, targets)
+    assert gradients.method == "layerwise"
+
+
+def test_nothing_is_decided_by_the_records_that_are_given() -> None:
+    """Crafted records, constant ones and ordinary ones: one method, one size of passes, for the same shapes."""
+    seen = set()
+    for inputs in (torch.zeros(4, 5), torch.full((4, 5), 1e3), torch.randn(4, 5)):
+        torch.manual_seed(0)
+        gradients = PerRecordGradients(WithTanh(), squared_error)
+        gradients.norms(inputs, torch.ones(4))
+        seen.add((gradients.method, gradients.reason, gradients.micro_batch))
+    assert len(seen) == 1
+
+
+class WithTanh(WithLinear):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.layer(x)) * self.layer.bias
 
 
 def test_bad_arguments_are_named() -> None:

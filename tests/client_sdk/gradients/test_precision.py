@@ -41,12 +41,10 @@ def coarse() -> Iterator[None]:
 def test_coarse_products_are_suspended_for_the_step() -> None:
     seen: list[str] = []
 
-    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        seen.append(BACKENDS.mkldnn.matmul.fp32_precision)
-        return squared_error(outputs, targets)
-
-    allowed = BACKENDS.mkldnn.matmul.fp32_precision
-    PerRecordGradients(network(), loss).clipped_sum(torch.randn(4, 1, 8, 8), torch.randn(4), clip_norm=1.0)
+    allowed, model = BACKENDS.mkldnn.matmul.fp32_precision, network()
+    # Not in the loss, which may remember nothing.
+    model.register_forward_hook(lambda *_: seen.append(BACKENDS.mkldnn.matmul.fp32_precision))
+    PerRecordGradients(model, squared_error).clipped_sum(torch.randn(4, 1, 8, 8), torch.randn(4), clip_norm=1.0)
     assert set(seen) == {"ieee"} != {allowed}
     assert BACKENDS.mkldnn.matmul.fp32_precision == allowed
 
@@ -114,16 +112,15 @@ def test_bfloat16_keeps_contributions_within_the_clip_norm() -> None:
 def test_a_pass_never_holds_more_records_than_the_micro_batch() -> None:
     """Whatever the batch: that is what makes memory constant."""
     sizes: list[int] = []
-
-    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        sizes.append(len(outputs))
-        return squared_error(outputs, targets)
-
-    gradients = PerRecordGradients(network(), loss, micro_batch=7)
+    model = network()
+    model.register_forward_hook(lambda _module, _inputs, outputs: sizes.append(len(outputs)))
+    gradients = PerRecordGradients(model, squared_error, micro_batch=7)
+    gradients.norms(torch.randn(5, 1, 8, 8), torch.randn(5))
+    sizes.clear()
     for batch in (5, 50, 500):
         gradients.clipped_sum(torch.randn(batch, 1, 8, 8), torch.randn(batch), clip_norm=1.0)
         assert max(sizes) <= 7
-    own = PerRecordGradients(network(), loss)
+    own = PerRecordGradients(model, squared_error)
     sizes.clear()
     own.norms(torch.randn(2000, 1, 8, 8), torch.randn(2000))
     assert max(sizes) == own.micro_batch <= 512

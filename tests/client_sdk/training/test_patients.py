@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.data import DataError, Examples, Table
-from client_sdk.gradients import PerRecordGradients
+from client_sdk.gradients import PerRecordGradients, UnsupportedLayer
 from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import Task, TaskDataset, load
 from client_sdk.tasks.dataset import ABSENT
 from client_sdk.training import LocalTraining
 from client_sdk.training.patients import LossOfPatients, RowsOfPatients
-from client_sdk.training.weights import load_weights, weights_of
+from client_sdk.training.weights import weights_of
 from tests.factories.settings import settings
 
 SILENT = 1e-7
@@ -149,14 +149,19 @@ def test_plain_training_counts_a_patient_once() -> None:
         np.testing.assert_allclose(array, sum(g[name] for g in slow.values()), rtol=1e-4, atol=1e-6)
 
 
-def test_single_rows_keep_the_shape_and_the_fast_path() -> None:
-    task, rows = rows_of("mlp")
-    single = rows.by_patient(3)
-    assert single.grouped
-    alone = TaskDataset(rows.inputs[:2], rows.targets[:2], ("x", "y")).by_patient(3)
-    assert not alone.grouped
-    assert alone.inputs.shape == rows.inputs[:2].shape
-    load_weights(task.model(), weights_of(task.model()))
+def test_the_shape_follows_from_the_setting_and_not_from_who_has_how_many_rows() -> None:
+    _, rows = rows_of("mlp")
+    alone = TaskDataset(rows.inputs[:2], rows.targets[:2], ("x", "y"))
+    for dataset in (rows, alone, rows.without(["d"]), rows.without(["a", "c", "d"])):
+        grouped = dataset.by_patient(7)
+        assert grouped.grouped
+        assert grouped.inputs.shape[1:] == (7, *rows.inputs.shape[1:])
+        assert grouped.targets.shape == (len(grouped), 7)
+        assert grouped.longest == max(map(list(dataset.patients).count, dataset.patients))
+    single = alone.by_patient(1)
+    assert not single.grouped
+    assert single.inputs.shape == alone.inputs.shape
+    assert single.longest == 1
 
 
 def test_rows_beyond_the_public_cap_are_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -185,6 +190,18 @@ def test_excluded_patients_leave_with_all_their_rows() -> None:
     _, rows = rows_of("mlp")
     assert "d" not in rows.without(["d"]).patients
     assert set(rows.by_patient(5).without(["d"]).patients) == set(ROWS) - {"d"}
+
+
+def test_a_loss_of_rows_that_looks_at_other_rows_is_refused() -> None:
+    def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
+        weight = (targets == 0).sum() / targets.sum().clamp_min(1)
+        return nn.functional.binary_cross_entropy_with_logits(
+            outputs[:, 0], targets, reduction="none", pos_weight=weight
+        )
+
+    engine = PerRecordGradients(RowsOfPatients(nn.Linear(2, 1)), LossOfPatients(weighted))
+    with pytest.raises(UnsupportedLayer, match="other records of its batch"):
+        engine.norms(torch.ones(5, 3, 2), torch.ones(5, 3))
 
 
 def _per_row(kind: str, outputs: Tensor, targets: Tensor) -> Tensor:

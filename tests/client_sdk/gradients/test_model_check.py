@@ -9,7 +9,14 @@ from torch import Tensor, nn
 from client_sdk.gradients.errors import NotLayerwise, UnsupportedLayer
 from client_sdk.gradients.layers import LinearLayer
 from client_sdk.gradients.layerwise import Layerwise
-from client_sdk.gradients.probe import a_few, refuse_interaction, repeatable, tolerance, verify
+from client_sdk.gradients.model_check import (
+    refuse_memory,
+    refuse_mixing,
+    repeatable,
+    tolerance,
+    verify,
+    weights_tried,
+)
 
 X = torch.linspace(-1, 1, 12).view(3, 4)
 Y = torch.tensor([0.0, 1.0, 2.0])
@@ -18,12 +25,6 @@ CPU = torch.device("cpu")
 
 def loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs.sum(1) - targets).square()
-
-
-def test_a_short_batch_is_filled_with_rolled_records() -> None:
-    assert torch.equal(a_few(X, 2), X[:2])
-    (alone,) = X[:1]
-    assert torch.equal(a_few(X[:1], 3), torch.stack([alone, alone.roll(1), alone.roll(2)]))
 
 
 def test_randomness_is_rewound_inside_and_restored_outside() -> None:
@@ -38,7 +39,7 @@ def test_randomness_is_rewound_inside_and_restored_outside() -> None:
 
 def test_a_right_model_passes_and_tells_what_it_holds() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5), nn.Linear(3, 2))
-    refuse_interaction(model, loss, X, Y)
+    refuse_mixing(model, X)
     # Inputs and output gradients of both layers: 4 + 3 + 3 + 2 numbers.
     assert verify(Layerwise(model, loss), X, Y) == 12
 
@@ -88,13 +89,47 @@ class Counting(nn.Module):
         return x
 
 
-def test_records_that_meet_are_refused_and_a_moved_buffer_is_put_back() -> None:
-    with pytest.raises(UnsupportedLayer, match="other records of its batch"):
-        refuse_interaction(Mixing(), loss, X, Y)
-    counting = Counting()
-    with pytest.raises(UnsupportedLayer, match="'seen'"):
-        refuse_interaction(counting, loss, X, Y)
-    assert counting.seen == 0
+class Remembering(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        before, self.last = self.last, float(x.mean())
+        return x + before
+
+
+class Sorting(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x[x.sum(1).argsort()]
+
+
+class Attending(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.softmax(x @ x.T, 1) @ x
+
+
+@pytest.mark.parametrize("kind", [Mixing, Sorting, Attending])
+def test_records_that_meet_are_refused(kind: type[nn.Module]) -> None:
+    for model in (kind(), nn.Sequential(nn.Dropout(0.5), kind())):
+        with pytest.raises(UnsupportedLayer, match="other records of its batch"):
+            refuse_mixing(model, torch.randn(8, 4, generator=torch.Generator().manual_seed(1)))
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Counting, "'seen'"), (Remembering, "'last'")])
+def test_what_is_kept_from_call_to_call_is_refused(kind: type[nn.Module], name: str) -> None:
+    with pytest.raises(UnsupportedLayer, match=name):
+        refuse_memory(kind(), X, 2 * X)
+
+
+def test_weights_are_tried_and_put_back_whatever_happens() -> None:
+    model = nn.Linear(4, 3)
+    own = model.weight.detach().clone()
+    tried = weights_tried(model)
+    next(tried)
+    assert not torch.equal(model.weight, own)
+    tried.close()
+    assert torch.equal(model.weight, own)
 
 
 def test_the_allowance_follows_the_precision() -> None:

@@ -1,0 +1,189 @@
+"""What a loss or a model remembers from one call to the next: attributes, buffers, closure cells, globals, generators.
+
+A memory couples records as surely as a mean over the batch does. It is looked for before the first round, by calls on
+generated records.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import random
+import types
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+# Beyond so many numbers PyTorch's own count of changes stands for a tensor's content.
+_LARGE = 1 << 20
+_DEEPEST = 6
+# What every module has: parameters are the training's to change, the rest is PyTorch's. Buffers are looked at.
+_OF_EVERY_MODULE = set(vars(nn.Module())) - {"_buffers"}
+_PLAIN = (int, float, complex, str, bytes, bool, type(None))
+
+
+def state_of(*roots: object) -> dict[str, object]:
+    """Return where -> what stands there, for all that the given callables and objects can reach.
+
+    Two results of one object differ exactly in the places that changed between them.
+    """
+    found: dict[str, object] = {}
+    seen: set[int] = set()
+    for root in roots:
+        _visit(root, "", found, seen, _DEEPEST)
+    return found
+
+
+def changed(before: Mapping[str, object], after: Mapping[str, object]) -> str | None:
+    """Return the first place that differs; None: none does."""
+    return next((place for place in (*before, *after) if before.get(place) != after.get(place)), None)
+
+
+def draws(device: torch.device | None = None) -> tuple[object, ...]:
+    """Return where the process's random number generators stand, that of a GPU included."""
+    numpy_state = cast("tuple[Any, ...]", np.random.get_state())
+    return (
+        hashlib.sha256(torch.get_rng_state().numpy().tobytes()).digest(),
+        torch.cuda.get_rng_state(device).numpy().tobytes() if device and device.type == "cuda" else None,
+        hashlib.sha256(numpy_state[1].tobytes()).digest(),
+        numpy_state[2:],
+        random.getstate(),
+    )
+
+
+def _visit(value: object, place: str, found: dict[str, object], seen: set[int], depth: int) -> None:
+    if isinstance(value, _PLAIN):
+        found[place] = value
+        return
+    generator = _generator(value)
+    if generator is not None:
+        found[place] = generator
+        return
+    found[place] = _fingerprint(value)
+    if id(value) in seen or depth == 0 or isinstance(value, (types.ModuleType, Tensor, np.ndarray)):
+        return
+    seen.add(id(value))
+    for name, part in _parts(value):
+        _visit(part, f"{place}.{name}" if place else name, found, seen, depth - 1)
+
+
+def _fingerprint(value: object) -> object:
+    if isinstance(value, Tensor):
+        if isinstance(value, nn.Parameter):
+            return tuple(value.shape)
+        content = None if value.numel() > _LARGE else hashlib.sha256(_bytes(value)).digest()
+        return tuple(value.shape), value._version if content is None else content
+    if isinstance(value, np.ndarray):
+        array = cast("np.ndarray[Any, Any]", value)
+        return array.shape, hashlib.sha256(array.tobytes()).digest() if array.size <= _LARGE else id(array)
+    if isinstance(value, (list, tuple, set, frozenset, dict, deque)):
+        return type(cast(object, value)).__name__, len(cast("list[Any]", value))
+    if isinstance(value, types.MethodType):
+        # Bound anew at each look.
+        return id(value.__self__), id(value.__func__)
+    return type(value).__name__, id(value)
+
+
+def _bytes(value: Tensor) -> bytes:
+    # Values that vmap left behind have no storage of their own.
+    try:
+        return value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    except RuntimeError:
+        return repr(value._version).encode()
+
+
+def _generator(value: object) -> object | None:
+    if isinstance(value, torch.Generator):
+        return value.get_state().numpy().tobytes()
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    if isinstance(value, np.random.RandomState):
+        return repr(value.get_state())
+    return value.getstate() if isinstance(value, random.Random) else None
+
+
+def _parts(value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, (list, tuple, deque)):
+        yield from ((str(place), part) for place, part in enumerate(cast("list[object]", value)))
+    elif isinstance(value, dict):
+        yield from ((str(key), part) for key, part in cast("dict[Any, object]", value).items())
+    elif isinstance(value, (set, frozenset)):
+        yield "content", tuple(sorted(map(repr, cast("set[object]", value))))
+    elif isinstance(value, functools.partial):
+        partial = cast("functools.partial[Any]", value)
+        yield from (("func", partial.func), ("args", partial.args), ("keywords", partial.keywords))
+    elif isinstance(value, types.MethodType):
+        yield from (("self", value.__self__), (value.__name__, value.__func__))
+    elif isinstance(value, types.FunctionType):
+        yield from _of_function(value)
+    elif isinstance(value, type):
+        yield from _of_class(value)
+    elif isinstance(value, nn.Module):
+        yield from _of_module(value)
+    else:
+        yield from _of_object(value)
+
+
+def _of_function(function: types.FunctionType) -> Iterator[tuple[str, object]]:
+    """Cells of the closure, defaults, attributes, and the globals that the code names."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        # A cell that is not filled yet.
+        except ValueError:
+            continue
+    yield from (("defaults", function.__defaults__), ("keywords", function.__kwdefaults__))
+    yield from vars(function).items()
+    for name in _names(function.__code__):
+        named = function.__globals__.get(name)
+        # Functions of libraries keep their own counsel: tables of operators, caches.
+        if named is not None and not _of_a_library(named):
+            yield name, named
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def _of_a_library(value: object) -> bool:
+    module = getattr(value, "__module__", None) if callable(value) else None
+    return isinstance(module, str) and module.partition(".")[0] in ("torch", "numpy", "builtins", "math", "functools")
+
+
+def _of_module(module: nn.Module) -> Iterator[tuple[str, object]]:
+    for name, part in vars(module).items():
+        if name == "_buffers":
+            yield from cast("dict[str, object]", part).items()
+        elif name not in _OF_EVERY_MODULE:
+            yield name, part
+    yield from module.named_children()
+    yield from _of_class(type(module), "forward")
+
+
+def _of_object(value: object) -> Iterator[tuple[str, object]]:
+    yield from getattr(value, "__dict__", {}).items()
+    for name in getattr(type(value), "__slots__", ()):
+        if hasattr(value, name):
+            yield name, getattr(value, name)
+    if callable(value):
+        yield from _of_class(type(value), "__call__")
+
+
+def _of_class(kind: type, name: str | None = None) -> Iterator[tuple[str, object]]:
+    """Values that the class itself keeps, and what its method of that name reaches."""
+    if kind.__module__.partition(".")[0] in ("torch", "numpy", "builtins"):
+        return
+    for key, part in vars(kind).items():
+        plain = isinstance(part, (*_PLAIN, list, dict, set, deque, Tensor, np.ndarray))
+        if plain and not key.startswith("__"):
+            yield f"{kind.__name__}.{key}", cast(object, part)
+    method = None if name is None else cast("Callable[..., Any] | None", getattr(kind, name, None))
+    if name is not None and isinstance(method, types.FunctionType):
+        yield name, method
