@@ -201,7 +201,8 @@ def _require_columns(file: str, rows: Sequence[list[str]], separator: Separator)
         return
     title = rows[0][0]
     for other, mark in SEPARATORS.items():
-        if other != separator and mark in title:
+        # A title that stands above the header has the mark alone.
+        if other != separator and mark in title and all(any(mark in cell for cell in cells) for cells in rows):
             raise DataError(
                 f"{file}: read by {PLURALS[separator]} it is one column, and {title.count(mark)} {PLURALS[other]} "
                 f"stand in its name: declare --separator {other}"
