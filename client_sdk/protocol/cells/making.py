@@ -121,11 +121,12 @@ def _of_list(cells: Sequence[Any]) -> Array:
 
 
 def text_of(cell: object, spelling: Spelling) -> str | None:
-    """One cell as a file would write it; None: it is empty. Raises TypeError, UnicodeDecodeError."""
+    """One cell as a file would write it; None: it is empty. Raises TypeError."""
     if cell is None or isinstance(cell, str):
         return cell
     if isinstance(cell, bytes):
-        return cell.decode()
+        # Bytes that are no UTF-8 stay a cell, which no declaration knows: it is counted, and it alone.
+        return cell.decode("utf-8", "backslashreplace")
     if isinstance(cell, np.datetime64):
         moment = cast("np.datetime64[Any]", cell)
         return None if np.isnat(moment) else day_text(str(cast(object, moment.astype("datetime64[us]"))))

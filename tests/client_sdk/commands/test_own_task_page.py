@@ -101,7 +101,7 @@ BROKEN = {
     "cannot be imported": ("import numpy as np", "import no_such_module"),
     "cannot be made with these parameters": ('float(parameters["longest_days"])', 'float(parameters["longest"])'),
     "did not return a Task": ("class LengthOfStay(Task):", "class LengthOfStay:"),
-    "could not read the records": ("lacking = sorted", 'float("the secret of p7")\n        lacking = sorted'),
+    "could not read the records": ("inputs = np.stack", 'float("the secret of p7")\n        inputs = np.stack'),
     "could not make its model": ("return nn.Linear(2, 1)", "return nn.NoSuchLayer(2, 1)"),
     "cannot be trained privately": ('reduction="none"', 'reduction="mean"'),
 }

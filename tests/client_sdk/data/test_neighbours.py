@@ -141,12 +141,8 @@ def test_one_value_more_changes_no_other_in_parquet(kind: str, data: Any, spelli
             path = Path(folder) / "a.parquet"
             column = arrow.array(cells, types[kind])
             parquet.write_table(arrow.table(dict.fromkeys(NAMES, column)), path, row_group_size=3)
-            try:
-                table = list_table(path, spelling=spelling)
-                found.append(said(table, list(range(len(values)))))
-            # Bytes that are no text refuse the file.
-            except DataError:
-                return
+            # Bytes that are no text are a cell of their own, too.
+            found.append(said(list_table(path, spelling=spelling), list(range(len(values)))))
     assert found[0] == found[1]
 
 

@@ -139,7 +139,7 @@ def test_a_model_without_noise_finds_what_decides() -> None:
 
 def test_a_folder_of_tables_is_read(tmp_path: Path) -> None:
     (tmp_path / "patients.csv").write_text("patient,died\na,0\nb,1\n")
-    (tmp_path / "drugs.csv").write_text("patient;atc;day\nb;A;1.5\nb;B;0.5\n")
+    (tmp_path / "drugs.csv").write_text("patient,atc,day\nb,A,1.5\nb,B,0.5\n")
     (tmp_path / "ills.tsv").write_text("patient\ticd\tday\na\tX\t2\n")
     found = load(tmp_path)
     assert isinstance(found, Histories)

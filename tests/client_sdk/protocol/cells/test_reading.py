@@ -138,7 +138,10 @@ def test_dates_are_days_by_the_declared_order() -> None:
 
 def test_what_is_no_cell_is_counted_by_its_column() -> None:
     with pytest.raises(DataError, match="column x: 2 of 3 cells are neither text, number, Boolean nor date"):
-        column_of([1, {}, b"\xff"], name="x")
+        column_of([1, {}, object()], name="x")
+    strange = column_of([b"1", b"\xff", b"\xfe"])
+    assert read_numbers(strange).wrong.tolist() == [False, True, True]
+    assert read_categories(strange, ("1",)).wrong.tolist() == [False, True, True]
     assert column_of([b"ward", None, decimal.Decimal("1.234")]).tolist() == ["ward", None, "1.2340"]
 
 
