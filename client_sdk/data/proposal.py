@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from client_sdk.data.delimited import PLURALS, Sheet, read_sheet, split, totals_line
 from client_sdk.data.paths import require_there
@@ -18,7 +19,7 @@ from client_sdk.data.records import DataError
 from client_sdk.data.table_format import SEPARATORS, Dates, Separator, TableFormat
 from client_sdk.data.text_encoding import bytes_of, decode, propose_encoding
 from client_sdk.protocol.cells import AS_WRITTEN, Column, Spelling
-from client_sdk.protocol.cells.spelling import Decimal
+from client_sdk.protocol.cells.spelling import Decimal, cleaned
 
 # Characters that rule separators out. What they leave is tried on every row.
 _SAMPLED = 1 << 16
@@ -94,17 +95,24 @@ class ColumnForms:
 
 @dataclass(frozen=True)
 class TextTable:
-    """Columns of texts, without those that have no name. lines: as of `Sheet`."""
+    """Columns of texts, without those that have no name. patients: one that is no column. lines: as of `Sheet`."""
 
     columns: Mapping[str, Column]
     lines: Sequence[int]
+    patients: Mapping[str, NDArray[np.object_]] = field(default_factory=dict[str, "NDArray[np.object_]"])
 
     @classmethod
-    def of(cls, sheet: Sheet, spelling: Spelling = AS_WRITTEN) -> TextTable:
+    def of(cls, sheet: Sheet, spelling: Spelling = AS_WRITTEN, patient_column: str | None = None) -> TextTable:
         """All columns, spelled as declared."""
         cells = zip(*sheet.rows, strict=True) if sheet.rows else [()] * len(sheet.names)
-        columns = zip(sheet.names, cells, strict=True)
-        return cls({name: Column.of_texts(each, spelling, name) for name, each in columns if name}, sheet.lines)
+        columns = {name: each for name, each in zip(sheet.names, cells, strict=True) if name}
+        patient = None if patient_column is None else cleaned(patient_column)
+        # Each of them stands in few rows: as words of a column they would cost time.
+        identifiers = {
+            name: np.array([*map(cleaned, columns.pop(name))], object) for name in [patient] if name in columns
+        }
+        texts = {name: Column.of_texts(each, spelling, name) for name, each in columns.items()}
+        return cls(texts, sheet.lines, identifiers)
 
     def spelled(self, spelling: Spelling) -> TextTable:
         """The same cells."""
@@ -149,7 +157,11 @@ class Stated:
 
 
 def examine(
-    path: Path, stated: Stated, names: Sequence[str] | None = None, may_be_empty: bool = False
+    path: Path,
+    stated: Stated,
+    names: Sequence[str] | None = None,
+    may_be_empty: bool = False,
+    patient_column: str | None = None,
 ) -> tuple[Proposal, TextTable]:
     """The proposal for one file but for its spelling, and the table as read by it. Raises as `propose_format`."""
     require_there(path)
@@ -165,7 +177,7 @@ def examine(
     reasons["header"] = f"{len(sheet.names)} different names, none of them a number" if names is None else "no header"
     total = totals_line(sheet)
     remark = f"{path.name}: the last line ({total}) begins with a word for a sum: if it holds totals, remove it"
-    table = TextTable.of(sheet)
+    table = TextTable.of(sheet, patient_column=patient_column)
     forms = tuple(ColumnForms.of(name, column) for name, column in table.columns.items())
     found = TableFormat(separator, encoding, names is None, stated.decimal, stated.dates)
     return Proposal(found, reasons, forms, (), () if total is None else (remark,)), table

@@ -48,10 +48,11 @@ def read_csv(
         DataError: no such text table; the text names line and column, never what stands there.
     """
     if format is None:
-        proposal, table = examine(path, Stated(encoding=encoding), names, may_be_empty)
+        proposal, table = examine(path, Stated(encoding=encoding), names, may_be_empty, patient_column)
         format = combined([proposal]).format
         return _table(table.spelled(format.spelling), format, patient_column, declared=False)
-    return _table(_declared(path, format, names, may_be_empty), format, patient_column, declared=True)
+    table = _declared(path, format, names, may_be_empty, patient_column)
+    return _table(table, format, patient_column, declared=True)
 
 
 def read_parquet(path: Path, format: TableFormat | None = None, *, patient_column: str | None = None) -> Table:
@@ -84,7 +85,9 @@ def read_heart_disease(path: Path) -> Table:
     return replace(table, patients=tuple(f"{site}-{row}" for row in range(len(table))))
 
 
-def _declared(path: Path, format: TableFormat, names: Sequence[str] | None, may_be_empty: bool) -> TextTable:
+def _declared(
+    path: Path, format: TableFormat, names: Sequence[str] | None, may_be_empty: bool, patient_column: str | None
+) -> TextTable:
     """Read by this format alone. Raises DataError: it does not fit, with the words how the file looks."""
     require_there(path)
     if format.separator is None:
@@ -100,7 +103,7 @@ def _declared(path: Path, format: TableFormat, names: Sequence[str] | None, may_
         _LOG.warning(
             "%s: the last line (%d) begins with a word for a sum: if it holds totals, remove it", path.name, line
         )
-    return TextTable.of(sheet, format.spelling)
+    return TextTable.of(sheet, format.spelling, patient_column)
 
 
 def _as_it_looks(path: Path, format: TableFormat, names: Sequence[str] | None) -> str:
@@ -119,7 +122,7 @@ def _as_it_looks(path: Path, format: TableFormat, names: Sequence[str] | None) -
 
 def _table(table: TextTable, format: TableFormat, patient_column: str | None, *, declared: bool) -> Table:
     if not table.lines:
-        empty = Table.without_rows(list(table.columns), patient_column)
+        empty = Table.without_rows([*table.columns, *table.patients], patient_column)
         return replace(empty, format=format, declared=declared)
-    found = Table.of(table.columns, patient_column=patient_column, lines=table.lines)
+    found = Table.of({**table.columns, **table.patients}, patient_column=patient_column, lines=table.lines)
     return replace(found, format=format, declared=declared)
