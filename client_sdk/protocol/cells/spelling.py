@@ -99,12 +99,15 @@ def number_in(text: str, spelling: Spelling) -> float | None:
     mark = spelling.decimal or "point"
     if not _NUMBER[mark].fullmatch(text):
         return _TRUTHS.get(text.lower())
-    return None if is_doubtful(text, spelling) or _ROUNDED.fullmatch(text) else float(text.replace(",", "."))
+    return None if is_doubtful(text, spelling) or is_rounded(text) else float(text.replace(",", "."))
 
 
 def numbers_in(texts: Sequence[str], spelling: Spelling) -> NDArray[np.float64] | None:
     """(k,) as `number_in` of each; None: one of them may be no number, which only `number_in` can say."""
     joined = "\n".join(texts)
+    # A cell of several lines would count as several.
+    if joined.count("\n") >= max(len(texts), 1):
+        return None
     # Of these signs Python and `_NUMBER` make the same numbers, and no others.
     mark, other = (",", ".") if spelling.decimal == "comma" else (".", ",")
     signs = set(joined)
@@ -121,6 +124,11 @@ def numbers_in(texts: Sequence[str], spelling: Spelling) -> NDArray[np.float64] 
 def is_doubtful(text: str, spelling: Spelling) -> bool:
     """May the text mean thousands, as nobody has declared the decimal mark?"""
     return spelling.decimal is None and _THOUSANDS.fullmatch(text) is not None
+
+
+def is_rounded(text: str) -> bool:
+    """Has a spreadsheet written it with three digits, because its column was too narrow?"""
+    return _ROUNDED.fullmatch(text) is not None
 
 
 def number_text(number: object, spelling: Spelling) -> str:
@@ -198,25 +206,3 @@ def _microseconds(time: str) -> int | None:
     if hours > 23 or minutes > 59 or seconds >= 60:
         return None
     return (hours * 3600 + minutes * 60) * 1_000_000 + int(seconds * 1_000_000)
-
-
-_KINDS = (
-    (
-        re.compile(r"[0-9]{1,2}[-./][0-9]{1,2}[-./][0-9]{4}(\D.*)?"),
-        "a date with its year last: declare the column as dates, and their order with --dates",
-    ),
-    (re.compile(r"[0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4}(\D.*)?"), "a date: declare the column as dates"),
-    (_ROUNDED, "a number that a spreadsheet has rounded: make its column wider and save it again"),
-    (
-        re.compile(r"[+-]?[0-9]{1,3}([.,' ][0-9]{3})+([.,][0-9]+)?|[+-]?[0-9]+[.,][0-9]+"),
-        "a number whose comma or point may mean thousands: declare the decimal mark of the data set (--decimal)",
-    ),
-    (re.compile(r"[+-]?[0-9]+(\.[0-9]+)?"), "a number and no date"),
-    (re.compile(r"[<>~≤≥+-]?\s*[0-9].*"), "a number with a sign or a unit: write the number alone"),
-)
-_OTHER = "text: if it says that nothing was measured, missing-values of the study can name it"
-
-
-def kind_of(text: str) -> str:
-    """What a text that is no number may be, in words that quote nothing of it."""
-    return next((words for form, words in _KINDS if form.fullmatch(text)), _OTHER)
