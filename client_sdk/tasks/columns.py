@@ -27,6 +27,7 @@ from client_sdk.protocol.cells import (
     cleaned,
     column_name,
     column_of,
+    is_miswritten,
     read_categories,
     same_category,
 )
@@ -200,6 +201,11 @@ def _read(name: str, text: object) -> Declared:
 def _range(name: str, body: str, missing: str | None, codes: tuple[str, ...]) -> NumberColumn:
     low, _, high = (part.strip() for part in body.partition(".."))
     dates = days_in(low, Spelling()) is not None
+    if not dates and any(map(is_miswritten, codes)):
+        raise TaskError(
+            f"{PREFIX}{name}: missing-values are single numbers or texts with bars between: 0|-1|unknown; lists, ranges "
+            "and numbers in quotation marks are none"
+        )
     value = _day if dates else _number
     stand_in = None if missing is None else value(name, missing, "missing=")
     column = NumberColumn(name, value(name, low), value(name, high), stand_in, codes, dates)

@@ -120,7 +120,12 @@ def read_categories(column: StoredCells, categories: Sequence[str], missing_valu
 
 def read_presence(column: StoredCells, missing_values: Sequence[str] = ()) -> Mask:
     """(n,) whether the cell is empty, a word for missing or a declared code; any other cell is a value."""
-    return read_categories(column, (), missing_values).missing
+    missing = read_categories(column, (), missing_values).missing
+    if column.words is None and column.values.dtype.kind == "f":
+        # As of numbers: a code that the stored type rounds is what it becomes.
+        codes = [_code(cleaned(text)) for text in missing_values]
+        missing = missing | _is_one_of(column.values, codes, rounded=True)
+    return missing
 
 
 def _places_of_words(

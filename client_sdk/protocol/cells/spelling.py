@@ -45,6 +45,13 @@ _DATES: dict[DateOrder, re.Pattern[str]] = {
     "dmy": re.compile(r"(?P<d>[0-9]{1,2})[-./](?P<m>[0-9]{1,2})[-./](?P<y>[0-9]{4})"),
     "mdy": re.compile(r"(?P<m>[0-9]{1,2})[-./](?P<d>[0-9]{1,2})[-./](?P<y>[0-9]{4})"),
 }
+_ONE_NUMBER = r"[+\-\u2212\u2013]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_BETWEEN_NUMBERS = r"\s*(?:[,;/&\u2013\u2014\u2026-]|\.\.+|to|and|or|\s)\s*"
+_AROUND_NUMBERS = r"[\s\[\](){}\"'`\u2018-\u201f\u00ab\u00bb]*"
+_MISWRITTEN = re.compile(
+    rf"{_AROUND_NUMBERS}{_ONE_NUMBER}(?:{_BETWEEN_NUMBERS}{_ONE_NUMBER})*{_AROUND_NUMBERS}[,;]?", re.IGNORECASE
+)
+_LIKE_A_DATE = re.compile(r"[0-9]{1,4}([-./])[0-9]{1,2}\1[0-9]{1,4}")
 _TIME = re.compile(r"(?P<h>[0-9]{1,2}):(?P<min>[0-9]{2})(?::(?P<s>[0-9]{2}(?:\.[0-9]+)?))?")
 _TRUTHS = {"true": 1.0, "false": 0.0}
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
@@ -89,6 +96,16 @@ def are_several(text: str, *, alone: bool) -> bool:
     parts = text.split(",")
     numbers = all(number_in(part.strip(), POINTS) is not None for part in parts)
     return len(parts) > 1 and (numbers or (alone and re.search(r",\S", text) is not None))
+
+
+def is_miswritten(code: str) -> bool:
+    """Is a code of a column of numbers meant as one or several numbers, and written as none?
+
+    0 -1, -9..-1, 0 to 9, [0 and '0' are; <0.1, n.d. and 1900-01-01 are texts that may stand in a cell.
+    """
+    if number_in(code, POINTS) is not None or _LIKE_A_DATE.fullmatch(code):
+        return False
+    return _MISWRITTEN.fullmatch(code) is not None
 
 
 def number_in(text: str, spelling: Spelling) -> float | None:

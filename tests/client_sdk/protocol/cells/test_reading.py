@@ -18,6 +18,7 @@ from client_sdk.protocol.cells import (
     DataError,
     Spelling,
     column_of,
+    is_miswritten,
     read_categories,
     read_days,
     read_numbers,
@@ -206,3 +207,26 @@ def test_a_signalling_nan_is_an_empty_cell() -> None:
     found = read_numbers(column_of([decimal.Decimal("sNaN"), decimal.Decimal("1.5")], spelling=POINT))
     assert found.missing.tolist() == [True, False]
     assert found.values[1] == 1.5
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["0 -1", "-9..-1", "-9 to -1", "0/-1", "0; -1", "0 & 9", "[0", "-1]", "{0}", "-1,", "'0'", '"-9"', "\u201e0\u201c"]
+    + ["\u22121", "0\u20139", "0-9", "0 and -1", "(9)"],
+)
+def test_a_list_or_a_range_is_no_code(code: str) -> None:
+    assert is_miswritten(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["0", "-1", "+9", "0999", "99.9", "1e20", ".5", "-", ".", "n.d.", "k.A.", "<0.1", ">100", "1900-01-01", "01.01.1900"]
+    + ["not measured", "E9", "9a", "?", "NA", "..", "#N/A", "--", "to"],
+)
+def test_a_number_or_a_text_is_a_code(code: str) -> None:
+    assert not is_miswritten(code)
+
+
+def test_a_code_that_the_stored_type_rounds_is_missing_where_presence_is_asked_for() -> None:
+    stored = np.array([99999999, 7, np.nan], np.float32)
+    assert read_presence(column_of(stored), ("99999999",)).tolist() == [True, False, True]
