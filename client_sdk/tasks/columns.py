@@ -69,14 +69,18 @@ def read_columns(parameters: Mapping[str, object]) -> tuple[Declared, ...]:
 
 
 def require_no_label(columns: Collection[Declared], targets: Collection[str]) -> None:
-    """Raises TaskError: what is predicted is an input, perhaps in other capitals."""
-    labels = {column_name(name).casefold() for name in targets}
-    leaks = [column.name for column in columns if column.name.casefold() in labels]
+    """Raises TaskError: what is predicted is an input, perhaps with other capitals or spaces."""
+    labels = set(map(_as_seen, targets))
+    leaks = [column.name for column in columns if _as_seen(column.name) in labels]
     if leaks:
         raise TaskError(
             f"{PREFIX}{leaks[0]}: this column is what the model learns to predict, and would be an input, too; leave "
             f"{PREFIX}{leaks[0]} out"
         )
+
+
+def _as_seen(name: str) -> str:
+    return " ".join(cleaned(name).casefold().split())
 
 
 def encode_columns(
