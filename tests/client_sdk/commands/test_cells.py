@@ -114,7 +114,9 @@ def test_the_label_is_found_among_the_inputs_in_decomposed_letters_too(tmp_path:
     assert "this column is what the model learns to predict" in words
 
 
-@pytest.mark.parametrize("name", ["Died in ward", "died\N{NO-BREAK SPACE}in ward", "died in  ward ", "\u200bdied in ward"])
+@pytest.mark.parametrize(
+    "name", ["Died in ward", "died\N{NO-BREAK SPACE}in ward", "died in  ward ", "\u200bdied in ward"]
+)
 def test_the_label_is_found_among_the_inputs_however_it_is_spaced(tmp_path: Path, name: str) -> None:
     file = tmp_path / "table.parquet"
     outcome = ["no", "yes", "no"]

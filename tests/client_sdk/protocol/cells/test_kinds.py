@@ -14,8 +14,8 @@ from client_sdk.protocol.cells import Spelling, column_of, read_days, read_numbe
     [
         ("1.234", Spelling(), "may mean thousands: declare the decimal mark"),
         ("1,5", Spelling(), "may mean thousands: declare the decimal mark"),
-        ("1.234", Spelling("comma"), "with another mark than the declared decimal comma"),
-        ("1,5", Spelling("point"), "with another mark than the declared decimal point"),
+        ("1.234", Spelling("comma"), "with another mark than the decimal comma that is declared"),
+        ("1,5", Spelling("point"), "with another mark than the decimal point that is declared"),
         # No declaration makes a number of these.
         ("1.234,5", Spelling(), "with marks between thousands: write it without"),
         ("1.234,5", Spelling("comma"), "with marks between thousands: write it without"),
