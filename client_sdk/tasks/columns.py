@@ -207,8 +207,8 @@ def _range(name: str, body: str, missing: str | None, codes: tuple[str, ...]) ->
     dates = days_in(low, Spelling()) is not None
     if not dates and any(map(is_miswritten, codes)):
         raise TaskError(
-            f"{PREFIX}{name}: missing-values are single numbers or texts with bars between: 0|-1|unknown; lists, ranges "
-            "and numbers in quotation marks are none"
+            f"{PREFIX}{name}: missing-values are single numbers or texts with bars between: 0|-1|unknown; lists, "
+            "ranges and numbers in quotation marks are none"
         )
     value = _day if dates else _number
     stand_in = None if missing is None else value(name, missing, "missing=")

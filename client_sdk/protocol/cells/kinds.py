@@ -33,8 +33,8 @@ def kind_of_no_number(text: str, spelling: Spelling) -> str:
                 "a number whose comma or point may mean thousands: declare the decimal mark of the data set (--decimal)"
             )
         return (
-            f"a number with another mark than the decimal {spelling.decimal} that is declared (--decimal), or with marks "
-            "between thousands: write it without them"
+            f"a number with another mark than the decimal {spelling.decimal} that is declared (--decimal), or with "
+            "marks between thousands: write it without them"
         )
     if _THOUSANDS.fullmatch(text):
         return "a number with marks between thousands: write it without"

@@ -209,36 +209,22 @@ def test_a_signalling_nan_is_an_empty_cell() -> None:
     assert found.values[1] == 1.5
 
 
-@pytest.mark.parametrize(
-    "code",
-    ["0 -1", "-9..-1", "-9 to -1", "0/-1", "0; -1", "0 & 9", "[0", "-1]", "{0}", "-1,", "'0'", '"-9"', "\u201e0\u201c"]
-    + ["\u22121", "0\u20139", "0-9", "0 and -1", "(9)"],
+LISTS = (
+    *("0 -1", "-9..-1", "-9 to -1", "0/-1", "0; -1", "0 & 9", "0 and -1", "0-9", "0\u20139", "-1,"),
+    *("[0", "-1]", "{0}", "(9)", "'0'", '"-9"', "\u201e0\u201c", "\u22121"),
 )
+CODES = (
+    *("0", "-1", "+9", "0999", "99.9", "1e20", ".5", "1900-01-01", "01.01.1900", "<0.1", ">100", "E9", "9a"),
+    *("-", "--", ".", "..", "?", "NA", "#N/A", "n.d.", "k.A.", "to", "not measured"),
+)
+
+
+@pytest.mark.parametrize("code", LISTS)
 def test_a_list_or_a_range_is_no_code(code: str) -> None:
     assert is_miswritten(code)
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "0",
-        "-1",
-        "+9",
-        "0999",
-        "99.9",
-        "1e20",
-        ".5",
-        "-",
-        ".",
-        "n.d.",
-        "k.A.",
-        "<0.1",
-        ">100",
-        "1900-01-01",
-        "01.01.1900",
-    ]
-    + ["not measured", "E9", "9a", "?", "NA", "..", "#N/A", "--", "to"],
-)
+@pytest.mark.parametrize("code", CODES)
 def test_a_number_or_a_text_is_a_code(code: str) -> None:
     assert not is_miswritten(code)
 
