@@ -95,12 +95,15 @@ def encode_columns(
         DataError: columns that are not in the table, or all faults of all columns.
     """
     require_columns([column.name for column in columns], data)
-    reads = [(column, column.read(data[column.name])) for column in columns]
-    if strict:
-        faults = [fault for column, read in reads for fault in column.faults(read)]
-        if faults:
-            raise DataError("; ".join(fault.error.located(first) for fault in faults))
-    return np.concatenate([column.encoded(read) for column, read in reads], axis=1)
+    encoded, faults = list[Floats](), list[str]()
+    # One column after the other: what was read of all of them would be as large as the table.
+    for column in columns:
+        read = column.read(data[column.name])
+        faults += [fault.error.located(first) for fault in column.faults(read)] if strict else []
+        encoded.append(column.encoded(read))
+    if faults:
+        raise DataError("; ".join(faults))
+    return np.concatenate(encoded, axis=1)
 
 
 def require_readable(columns: Sequence[DeclaredColumn], parts: Iterable[Table]) -> None:
