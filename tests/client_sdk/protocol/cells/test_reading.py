@@ -203,6 +203,12 @@ def test_what_a_mask_hides_is_no_cell() -> None:
     assert read_numbers(column_of(np.ma.array([1, 999]))).values.tolist() == [1, 999]
 
 
+def test_a_tensor_is_a_column_whatever_torch_keeps_of_it() -> None:
+    assert read_numbers(column_of(torch.tensor([1.5, 2.0], requires_grad=True))).values.tolist() == [1.5, 2.0]
+    with pytest.raises(DataError, match=r"a column is of type torch.bfloat16: make it one of float32"):
+        column_of(torch.tensor([99.9], dtype=torch.bfloat16))
+
+
 def test_a_signalling_nan_is_an_empty_cell() -> None:
     found = read_numbers(column_of([decimal.Decimal("sNaN"), decimal.Decimal("1.5")], spelling=POINT))
     assert found.missing.tolist() == [True, False]
