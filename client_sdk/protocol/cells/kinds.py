@@ -27,6 +27,8 @@ def kind_of_no_number(text: str, spelling: Spelling) -> str:
         return "a date: declare the column as dates"
     if is_rounded(text):
         return "a number that a spreadsheet has rounded: make its column wider and save it again"
+    if number_in(text, spelling) is not None:
+        return "a number that is too large for a computer"
     if any(number_in(text, Spelling(mark)) is not None for mark in _MARKS):
         if spelling.decimal is None:
             return (

@@ -28,6 +28,7 @@ from client_sdk.protocol.cells import Spelling, column_of, read_days, read_numbe
         ("12%", Spelling(), "with a sign or a unit"),
         ("31.12.2024", Spelling(), "declare the column as dates, and their order with --dates"),
         ("31.12.2024", Spelling(dates="dmy"), "declare the column as dates"),
+        ("1e999", Spelling(), "too large"),
         ("high", Spelling(), "text"),
     ],
 )
