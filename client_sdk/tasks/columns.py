@@ -213,6 +213,8 @@ def _range(name: str, body: str, missing: str | None, codes: tuple[str, ...]) ->
             f"{PREFIX}{name}: missing-values are single numbers or texts with bars between: 0|-1|unknown; lists, "
             "ranges and numbers in quotation marks are none"
         )
+    if dates and any(map(_has_an_order, codes)):
+        raise TaskError(f"{PREFIX}{name}: a date among missing-values begins with its year: 1900-01-01")
     value = _day if dates else _number
     stand_in = None if missing is None else value(name, missing, "missing=")
     column = NumberColumn(name, value(name, low), value(name, high), stand_in, codes, dates)
@@ -221,6 +223,12 @@ def _range(name: str, body: str, missing: str | None, codes: tuple[str, ...]) ->
     if stand_in is not None and not column.low <= stand_in <= column.high:
         raise TaskError(f"{PREFIX}{name}: the constant for missing values lies outside the range")
     return column
+
+
+def _has_an_order(code: str) -> bool:
+    """Is it a date with its year last? A stored date would not be this code, and a text only if it is written so."""
+    spellings = (Spelling(dates="dmy"), Spelling(dates="mdy"))
+    return days_in(code, POINTS) is None and any(days_in(code, one) is not None for one in spellings)
 
 
 def _options(name: str, parts: list[str]) -> dict[str, str]:
