@@ -151,3 +151,10 @@ def test_a_date_that_means_missing_begins_with_its_year(code: str) -> None:
     assert stored.missing.tolist() == [True, False]
     written = column.read(column_of(["1.1.1900", "00.00.0000", "1.2.2020"], spelling=Spelling(dates="dmy")))
     assert written.missing.tolist() == [True, True, False]
+
+
+def test_of_many_columns_that_lack_the_first_are_named() -> None:
+    columns = read_columns({f"column.gene{place:04}": "0..1" for place in range(5000)})
+    with pytest.raises(DataError, match=r"lacks 5000 of .*'gene0009' .*, and 4990 more$") as refused:
+        encode_columns(columns, {f"Gene-{place:04}": np.zeros(1) for place in range(5000)})
+    assert "gene0010'" not in str(refused.value)
