@@ -170,15 +170,16 @@ def _asked(path: Path, read: Any, rules: SitePolicy, *, show: bool) -> dict[str,
         ]
         table(f"{path.name}: {question.in_words()}", heads, rows)
         say("nothing was sent or charged; these counts are about your patients and stay here")
-    _warn(counts)
+    _warn(counts, unusable=True)
     return {"question": str(path), "columns": [_plain(one) for one in counts]}
 
 
-def _warn(counts: Iterable[CellCounts]) -> None:
-    """Of columns whose unit may be another."""
-    for words in (one.narrow for one in counts):
-        if words:
-            say(f"warning: {words}", err=True)
+def _warn(counts: Iterable[CellCounts], *, unusable: bool = False) -> None:
+    """Of columns whose unit may be another. unusable: also of cells that fit nothing; a training refuses them."""
+    for one in counts:
+        for words in (one.unusable if unusable else "", one.narrow):
+            if words:
+                say(f"warning: {words}", err=True)
 
 
 def _report(checked: DataCheck) -> dict[str, Any]:
