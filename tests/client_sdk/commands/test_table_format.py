@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from client_sdk.cli import register
 from client_sdk.commands import agreement, data
-from client_sdk.commands.table_format import FormatOptions, keep_format, read_records, stored_format
+from client_sdk.commands.table_format import FormatOptions, keep_format, read_declared, read_records, stored_format
 from client_sdk.data import DataError, Table, TableFormat
 from client_sdk.errors import ConfigurationError
 from tests.factories.commands import Run, opened, write_records, write_settings
@@ -173,8 +175,7 @@ def test_join_declares_or_refuses_before_the_first_round(
     path = str(write_records(tmp_path / "records.csv"))
     typed = ("join", "sepsis", "--data", path, "--patient-column", "patient", "--yes")
     refused = " ".join(run(*typed, code=1).stderr.split())
-    assert f"wardround join sepsis --data {path} --patient-column patient --separator comma" in refused
-    assert "--encoding utf-8 --decimal point" in refused
+    assert "--separator comma --encoding utf-8 --decimal point" in refused
     assert stored_format(home, "records") is None
     monkeypatch.setattr(agreement, "at_a_terminal", lambda: True)
     no = run(*typed[:-1], code=1, input="n\n").stderr
@@ -199,3 +200,40 @@ def test_join_declares_or_refuses_before_the_first_round(
     assert "2 updates sent" in yes.stdout
     assert "Are these records" not in again.stderr
     assert stored_format(home, "records") == TableFormat("comma", decimal="point")
+
+
+@pytest.mark.usefixtures("here")
+def test_what_join_prints_can_be_pasted_with_everything_that_was_typed(run: Run, tmp_path: Path) -> None:
+    opened(run, tmp_path)
+    (tmp_path / "mercy" / "policy.toml").write_text(lax_toml())
+    path = tmp_path / "year 1 (new).csv"
+    path.write_bytes("patient;site;died\r\na;Süd;1,5\r\nb;Süd;2,5\r\n".encode("cp1252"))
+    typed = ["sepsis", "--data", str(path), "--patient-column", "patient", "--in-memory", "--data-version", "v 2"]
+    typed += ["--dataset", "icu", "--events", str(tmp_path / "events"), "--yes", "--encoding", "cp1252"]
+    printed = " ".join(run("join", *typed, code=1).stderr.split())
+    look, again = re.findall(r"wardround (?:data|join) .*?(?=`|$)", printed)
+    assert shlex.split(look) == ["wardround", "data", "check", str(path), "--encoding", "cp1252"]
+    words = shlex.split(again)
+    declared = ["--separator", "semicolon", "--encoding", "cp1252", "--decimal", "comma"]
+    assert words[:3] == ["wardround", "join", "sepsis"]
+    assert words[-len(declared) :] == declared
+    assert sorted(words[3 : -len(declared)]) == sorted(typed[1:-2])
+    # The printed command gets past the question.
+    assert "nobody has declared" not in run(*words[1:], code=1).stderr
+
+
+def test_a_person_at_a_terminal_settles_a_doubt_and_is_asked_until_the_answer_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(written(tmp_path / "records.csv", ["id;krea;seen", "a;250.000;03.04.2020", "b;180.000;05.06.2020"]))
+    app = typer.Typer()
+    read: list[Any] = []
+
+    @app.command()
+    def reading() -> None:
+        read.append(read_declared(path, FormatOptions(), None, ask=True, command="wardround join"))
+
+    result = CliRunner().invoke(app, [], input="point, I think\nPoint\ndmy\ny\n")
+    assert result.exit_code == 0, result.output
+    assert "type point or comma" in result.output
+    assert read[0].format == TableFormat("semicolon", decimal="point", dates="dmy")
