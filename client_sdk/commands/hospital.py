@@ -25,9 +25,9 @@ from client_sdk.commands.shared import (
     print_json,
     reader,
     say,
-    typed_again,
     show_log,
     table,
+    typed_again,
 )
 
 roster_app = typer.Typer(no_args_is_help=True, help="Compare and pin the hospitals of a study.")

@@ -157,14 +157,16 @@ def _of_words(
         return Numbers(np.zeros(0), np.zeros(0, bool), np.zeros(0, bool))
     states = state[column.values]
     wrong = states == _WRONG
-    kind = kind_of(cast(str, words[int(column.values[int(np.argmax(wrong))])])) if wrong.any() else ""
+    kind = kind_of(cast(str, words[int(column.values[int(np.argmax(wrong))])]), column.spelling) if wrong.any() else ""
     return Numbers(each[column.values], states == _MISSING, wrong, kind)
 
 
 def _none_of(column: StoredCells, example: str) -> Numbers:
     """Every cell that is not empty is wrong. example: a text of the kind that they are."""
     empty = column.empty
-    return Numbers(np.full(len(column), np.nan), empty, ~empty, "" if empty.all() else kind_of(example))
+    return Numbers(
+        np.full(len(column), np.nan), empty, ~empty, "" if empty.all() else kind_of(example, column.spelling)
+    )
 
 
 def _lookup(names: Sequence[str]) -> Callable[[str, Spelling], int]:

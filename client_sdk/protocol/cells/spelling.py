@@ -200,6 +200,8 @@ def _microseconds(time: str) -> int | None:
     return (hours * 3600 + minutes * 60) * 1_000_000 + int(seconds * 1_000_000)
 
 
+_MARKED = re.compile(r"[+-]?[0-9]{1,3}([.,' ][0-9]{3})+([.,][0-9]+)?|[+-]?[0-9]+[.,][0-9]+")
+_NO_DATE = "a number and no date"
 _KINDS = (
     (
         re.compile(r"[0-9]{1,2}[-./][0-9]{1,2}[-./][0-9]{4}(\D.*)?"),
@@ -207,16 +209,29 @@ _KINDS = (
     ),
     (re.compile(r"[0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4}(\D.*)?"), "a date: declare the column as dates"),
     (_ROUNDED, "a number that a spreadsheet has rounded: make its column wider and save it again"),
-    (
-        re.compile(r"[+-]?[0-9]{1,3}([.,' ][0-9]{3})+([.,][0-9]+)?|[+-]?[0-9]+[.,][0-9]+"),
-        "a number whose comma or point may mean thousands: declare the decimal mark of the data set (--decimal)",
-    ),
-    (re.compile(r"[+-]?[0-9]+(\.[0-9]+)?"), "a number and no date"),
+    (_MARKED, ""),
+    (re.compile(r"[+-]?[0-9]+"), _NO_DATE),
     (re.compile(r"[<>~≤≥+-]?\s*[0-9].*"), "a number with a sign or a unit: write the number alone"),
 )
 _OTHER = "text: if it says that nothing was measured, missing-values of the study can name it"
 
 
-def kind_of(text: str) -> str:
+def kind_of(text: str, spelling: Spelling) -> str:
     """What a text that is no number may be, in words that quote nothing of it."""
-    return next((words for form, words in _KINDS if form.fullmatch(text)), _OTHER)
+    words = next((words for form, words in _KINDS if form.fullmatch(text)), _OTHER)
+    return words or _kind_of_marked(text, spelling)
+
+
+def _kind_of_marked(text: str, spelling: Spelling) -> str:
+    """Of digits with points or commas."""
+    if number_in(text, spelling) is not None:
+        return _NO_DATE
+    if spelling.decimal is None:
+        return "a number whose comma or point may mean thousands: declare the decimal mark of the data set (--decimal)"
+    other: Decimal = "comma" if spelling.decimal == "point" else "point"
+    if number_in(text, Spelling(other)) is None:
+        return "a number with marks or spaces between thousands: write it without them"
+    return (
+        f"a number with a {other}, and the data set is declared with a decimal {spelling.decimal}: write it so, or "
+        f"declare --decimal {other}"
+    )
