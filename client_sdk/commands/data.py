@@ -111,6 +111,11 @@ def check(
             print_json(report)
         elif format is not None and format == kept:
             say(f"read as declared: {format}")
+        elif format is None and study is None and not question:
+            say(
+                f"{len(read)} records are read, and need no declared format. What would be made of them is shown with "
+                "--settings or --question"
+            )
 
 
 def _format(path: Path, options: FormatOptions, kept: TableFormat | None) -> tuple[TableFormat | None, Proposal | None]:

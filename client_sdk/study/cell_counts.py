@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from client_sdk.data import DataError, LazyTable, Table, like
+from client_sdk.data import LazyTable, Table
 from client_sdk.protocol.cells import Categories, Column, Numbers, column_name, read_categories, read_numbers
 from client_sdk.protocol.cells.counting import CellCounts, Declaration, added
 from client_sdk.protocol.statistics.question import BaseQuestion
 from client_sdk.protocol.statistics.rows import Reading, readings_of
 from client_sdk.protocol.statistics.variables import Condition, Range, Variable
 from client_sdk.tasks import Task
-from client_sdk.tasks.columns import Declared, NumberColumn
+from client_sdk.tasks.columns import Declared, NumberColumn, require_columns
 from client_sdk.tasks.tables import TableTask
 
 _LOG = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ def cells_of_task(task: Task, records: Table) -> tuple[CellCounts, ...]:
         DataError: a column lacks, or cannot be read.
     """
     columns: Sequence[Declared] = task.columns if isinstance(task, TableTask) else ()
-    return _counted([_input(column) for column in columns], records)
+    return _counted([_input(column) for column in columns], records, "study")
 
 
 def cells_of_question(question: BaseQuestion, records: Table) -> tuple[CellCounts, ...]:
@@ -41,7 +41,7 @@ def cells_of_question(question: BaseQuestion, records: Table) -> tuple[CellCount
         DataError: a column lacks, or cannot be read.
     """
     readings = dict.fromkeys(readings_of(question))
-    return _counted([_reading(one) for one in readings], records)
+    return _counted([_reading(one) for one in readings], records, "question")
 
 
 def without(records: Table, excluded: Collection[str]) -> Table:
@@ -68,12 +68,8 @@ def log_counts(counts: Iterable[CellCounts], what: str) -> None:
         _LOG.info("%s: every cell of %d columns is a value or a declared code", what, len(counts))
 
 
-def _counted(declarations: Sequence[Declaration], records: Table) -> tuple[CellCounts, ...]:
-    lacking = [one.column for one in declarations if column_name(one.column) not in records.columns]
-    if lacking:
-        near = like(lacking[0], records.columns)
-        meant = f"; did you mean {near!r}?" if near else ""
-        raise DataError(f"the table lacks {len(lacking)} columns, the first of them {lacking[0]!r}{meant}")
+def _counted(declarations: Sequence[Declaration], records: Table, whose: str) -> tuple[CellCounts, ...]:
+    require_columns(list(dict.fromkeys(column_name(one.column) for one in declarations)), records.columns, whose)
     return added(
         [one.count(part.columns[column_name(one.column)], part.first) for one in declarations]
         for part in _parts(records)

@@ -142,13 +142,13 @@ def numbers_in(name: str, values: Any) -> Floats:
     return read.values
 
 
-def require_columns(names: list[str], data: Collection[str]) -> None:
+def require_columns(names: Sequence[str], data: Collection[str], whose: str = "study") -> None:
     """Raises DataError: names all columns that lack, each with the one that is most like it."""
     lacking = [name for name in names if name not in data]
     if lacking:
         near = [(name, like(name, data)) for name in lacking]
         listed = ", ".join(f"{name!r}" + (f" (did you mean {other!r}?)" if other else "") for name, other in near)
-        raise DataError(f"the table lacks {len(lacking)} of the study's columns: {listed}")
+        raise DataError(f"the table lacks {len(lacking)} of the {whose}'s columns: {listed}")
 
 
 def categories_of(text: str) -> tuple[str, ...]:

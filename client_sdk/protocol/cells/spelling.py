@@ -229,6 +229,11 @@ def _kind_of_marked(text: str, spelling: Spelling) -> str:
     if spelling.decimal is None:
         return "a number whose comma or point may mean thousands: declare the decimal mark of the data set (--decimal)"
     other: Decimal = "comma" if spelling.decimal == "point" else "point"
+    if _THOUSANDS.fullmatch(text):
+        return (
+            f"a number whose {other} may mean thousands, and the data set is declared with a decimal "
+            f"{spelling.decimal}: write it without the {other}"
+        )
     if number_in(text, Spelling(other)) is None:
         return "a number with marks or spaces between thousands: write it without them"
     return (

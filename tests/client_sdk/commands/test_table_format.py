@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import typer
 from typer.testing import CliRunner, Result
@@ -115,6 +116,19 @@ def test_what_a_question_would_make_of_the_records(home: Path, tmp_path: Path) -
     assert "1 (14%)" in shown
 
 
+def test_all_columns_that_a_question_lacks_are_named(home: Path, tmp_path: Path) -> None:
+    path, question = written(tmp_path / "krea.csv"), tmp_path / "question.toml"
+    numbers = "".join(f'[[numbers]]\ncolumn = "{name}"\nlow = 0.0\nhigh = 9.0\n' for name in ("Krea", "bmi", "hba1c"))
+    question.write_text(f'kind = "moments"\nnoise_multiplier = 4.0\n{numbers}')
+    refused = said(check(path, "--question", str(question), "--decimal", "comma", code=1))
+    assert "the table lacks 2 of the question's columns: 'Krea' (did you mean 'krea'?), 'hba1c'" in refused
+
+
+def test_records_without_a_format_are_counted_where_nothing_else_is_asked(home: Path, tmp_path: Path) -> None:
+    pd.DataFrame({"id": ["a", "b", "c"], "bmi": [1.5, 2.5, None]}).to_parquet(tmp_path / "a.parquet")
+    assert "3 records are read, and need no declared format" in said(check(str(tmp_path / "a.parquet")))
+
+
 @pytest.mark.parametrize(("high", "warned"), [(1_000_000, True), (1_000, False)])
 def test_values_in_a_small_part_of_the_range_are_a_warning(home: Path, tmp_path: Path, high: int, warned: bool) -> None:
     """`cases/thousands`: 250.000, declared with a decimal point, is 250."""
@@ -126,7 +140,7 @@ def test_values_in_a_small_part_of_the_range_are_a_warning(home: Path, tmp_path:
     assert ("column krea: all 3 values lie in 0.01% of the public range" in said(result)) == warned
     refused = said(check(*arguments, "--decimal", "comma", code=1))
     assert "column krea: 3 of 3 values are no numbers, the first in line 2" in refused
-    assert "(--decimal)" in refused
+    assert "may mean thousands, and the data set is declared with a decimal comma" in refused
 
 
 def test_unused_columns_are_named_up_to_ten(home: Path, tmp_path: Path) -> None:
