@@ -180,10 +180,9 @@ def _asked(path: Path, read: Any, rules: SitePolicy, *, show: bool) -> dict[str,
 
 
 def _warn(counts: Iterable[CellCounts]) -> None:
-    """Of columns whose unit may be another."""
-    for words in (one.narrow for one in counts):
-        if words:
-            say(f"warning: {words}", err=True)
+    """Of columns whose unit or spelling may be another."""
+    for words in (words for one in counts for words in one.warnings):
+        say(f"warning: {words}", err=True)
 
 
 def _report(checked: DataCheck) -> dict[str, Any]:

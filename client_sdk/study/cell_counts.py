@@ -62,8 +62,8 @@ def log_counts(counts: Iterable[CellCounts], what: str) -> None:
                 "first is in %s",
                 *(what, one.column, one.wrong, one.cells, one.first),
             )
-        if one.narrow:
-            _LOG.warning("%s: %s", what, one.narrow)
+        for words in one.warnings:
+            _LOG.warning("%s: %s", what, words)
     if counts and not any(one.wrong for one in counts):
         _LOG.info("%s: every cell of %d columns is a value or a declared code", what, len(counts))
 
@@ -100,7 +100,8 @@ def _reading(reading: Reading) -> Declaration:
     def categories(cells: Column, names: Sequence[str]) -> _Said:
         found = read_categories(cells, names, reading.missing_values)
         nothing = np.zeros(len(cells), bool)
-        return Categories(found.places, found.missing, nothing), int(found.wrong.sum()) if names else 0, ""
+        outside = int(found.wrong.sum()) if names else 0
+        return Categories(found.places, found.missing, nothing, found.near), outside, ""
 
     def read(cells: Column) -> _Said:
         if isinstance(reading, Range):

@@ -173,7 +173,7 @@ def indices_of(values: Any, names: tuple[str, ...], where: str, what: str) -> tu
     """
     read = read_categories(column_of(values), names)
     if read.wrong.any():
-        raise unknown_names(where, what, names, read.wrong).error
+        raise unknown_names(where, what, names, read).error
     return read.places, read.missing
 
 

@@ -116,6 +116,18 @@ def test_what_a_question_would_make_of_the_records(home: Path, tmp_path: Path) -
     assert "1 (14%)" in shown
 
 
+@pytest.mark.parametrize(("name", "warned"), [("744", True), ("0744", False)])
+def test_a_question_s_category_in_another_spelling_is_a_warning(
+    home: Path, tmp_path: Path, name: str, warned: bool
+) -> None:
+    path, question = written(tmp_path / "a.csv", ["id;icd", "a;0744", "b;0744", "c;3893"]), tmp_path / "question.toml"
+    question.write_text(
+        f'kind = "table"\nnoise_multiplier = 4.0\n[[variables]]\ncolumn = "icd"\ncategories = ["{name}", "3893"]\n'
+    )
+    shown = said(check(path, "--question", str(question)))
+    assert ("warning: column icd: 2 of 3 cells are one of the categories but for capitals" in shown) == warned
+
+
 def test_all_columns_that_a_question_lacks_are_named(home: Path, tmp_path: Path) -> None:
     path, question = written(tmp_path / "krea.csv"), tmp_path / "question.toml"
     numbers = "".join(f'[[numbers]]\ncolumn = "{name}"\nlow = 0.0\nhigh = 9.0\n' for name in ("Krea", "bmi", "hba1c"))

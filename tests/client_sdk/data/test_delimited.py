@@ -170,7 +170,7 @@ def test_letters_are_compared_composed(tmp_path: Path) -> None:
         (f"Report\nof,May\nn,a,b\n{SECRET},2,3\n", "if the names of the columns stand in line 3, remove the lines"),
         (
             f"n,a,b\n{SECRET},2,3\nTotal,5\n",
-            "has 2. It is the last line: if it holds totals or a remark, remove it. If it breaks off",
+            "totals or a remark, remove it. If it breaks off, save",
         ),
         (f'n,a\n{SECRET},5" tube\n', "quotation marks of the row that begins in line 2 do not pair"),
         (f'n,a\n{SECRET},"x" y\n', "quotation marks of the row that begins in line 2 do not pair"),

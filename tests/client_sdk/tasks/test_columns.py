@@ -132,7 +132,7 @@ def test_the_kind_of_a_cell_that_is_no_number_is_said_and_not_the_cell(cell: str
             "comma",
             "0..9",
             "1.234",
-            "a number whose point may mean thousands, and the data set is declared with a .* comma",
+            "whose point may mean thousands, and the data set is declared with a decimal comma",
         ),
         ("point", "0..9", "1.234,5", "a number with marks or spaces between thousands"),
         ("comma", "0..9", "2.5", "a number with a point, and the data set is declared with a decimal comma"),

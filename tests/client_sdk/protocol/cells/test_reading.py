@@ -169,3 +169,25 @@ def test_columns_that_are_joined_say_what_each_of_them_says(parts: list[list[Any
     assert read_categories(together, names).places.tolist() == [
         place for one in columns for place in read_categories(one, names).places.tolist()
     ]
+
+
+@pytest.mark.parametrize(
+    ("cells", "names", "near"),
+    [
+        (["744", "0744", "x", None], ("0744",), [1, 0, 0, 0]),
+        (["00744", "744", "7440"], ("744",), [1, 0, 0]),
+        ([744, 39, 0], ("0744", "00"), [1, 0, 1]),
+        ([744.0, 1.5, np.nan], ("0744",), [1, 0, 0]),
+        (["JA", "ja", "Nein", "STRASSE"], ("ja", "straße"), [1, 0, 0, 1]),
+        (["x", "y"], ("0744",), None),
+        (["744", "0744"], ("744", "0744"), None),
+        ([True, False], ("yes", "no"), None),
+    ],
+)
+def test_what_is_a_category_but_for_capitals_or_leading_zeros_is_marked_and_stays_wrong(
+    cells: list[Any], names: tuple[str, ...], near: list[int] | None
+) -> None:
+    read = read_categories(column_of(pd.Series(cells, dtype=object if isinstance(cells[0], str) else None)), names)
+    assert (None if read.near is None else read.near.astype(int).tolist()) == near
+    assert read.near is None or (read.near <= read.wrong).all()
+    assert (read.places[read.wrong] == -1).all()
