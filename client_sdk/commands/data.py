@@ -111,6 +111,11 @@ def check(
             print_json(report)
         elif format is not None and format == kept:
             say(f"read as declared: {format}")
+        elif format is None and study is None and not question:
+            say(
+                f"{len(read)} records are read, and need no declared format. What would be made of them is shown with "
+                "--settings or --question"
+            )
 
 
 def _format(path: Path, options: FormatOptions, kept: TableFormat | None) -> tuple[TableFormat | None, Proposal | None]:
@@ -175,9 +180,11 @@ def _asked(path: Path, read: Any, rules: SitePolicy, *, show: bool) -> dict[str,
 
 
 def _warn(counts: Iterable[CellCounts], *, unusable: bool = False) -> None:
-    """Of columns whose unit may be another. unusable: also of cells that fit nothing; a training refuses them."""
+    """Of columns whose unit or spelling may be another. unusable: also of cells that fit nothing, which a training
+    refuses.
+    """
     for one in counts:
-        for words in (one.unusable if unusable else "", one.narrow):
+        for words in (one.unusable if unusable else "", *one.warnings):
             if words:
                 say(f"warning: {words}", err=True)
 

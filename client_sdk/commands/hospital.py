@@ -27,6 +27,7 @@ from client_sdk.commands.shared import (
     say,
     show_log,
     table,
+    typed_again,
 )
 
 roster_app = typer.Typer(no_args_is_help=True, help="Compare and pin the hospitals of a study.")
@@ -105,6 +106,7 @@ def enrol(token: Token, server: Server = None, home: Home = None) -> None:
 
 
 def join(
+    context: typer.Context,
     study: StudyName,
     data: Data,
     patient_column: PatientColumn = None,
@@ -143,7 +145,7 @@ def join(
             FormatOptions(separator, encoding, decimal, dates),
             stored_format(here.directory, dataset),
             ask=at_a_terminal() and not yes,
-            command=_typed(study, data, patient_column, dataset, home),
+            command=typed_again(context, FormatOptions),
             patient_column=patient_column,
             lazy=lazy,
         )
@@ -171,14 +173,6 @@ def join(
         if outcome.rounds_sent:
             at = "" if home is None else f" --home {shlex.quote(str(home))}"
             say(f"its model: wardround study model {study}{at} -o model.safetensors")
-
-
-def _typed(study: str, data: Path, patient_column: str | None, dataset: str, home: Path | None) -> str:
-    """The command of a `join` that reads the same records."""
-    named = [] if patient_column is None else ["--patient-column", patient_column]
-    kept = [] if dataset == "records" else ["--dataset", dataset]
-    at = [] if home is None else ["--home", str(home)]
-    return shlex.join(["wardround", "join", study, "--data", str(data), *named, *kept, *at])
 
 
 def rotate_key(home: Home = None) -> None:

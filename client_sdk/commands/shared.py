@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shlex
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -46,6 +48,26 @@ Server = Annotated[str | None, typer.Option(help="address of the coordinator; el
 KeyFile = Annotated[Path | None, typer.Option(help="file with the operator key; else WARDROUND_OPERATOR_KEY(_FILE)")]
 Home = Annotated[Path | None, typer.Option(help="the hospital's directory; else WARDROUND_CLIENT_HOME")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+
+def typed_again(context: typer.Context, without: type[Any]) -> str:
+    """The command that is running, to be pasted: with everything that its command line said.
+
+    without: a dataclass whose fields are options that are left out.
+    """
+    left_out = {one.name for one in fields(without)}
+    words = ["wardround", context.info_name or ""]
+    for one in context.command.params:
+        name = one.name or ""
+        source = context.get_parameter_source(name)
+        if source is None or source.name != "COMMANDLINE" or name in left_out:
+            continue
+        value = context.params[name]
+        if isinstance(value, bool):
+            words.append((one.opts if value else one.secondary_opts)[0])
+        else:
+            words += [*(one.opts[:1] if one.opts[0].startswith("-") else []), str(value)]
+    return shlex.join(words)
 
 
 def operator(server: str | None, key_file: Path | None) -> Client:

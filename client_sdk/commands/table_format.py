@@ -34,6 +34,11 @@ class FormatOptions:
         """Was anything said?"""
         return any(value is not None for value in asdict(self).values())
 
+    @property
+    def given(self) -> tuple[str, ...]:
+        """As a person types them."""
+        return tuple(word for name, value in asdict(self).items() if value is not None for word in (f"--{name}", value))
+
     def declared(self, path: Path) -> TableFormat | None:
         """The format for records at this path; None: the options leave something to be proposed or say nothing."""
         from client_sdk.data import TableFormat, text_tables
@@ -131,7 +136,7 @@ def read_declared(
     if format is None and text_tables(path):
         proposal = options.propose(path)
         if not ask:
-            raise _undeclared(path, proposal, command)
+            raise _undeclared(path, proposal, options, command)
         show_proposal(path, proposal, to_errors=True)
         format = _confirmed(proposal)
     return load(path, format, **reading)
@@ -158,7 +163,7 @@ def show_proposal(path: Path, proposal: Proposal, *, to_errors: bool = False) ->
         say(f"in doubt: {proposal.doubtful}", err=to_errors)
 
 
-def _undeclared(path: Path, proposal: Proposal, command: str) -> Exception:
+def _undeclared(path: Path, proposal: Proposal, options: FormatOptions, command: str) -> Exception:
     from client_sdk.errors import ConfigurationError
 
     format = proposal.format
@@ -166,9 +171,10 @@ def _undeclared(path: Path, proposal: Proposal, command: str) -> Exception:
     guess = [] if format.decimal else ["--decimal", "point"]
     again = f"{command} {shlex.join([*format.options, *guess])}"
     unsure = f". In doubt is {' and '.join(open_fields)}: {proposal.doubtful}" if open_fields else ""
+    look = shlex.join(["wardround", "data", "check", str(path), *options.given])
     return ConfigurationError(
-        f"nobody has declared how {path.name} is written. It looks like {format}. Look at it with `wardround data "
-        f"check {shlex.quote(str(path))}`, then type what is right, for example: {again}{unsure}"
+        f"nobody has declared how {path.name} is written. It looks like {format}. Look at it with `{look}`, then type "
+        f"what is right, for example: {again}{unsure}"
     )
 
 
@@ -189,6 +195,11 @@ def _confirmed(proposal: Proposal) -> TableFormat:
 
 
 def _chosen(question: str, answers: tuple[str, str]) -> Any:
-    import click
+    """One of two answers. Asked again until it is."""
 
-    return typer.prompt(question, type=click.Choice(answers), err=True)
+    def understood(text: str) -> str:
+        if text.strip().lower() not in answers:
+            raise typer.BadParameter(f"type {answers[0]} or {answers[1]}")
+        return text.strip().lower()
+
+    return typer.prompt(f"{question} ({answers[0]} or {answers[1]})", value_proc=understood, err=True)

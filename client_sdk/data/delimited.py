@@ -202,7 +202,7 @@ def _require_even(file: str, rows: Sequence[list[str]], lines: Sequence[int], wi
         )
     advice = "A text that holds the separator stands in quotation marks"
     if len(wrong) == 1 and wrong[0] == len(rows) - 1:
-        advice = "It is the last line: if it holds totals or a remark, remove it"
+        advice = "It is the last line: if it holds totals or a remark, remove it. If it breaks off, save it again"
     raise DataError(
         f"{file}: {len(wrong)} of {len(body)} rows do not have {width} cells; the first is in line {lines[wrong[0]]} "
         f"and has {lengths[wrong[0]]}. {advice}"

@@ -18,7 +18,7 @@ from client_sdk.data.paths import require_there
 from client_sdk.data.records import DataError
 from client_sdk.data.table_format import SEPARATORS, Dates, Separator, TableFormat
 from client_sdk.data.text_encoding import bytes_of, decode, propose_encoding
-from client_sdk.protocol.cells import AS_WRITTEN, Column, Spelling
+from client_sdk.protocol.cells import AS_WRITTEN, MISSING, Column, Spelling
 from client_sdk.protocol.cells.spelling import Decimal, cleaned
 
 # Characters that rule separators out. What they leave is tried on every row.
@@ -32,6 +32,7 @@ _FORM = re.compile(
     r"|(?P<comma_thousands>[+-]?[1-9][0-9]{0,2}(?:,[0-9]{3})+)"
     r"|(?P<point>[+-]?[0-9]*\.[0-9]+(?:[eE][+-]?[0-9]+)?|[+-]?[0-9]{1,3}(?:,[0-9]{3})+\.[0-9]+)"
     r"|(?P<comma>[+-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?|[+-]?[0-9]{1,3}(?:\.[0-9]{3})+,[0-9]+)"
+    r"|(?P<year_first>[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T].*)?)"
     r"|(?P<date>[0-9]{1,2}[-./][0-9]{1,2}[-./][0-9]{4}(?:[ T].*)?)"
 )
 Doubt = Literal["decimal", "dates"]
@@ -44,7 +45,8 @@ class ColumnForms:
 
     cells: that are not empty. whole: numbers without a mark. point, comma: numbers with this decimal mark.
     point_thousands, comma_thousands: numbers in which the mark may separate thousands. day_first, month_first: dates
-    whose order is sure, because a number is above 12. day_or_month: dates in which either may come first.
+    whose order is sure, because a number is above 12. day_or_month: dates in which either may come first. year_first:
+    dates that need no order. missing: words that say so in every study.
     """
 
     name: str
@@ -57,6 +59,8 @@ class ColumnForms:
     day_first: int = 0
     month_first: int = 0
     day_or_month: int = 0
+    year_first: int = 0
+    missing: int = 0
 
     @classmethod
     def of(cls, name: str, column: Column) -> ColumnForms:
@@ -68,7 +72,7 @@ class ColumnForms:
             if word is None:
                 continue
             counts["cells"] += times
-            if (form := _form(word)) is not None:
+            if (form := "missing" if word in MISSING else _form(word)) is not None:
                 counts[form] += times
         return cls(name, **counts)
 
@@ -87,6 +91,8 @@ class ColumnForms:
             (self.day_first, "dates with the day first"),
             (self.month_first, "dates with the month first"),
             (self.day_or_month, "dates whose day or month may be first"),
+            (self.year_first, "dates with the year first"),
+            (self.missing, "missing"),
         )
         shown = [f"{count} {words}" for count, words in named if count]
         rest = self.cells - sum(count for count, _ in named)

@@ -83,11 +83,14 @@ def _of_evaluation(settings: StudySettings, evaluation: EvaluationSettings) -> l
 
 def _training(settings: StudySettings) -> str:
     training = settings.training
-    local = f"{training.local_steps} local steps a round" if training.algorithm == "fedavg" else "one gradient a round"
+    # A gradient is sent as it is: the coordinator's learning rate is then the only one.
+    local, step = "one gradient a round", training.optimiser.learning_rate
+    if training.algorithm == "fedavg":
+        local, step = f"{training.local_steps} local steps a round", training.learning_rate
     part = "" if training.trainable == ALL else f", of its model only {_part(training.trainable)}"
     if training.backbone is not None:
         part += f", on the public weights with SHA-256 {training.backbone.sha256}"
-    return f"task {training.task}{part}, {local}, learning rate {training.learning_rate:g}"
+    return f"task {training.task}{part}, {local}, learning rate {step:g}"
 
 
 def _part(trainable: str | tuple[str, ...]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from client_sdk.data import DataError, LazyTable, Table, like
+from client_sdk.data import LazyTable, Table
 from client_sdk.guard.exclusion import ExclusionList
 from client_sdk.protocol.cells import Categories, Column, Numbers, column_name, read_categories, read_numbers
 from client_sdk.protocol.cells.counting import CellCounts, Declaration, added
@@ -15,7 +15,7 @@ from client_sdk.protocol.statistics.question import BaseQuestion
 from client_sdk.protocol.statistics.rows import Reading, readings_of
 from client_sdk.protocol.statistics.variables import Condition, Range, Variable
 from client_sdk.tasks import Task
-from client_sdk.tasks.columns import Declared, NumberColumn
+from client_sdk.tasks.columns import Declared, NumberColumn, require_columns
 from client_sdk.tasks.tables import TableTask
 
 _LOG = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ def cells_of_task(task: Task, records: Table) -> tuple[CellCounts, ...]:
         DataError: a column lacks, or cannot be read.
     """
     columns: Sequence[Declared] = task.columns if isinstance(task, TableTask) else ()
-    return _counted([_input(column) for column in columns], records)
+    return _counted([_input(column) for column in columns], records, "study")
 
 
 def cells_of_question(question: BaseQuestion, records: Table) -> tuple[CellCounts, ...]:
@@ -42,7 +42,7 @@ def cells_of_question(question: BaseQuestion, records: Table) -> tuple[CellCount
         DataError: a column lacks, or cannot be read.
     """
     readings = dict.fromkeys(readings_of(question))
-    return _counted([_reading(one) for one in readings], records)
+    return _counted([_reading(one) for one in readings], records, "question")
 
 
 def without(records: Table, exclusions: ExclusionList) -> Table:
@@ -55,19 +55,15 @@ def log_counts(counts: Iterable[CellCounts], what: str) -> None:
     """To the hospital's own log: how many cells fit nowhere, and which ranges are hardly used."""
     counts = tuple(counts)
     for one in counts:
-        for words in (one.unusable, one.narrow):
+        for words in (one.unusable, *one.warnings):
             if words:
                 _LOG.warning("%s: %s", what, words)
     if counts and not any(one.wrong for one in counts):
         _LOG.info("%s: every cell of %d columns is a value or a declared code", what, len(counts))
 
 
-def _counted(declarations: Sequence[Declaration], records: Table) -> tuple[CellCounts, ...]:
-    lacking = [one.column for one in declarations if column_name(one.column) not in records.columns]
-    if lacking:
-        near = like(lacking[0], records.columns)
-        meant = f"; did you mean {near!r}?" if near else ""
-        raise DataError(f"the table lacks {len(lacking)} columns, the first of them {lacking[0]!r}{meant}")
+def _counted(declarations: Sequence[Declaration], records: Table, whose: str) -> tuple[CellCounts, ...]:
+    require_columns(list(dict.fromkeys(column_name(one.column) for one in declarations)), records.columns, whose)
     return added(
         [one.count(part.columns[column_name(one.column)], part.first) for one in declarations]
         for part in _parts(records)
@@ -98,7 +94,8 @@ def _reading(reading: Reading) -> Declaration:
     def categories(cells: Column, names: Sequence[str]) -> _Said:
         found = read_categories(cells, names, reading.missing_values)
         nothing = np.zeros(len(cells), bool)
-        return Categories(found.places, found.missing, nothing), int(found.wrong.sum()) if names else 0, ""
+        outside = int(found.wrong.sum()) if names else 0
+        return Categories(found.places, found.missing, nothing, found.near), outside, ""
 
     def read(cells: Column) -> _Said:
         if isinstance(reading, Range):

@@ -227,7 +227,8 @@ def check_data(
     inputs = _asked(training.task, "count its inputs", lambda: inspected(training.task, left.records))
     own = {settings.training.task_parameters.get("label"), *training.task.target_columns}
     named = own | {use.name for use in inputs}
-    columns: Iterable[str] = records.columns if isinstance(records, Table) else ()
+    # A task that says nothing of its inputs may use any column.
+    columns: Iterable[str] = records.columns if isinstance(records, Table) and inputs else ()
     return DataCheck(
         rows=len(records),
         excluded=left.excluded,

@@ -149,7 +149,7 @@ def numbers_in(name: str, values: Any) -> Floats:
     return read.values
 
 
-def require_columns(names: list[str], data: Collection[str]) -> None:
+def require_columns(names: Sequence[str], data: Collection[str], whose: str = "study") -> None:
     """Raises DataError: names the first columns that lack, each with the one that is most like it."""
     lacking = [name for name in names if name not in data]
     if lacking:
@@ -157,7 +157,7 @@ def require_columns(names: list[str], data: Collection[str]) -> None:
         near = [(name, like(name, data)) for name in lacking[:_LISTED]]
         listed = ", ".join(f"{name!r}" + (f" (did you mean {other!r}?)" if other else "") for name, other in near)
         more = f", and {len(lacking) - _LISTED} more" if len(lacking) > _LISTED else ""
-        raise DataError(f"the table lacks {len(lacking)} of the study's columns: {listed}{more}")
+        raise DataError(f"the table lacks {len(lacking)} of the {whose}'s columns: {listed}{more}")
 
 
 def categories_of(text: str) -> tuple[str, ...]:
@@ -182,7 +182,7 @@ def indices_of(values: Any, names: tuple[str, ...], where: str, what: str) -> tu
     """
     read = read_categories(column_of(values), names)
     if read.wrong.any():
-        raise unknown_names(where, what, names, read.wrong).error
+        raise unknown_names(where, what, names, read).error
     return read.places, read.missing
 
 

@@ -162,7 +162,7 @@ class CategoryColumn(DeclaredColumn):
         return (np.column_stack([hits, read.places < 0]) if self.missing else hits).astype(np.float64)
 
     def faults(self, read: Categories) -> list[Fault]:
-        wrong = unknown_names(f"column {self.name}", "categories", self.categories, read.wrong)
+        wrong = unknown_names(f"column {self.name}", "categories", self.categories, read)
         return _present([wrong, *([] if self.missing else [_absent(self.name, read.missing)])])
 
     def random(self, count: int, generator: np.random.Generator) -> Column:
@@ -182,7 +182,9 @@ def _absent(name: str, missing: Mask) -> Fault:
     return Fault(f"column {name}", "are missing, and the study allows none", missing)
 
 
-def unknown_names(where: str, what: str, names: Sequence[str], wrong: Mask) -> Fault:
+def unknown_names(where: str, what: str, names: Sequence[str], read: Categories) -> Fault:
     """Cells that are none of the declared names."""
     listed = f" {'|'.join(names)}" if len(names) <= _LISTED else ""
-    return Fault(where, f"are none of the study's {what}{listed}", wrong)
+    near = read.near is not None and bool(read.near[int(np.argmax(read.wrong))])
+    of_first = "is one of them but for capitals or leading zeros" if near else ""
+    return Fault(where, f"are none of the study's {what}{listed}", read.wrong, of_first)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_sdk.protocol.cells.column import Column
+from client_sdk.protocol.cells.reading import Categories
 
 # Of a public range: values that fill no more of it may have another unit or another decimal mark.
 _NARROW = 0.02
@@ -32,8 +33,9 @@ class CellCounts:
 
     column: its name. cells: in all. missing: empty, a word for missing, or a declared code. wrong: neither a value nor
     a declared code. outside: values outside the declared range or categories. kind: what the first wrong one may be, in
-    words that quote nothing of it. first: where it is. filled: the smallest and the largest value as shares of the
-    public range, 0 at its low end and 1 at its high end; None: there is no range, or no value.
+    words that quote nothing of it. first: where it is. near: cells that are a category but for capitals or leading
+    zeros, and so another value. filled: the smallest and the largest value as shares of the public range, 0 at its low
+    end and 1 at its high end; None: there is no range, or no value.
     """
 
     column: str
@@ -43,6 +45,7 @@ class CellCounts:
     outside: int
     kind: str = ""
     first: str = ""
+    near: int = 0
     filled: tuple[float, float] | None = field(default=None, repr=False)
 
     @property
@@ -69,6 +72,15 @@ class CellCounts:
             "decimal mark another?"
         )
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a person should look at before these cells are used."""
+        near = (
+            f"column {self.column}: {self.near} of {self.cells} cells are one of the categories but for capitals or "
+            "leading zeros, and do not count as it"
+        )
+        return tuple(words for words in (self.narrow, near if self.near else "") if words)
+
     def __add__(self, other: CellCounts) -> CellCounts:
         """Of further cells of the same column."""
         return replace(
@@ -79,6 +91,7 @@ class CellCounts:
             outside=self.outside + other.outside,
             kind=self.kind or other.kind,
             first=self.first or other.first,
+            near=self.near + other.near,
             filled=_both(self.filled, other.filled),
         )
 
@@ -106,6 +119,7 @@ class Declaration:
             outside,
             kind if wrong else "",
             first(found.wrong) if wrong else "",
+            int(found.near.sum()) if isinstance(found, Categories) and found.near is not None else 0,
             None if self.within is None else _filled(found, *self.within),
         )
 

@@ -24,6 +24,7 @@ from client_sdk.protocol.cells.spelling import (
     cleaned,
     days_in,
     number_in,
+    number_text,
     numbers_in,
     plain_decimal,
     truth_in,
@@ -54,11 +55,16 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Categories:
-    """places: (n,) among the declared categories, −1 for none. missing, wrong: as of `Numbers`."""
+    """places: (n,) among the declared categories, −1 for none. missing, wrong: as of `Numbers`.
+
+    near: (n,) wrong, and a category but for capitals or leading zeros; None: no cell is. For a person's eyes: such a
+    cell stays wrong, since 0744 and 744 may be two codes.
+    """
 
     places: NDArray[np.int64]
     missing: Mask
     wrong: Mask
+    near: Mask | None = None
 
 
 def read_numbers(column: StoredCells, missing_values: Sequence[str] = ()) -> Numbers:
@@ -106,7 +112,7 @@ def read_categories(column: StoredCells, categories: Sequence[str], missing_valu
     if column.values.dtype.kind == "M":
         column = _dates_as_texts(column)
     if column.words is not None:
-        return _places_of_words(column, place_of, _lookup(codes))
+        return _places_of_words(column, place_of, _lookup(codes), names)
     missing = column.empty
     if column.values.dtype.kind == "b":
         sides = [place_of(word, column.spelling) for word in ("False", "True")]
@@ -115,7 +121,8 @@ def read_categories(column: StoredCells, categories: Sequence[str], missing_valu
         places = _places_of_numbers(column.values, [_code(name) for name in names])
         missing = missing | (places < 0) & _is_one_of(column.values, [_code(text) for text in codes])
     places = np.where(missing, -1, places)
-    return Categories(places, missing, (places < 0) & ~missing)
+    wrong = (places < 0) & ~missing
+    return Categories(places, missing, wrong, _near(column, names, wrong))
 
 
 def read_presence(column: StoredCells, missing_values: Sequence[str] = ()) -> Mask:
@@ -128,8 +135,32 @@ def read_presence(column: StoredCells, missing_values: Sequence[str] = ()) -> Ma
     return missing
 
 
+def _near(column: StoredCells, names: Sequence[str], wrong: Mask) -> Mask | None:
+    """Of `Categories`."""
+    if not names or not wrong.any():
+        return None
+    near, places, found = set(map(_resembled, names)), np.flatnonzero(wrong), np.zeros(len(column), bool)
+    if column.words is not None:
+        words = cast("list[str | None]", column.words.tolist())
+        alike = np.array([word is not None and _resembled(word) in near for word in words], bool)
+        found[places] = alike[column.values[places]]
+    elif column.values.dtype.kind in "iuf":
+        numbers, inverse = np.unique(column.values[places], return_inverse=True)
+        texts = (number_text(one, POINTS) for one in numbers.tolist())
+        alike = np.array([_resembled(plain_decimal(one, POINTS) or one) in near for one in texts], bool)
+        found[places] = alike[inverse]
+    return found if found.any() else None
+
+
+def _resembled(text: str) -> str:
+    return text.casefold().lstrip("0") or "0"
+
+
 def _places_of_words(
-    column: StoredCells, place_of: Callable[[str, Spelling], int], code_of: Callable[[str, Spelling], int]
+    column: StoredCells,
+    place_of: Callable[[str, Spelling], int],
+    code_of: Callable[[str, Spelling], int],
+    names: Sequence[str],
 ) -> Categories:
     def place(word: str | None) -> int:
         """−1: other, −2: missing."""
@@ -143,7 +174,8 @@ def _places_of_words(
     each = np.fromiter(map(place, cast(Array, column.words).tolist()), np.int64)
     places = each[column.values] if len(column) else np.zeros(0, np.int64)
     missing = places == -2
-    return Categories(np.where(missing, -1, places), missing, places == -1)
+    wrong = places == -1
+    return Categories(np.where(missing, -1, places), missing, wrong, _near(column, names, wrong))
 
 
 def _of_words(

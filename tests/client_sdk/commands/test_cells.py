@@ -46,6 +46,7 @@ ICD = ["id,age,icd,died", "p0,30,0744,no", "p1,31,0744,yes", "p2,32,744,no", "p3
 def test_a_code_with_a_leading_zero_is_itself_alone(tmp_path: Path) -> None:
     words = check(tmp_path, csv(tmp_path, *ICD), 1, **{"column.icd": "744|3893; missing"})
     assert "column icd: 2 of 4 values are none of the study's categories 744|3893, the first in line 2" in words
+    assert "line 2, which is one of them but for capitals or leading zeros" in words
     found = check(tmp_path, csv(tmp_path, *ICD), **{"column.icd": "744|0744|3893"})
     assert (inputs(found, "icd")["missing"], inputs(found, "icd")["values"]) == (0, 4)
 

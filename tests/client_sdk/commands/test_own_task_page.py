@@ -77,6 +77,8 @@ def test_the_page_s_study_is_created_checked_and_joined(
 
     checked = json.loads(run(*check, "--json").stdout)
     assert (checked["patients"], checked["parameters"]) == (40, 3)
+    # It does not say which columns it uses.
+    assert checked["unused"] == []
     run(*create, operator=True)
     token = run(*invite, operator=True).stdout.strip()
     run("enrol", "-", input=f"{token}\n")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import threading
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import typer
 from typer.testing import CliRunner, Result
 
 from client_sdk.cli import register
 from client_sdk.commands import agreement, data
-from client_sdk.commands.table_format import FormatOptions, keep_format, read_records, stored_format
+from client_sdk.commands.table_format import FormatOptions, keep_format, read_declared, read_records, stored_format
 from client_sdk.data import DataError, Table, TableFormat
 from client_sdk.errors import ConfigurationError
 from tests.factories.commands import Run, opened, write_records, write_settings
@@ -118,6 +121,31 @@ def test_what_a_question_would_make_of_the_records(home: Path, tmp_path: Path) -
     assert "<0,1" not in shown
 
 
+@pytest.mark.parametrize(("name", "warned"), [("744", True), ("0744", False)])
+def test_a_question_s_category_in_another_spelling_is_a_warning(
+    home: Path, tmp_path: Path, name: str, warned: bool
+) -> None:
+    path, question = written(tmp_path / "a.csv", ["id;icd", "a;0744", "b;0744", "c;3893"]), tmp_path / "question.toml"
+    question.write_text(
+        f'kind = "table"\nnoise_multiplier = 4.0\n[[variables]]\ncolumn = "icd"\ncategories = ["{name}", "3893"]\n'
+    )
+    shown = said(check(path, "--question", str(question)))
+    assert ("warning: column icd: 2 of 3 cells are one of the categories but for capitals" in shown) == warned
+
+
+def test_all_columns_that_a_question_lacks_are_named(home: Path, tmp_path: Path) -> None:
+    path, question = written(tmp_path / "krea.csv"), tmp_path / "question.toml"
+    numbers = "".join(f'[[numbers]]\ncolumn = "{name}"\nlow = 0.0\nhigh = 9.0\n' for name in ("Krea", "bmi", "hba1c"))
+    question.write_text(f'kind = "moments"\nnoise_multiplier = 4.0\n{numbers}')
+    refused = said(check(path, "--question", str(question), "--decimal", "comma", code=1))
+    assert "the table lacks 2 of the question's columns: 'Krea' (did you mean 'krea'?), 'hba1c'" in refused
+
+
+def test_records_without_a_format_are_counted_where_nothing_else_is_asked(home: Path, tmp_path: Path) -> None:
+    pd.DataFrame({"id": ["a", "b", "c"], "bmi": [1.5, 2.5, None]}).to_parquet(tmp_path / "a.parquet")
+    assert "3 records are read, and need no declared format" in said(check(str(tmp_path / "a.parquet")))
+
+
 @pytest.mark.parametrize(("high", "warned"), [(1_000_000, True), (1_000, False)])
 def test_values_in_a_small_part_of_the_range_are_a_warning(home: Path, tmp_path: Path, high: int, warned: bool) -> None:
     """`cases/thousands`: 250.000, declared with a decimal point, is 250."""
@@ -129,7 +157,7 @@ def test_values_in_a_small_part_of_the_range_are_a_warning(home: Path, tmp_path:
     assert ("column krea: all 3 values lie in 0.01% of the public range" in said(result)) == warned
     refused = said(check(*arguments, "--decimal", "comma", code=1))
     assert "column krea: 3 of 3 values are no numbers, the first in line 2" in refused
-    assert "(--decimal)" in refused
+    assert "may mean thousands, and the data set is declared with a decimal comma" in refused
 
 
 def test_unused_columns_are_named_up_to_ten(home: Path, tmp_path: Path) -> None:
@@ -178,8 +206,7 @@ def test_join_declares_or_refuses_before_the_first_round(
     path = str(write_records(tmp_path / "records.csv"))
     typed = ("join", "sepsis", "--data", path, "--patient-column", "patient", "--yes")
     refused = " ".join(run(*typed, code=1).stderr.split())
-    assert f"wardround join sepsis --data {path} --patient-column patient --separator comma" in refused
-    assert "--encoding utf-8 --decimal point" in refused
+    assert "--separator comma --encoding utf-8 --decimal point" in refused
     assert stored_format(home, "records") is None
     monkeypatch.setattr(agreement, "at_a_terminal", lambda: True)
     no = run(*typed[:-1], code=1, input="n\n").stderr
@@ -204,3 +231,40 @@ def test_join_declares_or_refuses_before_the_first_round(
     assert "2 updates sent" in yes.stdout
     assert "Are these records" not in again.stderr
     assert stored_format(home, "records") == TableFormat("comma", decimal="point")
+
+
+@pytest.mark.usefixtures("here")
+def test_what_join_prints_can_be_pasted_with_everything_that_was_typed(run: Run, tmp_path: Path) -> None:
+    opened(run, tmp_path)
+    (tmp_path / "mercy" / "policy.toml").write_text(lax_toml())
+    path = tmp_path / "year 1 (new).csv"
+    path.write_bytes("patient;site;died\r\na;Süd;1,5\r\nb;Süd;2,5\r\n".encode("cp1252"))
+    typed = ["sepsis", "--data", str(path), "--patient-column", "patient", "--in-memory", "--data-version", "v 2"]
+    typed += ["--dataset", "icu", "--events", str(tmp_path / "events"), "--yes", "--encoding", "cp1252"]
+    printed = " ".join(run("join", *typed, code=1).stderr.split())
+    look, again = re.findall(r"wardround (?:data|join) .*?(?=`|$)", printed)
+    assert shlex.split(look) == ["wardround", "data", "check", str(path), "--encoding", "cp1252"]
+    words = shlex.split(again)
+    declared = ["--separator", "semicolon", "--encoding", "cp1252", "--decimal", "comma"]
+    assert words[:3] == ["wardround", "join", "sepsis"]
+    assert words[-len(declared) :] == declared
+    assert sorted(words[3 : -len(declared)]) == sorted(typed[1:-2])
+    # The printed command gets past the question.
+    assert "nobody has declared" not in run(*words[1:], code=1).stderr
+
+
+def test_a_person_at_a_terminal_settles_a_doubt_and_is_asked_until_the_answer_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(written(tmp_path / "records.csv", ["id;krea;seen", "a;250.000;03.04.2020", "b;180.000;05.06.2020"]))
+    app = typer.Typer()
+    read: list[Any] = []
+
+    @app.command()
+    def reading() -> None:
+        read.append(read_declared(path, FormatOptions(), None, ask=True, command="wardround join"))
+
+    result = CliRunner().invoke(app, [], input="point, I think\nPoint\ndmy\ny\n")
+    assert result.exit_code == 0, result.output
+    assert "type point or comma" in result.output
+    assert read[0].format == TableFormat("semicolon", decimal="point", dates="dmy")

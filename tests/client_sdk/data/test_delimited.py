@@ -168,7 +168,10 @@ def test_letters_are_compared_composed(tmp_path: Path) -> None:
         (f"n,a\n{SECRET},2,\n3,4,\n", "2 of 2 rows end with a separator, the first in line 2, and the header does not"),
         (f"n a\n{SECRET} 2\n1,5 4\n", "every line holds 2 texts between spaces: save it with commas"),
         (f"Report\nof,May\nn,a,b\n{SECRET},2,3\n", "if the names of the columns stand in line 3, remove the lines"),
-        (f"n,a,b\n{SECRET},2,3\nTotal,5\n", "has 2. It is the last line: if it holds totals or a remark, remove it"),
+        (
+            f"n,a,b\n{SECRET},2,3\nTotal,5\n",
+            "totals or a remark, remove it. If it breaks off, save",
+        ),
         (f'n,a\n{SECRET},5" tube\n', "quotation marks of the row that begins in line 2 do not pair"),
         (f'n,a\n{SECRET},"x" y\n', "quotation marks of the row that begins in line 2 do not pair"),
         (f"n,a\n{SECRET},2\n\ufeffn,a\n3,4\n", "line 3 begins with a byte order mark"),

@@ -71,6 +71,15 @@ def test_doubts_name_columns_and_counts(tmp_path: Path) -> None:
     assert forms == {"a": (3, 1, 0, 2), "b": (3, 0, 3, 0), "c": (3, 0, 0, 0)}
 
 
+def test_dates_that_need_no_order_and_words_for_missing_are_no_other_texts(tmp_path: Path) -> None:
+    made = proposal(tmp_path, "a;b\n2020-12-31;1.5\n2020-12-31 10:00;NA\n2020-12-30;?\nsoon;k.A.\n")
+    assert {one.name: str(one) for one in made.columns} == {
+        "a": "3 dates with the year first, 1 other texts",
+        "b": "1 with a decimal point, 2 missing, 1 other texts",
+    }
+    assert made.format.dates is None
+
+
 def test_what_is_declared_is_not_proposed(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes("a;x,b;größe\n1;2,3;4\n".encode("cp1252"))

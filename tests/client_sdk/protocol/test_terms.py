@@ -41,3 +41,27 @@ def test_what_the_masks_of_a_study_promise_is_said_in_words(neighbours: int | No
     assert any(line in said for said in sums(masking))
     assert any("ring" in said for said in sums(masking)) == (neighbours is not None)
     assert sums(None) == []
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "steps", "said"),
+    [
+        ("fedsgd", 1, "one gradient a round, learning rate 17"),
+        ("fedavg", 3, "3 local steps a round, learning rate 0.25"),
+    ],
+)
+def test_the_learning_rate_that_is_shown_is_one_that_is_used(algorithm: str, steps: int, said: str) -> None:
+    study = settings("parallel")
+    changed = study.model_copy(
+        update={
+            "training": study.training.model_copy(
+                update={
+                    "algorithm": algorithm,
+                    "local_steps": steps,
+                    "learning_rate": 0.25,
+                    "optimiser": study.training.optimiser.model_copy(update={"learning_rate": 17.0}),
+                }
+            )
+        }
+    )
+    assert any(line.endswith(said) for name, line in in_words(changed, mine=False) if name == "training")
