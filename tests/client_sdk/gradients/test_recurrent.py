@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from client_sdk.gradients import NonFiniteError, PerRecordGradients
+from client_sdk.gradients import NonFiniteError, PerRecordGradients, UnsupportedLayer
 from client_sdk.gradients.clipping import SAFETY
 from client_sdk.gradients.inspection import gradients_of
 from client_sdk.gradients.slots import Slots

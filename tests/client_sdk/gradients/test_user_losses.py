@@ -102,6 +102,7 @@ def climbed(engine: str, loss: Loss, slots: Slots | None, exchanged: bool) -> fl
     return best
 
 
+@pytest.mark.filterwarnings("ignore:std\\(\\):UserWarning")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", [n for n in COUPLED if n not in ("mixup", "dropped", "noisy")])
 def test_a_loss_that_every_check_misses_moves_no_other_record(
@@ -141,7 +142,9 @@ def test_a_loss_of_one_record_is_accepted_and_has_the_gradients_of_one_backward_
     for slots in SLOTS:
         gradients = PerRecordGradients(model, loss)
         done: Any = gradients.clipped_sum(x, t, clip_norm=bound, slots=slots)
-        assert gradients.method == ("one by one" if name == "branching" and engine != "layerwise" else engine)
+        # These look at values: PyTorch's own checks that variances are not negative, and that classes exist.
+        reads = name in ("branching", "gaussian", "dice")
+        assert gradients.method == ("one by one" if reads and engine != "layerwise" else engine)
         torch.testing.assert_close(done.norms, norms, rtol=1e-9, atol=1e-12)
         for parameter, value in true.items():
             expected = torch.einsum("i,i...->...", (bound / norms).clamp(max=1.0), value)
