@@ -40,11 +40,15 @@ def follows_values(model: nn.Module, inputs: Tensor) -> bool:
         model(inputs.clone())
     if not (watch.read or methods.read):
         return False
+
+    def alone(record: Tensor) -> Any:
+        return model(record.unsqueeze(0))
+
     # Parameters and buffers may be read: only records are hidden by vmap.
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="There is a performance drop")
-            vmap(lambda one: model(one.unsqueeze(0)), randomness="different")(inputs.clone())
+            vmap(alone, randomness="different")(inputs.clone())
     # What vmap raises may have any type.
     except Exception:  # noqa: BLE001
         return True

@@ -143,6 +143,9 @@ def test_the_allowance_follows_the_precision() -> None:
 class Fitted(nn.Module):
     """Takes the mean of its first batch off, whoever is in it."""
 
+    stored: Tensor
+    done: Tensor
+
     def __init__(self, keeps: str) -> None:
         super().__init__()
         self.layer, self.keeps, self.mean = nn.Linear(4, 2), keeps, torch.zeros(4)
