@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from client_sdk.protocol.cells.spelling import Decimal, Spelling, days_in, is_rounded, number_in
+from client_sdk.protocol.cells.spelling import Decimal, Spelling, days_in, is_doubtful, is_rounded, number_in
 
 _MARKS: tuple[Decimal, ...] = ("point", "comma")
 _YEAR_LAST = re.compile(r"[0-9]{1,2}[-./][0-9]{1,2}[-./][0-9]{4}(\D.*)?", re.DOTALL)
@@ -30,16 +30,9 @@ def kind_of_no_number(text: str, spelling: Spelling) -> str:
     if number_in(text, spelling) is not None:
         return "a number that is too large for a computer"
     if any(number_in(text, Spelling(mark)) is not None for mark in _MARKS):
-        if spelling.decimal is None:
-            return (
-                "a number whose comma or point may mean thousands: declare the decimal mark of the data set (--decimal)"
-            )
-        return (
-            f"a number with another mark than the decimal {spelling.decimal} that is declared (--decimal), or with "
-            "marks between thousands: write it without them"
-        )
+        return _kind_of_marked(text, spelling)
     if _THOUSANDS.fullmatch(text):
-        return "a number with marks between thousands: write it without"
+        return "a number with marks or spaces between thousands: write it without them"
     return _more_or_other(text)
 
 
@@ -58,6 +51,22 @@ def kind_of_no_date(text: str, spelling: Spelling) -> str:
     if _PLAIN.fullmatch(text):
         return "a number and no date"
     return _OTHER
+
+
+def _kind_of_marked(text: str, spelling: Spelling) -> str:
+    """Of digits with one point or one comma."""
+    if spelling.decimal is None:
+        return "a number whose comma or point may mean thousands: declare the decimal mark of the data set (--decimal)"
+    other: Decimal = "comma" if spelling.decimal == "point" else "point"
+    if is_doubtful(text, Spelling()):
+        return (
+            f"a number whose {other} may mean thousands, and the data set is declared with a decimal "
+            f"{spelling.decimal}: write it without the {other}"
+        )
+    return (
+        f"a number with a {other}, and the data set is declared with a decimal {spelling.decimal}: write it so, or "
+        f"declare --decimal {other}"
+    )
 
 
 def _more_or_other(text: str) -> str:
