@@ -105,7 +105,8 @@ def is_miswritten(code: str) -> bool:
     """
     if number_in(code, POINTS) is not None or _LIKE_A_DATE.fullmatch(code):
         return False
-    return _MISWRITTEN.fullmatch(code) is not None
+    # Spaces in a row would be tried in every way.
+    return _MISWRITTEN.fullmatch(" ".join(code.split())) is not None
 
 
 def number_in(text: str, spelling: Spelling) -> float | None:
