@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -168,19 +168,6 @@ class Training(Message):
     optimiser: ServerOptimiser = Field(
         default=ServerOptimiser(), description="what the coordinator does with the mean; costs no privacy"
     )
-
-    @field_validator("task_parameters", mode="before")
-    @classmethod
-    def _has_no_groups(cls, given: Any) -> Any:
-        # TOML reads column.age = 1 as a group `column` with an entry `age`.
-        groups = [
-            f"{name}.{next(iter(cast('dict[str, Any]', entry)), '…')}"
-            for name, entry in given.items()
-            if isinstance(entry, dict)
-        ]
-        if groups:
-            raise ValueError(f'a name with a dot stands in quotation marks: "{groups[0]}" = …')
-        return given
 
     @field_validator("task_parameters")
     @classmethod
