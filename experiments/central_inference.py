@@ -18,7 +18,8 @@ from accounting import ClassicalAccountant, calibrate_noise
 from client_sdk.gradients import ClippedSum
 from client_sdk.protocol.randomness.source import RandomSource, SeededSource
 from client_sdk.protocol.study.prior import Prior
-from client_sdk.tasks.bayesian import NODES, start_log_std
+from client_sdk.tasks.bayesian import start_log_std
+from client_sdk.tasks.bayesian_model import NODES
 from client_sdk.training.noise import add_noise
 from experiments.survey_data import Records
 

@@ -175,14 +175,16 @@ def _asked(path: Path, read: Any, rules: SitePolicy, *, show: bool) -> dict[str,
         ]
         table(f"{path.name}: {question.in_words()}", heads, rows)
         say("nothing was sent or charged; these counts are about your patients and stay here")
-    _warn(counts)
+    _warn(counts, unusable=True)
     return {"question": str(path), "columns": [_plain(one) for one in counts]}
 
 
-def _warn(counts: Iterable[CellCounts]) -> None:
-    """Of columns whose unit or spelling may be another."""
-    for words in (words for one in counts for words in one.warnings):
-        say(f"warning: {words}", err=True)
+def _warn(counts: Iterable[CellCounts], *, unusable: bool = False) -> None:
+    """Of units and spellings that may be others. unusable: also of cells that fit nothing; a training refuses them."""
+    for one in counts:
+        for words in (one.unusable if unusable else "", *one.warnings):
+            if words:
+                say(f"warning: {words}", err=True)
 
 
 def _report(checked: DataCheck) -> dict[str, Any]:

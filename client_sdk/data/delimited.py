@@ -107,8 +107,22 @@ def is_number(cell: str) -> bool:
     return _NUMBER.fullmatch(cell) is not None
 
 
-def totals_line(sheet: Sheet) -> int | None:
-    """The line of the last row, if its first word is one for a sum; None: it is not."""
+def remarks_on(file: str, sheet: Sheet) -> tuple[str, ...]:
+    """What a person should look at: a last line that may hold totals, columns that are left out for want of a name."""
+    found: list[str] = []
+    unnamed = [
+        place for place, name in enumerate(sheet.names) if not name and any(row[place].strip() for row in sheet.rows)
+    ]
+    if unnamed:
+        found.append(
+            f"{file}: {len(unnamed)} columns without a name are left out, the first of them column {unnamed[0] + 1}"
+        )
+    if (total := _totals_line(sheet)) is not None:
+        found.append(f"{file}: the last line ({total}) begins with a word for a sum: if it holds totals, remove it")
+    return tuple(found)
+
+
+def _totals_line(sheet: Sheet) -> int | None:
     first = [next((cell for cell in map(cleaned, row) if cell), "").lower() for row in sheet.rows[-1:]]
     return sheet.lines[-1] if first and first[0].rstrip(":") in _TOTALS else None
 

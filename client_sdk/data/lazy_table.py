@@ -311,7 +311,10 @@ def _kinds(files: Sequence[Parts]) -> dict[str, Kind]:
             if "none" in (found[name], file.kinds[name]):
                 found[name] = file.kinds[name] if found[name] == "none" else found[name]
             elif found[name] != file.kinds[name]:
-                raise DataError(f"column {name!r} is of another type in file {place} of {len(files)} than before it")
+                raise DataError(
+                    f"column {name!r} is of another type in file {place} of {len(files)} than before it: write it with "
+                    "one type, numbers in 64 bits"
+                )
     if not found:
         raise DataError("the table has no columns")
     return found

@@ -13,7 +13,7 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.data.delimited import PLURALS, Sheet, read_sheet, split, totals_line
+from client_sdk.data.delimited import PLURALS, Sheet, read_sheet, remarks_on, split
 from client_sdk.data.paths import require_there
 from client_sdk.data.records import DataError
 from client_sdk.data.table_format import SEPARATORS, Dates, Separator, TableFormat
@@ -181,12 +181,10 @@ def examine(
         separator, reasons["separator"] = _separator(path.name, text, None if names is None else len(names))
     sheet = read_sheet(path.name, text, separator, names=names, may_be_empty=may_be_empty)
     reasons["header"] = f"{len(sheet.names)} different names, none of them a number" if names is None else "no header"
-    total = totals_line(sheet)
-    remark = f"{path.name}: the last line ({total}) begins with a word for a sum: if it holds totals, remove it"
     table = TextTable.of(sheet, patient_column=patient_column)
     forms = tuple(ColumnForms.of(name, column) for name, column in table.columns.items())
     found = TableFormat(separator, encoding, names is None, stated.decimal, stated.dates)
-    return Proposal(found, reasons, forms, (), () if total is None else (remark,)), table
+    return Proposal(found, reasons, forms, (), remarks_on(path.name, sheet)), table
 
 
 def combined(parts: Sequence[Proposal]) -> Proposal:

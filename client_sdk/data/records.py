@@ -197,8 +197,14 @@ class Examples:
 
 
 def _as_written(values: Any) -> Iterable[Any]:
+    if isinstance(values, Column):
+        return values.tolist()
     # Cells of an array keep their type: a float32 is exact up to 2²⁴ only, and a date is no count of nanoseconds.
-    return cast("Iterable[Any]", values.tolist() if isinstance(values, Column) else np.asarray(values))
+    cells = cast("Iterable[Any]", np.asarray(values))
+    if isinstance(values, np.ma.MaskedArray):
+        hidden = np.ma.getmaskarray(cast("Any", values))
+        return [None if gone else cell for cell, gone in zip(cells, hidden, strict=True)]
+    return cells
 
 
 def like(name: str, names: Iterable[str]) -> str | None:

@@ -19,8 +19,9 @@ ARROW = (".arrow", ".feather")
 SUFFIXES = (".parquet", *ARROW)
 # Files, or columns of Arrow files, that a thread leaves open: opening takes longer than reading a small row group.
 _LEFT_OPEN = 8
-# By its type alone; "none" goes with every kind: all its cells are missing.
-Kind = Literal["number", "text", "date", "none", "nested"]
+# By its type alone; "none" goes with every kind: all its cells are missing. Numbers of low precision are compared with
+# codes at their own, which they would lose beside others.
+Kind = Literal["number", "float16", "float32", "text", "date", "none", "nested"]
 
 
 class OpenFiles(threading.local):
@@ -176,6 +177,10 @@ def _kind(kind: Any) -> Kind:
         kind = kind.value_type
     if types.is_null(kind):
         return "none"
+    if types.is_float16(kind):
+        return "float16"
+    if types.is_float32(kind):
+        return "float32"
     numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
     if any(is_one(kind) for is_one in numbers):
         return "number"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from client_sdk.data.delimited import read_sheet, totals_line
+from client_sdk.data.delimited import read_sheet, remarks_on
 from client_sdk.data.lazy_table import list_table
 from client_sdk.data.paths import require_there
 from client_sdk.data.proposal import Stated, TextTable, combined, examine
@@ -99,10 +99,8 @@ def _declared(
         )
     except DataError as fault:
         raise DataError(f"{fault}{_as_it_looks(path, format, names)}") from fault
-    if (line := totals_line(sheet)) is not None:
-        _LOG.warning(
-            "%s: the last line (%d) begins with a word for a sum: if it holds totals, remove it", path.name, line
-        )
+    for remark in remarks_on(path.name, sheet):
+        _LOG.warning("%s", remark)
     return TextTable.of(sheet, format.spelling, patient_column)
 
 

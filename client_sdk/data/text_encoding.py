@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import re
 import zlib
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import cast
 
 from client_sdk.data.records import DataError
 from client_sdk.data.table_format import SEPARATORS, encoding_named
+from client_sdk.data.unpacking import require_safe
 
 # A workbook of today is a zip archive; one of before 2007 is a compound file.
 _WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
@@ -23,6 +25,8 @@ _MARKS = {
 # Encodings of one byte a character take almost any bytes.
 _ONE_BYTE = ("cp125", "cp437", "cp85", "iso8859", "koi8", "mac")
 _MARK_WITHIN = re.compile("[\r\n]\ufeff")
+# Bytes that are unpacked at once.
+_PART = 1 << 22
 _ALONE = re.compile("\r(?!\n)")
 _ADVICE = (
     "Save the file as 'CSV UTF-8' or name its encoding with --encoding (from Python: encoding=): cp1252 is that of "
@@ -31,11 +35,15 @@ _ADVICE = (
 
 
 def bytes_of(path: Path) -> bytes:
-    """The bytes of a text file, unpacked if its name ends in .gz. Raises DataError: no whole gzip file, a workbook."""
+    """The bytes of a text file, unpacked if its name ends in .gz.
+
+    Raises:
+        DataError: no whole gzip file, one that unpacks into far more than it holds, a workbook.
+    """
     data = path.read_bytes()
     if path.suffix == ".gz":
         try:
-            data = gzip.decompress(data)
+            data = _unpacked(path.name, data)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise DataError(f"{path.name}: it is not a whole gzip file; pack it again") from error
     if data.startswith(_WORKBOOKS):
@@ -44,6 +52,16 @@ def bytes_of(path: Path) -> bytes:
             "as 'CSV UTF-8'"
         )
     return data
+
+
+def _unpacked(name: str, data: bytes) -> bytes:
+    """Raises TooLarge: before more than is safe is in memory."""
+    found = bytearray()
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        while part := file.read(_PART):
+            found += part
+            require_safe(name, len(data), len(found))
+    return bytes(found)
 
 
 def propose_encoding(name: str, data: bytes) -> tuple[str, str]:

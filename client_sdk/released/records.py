@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,13 +23,11 @@ def new_records(data: Any, patient_column: str | None = None, format: TableForma
     """
     if isinstance(data, str | Path):
         return _from_file(Path(data), patient_column, format)
-    if isinstance(data, Mapping):
-        return records_of(cast("Mapping[str, Any]", data), patient_column=patient_column, format=format)
     if isinstance(data, Tensor):
         return _unlabelled(data.detach().cpu().numpy())
     if isinstance(data, np.ndarray):
         return _unlabelled(cast("np.ndarray[Any, np.dtype[Any]]", data))
-    return records_of(data)
+    return records_of(data, patient_column=patient_column, format=format)
 
 
 def _from_file(path: Path, patient_column: str | None, format: TableFormat | None) -> Records:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from client_sdk.data import LazyTable, Table
+from client_sdk.guard.exclusion import ExclusionList
 from client_sdk.protocol.cells import Categories, Column, Numbers, column_name, read_categories, read_numbers
 from client_sdk.protocol.cells.counting import CellCounts, Declaration, added
 from client_sdk.protocol.statistics.question import BaseQuestion
@@ -44,26 +45,19 @@ def cells_of_question(question: BaseQuestion, records: Table) -> tuple[CellCount
     return _counted([_reading(one) for one in readings], records, "question")
 
 
-def without(records: Table, excluded: Collection[str]) -> Table:
-    """The rows of patients who are not on the list."""
-    gone = set(excluded)
-    if not gone.intersection(records.patients):
-        return records
-    return records.take([row for row, patient in enumerate(records.patients) if patient not in gone])
+def without(records: Table, exclusions: ExclusionList) -> Table:
+    """The rows of patients whom the list does not leave out."""
+    gone = exclusions.match(records.patients).rows if exclusions else np.zeros(len(records), bool)
+    return records.take(np.flatnonzero(~gone)) if gone.any() else records
 
 
 def log_counts(counts: Iterable[CellCounts], what: str) -> None:
     """To the hospital's own log: how many cells fit nowhere, and which ranges are hardly used."""
     counts = tuple(counts)
     for one in counts:
-        if one.wrong:
-            _LOG.warning(
-                "%s: column %s: %d of %d cells are neither a value nor a declared code, and count as missing; the "
-                "first is in %s",
-                *(what, one.column, one.wrong, one.cells, one.first),
-            )
-        for words in one.warnings:
-            _LOG.warning("%s: %s", what, words)
+        for words in (one.unusable, *one.warnings):
+            if words:
+                _LOG.warning("%s: %s", what, words)
     if counts and not any(one.wrong for one in counts):
         _LOG.info("%s: every cell of %d columns is a value or a declared code", what, len(counts))
 

@@ -201,7 +201,7 @@ class Hospital:
                 cache=FeatureCache(self.directory / FOLDER) if feature_cache else None,
             )
             if isinstance(records, Table):
-                _log_counts(settings, found, without(records, rules.excluded_patients), study)
+                _log_counts(settings, found, without(records, rules.exclusions), study)
             # 3. Freeze what was agreed to, and how the records are written.
             _warn(rules, settings, records=found.records, pinned=pinned)
             if split is not None and ledger.opened(study) is None:

@@ -27,6 +27,7 @@ from client_sdk.protocol.cells import (
     cleaned,
     column_name,
     column_of,
+    is_miswritten,
     read_categories,
     same_category,
 )
@@ -46,6 +47,8 @@ from client_sdk.tasks.task import TaskError
 PREFIX = "column."
 # What may stand behind a column's range or categories.
 OPTIONS = ("missing", "missing-values")
+# Columns that lack and are named, at most.
+_LISTED = 10
 
 Columns = Mapping[str, Any]
 """Column name -> a `Column` of cells, or anything that `column_of` makes one of."""
@@ -68,14 +71,18 @@ def read_columns(parameters: Mapping[str, object]) -> tuple[Declared, ...]:
 
 
 def require_no_label(columns: Collection[Declared], targets: Collection[str]) -> None:
-    """Raises TaskError: what is predicted is an input, perhaps in other capitals."""
-    labels = {column_name(name).casefold() for name in targets}
-    leaks = [column.name for column in columns if column.name.casefold() in labels]
+    """Raises TaskError: what is predicted is an input, perhaps with other capitals or spaces."""
+    labels = set(map(_as_seen, targets))
+    leaks = [column.name for column in columns if _as_seen(column.name) in labels]
     if leaks:
         raise TaskError(
             f"{PREFIX}{leaks[0]}: this column is what the model learns to predict, and would be an input, too; leave "
             f"{PREFIX}{leaks[0]} out"
         )
+
+
+def _as_seen(name: str) -> str:
+    return " ".join(cleaned(name).casefold().split())
 
 
 def encode_columns(
@@ -143,12 +150,14 @@ def numbers_in(name: str, values: Any) -> Floats:
 
 
 def require_columns(names: Sequence[str], data: Collection[str], whose: str = "study") -> None:
-    """Raises DataError: names all columns that lack, each with the one that is most like it."""
+    """Raises DataError: names the first columns that lack, each with the one that is most like it."""
     lacking = [name for name in names if name not in data]
     if lacking:
-        near = [(name, like(name, data)) for name in lacking]
+        # To look for what is like each of thousands would take hours.
+        near = [(name, like(name, data)) for name in lacking[:_LISTED]]
         listed = ", ".join(f"{name!r}" + (f" (did you mean {other!r}?)" if other else "") for name, other in near)
-        raise DataError(f"the table lacks {len(lacking)} of the {whose}'s columns: {listed}")
+        more = f", and {len(lacking) - _LISTED} more" if len(lacking) > _LISTED else ""
+        raise DataError(f"the table lacks {len(lacking)} of the {whose}'s columns: {listed}{more}")
 
 
 def categories_of(text: str) -> tuple[str, ...]:
@@ -203,6 +212,13 @@ def _read(name: str, text: object) -> Declared:
 def _range(name: str, body: str, missing: str | None, codes: tuple[str, ...]) -> NumberColumn:
     low, _, high = (part.strip() for part in body.partition(".."))
     dates = days_in(low, Spelling()) is not None
+    if not dates and any(map(is_miswritten, codes)):
+        raise TaskError(
+            f"{PREFIX}{name}: missing-values are single numbers or texts with bars between: 0|-1|unknown; lists, "
+            "ranges and numbers in quotation marks are none"
+        )
+    if dates and any(map(_has_an_order, codes)):
+        raise TaskError(f"{PREFIX}{name}: a date among missing-values begins with its year: 1900-01-01")
     value = _day if dates else _number
     stand_in = None if missing is None else value(name, missing, "missing=")
     column = NumberColumn(name, value(name, low), value(name, high), stand_in, codes, dates)
@@ -211,6 +227,12 @@ def _range(name: str, body: str, missing: str | None, codes: tuple[str, ...]) ->
     if stand_in is not None and not column.low <= stand_in <= column.high:
         raise TaskError(f"{PREFIX}{name}: the constant for missing values lies outside the range")
     return column
+
+
+def _has_an_order(code: str) -> bool:
+    """Is it a date with its year last? A stored date would not be this code, and a text only if it is written so."""
+    spellings = (Spelling(dates="dmy"), Spelling(dates="mdy"))
+    return days_in(code, POINTS) is None and any(days_in(code, one) is not None for one in spellings)
 
 
 def _options(name: str, parts: list[str]) -> dict[str, str]:

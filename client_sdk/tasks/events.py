@@ -63,7 +63,7 @@ class EventTable:
         wrong = numbers.wrong & days.wrong
         if wrong.any():
             text = f"column {self.time}: {int(wrong.sum())} of {len(column)} events have a time that is none"
-            raise WrongRows(text, wrong, f"is {numbers.kind}")
+            raise WrongRows(text, wrong, f"is {_kind(column.take([int(np.argmax(wrong))]))}")
         if numbers.missing.any():
             text = f"column {self.time}: {int(numbers.missing.sum())} of {len(column)} events have no time"
             raise WrongRows(text, numbers.missing)
@@ -71,6 +71,12 @@ class EventTable:
             text = f"column {self.time}: {int((~days.wrong).sum())} of {len(column)} times are dates and others numbers"
             raise WrongRows(text, ~days.wrong)
         return np.where(days.wrong, numbers.values, days.values)
+
+
+def _kind(cell: Column) -> str:
+    """What one cell may be that is no time."""
+    of_dates = read_days(cell).kind
+    return of_dates if of_dates.startswith("a date") else read_numbers(cell).kind
 
 
 def read_events(parameters: Mapping[str, object]) -> tuple[EventTable, ...]:

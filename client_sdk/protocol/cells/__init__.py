@@ -24,6 +24,7 @@ from client_sdk.protocol.cells.spelling import (
     are_several,
     cleaned,
     column_name,
+    is_miswritten,
     same_category,
 )
 
@@ -39,6 +40,7 @@ __all__ = [
     "cleaned",
     "column_name",
     "column_of",
+    "is_miswritten",
     "read_categories",
     "read_days",
     "read_numbers",

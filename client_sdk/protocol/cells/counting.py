@@ -49,6 +49,17 @@ class CellCounts:
     filled: tuple[float, float] | None = field(default=None, repr=False)
 
     @property
+    def unusable(self) -> str:
+        """A warning where cells fit nothing that was declared, with what the first of them may be."""
+        if not self.wrong:
+            return ""
+        kind = f", and is {self.kind}" if self.kind else ""
+        return (
+            f"column {self.column}: {self.wrong} of {self.cells} cells are neither a value nor a declared code, and "
+            f"count as missing; the first is in {self.first}{kind}"
+        )
+
+    @property
     def narrow(self) -> str:
         """A warning where several values lie in so little of the public range that their unit may be another."""
         values = self.cells - self.missing - self.wrong

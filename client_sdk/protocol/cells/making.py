@@ -77,8 +77,22 @@ def _array_of(values: Any) -> tuple[Array, NDArray[np.bool_] | None]:
         return _of_series(values)
     if isinstance(values, list | tuple):
         return _of_list(cast("Sequence[Any]", values)), None
+    if hasattr(values, "detach"):
+        values = _of_tensor(values)
+    if isinstance(values, np.ma.MaskedArray):
+        masked = cast("Any", values)
+        # What lies under a mask is no cell.
+        return np.asarray(masked.data), np.ma.getmaskarray(masked)
     array = np.asarray(values)
     return (_durations(array), np.isnat(array)) if array.dtype.kind == "m" else (array, None)
+
+
+def _of_tensor(values: Any) -> Array:
+    """Raises DataError: of a type that no table stores."""
+    try:
+        return np.asarray(values.detach().cpu())
+    except TypeError as error:
+        raise DataError(f"a column is of type {values.dtype}: make it one of float32 or of whole numbers") from error
 
 
 def _durations(array: Array) -> Array:
@@ -132,8 +146,9 @@ def text_of(cell: object, spelling: Spelling) -> str | None:
         return None if np.isnat(moment) else day_text(str(cast(object, moment.astype("datetime64[us]"))))
     if isinstance(cell, float | decimal.Decimal | np.floating):
         number = cast("float | decimal.Decimal", cell)
-        # By `math`: a signalling NaN of `decimal` compares with nothing.
-        return None if math.isnan(number) else number_text(number, spelling)
+        # A signalling NaN of `decimal` compares with nothing.
+        is_nan = number.is_nan() if isinstance(number, decimal.Decimal) else math.isnan(number)
+        return None if is_nan else number_text(number, spelling)
     if isinstance(cell, int | np.integer | np.bool_):
         return number_text(cast(object, cell), spelling)
     if isinstance(cell, datetime.date) and cell == cell:

@@ -6,6 +6,7 @@ Every cell is judged by itself: by its text or its stored value, its stored type
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -13,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from client_sdk.protocol.cells.kinds import kind_of_no_date, kind_of_no_number
 from client_sdk.protocol.cells.precision import widened
 from client_sdk.protocol.cells.spelling import (
     MICROSECONDS,
@@ -21,7 +23,6 @@ from client_sdk.protocol.cells.spelling import (
     Spelling,
     cleaned,
     days_in,
-    kind_of,
     number_in,
     number_text,
     numbers_in,
@@ -32,7 +33,11 @@ from client_sdk.protocol.cells.stored import Array, StoredCells, day_text
 
 Mask = NDArray[np.bool_]
 _Value = Callable[[str, Spelling], float | None]
+_Kind = Callable[[str, Spelling], str]
 _WHOLE = re.compile(r"-?[1-9][0-9]*|0")
+_DIGITS = re.compile(r"[+-]?[0-9]+")
+# Of a whole number that a float64 holds at all: digits and a sign.
+_LONGEST = 310
 _MISSING, _VALUE, _WRONG = 0, 1, 2
 
 
@@ -71,10 +76,12 @@ def read_numbers(column: StoredCells, missing_values: Sequence[str] = ()) -> Num
     infinities and dates are wrong.
     """
     if column.words is not None:
-        return _of_words(column, missing_values, number_in, fast=numbers_in)
+        return _of_words(column, missing_values, number_in, kind_of_no_number, fast=numbers_in)
     if column.values.dtype.kind == "M":
-        return _none_of(column, "2000-01-01")
-    missing = column.empty | _is_one_of(column.values, [_code(cleaned(text)) for text in missing_values])
+        return _none_of(column, kind_of_no_number("2000-01-01", column.spelling))
+    missing = column.empty | _is_one_of(
+        column.values, [_number(cleaned(text)) for text in missing_values], rounded=True
+    )
     values = widened(column.values)
     wrong = ~missing & ~np.isfinite(values)
     values[missing | wrong] = np.nan
@@ -84,9 +91,9 @@ def read_numbers(column: StoredCells, missing_values: Sequence[str] = ()) -> Num
 def read_days(column: StoredCells, missing_values: Sequence[str] = ()) -> Numbers:
     """Every cell as days since 1 January 1970, by the data set's declared order of dates."""
     if column.words is not None:
-        return _of_words(column, missing_values, days_in)
+        return _of_words(column, missing_values, days_in, kind_of_no_date)
     if column.values.dtype.kind != "M":
-        return _none_of(column, "1")
+        return _none_of(column, kind_of_no_date("1", column.spelling))
     days = column.values.astype("datetime64[us]").astype(np.int64) / MICROSECONDS
     codes = [day for text in missing_values if (day := days_in(cleaned(text), POINTS)) is not None]
     missing = column.empty | np.isin(days, codes)
@@ -120,7 +127,12 @@ def read_categories(column: StoredCells, categories: Sequence[str], missing_valu
 
 def read_presence(column: StoredCells, missing_values: Sequence[str] = ()) -> Mask:
     """(n,) whether the cell is empty, a word for missing or a declared code; any other cell is a value."""
-    return read_categories(column, (), missing_values).missing
+    missing = read_categories(column, (), missing_values).missing
+    if column.words is None and column.values.dtype.kind == "f":
+        # As of numbers: a code that the stored type rounds is what it becomes.
+        codes = [_code(cleaned(text)) for text in missing_values]
+        missing = missing | _is_one_of(column.values, codes, rounded=True)
+    return missing
 
 
 def _near(column: StoredCells, names: Sequence[str], wrong: Mask) -> Mask | None:
@@ -170,9 +182,10 @@ def _of_words(
     column: StoredCells,
     missing_values: Sequence[str],
     value: _Value,
+    kind_of: _Kind,
     fast: Callable[[Sequence[str], Spelling], Array | None] | None = None,
 ) -> Numbers:
-    """fast: values of many texts at once; None: one of them is none."""
+    """kind_of: what a text without a value is. fast: values of many texts at once; None: one of them is none."""
     words = cast("list[str | None]", cast(Array, column.words).tolist())
     codes = {cleaned(text) for text in missing_values}
     absent = MISSING | codes
@@ -189,16 +202,15 @@ def _of_words(
         return Numbers(np.zeros(0), np.zeros(0, bool), np.zeros(0, bool))
     states = state[column.values]
     wrong = states == _WRONG
-    kind = kind_of(cast(str, words[int(column.values[int(np.argmax(wrong))])]), column.spelling) if wrong.any() else ""
+    first = cast(str, words[int(column.values[int(np.argmax(wrong))])])
+    kind = kind_of(first, column.spelling) if wrong.any() else ""
     return Numbers(each[column.values], states == _MISSING, wrong, kind)
 
 
-def _none_of(column: StoredCells, example: str) -> Numbers:
-    """Every cell that is not empty is wrong. example: a text of the kind that they are."""
+def _none_of(column: StoredCells, kind: str) -> Numbers:
+    """Every cell that is not empty is wrong. kind: what they are."""
     empty = column.empty
-    return Numbers(
-        np.full(len(column), np.nan), empty, ~empty, "" if empty.all() else kind_of(example, column.spelling)
-    )
+    return Numbers(np.full(len(column), np.nan), empty, ~empty, "" if empty.all() else kind)
 
 
 def _lookup(names: Sequence[str]) -> Callable[[str, Spelling], int]:
@@ -233,21 +245,25 @@ def _places_of_numbers(values: Array, names: Sequence[int | float | None]) -> ND
     return np.where(keys[order][at] == values, places[at], -1)
 
 
-def _is_one_of(values: Array, codes: Iterable[int | float | None]) -> Mask:
+def _is_one_of(values: Array, codes: Iterable[int | float | None], *, rounded: bool = False) -> Mask:
+    """rounded: a code that stands for several whole numbers of the column's type is each of them."""
     if values.dtype.kind == "b":
         return np.zeros(len(values), bool)
-    stored = [number for code in codes if code is not None and (number := _stored(code, values.dtype)) is not None]
+    each = [_stored(code, values.dtype, rounded=rounded) for code in codes if code is not None]
+    stored = [number for number in each if number is not None]
     return np.isin(values, np.array(stored, values.dtype)) if stored else np.zeros(len(values), bool)
 
 
-def _stored(number: int | float, dtype: np.dtype[Any]) -> Any:
-    """The number in the column's own type; None: this type does not hold it."""
+def _stored(number: int | float, dtype: np.dtype[Any], *, rounded: bool = False) -> Any:
+    """The number in the column's own type; None: this type does not hold it, or not it alone unless `rounded`."""
+    if not abs(number) <= sys.float_info.max:
+        return None
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         whole = int(number)
         return dtype.type(whole) if whole == number and limits.min <= whole <= limits.max else None
     # Beyond these a stored float may stand for several whole numbers.
-    if abs(number) > 2 ** (np.finfo(dtype).nmant + 1) or not np.isfinite(number):
+    if not rounded and abs(number) > 2 ** (np.finfo(dtype).nmant + 1):
         return None
     with np.errstate(over="ignore"):
         rounded = dtype.type(number)
@@ -256,9 +272,14 @@ def _stored(number: int | float, dtype: np.dtype[Any]) -> Any:
 
 def _code(text: str) -> int | float | None:
     """The number that a name or a code of a study says: whole ones exactly; None: it is a text, such as 0744."""
-    if _WHOLE.fullmatch(text):
+    if _WHOLE.fullmatch(text) and len(text) < _LONGEST:
         return int(text)
     return None if plain_decimal(text, POINTS) is None else float(text)
+
+
+def _number(text: str) -> int | float | None:
+    """The number that a code says beside numbers, however it is written: 0744, +1 and 1e3 are numbers there."""
+    return int(text) if _DIGITS.fullmatch(text) and len(text) < _LONGEST else number_in(text, POINTS)
 
 
 def _dates_as_texts(column: StoredCells) -> StoredCells:

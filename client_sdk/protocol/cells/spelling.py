@@ -45,6 +45,13 @@ _DATES: dict[DateOrder, re.Pattern[str]] = {
     "dmy": re.compile(r"(?P<d>[0-9]{1,2})[-./](?P<m>[0-9]{1,2})[-./](?P<y>[0-9]{4})"),
     "mdy": re.compile(r"(?P<m>[0-9]{1,2})[-./](?P<d>[0-9]{1,2})[-./](?P<y>[0-9]{4})"),
 }
+_ONE_NUMBER = r"[+\-\u2212\u2013]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_BETWEEN_NUMBERS = r"\s*(?:[,;/&\u2013\u2014\u2026-]|\.\.+|to|and|or|\s)\s*"
+_AROUND_NUMBERS = r"[\s\[\](){}\"'`\u2018-\u201f\u00ab\u00bb]*"
+_MISWRITTEN = re.compile(
+    rf"{_AROUND_NUMBERS}{_ONE_NUMBER}(?:{_BETWEEN_NUMBERS}{_ONE_NUMBER})*{_AROUND_NUMBERS}[,;]?", re.IGNORECASE
+)
+_LIKE_A_DATE = re.compile(r"[0-9]{1,4}([-./])[0-9]{1,2}\1[0-9]{1,4}")
 _TIME = re.compile(r"(?P<h>[0-9]{1,2}):(?P<min>[0-9]{2})(?::(?P<s>[0-9]{2}(?:\.[0-9]+)?))?")
 _TRUTHS = {"true": 1.0, "false": 0.0}
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
@@ -91,6 +98,16 @@ def are_several(text: str, *, alone: bool) -> bool:
     return len(parts) > 1 and (numbers or (alone and re.search(r",\S", text) is not None))
 
 
+def is_miswritten(code: str) -> bool:
+    """Is a code of a column of numbers meant as one or several numbers, and written as none?
+
+    0 -1, -9..-1, 0 to 9, [0 and '0' are; <0.1, n.d. and 1900-01-01 are texts that may stand in a cell.
+    """
+    if number_in(code, POINTS) is not None or _LIKE_A_DATE.fullmatch(code):
+        return False
+    return _MISWRITTEN.fullmatch(code) is not None
+
+
 def number_in(text: str, spelling: Spelling) -> float | None:
     """The number that a cleaned text says; None: it says none, or one that has no single meaning. May be infinite.
 
@@ -99,12 +116,15 @@ def number_in(text: str, spelling: Spelling) -> float | None:
     mark = spelling.decimal or "point"
     if not _NUMBER[mark].fullmatch(text):
         return _TRUTHS.get(text.lower())
-    return None if is_doubtful(text, spelling) or _ROUNDED.fullmatch(text) else float(text.replace(",", "."))
+    return None if is_doubtful(text, spelling) or is_rounded(text) else float(text.replace(",", "."))
 
 
 def numbers_in(texts: Sequence[str], spelling: Spelling) -> NDArray[np.float64] | None:
     """(k,) as `number_in` of each; None: one of them may be no number, which only `number_in` can say."""
     joined = "\n".join(texts)
+    # A cell of several lines would count as several.
+    if joined.count("\n") >= max(len(texts), 1):
+        return None
     # Of these signs Python and `_NUMBER` make the same numbers, and no others.
     mark, other = (",", ".") if spelling.decimal == "comma" else (".", ",")
     signs = set(joined)
@@ -121,6 +141,11 @@ def numbers_in(texts: Sequence[str], spelling: Spelling) -> NDArray[np.float64] 
 def is_doubtful(text: str, spelling: Spelling) -> bool:
     """May the text mean thousands, as nobody has declared the decimal mark?"""
     return spelling.decimal is None and _THOUSANDS.fullmatch(text) is not None
+
+
+def is_rounded(text: str) -> bool:
+    """Has a spreadsheet written it with three digits, because its column was too narrow?"""
+    return _ROUNDED.fullmatch(text) is not None
 
 
 def number_text(number: object, spelling: Spelling) -> str:
@@ -198,45 +223,3 @@ def _microseconds(time: str) -> int | None:
     if hours > 23 or minutes > 59 or seconds >= 60:
         return None
     return (hours * 3600 + minutes * 60) * 1_000_000 + int(seconds * 1_000_000)
-
-
-_MARKED = re.compile(r"[+-]?[0-9]{1,3}([.,' ][0-9]{3})+([.,][0-9]+)?|[+-]?[0-9]+[.,][0-9]+")
-_NO_DATE = "a number and no date"
-_KINDS = (
-    (
-        re.compile(r"[0-9]{1,2}[-./][0-9]{1,2}[-./][0-9]{4}(\D.*)?"),
-        "a date with its year last: declare the column as dates, and their order with --dates",
-    ),
-    (re.compile(r"[0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4}(\D.*)?"), "a date: declare the column as dates"),
-    (_ROUNDED, "a number that a spreadsheet has rounded: make its column wider and save it again"),
-    (_MARKED, ""),
-    (re.compile(r"[+-]?[0-9]+"), _NO_DATE),
-    (re.compile(r"[<>~≤≥+-]?\s*[0-9].*"), "a number with a sign or a unit: write the number alone"),
-)
-_OTHER = "text: if it says that nothing was measured, missing-values of the study can name it"
-
-
-def kind_of(text: str, spelling: Spelling) -> str:
-    """What a text that is no number may be, in words that quote nothing of it."""
-    words = next((words for form, words in _KINDS if form.fullmatch(text)), _OTHER)
-    return words or _kind_of_marked(text, spelling)
-
-
-def _kind_of_marked(text: str, spelling: Spelling) -> str:
-    """Of digits with points or commas."""
-    if number_in(text, spelling) is not None:
-        return _NO_DATE
-    if spelling.decimal is None:
-        return "a number whose comma or point may mean thousands: declare the decimal mark of the data set (--decimal)"
-    other: Decimal = "comma" if spelling.decimal == "point" else "point"
-    if _THOUSANDS.fullmatch(text):
-        return (
-            f"a number whose {other} may mean thousands, and the data set is declared with a decimal "
-            f"{spelling.decimal}: write it without the {other}"
-        )
-    if number_in(text, Spelling(other)) is None:
-        return "a number with marks or spaces between thousands: write it without them"
-    return (
-        f"a number with a {other}, and the data set is declared with a decimal {spelling.decimal}: write it so, or "
-        f"declare --decimal {other}"
-    )

@@ -14,6 +14,7 @@ from client_sdk.protocol.cells import (
     Column,
     are_several,
     column_name,
+    is_miswritten,
     read_categories,
     read_numbers,
     read_presence,
@@ -225,6 +226,11 @@ def require_codes(column: str, categories: tuple[str, ...], missing_values: tupl
     for codes in (categories, missing_values):
         if any(are_several(one, alone=len(codes) == 1) for one in codes):
             raise ValueError(f"column {column}: 0,-1 is one text with a comma in it; write each value by itself")
+    if any("|" in one or (not categories and is_miswritten(one)) for one in missing_values):
+        raise ValueError(
+            f"column {column}: missing_values are single numbers or texts; a list, a range or a number in further "
+            "quotation marks is none"
+        )
 
 
 def bins_of(edges: Sequence[float]) -> tuple[str, ...]:

@@ -116,10 +116,23 @@ def test_the_label_is_found_among_the_inputs_in_decomposed_letters_too(tmp_path:
 
 
 @pytest.mark.parametrize(
+    "name", ["Died in ward", "died\N{NO-BREAK SPACE}in ward", "died in  ward ", "\u200bdied in ward"]
+)
+def test_the_label_is_found_among_the_inputs_however_it_is_spaced(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "table.parquet"
+    outcome = ["no", "yes", "no"]
+    pd.DataFrame({"id": ["a", "b", "c"], "age": [40, 50, 60], "died in ward": outcome, name: outcome}).to_parquet(file)
+    words = check(tmp_path, file, 1, **{"label": "died in ward", f"column.{name}": "no|yes"})
+    assert "this column is what the model learns to predict" in words
+
+
+@pytest.mark.parametrize(
     ("declared", "words"),
     [
         ("15..60; missing=26; missing-values=0,-1,999", "missing-values are different values with bars between"),
         ("15..60; missing=26; missing-values=0,-1|999", "missing-values are different values with bars between"),
+        ("15..60; missing=26; missing-values=0 -1", "lists, ranges and numbers in quotation marks are none"),
+        ("15..60; missing=26; missing-values=-9..-1", "lists, ranges and numbers in quotation marks are none"),
         ("f,m", "two or more different categories 'a|b'"),
         ("1,2|3", "two or more different categories 'a|b'"),
     ],

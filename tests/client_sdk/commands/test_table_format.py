@@ -114,6 +114,11 @@ def test_what_a_question_would_make_of_the_records(home: Path, tmp_path: Path) -
     shown = said(check(path, "--question", str(question), "--question", str(question)))
     assert shown.count("neither a value nor a code") == 2
     assert "1 (14%)" in shown
+    assert (
+        "warning: column krea: 1 of 7 cells are neither a value nor a declared code, and count as missing; the first "
+        "is in line 7, and is a number with a sign or a unit"
+    ) in shown
+    assert "<0,1" not in shown
 
 
 @pytest.mark.parametrize(("name", "warned"), [("744", True), ("0744", False)])

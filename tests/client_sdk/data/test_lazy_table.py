@@ -312,6 +312,15 @@ def test_files_of_one_folder_have_the_same_columns(tmp_path: Path, other: dict[s
         load(tmp_path, lazy=True)
 
 
+@pytest.mark.parametrize("types", [("float32", "float64"), ("float16", "float32"), ("int64", "float32")])
+def test_numbers_of_low_precision_stand_beside_no_others(tmp_path: Path, types: tuple[str, str]) -> None:
+    """A code that 32 bits round would be missing in a row that is read alone, and a value beside rows of 64."""
+    for place, kind in enumerate(types):
+        parquet.write_table(pyarrow.table({"x": np.array([1, 2], kind)}), tmp_path / f"{place}.parquet")
+    with pytest.raises(DataError, match="column 'x' is of another type in file 2 of 2 than before it: write it with"):
+        load(tmp_path, lazy=True)
+
+
 def test_several_files_in_the_order_in_which_they_are_given(tmp_path: Path) -> None:
     for name, x in (("a", 1.0), ("b", 2.0)):
         parquet.write_table(pyarrow.table({"x": [x, x]}), tmp_path / f"{name}.parquet")

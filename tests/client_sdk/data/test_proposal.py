@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from client_sdk.data import DataError, Proposal, TableFormat, propose_format
+from client_sdk.data import DataError, Proposal, TableFormat, propose_format, read_csv
 from client_sdk.data.table_format import Dates
 from client_sdk.protocol.cells.spelling import Decimal
 
@@ -103,6 +103,19 @@ def test_one_proposal_for_all_tables_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "labs.csv").write_text("patient,value\n1,1.5\n")
     with pytest.raises(DataError, match="tables of one data set are written alike"):
         propose_format(tmp_path)
+
+
+def test_a_column_without_a_name_is_remarked_where_something_stands_in_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(",x,,y\n0,1,,2\n1,3,,4\n")
+    remark = "a.csv: 1 columns without a name are left out, the first of them column 1"
+    assert propose_format(path).remarks == (remark,)
+    read_csv(path, TableFormat())
+    assert remark in caplog.text
+    path.write_text("x,y,\n1,2,\n")
+    assert propose_format(path).remarks == ()
 
 
 def test_a_line_of_totals_is_remarked(tmp_path: Path) -> None:

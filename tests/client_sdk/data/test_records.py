@@ -66,3 +66,10 @@ def test_records_remember_whether_their_patients_have_names() -> None:
 def test_labels_of_examples_may_have_further_axes() -> None:
     masks = np.arange(12).reshape(3, 2, 2)
     assert Examples.of(np.eye(3), masks).take([2]).labels.tolist() == [[[8, 9], [10, 11]]]
+
+
+def test_a_masked_identifier_is_none() -> None:
+    masked = np.ma.array([17, 18], mask=[False, True])
+    with pytest.raises(DataError, match="1 of 2 records have no patient identifier, the first in row 2"):
+        Table.of({"x": [1, 2], "who": masked}, patient_column="who")
+    assert Table.of({"x": [1, 2], "who": np.ma.array([17, 18])}, patient_column="who").patients == ("17", "18")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+from pathlib import Path
+
+import numpy as np
 import pytest
 
-from client_sdk.data import DataError
-from client_sdk.data.text_encoding import decode, propose_encoding
+from client_sdk.data import DataError, unpacking
+from client_sdk.data.text_encoding import bytes_of, decode, propose_encoding
 
 TEXT = "id;größe\n7;1,5\n8;2\n"
 
@@ -54,3 +58,17 @@ def test_bytes_that_are_no_unicode_are_counted_by_line_and_advised_about() -> No
 def test_bytes_that_do_not_fit_the_declared_encoding_are_refused(data: bytes, encoding: str, words: str) -> None:
     with pytest.raises(DataError, match=words):
         decode("a.csv", data, encoding)
+
+
+def test_a_file_that_unpacks_into_far_more_than_it_holds_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking, "MAX_UNPACKED", 1 << 20)
+    bomb, fair = tmp_path / "bomb.csv.gz", tmp_path / "fair.csv.gz"
+    bomb.write_bytes(gzip.compress(bytes(1 << 26)))
+    with pytest.raises(unpacking.TooLarge, match=r"bomb.csv.gz: unpacked it would take"):
+        bytes_of(bomb)
+    data = np.random.default_rng(0).bytes(1 << 21)
+    # Two members after one another are one file.
+    fair.write_bytes(gzip.compress(data) + gzip.compress(b"end"))
+    assert bytes_of(fair) == data + b"end"

@@ -13,10 +13,11 @@ import torch
 from safetensors.numpy import load_file
 
 import wardround
-from client_sdk.data import DataError, Examples, Records, Table
+from client_sdk.data import DataError, Examples, Records, Table, TableFormat
 from client_sdk.protocol.wire.tensor_files import encode_model
 from client_sdk.protocol.wire.tensors import TensorError
 from client_sdk.released import ReleasedModel, load_model
+from client_sdk.released.records import new_records
 from client_sdk.tasks import Task, TaskDataset, TaskError, registry
 from tests.factories.released import TABLE, TASKS, write_model
 
@@ -171,3 +172,11 @@ def test_weights_whose_scores_overflow_predict_nothing(tmp_path: Path, model: Re
     path.write_bytes(encode_model(weights, {}))
     with pytest.raises(DataError, match="earlier round"):
         load_model(path, task=model.task)(FRAME)
+
+
+def test_a_data_frame_of_new_records_is_read_as_declared() -> None:
+    frame = pd.DataFrame({"who": ["a", "b"], "x": ["1,5", "1,234"]})
+    found = new_records(frame, "who", TableFormat(None, decimal="comma"))
+    assert isinstance(found, Table)
+    assert found.patients == ("a", "b")
+    assert found.numbers("x").tolist() == [1.5, 1.234]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_sdk.data import DataError, Table
-from client_sdk.protocol.cells import Column, Spelling
+from client_sdk.protocol.cells import Spelling, column_of
 from client_sdk.tasks.columns import CategoryColumn, NumberColumn, encode_columns, read_columns
-from client_sdk.tasks.task import InputUse
+from client_sdk.tasks.task import InputUse, TaskError
 
 FORMS = {
     "column.age": "18..90",
@@ -124,35 +122,6 @@ def test_the_kind_of_a_cell_that_is_no_number_is_said_and_not_the_cell(cell: str
     assert cell not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("declared", "column", "cell", "kind"),
-    [
-        ("point", "0..9", "2,5", "a number with a comma, and the data set is declared with a decimal point"),
-        (
-            "comma",
-            "0..9",
-            "1.234",
-            "whose point may mean thousands, and the data set is declared with a decimal comma",
-        ),
-        ("point", "0..9", "1.234,5", "a number with marks or spaces between thousands"),
-        ("comma", "0..9", "2.5", "a number with a point, and the data set is declared with a decimal comma"),
-        ("point", "0..9", "1,234.5", "a number with marks or spaces between thousands"),
-        ("comma", "0..9", "1 234,5", "a number with marks or spaces between thousands"),
-        (None, "0..9", "2,5", "declare the decimal mark of the data set"),
-        ("point", "2020-01-01..2020-12-31", "2.5", "a number and no date"),
-        ("comma", "2020-01-01..2020-12-31", "2,5", "a number and no date"),
-        ("point", "2020-01-01..2020-12-31", "25", "a number and no date"),
-    ],
-)
-def test_the_kind_of_a_number_is_said_beside_the_declared_mark(
-    declared: Any, column: str, cell: str, kind: str
-) -> None:
-    cells = Column.of_texts([cell], Spelling(declared), "x")
-    with pytest.raises(DataError, match=f"1 of 1 values are no (numbers|dates), .*{kind}") as refused:
-        encode_columns(read_columns({"column.x": column}), {"x": cells}, lambda _: "line 2")
-    assert cell not in str(refused.value)
-
-
 def test_all_faults_of_a_table_are_named_at_once_and_columns_with_what_may_be_meant() -> None:
     columns = read_columns({"column.Age": "0..9", "column.sex": "f|m", "column.x": "0..9"})
     table = Table.of({"Age": [1, None], "sex": ["f", "d"], "x": [1, 2]})
@@ -169,3 +138,23 @@ def test_a_column_of_dates_is_no_column_of_nanoseconds() -> None:
     assert table.columns["seen"][1] is None
     with pytest.raises(DataError, match="which is a date"):
         encode_columns(read_columns({"column.seen": "0..1; missing=0"}), table.columns, table.first)
+
+
+@pytest.mark.parametrize("code", ["01.01.1900", "31.12.1899", "12/31/1899"])
+def test_a_date_that_means_missing_begins_with_its_year(code: str) -> None:
+    dates = "2020-01-01..2020-12-31; missing=2020-05-01; missing-values="
+    with pytest.raises(TaskError, match="begins with its year"):
+        read_columns({"column.x": f"{dates}{code}"})
+    (column,) = read_columns({"column.x": f"{dates}1900-01-01|00.00.0000|unknown"})
+    assert isinstance(column, NumberColumn)
+    stored = column.read(np.array(["1900-01-01", "2020-02-01"], "datetime64[D]"))
+    assert stored.missing.tolist() == [True, False]
+    written = column.read(column_of(["1.1.1900", "00.00.0000", "1.2.2020"], spelling=Spelling(dates="dmy")))
+    assert written.missing.tolist() == [True, True, False]
+
+
+def test_of_many_columns_that_lack_the_first_are_named() -> None:
+    columns = read_columns({f"column.gene{place:04}": "0..1" for place in range(5000)})
+    with pytest.raises(DataError, match=r"lacks 5000 of .*'gene0009' .*, and 4990 more$") as refused:
+        encode_columns(columns, {f"Gene-{place:04}": np.zeros(1) for place in range(5000)})
+    assert "gene0010'" not in str(refused.value)

@@ -223,11 +223,17 @@ def _write(path: Path, columns: dict[str, Any]) -> None:
     [
         ({"patient": ["a"], "atc": ["A"], "day": [None]}, {}, "events drugs: column day: 1 of 1 events have no time"),
         ({"patient": ["a"], "atc": ["A"], "day": ["3 May"]}, {}, "1 of 1 events have a time that is none"),
+        (
+            {"patient": ["a", "a", "a"], "atc": ["A", "A", "A"], "day": ["2020-01-01", "5", "1.2.2020"]},
+            {},
+            "first in row 3, which is a date with its year last: declare the order of day and month",
+        ),
+        ({"patient": ["a"], "atc": ["A"], "day": ["1.234"]}, {}, "declare the decimal mark of the data set"),
         ({"patient": ["a"], "code": ["A"], "day": [1.0]}, {}, "events drugs: the table lacks 1 of the study's columns"),
         (None, {"patient": ["a", "a", "c"]}, "1 of 3 rows are of a patient who has another"),
         (None, {"died": [0, 5, 1]}, "not whole numbers from 0 to 1"),
     ],
-    ids=["no time", "a date", "another column", "a patient twice", "no class"],
+    ids=["no time", "a text", "a date", "thousands", "another column", "a patient twice", "no class"],
 )
 def test_tables_that_are_none_are_refused(drugs: Any, patients: Any, words: str) -> None:
     with pytest.raises(DataError, match=words):

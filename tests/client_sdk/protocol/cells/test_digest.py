@@ -155,3 +155,8 @@ def test_what_is_the_same_and_what_is_not() -> None:
     named = {"x": [1, 2], "who": ["a", "b"]}
     swapped = {"x": [1, 2], "who": ["b", "a"]}
     assert digest(named, patient_column="who") != digest(swapped, patient_column="who") != digest({"x": [1, 2]})
+
+
+def test_a_cell_of_several_lines_moves_no_other_cell() -> None:
+    one, other = {"x": ["1\n2", "5", "6"], "y": [1, 2, 3]}, {"x": ["1\n2", "5", "7"], "y": [1, 2, 3]}
+    assert digest(one) == digest({"x": ["6", "5", "1\n2"], "y": [3, 2, 1]}) != digest(other)

@@ -18,6 +18,7 @@ from client_sdk.protocol.cells import (
     DataError,
     Spelling,
     column_of,
+    is_miswritten,
     read_categories,
     read_days,
     read_numbers,
@@ -191,3 +192,71 @@ def test_what_is_a_category_but_for_capitals_or_leading_zeros_is_marked_and_stay
     assert (None if read.near is None else read.near.astype(int).tolist()) == near
     assert read.near is None or (read.near <= read.wrong).all()
     assert (read.places[read.wrong] == -1).all()
+
+
+@pytest.mark.parametrize("text", ["3\n0", "3\n0\n1", "1\n", "\n1", "1\r2"])
+def test_a_cell_of_several_lines_is_one_cell(text: str) -> None:
+    found = read_numbers(column_of(["5", text, "7"]))
+    assert found.values[[0, 2]].tolist() == [5, 7]
+    assert found.wrong.tolist() == [False, len(text.strip()) > 1, False]
+
+
+@pytest.mark.parametrize(
+    "code", ["-9.9", "99.9", "-1", "+999", "0999", "999.", "1e3", "999.0", ".5", "1e20", "99999999", "-999999999"]
+)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, object, str])
+def test_a_code_is_missing_however_the_study_and_the_table_write_it(code: str, dtype: type) -> None:
+    values = np.array([float(code), 7.0], np.float32 if dtype is np.float32 else np.float64).astype(dtype)
+    found = read_numbers(column_of(values, spelling=POINT), (code,))
+    assert found.missing.tolist() == [True, False]
+    assert found.values[1] == 7
+
+
+def test_a_code_is_what_it_becomes_in_a_type_that_cannot_hold_it() -> None:
+    # 9999 is 10000 in 16 bits; 999 in 8 bits and 99999 in 16 are nothing.
+    assert read_numbers(column_of(np.array([9999, 5], np.float16)), ("9999",)).missing.tolist() == [True, False]
+    assert not read_numbers(column_of(np.array([np.int8(-25)])), ("999",)).missing.any()
+    assert not read_numbers(column_of(np.array([65504], np.float16)), ("99999", "9" * 400)).missing.any()
+
+
+def test_what_a_mask_hides_is_no_cell() -> None:
+    found = read_numbers(column_of(np.ma.array([1.5, 999.0], mask=[False, True])))
+    assert found.missing.tolist() == [False, True]
+    assert read_numbers(column_of(np.ma.array([1, 999]))).values.tolist() == [1, 999]
+
+
+def test_a_tensor_is_a_column_whatever_torch_keeps_of_it() -> None:
+    assert read_numbers(column_of(torch.tensor([1.5, 2.0], requires_grad=True))).values.tolist() == [1.5, 2.0]
+    with pytest.raises(DataError, match=r"a column is of type torch.bfloat16: make it one of float32"):
+        column_of(torch.tensor([99.9], dtype=torch.bfloat16))
+
+
+def test_a_signalling_nan_is_an_empty_cell() -> None:
+    found = read_numbers(column_of([decimal.Decimal("sNaN"), decimal.Decimal("1.5")], spelling=POINT))
+    assert found.missing.tolist() == [True, False]
+    assert found.values[1] == 1.5
+
+
+LISTS = (
+    *("0 -1", "-9..-1", "-9 to -1", "0/-1", "0; -1", "0 & 9", "0 and -1", "0-9", "0\u20139", "-1,"),
+    *("[0", "-1]", "{0}", "(9)", "'0'", '"-9"', "\u201e0\u201c", "\u22121"),
+)
+CODES = (
+    *("0", "-1", "+9", "0999", "99.9", "1e20", ".5", "1900-01-01", "01.01.1900", "<0.1", ">100", "E9", "9a"),
+    *("-", "--", ".", "..", "?", "NA", "#N/A", "n.d.", "k.A.", "to", "not measured"),
+)
+
+
+@pytest.mark.parametrize("code", LISTS)
+def test_a_list_or_a_range_is_no_code(code: str) -> None:
+    assert is_miswritten(code)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_number_or_a_text_is_a_code(code: str) -> None:
+    assert not is_miswritten(code)
+
+
+def test_a_code_that_the_stored_type_rounds_is_missing_where_presence_is_asked_for() -> None:
+    stored = np.array([99999999, 7, np.nan], np.float32)
+    assert read_presence(column_of(stored), ("99999999",)).tolist() == [True, False, True]
