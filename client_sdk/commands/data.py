@@ -180,7 +180,9 @@ def _asked(path: Path, read: Any, rules: SitePolicy, *, show: bool) -> dict[str,
 
 
 def _warn(counts: Iterable[CellCounts], *, unusable: bool = False) -> None:
-    """Of units and spellings that may be others. unusable: also of cells that fit nothing; a training refuses them."""
+    """Of columns whose unit or spelling may be another. unusable: also of cells that fit nothing, which a training
+    refuses.
+    """
     for one in counts:
         for words in (one.unusable if unusable else "", *one.warnings):
             if words:

@@ -25,6 +25,8 @@ _CHANGES = (
 # Of items that are dictionaries, as MONAI names them, unless somebody says otherwise.
 _IMAGE, _LABEL, _PATIENT = "image", "label", ("patient", "patient_id")
 _MAX_NAMED_KEYS = 20
+# Modes of Pillow whose numbers are shades of grey, or of red, green and blue.
+_SHOWN = ("L", "RGB", "I;16", "I;16L", "I;16B", "I", "F")
 _LOG = logging.getLogger(__name__)
 
 Item = tuple[Array, Array, Any]
@@ -48,7 +50,7 @@ class _Keys:
             raise DataError(f"data set: some items are no dictionaries with the keys {', '.join(map(repr, wanted))}")
         label = _array(item[self.y])
         whose = None if self.patient is None else cast("Any", item[self.patient])
-        return _array(item[self.x]), label.reshape(()) if label.size == 1 else label, whose
+        return _pixels(item[self.x]), label.reshape(()) if label.size == 1 else label, whose
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,32 @@ def _plain(value: Any) -> Any:
 
 
 def _array(value: Any) -> Array:
-    tensor = value.detach().cpu() if hasattr(value, "detach") else value
-    array = np.asarray(tensor)
-    # Images of Pillow have their colours last.
-    return np.moveaxis(array, -1, 0) if hasattr(value, "getbands") and array.ndim == 3 else array
+    """Raises DataError: it is no array, and no tensor that becomes one as it is."""
+    try:
+        tensor = value.detach().cpu() if hasattr(value, "detach") else value
+        # NumPy has no bfloat16, of which every number is one of 32 bits.
+        return np.asarray(tensor.float() if str(getattr(tensor, "dtype", "")) == "torch.bfloat16" else tensor)
+    # What a conversion raises may quote numbers.
+    except (TypeError, ValueError, RuntimeError):
+        raise DataError("data set: some x or y are no arrays (sparse, or lists of unequal length?)") from None
+
+
+def _pixels(value: Any) -> Array:
+    """Of an image of Pillow, what it shows, colours first; of anything else as `_array`.
+
+    Raises DataError: it has transparency, or colours that would have to be converted.
+    """
+    if not hasattr(value, "getbands"):
+        return _array(value)
+    if value.mode in ("1", "P"):
+        # Not the places of a palette.
+        value = value.convert(
+            "L" if value.mode == "1" else "RGB" if value.palette.mode == "RGB" else value.palette.mode
+        )
+    if value.mode not in _SHOWN:
+        raise DataError(
+            f"data set: some images are of Pillow's mode {value.mode}, in which numbers are not what is shown: convert "
+            "them in the data set, as with image.convert('RGB')"
+        )
+    array = np.asarray(value)
+    return np.moveaxis(array, -1, 0) if array.ndim == 3 else array

@@ -231,6 +231,9 @@ def _scales(header: Any) -> tuple[set[tuple[float, float]], set[tuple[float, flo
         for item in [header, *transformations]
         if "RescaleSlope" in item or "RescaleIntercept" in item
     }
+    # All pixels would be one number.
+    if any(slope == 0 for slope, _ in scales):
+        raise ValueError("no slope")
     mappings = {
         (_number(item, "RealWorldValueSlope", 1.0), _number(item, "RealWorldValueIntercept", 0.0))
         if "RealWorldValueSlope" in item

@@ -185,7 +185,7 @@ def _on_disk(path: Path) -> LazyExamples:
 def _refuse_other_files(folder: Path) -> None:
     """Raises DataError: arrays or tables lie where sub-folders of images are expected."""
     there = seen(folder)
-    if any(path.is_dir() for path in there):
+    if any(path.is_dir() or path.suffix.lower() in IMAGE_ENDS for path in there):
         return
     names = [path.name.lower() for path in there]
     if "inputs.npy" in names:

@@ -134,6 +134,9 @@ def require_read(folder: Path, kind: str, wanted: Callable[[Path], bool]) -> Non
     linked = sum(path.is_symlink() and path.is_dir() and path.parent != folder for path in others)
     if linked:
         raise DataError(f"{kind}: {linked} links to folders are not followed; put the folders themselves there")
+    nowhere = sum(not path.exists() for path in seen(folder, below=True))
+    if nowhere:
+        raise DataError(f"{kind}: {nowhere} links lead to no file; put the files there, or take the links away")
     files = [path for path in others if path.is_file() and path.name not in (LABELS_FILE, "patients.csv")]
     images = sum(path.suffix.lower() in _OTHER_IMAGES for path in files)
     if images:

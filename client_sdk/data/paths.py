@@ -21,8 +21,8 @@ def require_there(path: Path, *, folder_allowed: bool = False) -> None:
 
 
 def is_hidden(path: Path) -> bool:
-    """Does a part of it begin with a dot?"""
-    return any(part.startswith(".") for part in path.parts)
+    """Does a part of it begin with a dot, or is it the folder that macOS adds to archives?"""
+    return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
 
 
 def seen(folder: Path, *, below: bool = False) -> list[Path]:

@@ -7,7 +7,8 @@ names can run.
 from __future__ import annotations
 
 import warnings
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -36,6 +37,8 @@ _COLOURED = {"RGB", "RGBA"}
 _PALETTE = {"P", "PA"}
 _ORIENTATION = 0x0112
 _BITS, _PHOTOMETRIC, _SAMPLES, _SAMPLE_FORMAT = 258, 262, 277, 339
+# A sample format: whole numbers with a sign.
+_SIGNED = 2
 
 
 class Flaw(Enum):
@@ -51,6 +54,7 @@ class Flaw(Enum):
     COLOUR_SPACE = "are in a colour space such as CMYK or Lab, which is not converted; write them as RGB"
     DEPTH = "have colours of more than 8 bits, which would lose their depth; write them with 8 bits"
     CHANNELS = "have further channels beside grey or colours, which would be left out; write them without"
+    SIGNED = "are TIFF with numbers of 8 bits that have a sign, which would be lost; write them with 16 bits"
     UNSIGNED = "are TIFF with whole numbers of 32 bits without a sign, of which large ones would become negative"
     WHITE_IS_ZERO = "are TIFF with more than 8 bits in which 0 is white; write them with 0 as black"
 
@@ -121,8 +125,15 @@ def read_class_numbers(file: Path | IO[bytes], suffix: str) -> tuple[str, Array]
     return None
 
 
-def _opened(file: Path | IO[bytes], suffix: str) -> Any:
-    return _pillow().open(file, formats=_FORMATS[suffix])
+@contextmanager
+def _opened(file: Path | IO[bytes], suffix: str) -> Generator[Any]:
+    # Of a path, Pillow maps an uncompressed TIFF into memory by its upright size, and mixes up the rows of one that
+    # lies on its side.
+    with (
+        file.open("rb") if isinstance(file, Path) else nullcontext(file) as opened,
+        _pillow().open(opened, formats=_FORMATS[suffix]) as image,
+    ):
+        yield image
 
 
 def _described(image: Any) -> Header | Flaw:
@@ -141,7 +152,7 @@ def _described(image: Any) -> Header | Flaw:
     # The last question, which may read the pixels.
     if image.has_transparency_data and not _opaque(image):
         return Flaw.TRANSPARENT
-    return Header(size, coloured, _DEEP.get(mode, EIGHT_BITS), 1 if mode == "1" else 8, _orientation(image) != 1)
+    return Header(size, coloured, _DEEP.get(mode, EIGHT_BITS), 1 if mode == "1" else 8, _stated(image) in range(2, 9))
 
 
 def _coloured(image: Any) -> bool | None:
@@ -168,6 +179,8 @@ def _tiff_flaw(image: Any) -> Flaw | None:
         return None
     tags = image.tag_v2
     deepest = max(cast("tuple[int, ...]", tags.get(_BITS, (1,))))
+    if deepest <= 8 and _SIGNED in cast("tuple[int, ...]", tags.get(_SAMPLE_FORMAT, (1,))):
+        return Flaw.SIGNED
     if deepest > 8 and image.mode not in _DEEP:
         return Flaw.DEPTH
     if tags.get(_SAMPLES, 1) > len(image.getbands()):
@@ -185,9 +198,16 @@ def _raw_mode(image: Any) -> str:
     return arguments if isinstance(arguments, str) else str(arguments[0]) if arguments else ""
 
 
+def _stated(image: Any) -> int:
+    """The orientation that the file states, before the pixels are loaded; 1: as it lies."""
+    # Image's own function does not load the pixels of a PNG.
+    return int(_pillow().Image.getexif(image).get(_ORIENTATION, 1))
+
+
 def _orientation(image: Any) -> int:
-    # Of a TIFF, Pillow applies it itself. Image's own function does not load the pixels of a PNG.
-    return 1 if image.format == "TIFF" else int(_pillow().Image.getexif(image).get(_ORIENTATION, 1))
+    """That which is left to do."""
+    # Of a TIFF, Pillow applies it itself.
+    return 1 if image.format == "TIFF" else _stated(image)
 
 
 def _upright_size(image: Any) -> tuple[int, int]:

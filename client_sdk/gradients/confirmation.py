@@ -12,13 +12,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from client_sdk.gradients.errors import NonFiniteError, UnsupportedLayer
+from client_sdk.gradients.errors import NonFiniteError, NotLayerwise, UnsupportedLayer
 from client_sdk.gradients.generated import Examples, Make, Shapes, generator, inputs_of, targets_of
 from client_sdk.gradients.layerwise import Layerwise
 from client_sdk.gradients.loss_check import refuse_coupled, usable_targets
 from client_sdk.gradients.model_check import (
     RECORDS,
     EveryOutput,
+    refuse_fitting,
     refuse_memory,
     refuse_mixing,
     repeatable,
@@ -26,8 +27,10 @@ from client_sdk.gradients.model_check import (
     unchanged_buffers,
     verify,
     weights_tried,
+    widened,
 )
 from client_sdk.gradients.per_record import PerRecord
+from client_sdk.gradients.reads import follows_values
 from client_sdk.gradients.separate import Loss, each_tensor, tensors_in
 
 
@@ -54,6 +57,11 @@ class Confirmed:
 
     def verify(self, engine: Layerwise) -> int:
         """Return how many numbers book-keeping holds per record. Raises NotLayerwise where it is not exact."""
+        if follows_values(self.model, self.inputs[0]):
+            raise NotLayerwise(
+                "the model turns values of records into Python numbers or shapes, so that one record could decide the "
+                "way of all"
+            )
         every, numbers = Layerwise(self.model, EveryOutput()), 0
         none = torch.zeros(RECORDS, device=self.inputs[0].device)
         with closing(weights_tried(self.model)) as tried:
@@ -70,7 +78,7 @@ class Confirmed:
         y = self.targets[0] if self.targets else torch.zeros(RECORDS, device=self.inputs[0].device)
         with repeatable(y.device):
             try:
-                own.run(self.inputs[0][:2], y[:2])
+                own.run(self.inputs[0][:2].clone(), y[:2].clone())
             # Under the weights at hand; other records may be finite.
             except NonFiniteError:
                 return
@@ -84,15 +92,16 @@ def confirmed(
     Raises UnsupportedLayer: they let records reach each other, or the model takes no generated record.
     """
     with torch.no_grad(), repeatable(device), unchanged_buffers(model):
-        inputs = list(_inputs(model, shapes, examples, views, device))
+        inputs: list[Tensor] = []
+        refuse_fitting(model, inputs, lambda one: _inputs(one, shapes, examples, views, device))
         shapes = _shown(shapes, views)
         refuse_memory(model, inputs[0], inputs[-1] if len(inputs) > 1 else inputs[0].flip(0))
         outputs: list[Any] = []
         with closing(weights_tried(model)) as tried:
             for place, _ in enumerate(tried):
-                for x in inputs if place == 0 else inputs[:1]:
+                for x in [*inputs, widened(inputs[0])] if place == 0 else inputs[:1]:
                     refuse_mixing(model, x)
-                outputs.append(each_tensor(_on_processor, model(inputs[0])))
+                outputs.append(each_tensor(_on_processor, model(inputs[0].clone())))
         finite = [each for each in outputs if all(bool(torch.isfinite(value).all()) for value in tensors_in(each))]
         if not finite:
             return Confirmed(model, inputs, [], "the model's outputs of generated records are not finite")

@@ -19,11 +19,10 @@ from client_sdk.gradients.errors import UnsupportedLayer
 from client_sdk.gradients.generated import Examples, Shapes, most_records, outputs_like, targets_of
 from client_sdk.gradients.losses import is_built_in
 from client_sdk.gradients.separate import Loss, NotOneNumber, Separated, each_tensor, of_rows, tensors_in
-from client_sdk.gradients.state import changed, draws, state_of
+from client_sdk.gradients.state import changed, draws, kept_of_first_call, state_of
 
 # Records of a comparison, and the batches that are made of the first of them.
 _RECORDS, _SIZES, _OFTEN, _MANY = 8, (2, 3, 5), 6, 130
-_REMEMBERED = 4
 _CURE = (
     "the loss must be a function of one output and one target; take pos_weight, class weights, counts or "
     "means from the study's parameters, where they are public, and not from the batch"
@@ -126,12 +125,22 @@ def _on_processor(loss: Loss) -> Loss:
 
 def _refuse_memory(loss: Loss, trials: Sequence[_Trial]) -> None:
     """Raise UnsupportedLayer where a call draws random numbers or changes what the loss can reach."""
-    usable = [trial for trial in trials if _values(loss, trial) is not None]
+    usable: list[_Trial] = []
+    kept = kept_of_first_call(
+        loss,
+        lambda one: usable.extend([trial for trial in trials if _values(one, trial) is not None]),
+        # Other records, and of fewer kinds.
+        lambda one: [_values(one, trial) for trial in reversed(trials[: len(trials) // 2])],
+    )
+    if kept is not None:
+        raise UnsupportedLayer(
+            f"the loss keeps something of the records that it is called with first: {kept!r}; {_CURE}"
+        )
     if not usable:
         usable = [one for one in (trial.first(1) for trial in trials) if _values(loss, one) is not None]
-    # A first call may fill a cache, which was done above; later calls with the same shapes may change nothing.
+    # A first call may fill a cache by shapes, which was done above; later calls may change nothing.
     before, stood = state_of(loss), draws()
-    for trial in (*usable[:_REMEMBERED], *usable[-_REMEMBERED:]):
+    for trial in usable:
         _values(loss, trial)
     if draws() != stood:
         raise UnsupportedLayer(

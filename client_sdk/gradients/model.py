@@ -244,14 +244,12 @@ class PerRecordGradients:
             if answer is not None:
                 return answer.wait(device)
             return run(self._engine, x.to(device), y.to(device), here.only_taken, asked)
-        # Control flow that changes from batch to batch: fall back in the middle, and check that too.
+        # Nobody's record may change the method for others: the step stops.
         except NotLayerwise as why:
-            if isinstance(self._engine, Layerwise):
-                self._engine = self._fallen_back(why)
-            with torch.no_grad():
-                # As the pass was shown them: views are in these shapes already.
-                self._confirm(Shapes.of(x, y), None)
-            return run(self._engine, x.to(device), y.to(device), here.only_taken, asked)
+            raise UnsupportedLayer(
+                f"{why}; on generated records it did not. Let the model do the same with every record, or use "
+                "method='vmap'"
+            ) from why
 
     def confirm(self, shapes: Shapes, *, views: Views | None = None) -> None:
         """Choose the method for records of these shapes and types, on generated records.

@@ -8,7 +8,7 @@ loss, under the same randomness (so dropout needs no special case). No patient's
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -22,10 +22,12 @@ from client_sdk.gradients.inspection import trainable
 from client_sdk.gradients.layerwise import Layerwise, Signals, checked_losses
 from client_sdk.gradients.losses import SeparateLoss
 from client_sdk.gradients.separate import tensors_in
-from client_sdk.gradients.state import changed, draws, state_of
+from client_sdk.gradients.state import changed, draws, kept_of_first_call, state_of
 
 RECORDS = 8
 _SIZES = (2, 3, 5, 8)
+# As many as the widest pass, while they are so many numbers together.
+_WIDEST, _MOST_NUMBERS = 160, 1 << 22
 # Of random weights: of each output's sum, in deviations of one input. None: the weights as they are.
 _SCALES = (1.0, 0.3, None)
 
@@ -90,7 +92,7 @@ def runs(model: nn.Module, inputs: Tensor) -> Exception | None:
     """Return what the model raises on these inputs; None: nothing."""
     try:
         with torch.no_grad():
-            model(inputs)
+            model(inputs.clone())
     # Whatever a user's code raises for records that nobody has.
     except Exception as error:  # noqa: BLE001
         return error
@@ -109,15 +111,32 @@ def unchanged_buffers(model: nn.Module) -> Generator[None]:
                 value.copy_(buffers[name])
 
 
+def refuse_fitting(model: nn.Module, found: list[Tensor], tried: Callable[[nn.Module], Iterator[Tensor]]) -> None:
+    """Put the inputs that are tried on the model into `found`.
+
+    Raises UnsupportedLayer: it keeps something of what it is called with first.
+    """
+
+    def other(one: nn.Module) -> None:
+        one((found[-1] if len(found) > 1 else found[0].flip(0)[: len(found[0]) // 2]).clone())
+
+    kept = kept_of_first_call(model, lambda one: found.extend(tried(one)), other)
+    if kept is not None:
+        raise UnsupportedLayer(
+            f"the model keeps something of the records that it is called with first: {kept!r}; take such numbers from "
+            "the study's parameters, where they are public"
+        )
+
+
 def refuse_memory(model: nn.Module, first: Tensor, second: Tensor) -> None:
     """Raise UnsupportedLayer where a call changes a buffer or an attribute.
 
     first, second: inputs of one shape. The first call may fill a cache.
     """
     with torch.no_grad(), repeatable(first.device):
-        model(first)
+        model(first.clone())
         names, before = [name for name, _ in model.named_buffers()], state_of(model)
-        model(second)
+        model(second.clone())
         place = changed(before, state_of(model))
     if place in names:
         raise UnsupportedLayer(f"buffer {place!r} stores statistics of the data; use a layer without running state")
@@ -128,6 +147,12 @@ def refuse_memory(model: nn.Module, first: Tensor, second: Tensor) -> None:
         )
 
 
+def widened(inputs: Tensor) -> Tensor:
+    """As many records as a pass may have, by repetition; as many as are given where they are large."""
+    width = max(len(inputs), min(_WIDEST, _MOST_NUMBERS // max(1, inputs[0].numel())))
+    return torch.cat([inputs] * -(-width // len(inputs)))[:width]
+
+
 def refuse_mixing(model: nn.Module, inputs: Tensor) -> None:
     """Raise UnsupportedLayer where a record's output changes with the other records of its batch.
 
@@ -135,11 +160,18 @@ def refuse_mixing(model: nn.Module, inputs: Tensor) -> None:
     """
     with torch.no_grad(), repeatable(inputs.device) as rewind, full_precision(inputs.device):
         stood = draws(inputs.device)
-        whole = tensors_in(model(inputs))
+        whole = tensors_in(model(inputs.clone()))
         random = draws(inputs.device) != stood
+        if random and not model.training:
+            raise UnsupportedLayer(
+                "the model draws random numbers in evaluation mode, in which a study computes: a record's gradient "
+                "would be another one each time that it is computed. Let it draw in training mode alone, as nn.Dropout "
+                "does"
+            )
         if not all(bool(torch.isfinite(value).all()) for value in whole):
             return
-        found = _by_exchange(model, inputs, whole, rewind) if random else _by_size(model, inputs)
+        drawn = draws(inputs.device)
+        found = _by_exchange(model, inputs, whole, rewind, drawn) if random else _by_size(model, inputs)
     if found:
         raise UnsupportedLayer(
             "a record's output changes with the other records of its batch; use layers that treat records separately "
@@ -148,24 +180,49 @@ def refuse_mixing(model: nn.Module, inputs: Tensor) -> None:
 
 
 def _by_size(model: nn.Module, inputs: Tensor) -> bool:
-    """Does a record by itself have another output than in a batch?"""
-    rows = [tensors_in(model(inputs[i : i + 1])) for i in range(len(inputs))]
-    for size in _SIZES:
-        for place, together in enumerate(tensors_in(model(inputs[:size]))):
-            alone = torch.cat([row[place] for row in rows[:size]])
-            if alone.shape == together.shape and not _close(alone, together):
-                return True
-            if alone.shape != together.shape:
-                return True
+    """Does a record by itself have another output than in a batch? Raises UnsupportedLayer: none has one by itself."""
+    rows: dict[int, list[Tensor]] = {}
+    failed: Exception | None = None
+    for row in range(min(RECORDS, len(inputs))):
+        try:
+            rows[row] = tensors_in(model(inputs[row : row + 1].clone()))
+        # Whatever a user's code raises for a record that nobody has.
+        except Exception as error:  # noqa: BLE001
+            failed = error
+    if not rows:
+        raise UnsupportedLayer(
+            f"the model runs on a batch and not on one record by itself ({type(failed).__name__}: {failed}). It must "
+            "treat every record separately; where it is a matter of shapes, write squeeze(-1) in place of squeeze()"
+        ) from failed
+    return any(_differs(rows, tensors_in(model(inputs[:size].clone())), size) for size in {*_SIZES, len(inputs)})
+
+
+def _differs(rows: Mapping[int, list[Tensor]], together: list[Tensor], size: int) -> bool:
+    """rows: record -> its outputs by itself. together: those of a batch of the first `size`."""
+    known = [row for row in rows if row < size]
+    for place, value in enumerate(together) if known else ():
+        alone = torch.cat([rows[row][place] for row in known])
+        if len(value) != size or alone.shape[1:] != value.shape[1:] or len(alone) != len(known):
+            return True
+        if not _close(alone, value[known]):
+            return True
     return False
 
 
-def _by_exchange(model: nn.Module, inputs: Tensor, before: list[Tensor], rewind: Callable[[], None]) -> bool:
-    """Does a record have another output beside others, under the same random numbers?"""
+def _by_exchange(
+    model: nn.Module, inputs: Tensor, before: list[Tensor], rewind: Callable[[], None], drawn: object
+) -> bool:
+    """Does a record have another output beside others, under the same random numbers?
+
+    drawn: where the generators stood after `before`. Where they stand elsewhere now, records had other numbers, and
+    nothing can be compared: such a model has no closed form (`client_sdk.gradients.packing`, `reads`).
+    """
     exchanged = inputs.clone()
     exchanged[1::2] = inputs[0]
     rewind()
     after = tensors_in(model(exchanged))
+    if draws(inputs.device) != drawn:
+        return False
     pairs = zip(before, after, strict=True)
     return any(not _close(one[::2], other[::2]) for one, other in pairs if len(one) == len(inputs))
 
@@ -184,7 +241,7 @@ def verify(engine: Layerwise, inputs: Tensor, targets: Tensor) -> int:
     try:
         if torch.is_autocast_enabled(inputs.device.type):
             # That it runs; whether it is right shows where 8 bits do not hide it.
-            engine.run(inputs[:2], targets[:2])
+            engine.run(inputs[:2].clone(), targets[:2].clone())
         with full_precision(inputs.device):
             # Two sizes: an axis that happens to have one of them is not taken for the records'.
             return max(compare(engine, inputs[:count], targets[:count]) for count in (2, 3))
@@ -197,10 +254,10 @@ def verify(engine: Layerwise, inputs: Tensor, targets: Tensor) -> int:
 def compare(engine: Layerwise, x: Tensor, y: Tensor) -> int:
     """Numbers held per record, once every record's gradient has been found right."""
     with repeatable(x.device) as rewind:
-        done = engine.run(x, y)
+        done = engine.run(x.clone(), y.clone())
         rewind()
         with torch.enable_grad():
-            losses = checked_losses(engine.loss, x, engine.model(x), y)
+            losses = checked_losses(engine.loss, x, engine.model(x.clone()), y.clone())
     for i in range(len(x)):
         compare_record(engine, done, losses[i], i)
     return done.footprint

@@ -121,9 +121,11 @@ class Pass:
     first: int = 0
 
     def of(self, records: Tensor | Indexed) -> Tensor:
-        """(width, …) what runs, from (batch, …)."""
-        if isinstance(self.rows, slice) or not isinstance(records, Tensor):
+        """(width, …) what runs, from (batch, …): a copy, which a model or a loss may change in place."""
+        if not isinstance(records, Tensor):
             return records[self.rows]
+        if isinstance(self.rows, slice):
+            return records[self.rows].clone()
         return records.index_select(0, self.rows)
 
     def only_taken(self, factors: Tensor) -> Tensor:

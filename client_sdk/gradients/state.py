@@ -6,13 +6,16 @@ generated records.
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import random
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, cast
+from contextlib import suppress
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -43,6 +46,65 @@ def changed(before: Mapping[str, object], after: Mapping[str, object]) -> str | 
     return next((place for place in (*before, *after) if before.get(place) != after.get(place)), None)
 
 
+def kept_of_first_call(root: Any, first: Callable[[Any], object], other: Callable[[Any], object]) -> str | None:
+    """Return a place that a first call fills by its data, as a cache of public things is not; None: there is none.
+
+    first: calls the root. other: calls a copy of it, which was never called, with other data of the same shapes.
+    """
+    before, spare = state_of(root), _copied(root)
+    first(root)
+    after = state_of(root)
+    filled = [place for place, value in after.items() if before.get(place) != value]
+    if not filled:
+        return None
+    if spare is None:
+        return filled[0]
+    other(spare)
+    compared = state_of(spare)
+    return next((place for place in filled if _content(after[place]) != _content(compared.get(place))), None)
+
+
+class _Identity(NamedTuple):
+    """An object without a content that is known here."""
+
+    kind: str
+    number: int
+
+
+def _content(value: object) -> object:
+    return value.kind if isinstance(value, _Identity) else value
+
+
+def _copied(root: Any) -> Any:
+    """A copy that shares parameters and nothing else that its calls could fill; None: it cannot be copied."""
+    parameters = list(root.parameters()) if isinstance(root, nn.Module) else []
+    try:
+        return _copy(root, {id(parameter): parameter for parameter in parameters})
+    # Whatever a user's object raises when it is copied.
+    except Exception:  # noqa: BLE001
+        return None
+
+
+def _copy(value: Any, memo: dict[int, Any]) -> Any:
+    """As `copy.deepcopy`, which takes functions as they are: here cells and globals that they name are copied, too."""
+    if not isinstance(value, types.FunctionType) or _of_a_library(value):
+        return copy.deepcopy(value, memo)
+    if id(value) in memo:
+        return memo[id(value)]
+    known = dict(value.__globals__)
+    cells = tuple(types.CellType() for _ in value.__closure__ or ())
+    made = types.FunctionType(value.__code__, known, value.__name__, value.__defaults__, cells or None)
+    memo[id(value)] = made
+    made.__kwdefaults__, made.__dict__ = value.__kwdefaults__, copy.deepcopy(value.__dict__, memo)
+    for name in _names(value.__code__):
+        if isinstance(known.get(name), (list, dict, set, deque, Tensor, np.ndarray, types.FunctionType)):
+            known[name] = _copy(known[name], memo)
+    for cell, own in zip(cells, value.__closure__ or (), strict=True):
+        with suppress(ValueError):
+            cell.cell_contents = _copy(own.cell_contents, memo)
+    return made
+
+
 def draws(device: torch.device | None = None) -> tuple[object, ...]:
     """Return where the process's random number generators stand, that of a GPU included."""
     numpy_state = cast("tuple[Any, ...]", np.random.get_state())
@@ -56,6 +118,8 @@ def draws(device: torch.device | None = None) -> tuple[object, ...]:
 
 
 def _visit(value: object, place: str, found: dict[str, object], seen: set[int], depth: int) -> None:
+    if isinstance(value, weakref.ReferenceType):
+        return
     if isinstance(value, _PLAIN):
         found[place] = value
         return
@@ -85,7 +149,7 @@ def _fingerprint(value: object) -> object:
     if isinstance(value, types.MethodType):
         # Bound anew at each look.
         return id(value.__self__), id(value.__func__)
-    return type(value).__name__, id(value)
+    return _Identity(type(value).__name__, id(value))
 
 
 def _bytes(value: Tensor) -> bytes:

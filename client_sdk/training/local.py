@@ -179,7 +179,8 @@ class LocalTraining:
 
     def _first(self, records: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets of the first records, as the model is shown them."""
-        inputs, targets = (of[:records].to(self._device) for of in (self.dataset.inputs, self.dataset.targets))
+        # Copies: a model or a loss may change what it is given.
+        inputs, targets = (of[:records].clone().to(self._device) for of in (self.dataset.inputs, self.dataset.targets))
         return (inputs, targets) if self._views is None else self._views.tried(inputs, targets)
 
     @property

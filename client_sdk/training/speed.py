@@ -40,7 +40,9 @@ def slow_path(gradients: PerRecordGradients, inputs: Tensor, targets: Tensor) ->
 
     def plain() -> None:
         with torch.enable_grad():
-            gradients_of(gradients.loss(gradients.model(inputs), targets).sum(), trainable(gradients.model))
+            gradients_of(
+                gradients.loss(gradients.model(inputs.clone()), targets.clone()).sum(), trainable(gradients.model)
+            )
 
     def clipped() -> None:
         gradients.norms(inputs, targets)

@@ -169,3 +169,32 @@ def test_a_label_that_changes_later_never_meets_the_input_of_another_access() ->
 
 def test_items_with_nan_are_the_same_item() -> None:
     assert len(records_of(Wards([(np.full(2, np.nan), np.nan)] * 3), lazy=True)) == 3
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB"])
+def test_pictures_of_a_data_set_are_what_they_show(mode: str) -> None:
+    # Two colours, and black and white: every mode holds them exactly.
+    shades = np.where(np.arange(12).reshape(3, 4) % 3 == 0, 255, 0).astype(np.uint8)
+    coloured = np.stack([shades, 255 - shades, shades], -1)
+    image = Image.fromarray(coloured if mode in ("P", "RGB") else shades)
+    image = image.quantize(2) if mode == "P" else image.convert(mode)
+    records = records_of(Wards([(image, 1), (image, 0)]))
+    assert isinstance(records, Examples)
+    np.testing.assert_array_equal(records.inputs[1], np.moveaxis(coloured, -1, 0) if mode in ("P", "RGB") else shades)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "CMYK", "YCbCr", "HSV", "LAB"])
+def test_pictures_of_a_data_set_that_would_have_to_be_converted_are_refused(mode: str) -> None:
+    image = Image.new(mode, (4, 3))
+    with pytest.raises(DataError, match=f"mode {mode}"):
+        records_of(Wards([(image, 1), (image, 0)]))
+
+
+def test_tensors_that_numpy_has_no_type_for() -> None:
+    x = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
+    records = records_of(Wards([(x, 1), (x, 0)]))
+    assert isinstance(records, Examples)
+    np.testing.assert_array_equal(records.inputs, [[1.5, -2.0]] * 2)
+    for wrong in (torch.eye(2).to_sparse(), [1.0, [2.0, 3.0]]):
+        with pytest.raises(DataError, match="no arrays"):
+            records_of(Wards([(wrong, 1), (wrong, 0)]))

@@ -111,6 +111,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"SharedFunctionalGroupsSequence": [item(RealWorldValueMappingSequence=mapping(3.0, 0.0))]},
         "1 of 2 files hold a real world",
     ),
+    "slope of zero": ({"RescaleSlope": "0", "RescaleIntercept": "1"}, "1 of 2 files cannot be read"),
     "dose": ({"DoseGridScaling": "0.001"}, "1 of 2 files hold a real world value mapping or a dose"),
     "shifted": ({"HighBit": 15}, "1 of 2 files hold pixels that do not begin at the lowest bit"),
     "two identifiers": ({"PatientID": ["a", "b"]}, "1 of 2 headers name no patient"),

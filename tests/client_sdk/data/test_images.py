@@ -160,3 +160,26 @@ def test_the_preview_within_a_photograph_is_no_second_image(tmp_path: Path) -> N
     photograph = Image.fromarray(COLOUR)
     photograph.save(tmp_path / "a" / "1.jpg", "MPO", save_all=True, append_images=[photograph.resize((2, 3))])
     assert read_images(tmp_path).inputs.shape == (3, 3, 6, 4)
+
+
+def test_images_beside_their_list_are_read_without_sub_folders(tmp_path: Path) -> None:
+    for name, shade in (("1.png", 10), ("2.png", 20)):
+        Image.new("L", (4, 3), shade).save(tmp_path / name)
+    (tmp_path / "labels.csv").write_text("file,label\n1.png,1\n2.png,0\n")
+    records = load(tmp_path, lazy=False)
+    assert isinstance(records, Examples)
+    assert [(int(image[0, 0]), int(label)) for image, label in zip(records.inputs, records.labels, strict=True)] == [
+        (10, 1),
+        (20, 0),
+    ]
+
+
+def test_a_link_that_leads_nowhere_is_counted_and_a_mac_s_folder_is_no_class(tmp_path: Path) -> None:
+    for name in ("a/1.png", "b/2.png", "__MACOSX/3.png"):
+        (tmp_path / name).parent.mkdir()
+        Image.new("L", (4, 3)).save(tmp_path / name)
+    assert read_images(tmp_path).labels.tolist() == [0, 1]
+    (tmp_path / "a" / "miller.png").symlink_to(tmp_path / "gone.png")
+    with pytest.raises(DataError, match="1 links lead to no file") as caught:
+        read_images(tmp_path)
+    assert "miller" not in str(caught.value)

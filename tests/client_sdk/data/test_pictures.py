@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import struct
 import zlib
 from pathlib import Path
@@ -228,6 +229,7 @@ def tiff(
         (tiff((8,), 1, b"\x01\x02"), [[1, 2]]),
         # 0 is white: turned round.
         (tiff((8,), 0, b"\x01\x02"), [[254, 253]]),
+        (tiff((8,), 1, b"\xff\x02", form=2), Flaw.SIGNED),
         (tiff((16,), 1, b"\x01\0\x02\0"), [[1, 2]]),
         (tiff((16,), 0, b"\x01\0\x02\0"), Flaw.WHITE_IS_ZERO),
         (tiff((16,), 1, b"\xff\xff\x02\0", form=2), [[-1, 2]]),
@@ -238,7 +240,20 @@ def tiff(
         (tiff((8, 8, 8, 8), 2, bytes(range(8)), extra=(0,)), Flaw.CHANNELS),
         (tiff((16, 16, 16), 2, bytes(range(12))), Flaw.DEPTH),
     ],
-    ids=["grey", "white", "16", "16 white", "16 signed", "32 unsigned", "32", "float", "rgb", "rgbx", "rgb 16"],
+    ids=[
+        "grey",
+        "white",
+        "8 signed",
+        "16",
+        "16 white",
+        "16 signed",
+        "32 unsigned",
+        "32",
+        "float",
+        "rgb",
+        "rgbx",
+        "rgb 16",
+    ],
 )
 def test_tiff_is_what_its_tags_say_or_refused(file: io.BytesIO, wanted: Any) -> None:
     pixels = read(file, ".tif")
@@ -266,6 +281,25 @@ def test_a_picture_is_read_as_its_file_says_that_it_lies(tmp_path: Path, suffix:
         straight = read(plain, suffix)
         assert isinstance(straight, np.ndarray)
         np.testing.assert_array_equal(wanted[:, :, -1], straight[:, 0])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("turn", range(1, 9))
+def test_an_uncompressed_tiff_of_a_folder_is_read_upright_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, turn: int, dtype: type[np.unsignedinteger]
+) -> None:
+    """By Exif 2.3, tag Orientation: which side the first row and the first column are."""
+    pixels = (7 * np.arange(35)).reshape(5, 7).astype(dtype)
+    upright = {
+        1: pixels, 2: pixels[:, ::-1], 3: pixels[::-1, ::-1], 4: pixels[::-1],
+        5: pixels.T, 6: pixels[::-1].T, 7: pixels[::-1, ::-1].T, 8: pixels[:, ::-1].T,
+    }[turn]  # fmt: skip
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        Image.fromarray(pixels).save(tmp_path / name / "1.tif", tiffinfo={274: turn})
+    with caplog.at_level(logging.INFO):
+        np.testing.assert_array_equal(read_images(tmp_path).inputs, np.stack([upright] * 2))
+    assert ("2 of 2 files state an orientation" in caplog.text) == (turn > 1)
 
 
 def test_turned_pictures_of_two_shapes_are_refused_in_words(tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from client_sdk.gradients import PerRecordGradients
 from client_sdk.gradients.errors import NotLayerwise, UnsupportedLayer
 from client_sdk.gradients.layers import LinearLayer
 from client_sdk.gradients.layerwise import Layerwise
+from client_sdk.gradients.model import Method
 from client_sdk.gradients.model_check import (
     refuse_memory,
     refuse_mixing,
@@ -136,3 +138,106 @@ def test_the_allowance_follows_the_precision() -> None:
     assert tolerance(torch.float64, CPU) < tolerance(torch.float32, CPU) < tolerance(torch.bfloat16, CPU)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert tolerance(torch.float32, CPU) == tolerance(torch.bfloat16, CPU)
+
+
+class Fitted(nn.Module):
+    """Takes the mean of its first batch off, whoever is in it."""
+
+    stored: Tensor
+    done: Tensor
+
+    def __init__(self, keeps: str) -> None:
+        super().__init__()
+        self.layer, self.keeps, self.mean = nn.Linear(4, 2), keeps, torch.zeros(4)
+        self.register_buffer("stored", torch.zeros(4))
+        self.register_buffer("done", torch.tensor(False))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not bool(self.done):
+            self.done.fill_(True)
+            if self.keeps == "public":
+                self.mean = torch.ones(x.shape[1])
+            else:
+                self.mean = x.mean(0) if self.keeps == "attribute" else self.mean
+                self.stored.copy_(x.mean(0) if self.keeps == "buffer" else self.mean)
+        return self.layer(x - self.mean - self.stored)
+
+
+def test_a_model_that_fits_itself_to_its_first_batch_is_refused() -> None:
+    for keeps in ("attribute", "buffer"):
+        with pytest.raises(UnsupportedLayer, match="called with first"):
+            PerRecordGradients(Fitted(keeps), loss).norms(X, Y)
+    # What follows from shapes alone may be kept.
+    assert len(PerRecordGradients(Fitted("public"), loss).norms(X, Y)) == len(X)
+
+
+class OfMany(nn.Module):
+    """Mixes records in large batches alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x - x.mean(0) if len(x) > 64 else x)
+
+
+def test_records_are_tried_in_batches_as_wide_as_a_pass() -> None:
+    with pytest.raises(UnsupportedLayer, match="other records"):
+        PerRecordGradients(OfMany(), loss).norms(X, Y)
+
+
+class Drawing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(self.layer(x), 0.5, training=True)
+
+
+def test_a_model_that_draws_in_evaluation_mode_is_refused() -> None:
+    with pytest.raises(UnsupportedLayer, match="evaluation mode"):
+        PerRecordGradients(Drawing().eval(), loss).norms(X, Y)
+
+
+class OfBatches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.batch_norm(self.layer(x), None, None, training=True)
+
+
+def test_a_model_that_runs_on_no_single_record_is_refused_in_words() -> None:
+    with pytest.raises(UnsupportedLayer, match="not on one record by itself"):
+        PerRecordGradients(OfBatches(), loss).norms(X, Y)
+
+
+class InPlace(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x.div_(2))
+
+
+@pytest.mark.parametrize("method", ["auto", "vmap"])
+def test_what_a_model_and_a_loss_change_in_place_is_not_the_caller_s(method: Method) -> None:
+    def shifted(outputs: Tensor, targets: Tensor) -> Tensor:
+        targets -= 1
+        return loss(outputs, targets)
+
+    torch.manual_seed(3)
+    model, x, y = InPlace(), X.clone(), Y.clone()
+    gradients = PerRecordGradients(model, shifted, method=method)
+    norms = [gradients.norms(x, y) for _ in range(2)]
+    assert torch.equal(x, X)
+    assert torch.equal(y, Y)
+    for found in norms:
+        for row, norm in enumerate(found):
+            single = loss(model(X[row : row + 1].clone()), Y[row : row + 1] - 1).sum()
+            true = torch.cat([g.flatten() for g in torch.autograd.grad(single, list(model.parameters()))]).norm()
+            torch.testing.assert_close(float(norm), float(true), rtol=1e-5, atol=0.0)

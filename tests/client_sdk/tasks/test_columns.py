@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_sdk.data import DataError, Table
-from client_sdk.protocol.cells import Spelling, column_of
+from client_sdk.protocol.cells import Column, Spelling, column_of
 from client_sdk.tasks.columns import CategoryColumn, NumberColumn, encode_columns, read_columns
 from client_sdk.tasks.task import InputUse, TaskError
 
@@ -119,6 +121,35 @@ def test_the_kind_of_a_cell_that_is_no_number_is_said_and_not_the_cell(cell: str
         DataError, match=f"column x: 2 of 4 values are no numbers, the first in line 3, .*{kind}"
     ) as refused:
         encode_columns(read_columns({"column.x": "0..9"}), table.columns, table.first)
+    assert cell not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("declared", "column", "cell", "kind"),
+    [
+        ("point", "0..9", "2,5", "a number with a comma, and the data set is declared with a decimal point"),
+        (
+            "comma",
+            "0..9",
+            "1.234",
+            "whose point may mean thousands, and the data set is declared with a decimal comma",
+        ),
+        ("point", "0..9", "1.234,5", "a number with marks or spaces between thousands"),
+        ("comma", "0..9", "2.5", "a number with a point, and the data set is declared with a decimal comma"),
+        ("point", "0..9", "1,234.5", "a number with marks or spaces between thousands"),
+        ("comma", "0..9", "1 234,5", "a number with marks or spaces between thousands"),
+        (None, "0..9", "2,5", "declare the decimal mark of the data set"),
+        ("point", "2020-01-01..2020-12-31", "2.5", "a number and no date"),
+        ("comma", "2020-01-01..2020-12-31", "2,5", "a number and no date"),
+        ("point", "2020-01-01..2020-12-31", "25", "a number and no date"),
+    ],
+)
+def test_the_kind_of_a_number_is_said_beside_the_declared_mark(
+    declared: Any, column: str, cell: str, kind: str
+) -> None:
+    cells = Column.of_texts([cell], Spelling(declared), "x")
+    with pytest.raises(DataError, match=f"1 of 1 values are no (numbers|dates), .*{kind}") as refused:
+        encode_columns(read_columns({"column.x": column}), {"x": cells}, lambda _: "line 2")
     assert cell not in str(refused.value)
 
 

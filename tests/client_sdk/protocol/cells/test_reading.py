@@ -172,28 +172,6 @@ def test_columns_that_are_joined_say_what_each_of_them_says(parts: list[list[Any
     ]
 
 
-@pytest.mark.parametrize(
-    ("cells", "names", "near"),
-    [
-        (["744", "0744", "x", None], ("0744",), [1, 0, 0, 0]),
-        (["00744", "744", "7440"], ("744",), [1, 0, 0]),
-        ([744, 39, 0], ("0744", "00"), [1, 0, 1]),
-        ([744.0, 1.5, np.nan], ("0744",), [1, 0, 0]),
-        (["JA", "ja", "Nein", "STRASSE"], ("ja", "straße"), [1, 0, 0, 1]),
-        (["x", "y"], ("0744",), None),
-        (["744", "0744"], ("744", "0744"), None),
-        ([True, False], ("yes", "no"), None),
-    ],
-)
-def test_what_is_a_category_but_for_capitals_or_leading_zeros_is_marked_and_stays_wrong(
-    cells: list[Any], names: tuple[str, ...], near: list[int] | None
-) -> None:
-    read = read_categories(column_of(pd.Series(cells, dtype=object if isinstance(cells[0], str) else None)), names)
-    assert (None if read.near is None else read.near.astype(int).tolist()) == near
-    assert read.near is None or (read.near <= read.wrong).all()
-    assert (read.places[read.wrong] == -1).all()
-
-
 @pytest.mark.parametrize("text", ["3\n0", "3\n0\n1", "1\n", "\n1", "1\r2"])
 def test_a_cell_of_several_lines_is_one_cell(text: str) -> None:
     found = read_numbers(column_of(["5", text, "7"]))
@@ -260,3 +238,25 @@ def test_a_number_or_a_text_is_a_code(code: str) -> None:
 def test_a_code_that_the_stored_type_rounds_is_missing_where_presence_is_asked_for() -> None:
     stored = np.array([99999999, 7, np.nan], np.float32)
     assert read_presence(column_of(stored), ("99999999",)).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("cells", "names", "near"),
+    [
+        (["744", "0744", "x", None], ("0744",), [1, 0, 0, 0]),
+        (["00744", "744", "7440"], ("744",), [1, 0, 0]),
+        ([744, 39, 0], ("0744", "00"), [1, 0, 1]),
+        ([744.0, 1.5, np.nan], ("0744",), [1, 0, 0]),
+        (["JA", "ja", "Nein", "STRASSE"], ("ja", "straße"), [1, 0, 0, 1]),
+        (["x", "y"], ("0744",), None),
+        (["744", "0744"], ("744", "0744"), None),
+        ([True, False], ("yes", "no"), None),
+    ],
+)
+def test_what_is_a_category_but_for_capitals_or_leading_zeros_is_marked_and_stays_wrong(
+    cells: list[Any], names: tuple[str, ...], near: list[int] | None
+) -> None:
+    read = read_categories(column_of(pd.Series(cells, dtype=object if isinstance(cells[0], str) else None)), names)
+    assert (None if read.near is None else read.near.astype(int).tolist()) == near
+    assert read.near is None or (read.near <= read.wrong).all()
+    assert (read.places[read.wrong] == -1).all()
