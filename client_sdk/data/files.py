@@ -116,7 +116,7 @@ def text_tables(path: Path) -> list[Path]:
 
 
 def propose_format(
-    path: Path,
+    path: str | Path,
     *,
     separator: Separator | None = None,
     encoding: str | None = None,
@@ -132,6 +132,7 @@ def propose_format(
         DataError: no text table; bytes that are no Unicode; no separator, or several, that make all rows equally long;
             no header; tables of one folder that are written differently.
     """
+    path = Path(path)
     tables = text_tables(path)
     if not tables:
         raise DataError(f"{path.name}: it holds no text table, whose format could be proposed")

@@ -87,7 +87,7 @@ def test_what_is_declared_is_not_proposed(tmp_path: Path) -> None:
         propose_format(path)
     with pytest.raises(DataError, match=r"stand in every line alike.*--separator"):
         propose_format(path, encoding="cp1252")
-    made = propose_format(path, encoding="latin1", separator="semicolon", decimal="comma", dates="mdy")
+    made = propose_format(str(path), encoding="latin1", separator="semicolon", decimal="comma", dates="mdy")
     assert made.format == TableFormat("semicolon", "iso8859-1", True, "comma", "mdy")
     assert made.doubts == ()
     assert set(made.reasons.values()) >= {"declared"}
