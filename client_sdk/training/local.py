@@ -1,7 +1,6 @@
 """The local steps of one round, private or plain, and what they make of the received weights.
 
-Schemes with noise here: every step releases a noised mean gradient. Client level: plain local steps, and
-the whole update is clipped.
+Schemes with noise here: every step releases a noised mean gradient. Client level: whole updates are clipped.
 """
 
 from __future__ import annotations
@@ -118,8 +117,7 @@ class LocalTraining:
             ConfigurationError: the loss is not one number a record, or records reach each other.
             TrainingStopped: NaN or an infinity.
         """
-        model, loss = self._of_records
-        inputs, targets = self._first(records)
+        (model, loss), (inputs, targets) = self._of_records, self._first(records)
         with self._trainable(), self._computing():
             if self.settings.privacy.rules.clips_updates:
                 checked_losses(loss, inputs, model(inputs), targets)
@@ -130,9 +128,11 @@ class LocalTraining:
         """What makes private training of this model slow, and how slow; None where nothing does.
 
         Raises:
-            ConfigurationError: as `require_trainable`, found only now.
+            ConfigurationError: as `require_trainable`.
         """
-        if self.settings.privacy.rules.clips_updates:
+        self.require_trainable()
+        # Closed forms are known by now, from generated records: no patient's is looked at for them.
+        if self.settings.privacy.rules.clips_updates or self._gradients.method == "layerwise":
             return None
         inputs, targets = self._first(MEASURED)
         try:
@@ -382,9 +382,8 @@ class LocalTraining:
     def _clipped(self, update: dict[str, Array]) -> Contribution:
         privacy = self.settings.privacy
         found = clipped(update, privacy.clip_norm)
-        size = sum(array.size for array in found.values())
         # Accounted on the scale of the central noise, which leaves room for its grid.
-        noise = privacy.noise_of_updates(size)
+        noise = privacy.noise_of_updates(sum(array.size for array in found.values()))
         return Contribution(found, None if noise is None else noise.accounted_distance(norm_of(found)))
 
 

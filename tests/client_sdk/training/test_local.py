@@ -177,7 +177,7 @@ def test_a_gradient_that_is_nan_stops_the_step(scheme: str) -> None:
 
 def test_bad_data_and_two_rows_of_one_patient_never_reach_training() -> None:
     table = records(5)
-    with pytest.raises(DataError, match="infinite"):
+    with pytest.raises(DataError, match="infinity"):
         TASK.dataset(Table.of({**table.columns, "age": [1.0, 2.0, math.inf, 4.0, 5.0]}))
     with pytest.raises(DataError, match="missing"):
         TASK.dataset(Table.of({**table.columns, "age": [1.0, 2.0, math.nan, 4.0, 5.0]}))
