@@ -3,8 +3,8 @@
 A spreadsheet takes a cell for a formula that begins with = + - @, a tab or a line end, also in their wide forms, and a
 formula may start a program (OWASP, CSV injection). In some countries it splits at ; and at tabs, so that a formula may
 begin after one of these. Where one would begin, an apostrophe is put before it. What spells a number, as -3 or +1.5, or
-a range of two, is no formula and stays: such identifiers can be read and joined as they were. `as_written` takes the
-apostrophes off again: no two texts become one.
+a range of two, is no formula and stays: such identifiers can be read and joined as they were. No two texts become
+one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ _BEGINNINGS = "=+\\-@\uff1d\uff0b\uff0d\uff20"
 # At the start of the text, or after what another spreadsheet splits at; spaces and quotation marks may stand before it.
 # A tab or a line end begins one at the start alone.
 _FORMULA = re.compile(rf"\A(?='*[\t\r\n])|(?:\A|(?<=[\t\r\n;]))(?=[\s'\"]*[{_BEGINNINGS}])")
-_GUARDED = re.compile(rf"\A'(?='*[\t\r\n])|(?:\A|(?<=[\t\r\n;]))'(?=[\s'\"]*[{_BEGINNINGS}])")
 _NUMBER = r"[+-]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?"
 _PLAIN = re.compile(rf"{_NUMBER}(?: to {_NUMBER})?")
 
@@ -40,12 +39,3 @@ def guarded(text: str) -> str:
     ("'=1+1", '-3', "'+1+cmd|' /C calc'!A0", "a;'@b")
     """
     return text if _PLAIN.fullmatch(text) else _FORMULA.sub("'", text)
-
-
-def as_written(text: str) -> str:
-    """What `guarded` was given.
-
-    >>> as_written("'=1+1"), as_written("-3")
-    ('=1+1', '-3')
-    """
-    return text if _PLAIN.fullmatch(text) else _GUARDED.sub("", text)

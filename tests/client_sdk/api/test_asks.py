@@ -190,7 +190,7 @@ TABLE = 'kind = "table"\nnoise_multiplier = 6.0\n'
 @pytest.mark.parametrize(
     ("content", "lines"),
     [
-        (b"", ["kind: is missing"]),
+        (b'title = "ages"', ["kind: is missing"]),
         (b'kind = "tabel"', ["kind: must be one of count, covariance, evaluation, linear-regression, moments"]),
         (
             TABLE.encode() + b'variabels = [{column = "sex", categories = ["f"]}]',
@@ -202,7 +202,7 @@ TABLE = 'kind = "table"\nnoise_multiplier = 6.0\n'
         ),
         (TABLE.encode() + b"variables = []", ["variables: must have at least 1 entry"]),
     ],
-    ids=["empty", "a wrong kind", "a wrong name", "falling edges", "no variables"],
+    ids=["without an entry", "a wrong kind", "a wrong name", "falling edges", "no variables"],
 )
 def test_every_wrong_entry_of_a_file_is_named_as_it_stands_there(
     tmp_path: Path, content: bytes, lines: list[str]
@@ -219,7 +219,7 @@ def test_every_wrong_entry_of_a_file_is_named_as_it_stands_there(
 def test_a_file_in_another_encoding_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "question.toml"
     path.write_bytes('kind = "count"\ntitle = "café"\nnoise_multiplier = 6.0'.encode("latin-1"))
-    with pytest.raises(ConfigurationError, match="not in UTF-8: save it"):
+    with pytest.raises(ConfigurationError, match="line 2: it is no text in UTF-8: save it"):
         read_question(path)
 
 

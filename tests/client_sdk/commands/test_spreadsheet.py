@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from client_sdk.commands.spreadsheet import as_written, csv_text, guarded
+from client_sdk.commands.spreadsheet import csv_text, guarded
 
 # OWASP, CSV injection: what begins a formula, also in wide forms.
 SIGNS = ["=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20"]
@@ -60,7 +60,9 @@ def test_numbers_and_other_texts_stay_as_they_are(text: str) -> None:
 def test_every_text_can_be_had_again_and_no_two_become_one() -> None:
     every = ["".join(parts) for length in range(6) for parts in itertools.product("='\t;3", repeat=length)]
     written = [guarded(text) for text in every]
-    assert [as_written(text) for text in written] == every
+    # Every apostrophe that could have been put there is taken off again.
+    guard = re.compile(r"\A'(?='*[\t\r\n])|(?:\A|(?<=[\t\r\n;]))'(?=[\s'\"]*=)")
+    assert [guard.sub("", text) for text in written] == every
     assert len(set(written)) == len(every)
 
 
