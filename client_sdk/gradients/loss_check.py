@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from client_sdk.gradients.errors import UnsupportedLayer
 from client_sdk.gradients.generated import Examples, Shapes, most_records, outputs_like, targets_of
 from client_sdk.gradients.losses import is_built_in
+from client_sdk.gradients.random_draws import call_and_watch
 from client_sdk.gradients.separate import Loss, NotOneNumber, Separated, each_tensor, of_rows, tensors_in
-from client_sdk.gradients.state import changed, draws, kept_of_first_call, state_of
+from client_sdk.gradients.state import changed, kept_of_first_call, state_of
 
 # Records of a comparison, and the batches that are made of the first of them.
 _RECORDS, _SIZES, _OFTEN, _MANY = 8, (2, 3, 5), 6, 130
@@ -139,10 +140,9 @@ def _refuse_memory(loss: Loss, trials: Sequence[_Trial]) -> None:
     if not usable:
         usable = [one for one in (trial.first(1) for trial in trials) if _values(loss, one) is not None]
     # A first call may fill a cache by shapes, which was done above; later calls may change nothing.
-    before, stood = state_of(loss), draws()
-    for trial in usable:
-        _values(loss, trial)
-    if draws() != stood:
+    before = state_of(loss)
+    _, random = call_and_watch(lambda: [_values(loss, trial) for trial in usable])
+    if random:
         raise UnsupportedLayer(
             "the loss draws random numbers: a record's gradient would be another one each time that it is computed. "
             "Leave dropout, mixing and noise out of the loss"

@@ -21,8 +21,9 @@ from client_sdk.gradients.generated import generator
 from client_sdk.gradients.inspection import trainable
 from client_sdk.gradients.layerwise import Layerwise, Signals, checked_losses
 from client_sdk.gradients.losses import SeparateLoss
+from client_sdk.gradients.random_draws import call_and_watch, draws
 from client_sdk.gradients.separate import tensors_in
-from client_sdk.gradients.state import changed, draws, kept_of_first_call, state_of
+from client_sdk.gradients.state import changed, kept_of_first_call, state_of
 
 RECORDS = 8
 _SIZES = (2, 3, 5, 8)
@@ -159,9 +160,7 @@ def refuse_mixing(model: nn.Module, inputs: Tensor) -> None:
     inputs: (records, ...), generated. Outputs that are not finite show nothing, and pass.
     """
     with torch.no_grad(), repeatable(inputs.device) as rewind, full_precision(inputs.device):
-        stood = draws(inputs.device)
-        whole = tensors_in(model(inputs.clone()))
-        random = draws(inputs.device) != stood
+        whole, random = call_and_watch(lambda: tensors_in(model(inputs.clone())), inputs.device)
         if random and not model.training:
             raise UnsupportedLayer(
                 "the model draws random numbers in evaluation mode, in which a study computes: a record's gradient "
@@ -170,8 +169,7 @@ def refuse_mixing(model: nn.Module, inputs: Tensor) -> None:
             )
         if not all(bool(torch.isfinite(value).all()) for value in whole):
             return
-        drawn = draws(inputs.device)
-        found = _by_exchange(model, inputs, whole, rewind, drawn) if random else _by_size(model, inputs)
+        found = _by_exchange(model, inputs, rewind) if random else _by_size(model, inputs)
     if found:
         raise UnsupportedLayer(
             "a record's output changes with the other records of its batch; use layers that treat records separately "
@@ -209,16 +207,16 @@ def _differs(rows: Mapping[int, list[Tensor]], together: list[Tensor], size: int
     return False
 
 
-def _by_exchange(
-    model: nn.Module, inputs: Tensor, before: list[Tensor], rewind: Callable[[], None], drawn: object
-) -> bool:
+def _by_exchange(model: nn.Module, inputs: Tensor, rewind: Callable[[], None]) -> bool:
     """Does a record have another output beside others, under the same random numbers?
 
-    drawn: where the generators stood after `before`. Where they stand elsewhere now, records had other numbers, and
-    nothing can be compared: such a model has no closed form (`client_sdk.gradients.packing`, `reads`).
+    Where the generators stand elsewhere afterwards, records had other numbers, and nothing can be compared: such a
+    model has no closed form (`client_sdk.gradients.packing`, `reads`).
     """
     exchanged = inputs.clone()
     exchanged[1::2] = inputs[0]
+    rewind()
+    before, drawn = tensors_in(model(inputs.clone())), draws(inputs.device)
     rewind()
     after = tensors_in(model(exchanged))
     if draws(inputs.device) != drawn:

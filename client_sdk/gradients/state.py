@@ -105,18 +105,6 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
     return made
 
 
-def draws(device: torch.device | None = None) -> tuple[object, ...]:
-    """Return where the process's random number generators stand, that of a GPU included."""
-    numpy_state = cast("tuple[Any, ...]", np.random.get_state())
-    return (
-        hashlib.sha256(torch.get_rng_state().numpy().tobytes()).digest(),
-        torch.cuda.get_rng_state(device).numpy().tobytes() if device and device.type == "cuda" else None,
-        hashlib.sha256(numpy_state[1].tobytes()).digest(),
-        numpy_state[2:],
-        random.getstate(),
-    )
-
-
 def _visit(value: object, place: str, found: dict[str, object], seen: set[int], depth: int) -> None:
     if isinstance(value, weakref.ReferenceType):
         return

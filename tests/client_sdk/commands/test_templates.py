@@ -21,6 +21,7 @@ from client_sdk.commands.templates import study_values
 from client_sdk.data import Table
 from client_sdk.gradients import PerRecordGradients
 from client_sdk.guard.policy import SitePolicy
+from client_sdk.protocol.cells import Spelling
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.evaluated import require_form
@@ -147,7 +148,7 @@ def abalone() -> Table:
     with path.open() as file:
         rows = list(csv.reader(file))
     names = ("sex", *ABALONE, "los")
-    return Table.of({name: [row[k] for row in rows] for k, name in enumerate(names)})
+    return Table.of({name: [row[k] for row in rows] for k, name in enumerate(names)}, spelling=Spelling("point"))
 
 
 @pytest.mark.parametrize("loss", [{"loss": "squared", "delta": None}, {}], ids=["squared", "huber"])
