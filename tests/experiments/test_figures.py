@@ -272,8 +272,9 @@ def test_one_noise_for_both_levels_is_charged_as_the_theorem_says() -> None:
         theirs = PLDAccountant()
         theirs.compose(GaussianDpEvent(ratio), joint.ROUNDS)
         assert theirs.get_epsilon(joint.DELTA) == pytest.approx(expected, rel=2e-2)
+    # The noise is found to one in a thousand, and ε of small steps is as much apart.
     assert table.at(stored("6.2"), joint.INSTANCE, joint.JOINT)[0.0] == pytest.approx(
-        joint.instance_epsilon(), rel=1e-5
+        joint.instance_epsilon(), rel=1e-3
     )
 
 

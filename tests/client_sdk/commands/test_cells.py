@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,9 @@ def test_the_label_is_found_among_the_inputs_in_decomposed_letters_too(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "name", ["Died in ward", "died\N{NO-BREAK SPACE}in ward", "died in  ward ", "\u200bdied in ward"]
+    "name",
+    ["Died in ward", "died\N{NO-BREAK SPACE}in ward", "died in  ward ", "\u200bdied in ward"],
+    ids=map(str, count()),
 )
 def test_the_label_is_found_among_the_inputs_however_it_is_spaced(tmp_path: Path, name: str) -> None:
     file = tmp_path / "table.parquet"
@@ -136,6 +139,7 @@ def test_the_label_is_found_among_the_inputs_however_it_is_spaced(tmp_path: Path
         ("f,m", "two or more different categories 'a|b'"),
         ("1,2|3", "two or more different categories 'a|b'"),
     ],
+    ids=map(str, count()),
 )
 def test_codes_stand_between_bars(tmp_path: Path, declared: str, words: str) -> None:
     rows = ["id,age,bmi,died", "p0,30,0,no", "p1,31,22,yes"]

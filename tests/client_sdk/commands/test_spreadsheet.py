@@ -6,6 +6,7 @@ import csv
 import io
 import itertools
 import re
+from itertools import count
 
 import pytest
 
@@ -41,8 +42,8 @@ def cells(text: str, separator: str) -> list[str]:
     return [cell for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) for cell in row]
 
 
-@pytest.mark.parametrize("text", FORMULAS)
-@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("text", FORMULAS, ids=map(str, count()))
+@pytest.mark.parametrize("separator", [",", ";", "\t"], ids=map(str, count()))
 def test_no_cell_of_a_hostile_identifier_begins_a_formula(text: str, separator: str) -> None:
     for hostile in (text, f"x;{text}", f"x\t{text}", f"x\n{text}"):
         written = csv_text(["row", hostile], [[1, hostile]])
@@ -51,7 +52,7 @@ def test_no_cell_of_a_hostile_identifier_begins_a_formula(text: str, separator: 
             assert number or cell.lstrip(' \u00a0"')[:1] not in [*SIGNS, "\t", "\r", "\n"], (hostile, cell)
 
 
-@pytest.mark.parametrize("text", PLAIN)
+@pytest.mark.parametrize("text", PLAIN, ids=map(str, count()))
 def test_numbers_and_other_texts_stay_as_they_are(text: str) -> None:
     assert guarded(text) == text
     assert cells(csv_text(["id"], [[text]]), ",")[1:] == [text]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +130,7 @@ def test_what_a_spreadsheet_could_not_show_is_no_number_and_no_code(tmp_path: Pa
         ("a\tb\n1\t2\n", "This file looks as written with tab between cells.*declare --separator tab"),
         ("\ufeffa,b\n1,ä\n", "looks as written with comma between cells, UTF-8"),
     ],
+    ids=map(str, count()),
 )
 def test_a_file_that_does_not_fit_its_declaration_is_refused_with_what_it_looks_like(
     tmp_path: Path, body: str, words: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,7 @@ def files_of(folder: Path, name: str) -> Path:
         ),
         ("JPEGLSNearLossless_16.dcm", "JPEG-LS .*2 of 2 files cannot be decoded here"),
     ],
+    ids=map(str, count()),
 )
 def test_public_files_that_are_no_grey_images_are_counted(tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(DataError, match=words) as caught:

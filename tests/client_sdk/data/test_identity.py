@@ -8,6 +8,7 @@ import sys
 import unicodedata
 import uuid
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ CODES = st.text("ABCxyz0123456789-/.", min_size=1, max_size=10)
         *((nothing, "") for nothing in (None, float("nan"), np.float32("nan"), pandas.NA, pandas.NaT, Decimal("NaN"))),
         *((nothing, "") for nothing in (np.datetime64("NaT"), "", "  ", "\ufeff", b"", "nan", "None", "NaT", "<NA>")),
     ],
-    ids=repr,
+    ids=map(str, count()),
 )
 def test_what_a_cell_holds_is_one_identity(value: Any, identity: str) -> None:
     assert patient_identity(value) == identity

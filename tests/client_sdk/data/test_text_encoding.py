@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,7 @@ def test_bytes_that_are_no_unicode_are_counted_by_line_and_advised_about() -> No
         (b"a,b\n", "klingon", "not the name of an encoding"),
         (b"a,b\n", "rot13", "not the name of an encoding"),
     ],
+    ids=map(str, count()),
 )
 def test_bytes_that_do_not_fit_the_declared_encoding_are_refused(data: bytes, encoding: str, words: str) -> None:
     with pytest.raises(DataError, match=words):

@@ -6,6 +6,7 @@ import gzip
 import io
 import struct
 import zipfile
+from itertools import count
 from pathlib import Path
 
 import nibabel
@@ -79,7 +80,9 @@ def test_an_array_in_a_shard_that_promises_too_much_is_refused(tmp_path: Path) -
         load(shard(tmp_path / "a.tar", [("0.npy", promise()), ("0.cls", b"1")]), lazy=False)
 
 
-@pytest.mark.parametrize("name", ["{0..99999999999}", "{0..999}-{0..999}", "{9..1}", "{a,b}" * 17])
+@pytest.mark.parametrize(
+    "name", ["{0..99999999999}", "{0..999}-{0..999}", "{9..1}", "{a,b}" * 17], ids=map(str, count())
+)
 def test_braces_that_stand_for_none_or_too_many_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(DataError, match=r"the braces stand for .* files; 1 to 100,000"):
         load(tmp_path / f"{name}.tar")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,7 @@ def test_the_kind_of_a_cell_that_is_no_number_is_said_and_not_the_cell(cell: str
         ("comma", "2020-01-01..2020-12-31", "2,5", "a number and no date"),
         ("point", "2020-01-01..2020-12-31", "25", "a number and no date"),
     ],
+    ids=map(str, count()),
 )
 def test_the_kind_of_a_number_is_said_beside_the_declared_mark(
     declared: Any, column: str, cell: str, kind: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ def drawn(low: float, high: float, kind: Any = np.float32) -> np.ndarray:
         (drawn(1e6, 2e6), (0, 255), "within the reach of their type, float32[.]"),
         (np.zeros((3, 4, 4)), (0, 255), "lie within 2 % .* within 0 to 1[.]"),
     ],
+    ids=map(str, count()),
 )
 def test_a_range_that_does_not_suit_the_values_is_told(
     values: np.ndarray, reach: tuple[float, float], words: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from client_sdk.protocol.cells import Spelling, column_of, read_days, read_numbe
         ("1e999", Spelling(), "too large"),
         ("high", Spelling(), "text"),
     ],
+    ids=map(str, count()),
 )
 def test_of_a_text_that_is_no_number(text: str, spelling: Spelling, words: str) -> None:
     found = read_numbers(column_of(["1", text], spelling=spelling))
@@ -57,6 +59,7 @@ def test_of_a_text_that_is_no_number(text: str, spelling: Spelling, words: str) 
         (43831, Spelling(), "a number and no date"),
         ("May", Spelling(), "text"),
     ],
+    ids=map(str, count()),
 )
 def test_of_what_is_no_date_nobody_is_told_to_declare_dates(cell: Any, spelling: Spelling, words: str) -> None:
     found = read_days(column_of([cell], spelling=spelling))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,7 @@ SPELLINGS = st.builds(Spelling, st.sampled_from([None, "point", "comma"]), st.sa
         ("<5", Spelling(), None),
         ("7" * 5000, Spelling(), None),
     ],
+    ids=map(str, count()),
 )
 def test_a_text_is_a_number_by_the_declared_mark(text: str, spelling: Spelling, number: float | None) -> None:
     for others in ([], ["x"], ["9"]):
@@ -172,7 +174,7 @@ def test_columns_that_are_joined_say_what_each_of_them_says(parts: list[list[Any
     ]
 
 
-@pytest.mark.parametrize("text", ["3\n0", "3\n0\n1", "1\n", "\n1", "1\r2"])
+@pytest.mark.parametrize("text", ["3\n0", "3\n0\n1", "1\n", "\n1", "1\r2"], ids=map(str, count()))
 def test_a_cell_of_several_lines_is_one_cell(text: str) -> None:
     found = read_numbers(column_of(["5", text, "7"]))
     assert found.values[[0, 2]].tolist() == [5, 7]
@@ -225,7 +227,7 @@ CODES = (
 )
 
 
-@pytest.mark.parametrize("code", LISTS)
+@pytest.mark.parametrize("code", LISTS, ids=map(str, count()))
 def test_a_list_or_a_range_is_no_code(code: str) -> None:
     assert is_miswritten(code)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from client_sdk.protocol.study.settings import StudySettings
@@ -35,7 +37,7 @@ JSON = [
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), TOML)
+@pytest.mark.parametrize(("text", "told"), TOML, ids=map(str, count()))
 def test_toml_is_refused_in_words_without_its_content(text: str, told: str) -> None:
     with pytest.raises(Unreadable) as error:
         read_toml(text.encode())
@@ -43,7 +45,7 @@ def test_toml_is_refused_in_words_without_its_content(text: str, told: str) -> N
     assert "secret" not in str(error.value)
 
 
-@pytest.mark.parametrize(("text", "told"), JSON)
+@pytest.mark.parametrize(("text", "told"), JSON, ids=map(str, count()))
 def test_json_is_refused_in_words_without_its_content(text: str, told: str) -> None:
     with pytest.raises(Unreadable) as error:
         read_json(text.encode())
