@@ -12,7 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.errors import InvalidArgument
-from accounting.mechanisms.composed_loss import composed_delta, composed_epsilon
+from accounting.mechanisms.composed_loss import (
+    composed_delta,
+    composed_epsilon,
+    exchanged_delta,
+    exchanged_epsilon,
+)
 from accounting.mechanisms.conversion import deltas_of, epsilons_of
 from accounting.mechanisms.divergence import MOST_TERMS
 from accounting.mechanisms.events import (
@@ -21,11 +26,11 @@ from accounting.mechanisms.events import (
     Kind,
     NothingEvent,
     PoissonSampledEvent,
-    gaussian_steps,
     kind_from_json,
     kind_moments,
     kind_to_json,
     kinds_of,
+    steps_of,
 )
 from accounting.mechanisms.unsampled import Steps, unsampled_delta, unsampled_epsilon
 from accounting.units import Definition, Guarantee, Level, Observer, Relation
@@ -57,8 +62,9 @@ _RESOLUTION = {"pld": "losses discretised, tilted and rounded up", "analytic-gau
 class ClassicalAccountant:
     """ε of whatever events were composed, for any record.
 
-    method "pld": privacy-loss distributions, never above the Rényi value; for plans fixed in advance. Gaussian steps
-    have one, unsampled ones in closed form; with other events it reads Rényi divergences, and its certificate says so.
+    method "pld": privacy-loss distributions, never above the Rényi value; for plans fixed in advance. Gaussian
+    and Laplace steps have one, unsampled Gaussian ones in closed form. With other events it reads Rényi divergences,
+    and its certificate says so.
     method "rdp": Rényi divergences at real orders. With `order` λ (or `alpha` = λ + 1) the account is read at that one
     order, fixed before the first step, and is then valid for plans and stops that adapt to the releases (Feldman &
     Zrnic 2021).
@@ -141,9 +147,10 @@ class ClassicalAccountant:
         steps = self._losses(kinds)
         if steps is None or bound <= 0:
             return bound
-        if all(step.sampling_rate == 1 for step in steps):
+        if all(step.is_closed for step in steps):
             return min(bound, unsampled_delta(steps, target))
-        return min(bound, composed_delta(steps, target, bound))
+        read = exchanged_delta if self._exchanges(steps) else composed_delta
+        return min(bound, read(steps, target, bound))
 
     def epsilon_after(self, *, noise_multiplier: float, sampling_rate: float, count: int = 1) -> float:
         """ε if `count` such steps were charged now; the accountant is unchanged."""
@@ -232,10 +239,21 @@ class ClassicalAccountant:
         return _best(value, self._common, self._orders.size)
 
     def _losses(self, counts: dict[Kind, int]) -> list[Steps] | None:
-        """The steps of which a loss distribution is computed; None where Rényi divergences answer."""
-        steps = [gaussian_steps(kind, count, self.relation) for kind, count in counts.items()]
+        """The steps of which a loss distribution is computed; None where Rényi divergences answer.
+
+        A record that is exchanged moves a sum twice as far. Where it is sampled it is removed and another one is added
+        instead: the steps are then those of one record.
+        """
+        if self.method != "pld":
+            return None
+        twice = self.relation is Relation.REPLACE_ONE and all(kind.rate == 1 for kind in counts)
+        times = 2.0 if twice else 1.0
+        steps = [steps_of(kind, count, times) for kind, count in counts.items()]
         known = [step for step in steps if step is not None]
-        return known if self.method == "pld" and len(known) == len(steps) else None
+        return known if len(known) == len(steps) else None
+
+    def _exchanges(self, steps: list[Steps]) -> bool:
+        return self.relation is Relation.REPLACE_ONE and any(step.sampling_rate < 1 for step in steps)
 
     def _epsilon(self, counts: dict[Kind, int], delta: float) -> tuple[float, Used, int]:
         kinds = _charged(counts)
@@ -247,8 +265,13 @@ class ClassicalAccountant:
         steps = self._losses(kinds)
         if steps is None or not 0 < bound <= PLD_LIMIT:
             return bound, by_moments, asked
-        unsampled = all(step.sampling_rate == 1 for step in steps)
-        found = unsampled_epsilon(steps, delta, bound) if unsampled else composed_epsilon(steps, delta, bound)
+        unsampled = all(step.is_closed for step in steps)
+        if unsampled:
+            found = unsampled_epsilon(steps, delta, bound)
+        elif self._exchanges(steps):
+            found = exchanged_epsilon(steps, delta)
+        else:
+            found = composed_epsilon(steps, delta, bound)
         # Both hold.
         if not found < bound:
             return bound, by_moments, asked

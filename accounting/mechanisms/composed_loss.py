@@ -1,4 +1,4 @@
-"""δ(ε) and ε(δ) of many Poisson-sampled Gaussian steps, from the law of their summed losses: an upper bound at every δ.
+"""δ(ε) and ε(δ) of many Poisson-sampled Gaussian or Laplace steps, from the law of their summed losses: upper bounds.
 
 Composition is a power of the Fourier transform, whose rounding is a share of the largest mass: 4·10⁻¹⁴ a step would
 drown δ = 1e-12. So each law is tilted first, p(l) → p(l) e^{θl}/M(θ), with θ near the order at which Chernoff's bound
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from accounting.mechanisms.laplace_losses import laplace_losses, laplace_range
 from accounting.mechanisms.step_losses import UNIT, StepLosses, loss_at, output_range, step_losses
 from accounting.mechanisms.unsampled import LEAST_GRID_STD, Steps, lattice_excess, merged, step_excess
 from accounting.values import FloatArray
@@ -39,6 +40,8 @@ _SHY = 0.85
 _TAIL_SHARE = 1e-7
 # Per level of the transform, in units in the last place (a butterfly has a product, a sum and a rounded twiddle).
 _LEVEL = 4.0
+# A record that is exchanged: each further half of ε moves the next one less.
+_MOST_EXCHANGES = 40
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,32 @@ def composed_epsilon(steps: Sequence[Steps], delta: float, guess: float) -> floa
     return max((_sum(steps, delta, guess, removal=removal, epsilon=None) for removal in (True, False)), default=0.0)
 
 
+def exchanged_epsilon(steps: Sequence[Steps], delta: float) -> float:
+    """Least ε where a record is exchanged for another: removed, then added. Rounded up; inf where there is no answer.
+
+    From e^ε₁Q + δ(ε₁) ≥ P and e^ε₁R + δ(ε₁) ≥ Q follows e^2ε₁R + (1 + e^ε₁)δ(ε₁) ≥ P, so that ε = 2ε₁ with
+    (1 + e^ε₁)·δ(ε₁) ≤ δ (Vadhan 2017, Lemma 2.2). Both directions of `steps` bound each of the two.
+    """
+    half = 0.0
+    for _ in range(_MOST_EXCHANGES):
+        share = delta / (1 + math.exp(half)) * (1 - 1e-12)
+        found = composed_epsilon(steps, share, max(half, 1e-3)) if share > 1e-280 else math.inf
+        if found <= half:
+            return 2 * half
+        if not found < 700:
+            break
+        # It grows with `half`, and repeated from below it ends at the least that is enough; a little beyond, so that it
+        # does end.
+        half = found * (1 + 1e-6)
+    return math.inf
+
+
+def exchanged_delta(steps: Sequence[Steps], epsilon: float, guess: float) -> float:
+    """Least δ(ε) where a record is exchanged, as `exchanged_epsilon`; guess as in `composed_delta`."""
+    half = composed_delta(steps, epsilon / 2, guess)
+    return min(1.0, half * (1 + math.exp(min(epsilon / 2, 700.0))) * (1 + 1e-12))
+
+
 def composed_delta(steps: Sequence[Steps], epsilon: float, guess: float) -> float:
     """Least δ(ε), rounded up, at most 1; guess: an upper bound on it, which only chooses grid and tails."""
     while True:
@@ -178,18 +207,23 @@ def _tractable(part: Steps) -> bool:
 
 
 def _laws(parts: Sequence[Steps], interval: float, tail: float, *, removal: bool) -> _Direction:
-    laws = tuple(
-        step_losses(1 / part.noise_multiplier, part.sampling_rate, interval, tail, removal=removal) for part in parts
-    )
-    return _Direction(laws, tuple(part.count for part in parts))
+    def law_of(part: Steps) -> StepLosses:
+        ratio, rate = 1 / part.noise_multiplier, part.sampling_rate
+        if part.law == "laplace":
+            return laplace_losses(ratio, rate, interval, removal=removal)
+        return step_losses(ratio, rate, interval, tail, removal=removal)
+
+    return _Direction(tuple(law_of(part) for part in parts), tuple(part.count for part in parts))
 
 
 def _span(parts: Sequence[Steps], tail: float, *, removal: bool) -> float:
     widths: list[float] = []
     for part in parts:
-        ratio = 1 / part.noise_multiplier
-        ends = output_range(ratio, part.sampling_rate, tail, removal=removal)
-        low, high = (loss_at(x, ratio, part.sampling_rate) for x in ends)
+        ratio, rate = 1 / part.noise_multiplier, part.sampling_rate
+        if part.law == "laplace":
+            low, high = laplace_range(ratio, rate)
+        else:
+            low, high = (loss_at(x, ratio, rate) for x in output_range(ratio, rate, tail, removal=removal))
         widths.append(high - low)
     return max(widths)
 
@@ -294,7 +328,7 @@ def _untilted(
         anchor=anchor,
         log_scale=log_mgf - order * anchor + slack,
         spare=spare,
-        lattice=lattice_excess([part for part in parts if part.sampling_rate == 1]),
+        lattice=lattice_excess([part for part in parts if part.is_closed]),
     )
 
 

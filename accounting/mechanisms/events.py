@@ -197,17 +197,19 @@ def _walk(event: object, rate: float, count: int) -> Iterator[tuple[Kind, int]]:
             raise InvalidArgument("event", f"is {type(event).__name__}, which no accountant knows")
 
 
-def gaussian_steps(kind: Kind, count: int, relation: Relation) -> Steps | None:
-    """The steps whose loss distribution is computed; None for other mechanisms, and for exchanged sampled records."""
-    twice = 2.0 if relation is Relation.REPLACE_ONE else 1.0
-    if relation is Relation.REPLACE_ONE and kind.rate < 1:
-        return None
+def steps_of(kind: Kind, count: int, times: float) -> Steps | None:
+    """The steps whose loss distribution is computed; None for other mechanisms.
+
+    times  how often the clip norm one record may move the sum
+    """
     match kind.atom:
         case GaussianEvent(noise_multiplier):
-            return Steps(noise_multiplier / twice, kind.rate, count)
+            return Steps(noise_multiplier / times, kind.rate, count)
+        case LaplaceEvent(noise_multiplier):
+            return Steps(noise_multiplier / times, kind.rate, count, law="laplace")
         # Coarser lattices are beyond what `unsampled` bounds.
         case DiscreteGaussianEvent(noise_std, sensitivity) if noise_std >= LEAST_GRID_STD:
-            return Steps(noise_std / sensitivity / twice, kind.rate, count, noise_std)
+            return Steps(noise_std / sensitivity / times, kind.rate, count, noise_std)
         case _:
             return None
 

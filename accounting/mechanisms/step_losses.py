@@ -96,22 +96,52 @@ def step_losses(ratio: float, rate: float, interval: float, tail: float, *, remo
         edges = np.where(excess > 0, (np.log(np.maximum(excess, 1e-320)) - math.log(rate)) / ratio + ratio / 2, -np.inf)
     without, without_error = _cell_masses(edges, 0.0)
     with_record, with_error = _cell_masses(edges, ratio)
+    # Beyond the last point the loss is infinite; below the first it is rounded up to it.
+    if removal:
+        below = rate * _cdf(edges[0] - ratio) + (1 - rate) * _cdf(edges[0])
+        infinite = rate * _cdf(ratio - edges[-1]) + (1 - rate) * _cdf(-edges[-1])
+    else:
+        below, infinite = _cdf(-edges[-1]), _cdf(edges[0])
+    cells = Cells(points, excess, without, without_error, with_record, with_error)
+    return dominating(cells, rate, interval, first, below=below, infinite=infinite, removal=removal)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What lies between neighbouring points of the grid under both laws of the output.
+
+    points, excess         (n,) losses and e^loss − (1 − q)
+    without, with_record   (n − 1,) masses under A and under B, each with a bound on its rounding beside it
+    """
+
+    points: FloatArray
+    excess: FloatArray
+    without: FloatArray
+    without_error: FloatArray
+    with_record: FloatArray
+    with_error: FloatArray
+
+
+def dominating(
+    cells: Cells, rate: float, interval: float, first: int, *, below: float, infinite: float, removal: bool
+) -> StepLosses:
+    """Split each cell's mass between its two points so that both laws keep theirs; what is doubtful goes up.
+
+    below     mass at smaller losses than the first point's
+    infinite  mass at larger losses than the last point's
+    """
+    without, with_record, points, excess = cells.without, cells.with_record, cells.points, cells.excess
     width = -math.expm1(-interval)
     if removal:
         mass = (1 - rate) * without + rate * with_record
-        mass_error = (1 - rate) * without_error + rate * with_error
+        mass_error = (1 - rate) * cells.without_error + rate * cells.with_error
         above, scale = excess[:-1], np.ones_like(without)
         right = rate * with_record - above * without
-        # Beyond the last point the loss is infinite; below the first it is rounded up to it.
-        ends = (edges[0], edges[-1])
-        below = rate * _cdf(ends[0] - ratio) + (1 - rate) * _cdf(ends[0])
-        infinite = rate * _cdf(ratio - ends[1]) + (1 - rate) * _cdf(-ends[1])
     else:
-        mass, mass_error = without, without_error
+        mass, mass_error = without, cells.without_error
         above, scale = excess[1:], np.exp(-points[1:])
         right = scale * (above * without - rate * with_record)
-        below, infinite = _cdf(-edges[-1]), _cdf(edges[0])
-    slack = rate * with_error + np.abs(above) * without_error
+    slack = rate * cells.with_error + np.abs(above) * cells.without_error
     slack = slack + 4 * UNIT * (rate * with_record + np.abs(above) * without)
     mass = mass + mass_error
     # Too much to the larger loss is on the safe side.
@@ -125,7 +155,7 @@ def step_losses(ratio: float, rate: float, interval: float, tail: float, *, remo
         masses[1:] += mass - right
         masses[:-1] += right
         masses[-1] += below
-        first, masses = -last, masses[::-1].copy()
+        first, masses = 1 - first - points.size, masses[::-1].copy()
     small = masses < _LEAST_MASS
     infinite += float(masses[small].sum())
     masses[small] = 0.0

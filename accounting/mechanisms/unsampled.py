@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from scipy import special as _special  # pyright: ignore[reportMissingTypeStubs]
 
@@ -37,17 +37,26 @@ LEAST_GRID_STD = 8.0
 
 @dataclass(frozen=True)
 class Steps:
-    """`count` equal Gaussian steps; grid_std: steps of the grid that the noise is drawn on, to a standard deviation."""
+    """`count` equal steps with Gaussian or Laplace noise.
+
+    grid_std  of Gaussian noise: steps of the grid that it is drawn on, to a standard deviation
+    """
 
     noise_multiplier: float
     sampling_rate: float
     count: int
     grid_std: float = GRID_STD
+    law: Literal["gaussian", "laplace"] = "gaussian"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether δ(ε) has a closed form here."""
+        return self.law == "gaussian" and self.sampling_rate == 1
 
 
 def merged(steps: Sequence[Steps]) -> list[Steps]:
-    """The same steps, all unsampled ones as one, last: 1/σ² adds up exactly."""
-    full = [step for step in steps if step.sampling_rate == 1]
+    """The same steps, all unsampled Gaussian ones as one, last: 1/σ² adds up exactly."""
+    full = [step for step in steps if step.is_closed]
     if not full:
         return list(steps)
     least = min(step.noise_multiplier for step in full)
@@ -57,7 +66,7 @@ def merged(steps: Sequence[Steps]) -> list[Steps]:
     noise = least / math.sqrt(precision) * (1 - 4 * UNIT)
     # The grid that stands for all of them is the one with the largest excess.
     worst = lattice_excess(full)
-    return [step for step in steps if step.sampling_rate < 1] + [Steps(noise, 1.0, 1, _grid_of(worst, noise))]
+    return [step for step in steps if not step.is_closed] + [Steps(noise, 1.0, 1, _grid_of(worst, noise))]
 
 
 def _grid_of(excess: float, noise: float) -> float:
@@ -80,7 +89,7 @@ def step_excess(step: Steps, tail: float) -> float:
     The bound above beside the Gaussian's own δ at z deviations is z(z + r)/12s², r = 1/σ; beyond the cut of the tails
     the loss counts as infinite. A sampled step's δ is q times that of an unsampled one at another ε.
     """
-    if step.sampling_rate == 1:
+    if step.law == "laplace" or step.sampling_rate == 1:
         return 0.0
     ratio, far = 1 / step.noise_multiplier, math.sqrt(-2 * math.log(tail)) + 1
     return step.count * 1.5 * far * (far + ratio) / 12 / step.grid_std / step.grid_std
