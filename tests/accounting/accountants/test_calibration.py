@@ -33,16 +33,17 @@ WORKLOADS = [
 @pytest.mark.parametrize(("noise", "rate", "steps", "delta"), WORKLOADS)
 def test_noise_is_enough_and_hardly_more(noise: float, rate: float, steps: int, delta: float) -> None:
     target = rdp_epsilon(noise, sampling_rate=rate, steps=steps, delta=delta)
-    found = calibrate_noise(epsilon=target, delta=delta, sampling_rate=rate, steps=steps)
+    found = calibrate_noise(epsilon=target, delta=delta, sampling_rate=rate, steps=steps, method="rdp")
     assert noise * (1 - 1e-9) <= found <= noise * 1.002
     assert rdp_epsilon(found, sampling_rate=rate, steps=steps, delta=delta) <= target
 
 
 def test_noise_by_loss_distributions_and_at_a_fixed_order() -> None:
     plan = {"epsilon": 3.0, "delta": 1e-5, "sampling_rate": 0.02, "steps": 200}
-    tight = calibrate_noise(**plan, method="pld", tolerance=0.01)  # type: ignore[arg-type]
-    free, fixed = calibrate_noise(**plan), calibrate_noise(**plan, order=20.0)  # type: ignore[arg-type]
+    tight = calibrate_noise(**plan)  # type: ignore[arg-type]
+    free, fixed = calibrate_noise(**plan, method="rdp"), calibrate_noise(**plan, order=20.0)  # type: ignore[arg-type]
     assert tight < free < fixed
+    assert tight == calibrate_noise(**plan, method="pld")  # type: ignore[arg-type]
     assert rdp_epsilon(fixed, sampling_rate=0.02, steps=200, delta=1e-5, orders=[20.0]) <= 3.0
 
 
@@ -113,7 +114,7 @@ def test_the_noise_of_unsampled_steps_is_the_least_in_closed_form(epsilon: float
 @pytest.mark.parametrize(("epsilon", "delta"), SMALL_AND_LARGE)
 @pytest.mark.parametrize("steps", [1, 1000])
 def test_by_moments_it_is_the_least_over_all_orders(epsilon: float, delta: float, steps: int) -> None:
-    found = calibrate_noise(epsilon=epsilon, delta=delta, sampling_rate=1.0, steps=steps)
+    found = calibrate_noise(epsilon=epsilon, delta=delta, sampling_rate=1.0, steps=steps, method="rdp")
     # λε − ln c_λ + ln δ ≥ T λ(λ+1)/2σ², at the λ that allows the least σ: from its formula with 50 digits.
     with mpmath.workdps(50):
 
@@ -167,7 +168,7 @@ def test_a_rate_below_delta_needs_no_noise_and_an_impossible_one_names_what_is_r
     with pytest.raises(
         Unreachable, match=r"up to 2\^40 reaches epsilon = 1e-09: so much noise gives \d.*e-\d+\. Raise"
     ):
-        calibrate_noise(epsilon=1e-9, delta=1e-12, sampling_rate=1.0, steps=10)
+        calibrate_noise(epsilon=1e-9, delta=1e-12, sampling_rate=1.0, steps=10, method="rdp")
 
 
 def test_noise_by_any_account() -> None:
