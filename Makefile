@@ -3,6 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := $(VENV)/.installed-demo
 TEST := $(VENV)/.installed-test
+FUZZ := $(VENV)/.installed-fuzz
 DOCS := $(VENV)/.installed-docs
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -34,7 +35,7 @@ numerical: $(TEST)
 	$(PLAIN) $(BIN)/pytest -n 2 $(NUMERICAL)
 
 # Fuzzing and chaos, in parts of some minutes to an hour. One that has passed is marked in .campaigns and not run again.
-campaigns: $(TEST)
+campaigns: $(FUZZ)
 	$(BIN)/python -m experiments.campaigns $(PART) $(ARGS)
 
 lint: $(TEST)
@@ -82,6 +83,10 @@ $(DEMO): pyproject.toml constraints.txt | $(BIN)/python
 $(TEST): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) '.[test]'
 	@touch $(DEMO) $@
+
+$(FUZZ): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) '.[fuzz]'
+	@touch $(DEMO) $(TEST) $@
 
 $(DOCS): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) '.[docs]'

@@ -21,9 +21,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from experiments.fuzzing.run import NAMES
+
 ROOT = Path(__file__).parents[1]
 MARKS = ROOT / ".campaigns"
 CHAOS_MINUTES = 30
+PARSER_MINUTES = 10
 SEEDS = range(1, 6)
 
 
@@ -45,8 +48,14 @@ def _chaos(seed: int, about: str, *options: str) -> Part:
     return Part(("-m", "experiments.chaos", "--minutes", str(CHAOS_MINUTES), "--seed", str(seed), *options), about)
 
 
+def _parse(name: str) -> Part:
+    command = ("-m", "experiments.fuzzing.run", name, "--minutes", str(PARSER_MINUTES))
+    return Part(command, f"the parser of {name}, with bytes that coverage guides")
+
+
 PARTS: Mapping[str, Part] = {
     **{f"fuzz-{seed}": _fuzz(seed) for seed in SEEDS},
+    **{f"parse-{name}": _parse(name) for name in NAMES},
     "chaos-sqlite": _chaos(1, "faults of processes, disks, clocks and network, on SQLite"),
     "chaos-postgresql": _chaos(2, "the same on PostgreSQL", "--postgres"),
     "chaos-objects": _chaos(

@@ -175,7 +175,8 @@ def _plain_arrays(name: str) -> Generator[None]:
 @contextmanager
 def _opened_arrays(path: Path) -> Generator[Any]:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        # Not `np.load`: it leaves a broken archive open, and takes a file of another kind for what it is.
+        with path.open("rb") as file, cast("Any", np.lib.npyio.NpzFile(file, allow_pickle=False)) as arrays:
             packed = path.stat().st_size
             require_safe(path.name, packed, sum(member.file_size for member in arrays.zip.infolist()))
             for member in arrays.zip.infolist():
