@@ -120,8 +120,8 @@ def _tight(limit: LimitSpent) -> str:
     if limit.tight is None or limit.spent is None:
         return ""
     return (
-        f". So far {number(limit.spent)}; by the privacy-loss distribution, which is tight and holds if the study ends for "
-        f"reasons that do not depend on its results, {number(limit.tight)}"
+        f". So far {number(limit.spent)}; by the privacy-loss distribution, which is tight and holds if the study ends "
+        f"for reasons that do not depend on its results, {number(limit.tight)}"
     )
 
 

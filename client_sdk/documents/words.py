@@ -48,8 +48,8 @@ def meaning(limit: LimitStatement, plan: Plan, round: int) -> str:
         return f"More was spent than any finite ε covers: nothing is promised to a single {one} any more."
     took_part = _TOOK_PART[plan.protection(Level(limit.level)).relation]
     said = (
-        f"Somebody who {sees(str(limit.observer), round)}, who knows all other records, and who gives equal odds to both, "
-        f"guesses rightly whether one {one} {took_part} with a probability of at most "
+        f"Somebody who {sees(str(limit.observer), round)}, who knows all other records, and who gives equal odds to "
+        f"both, guesses rightly whether one {one} {took_part} with a probability of at most "
         f"{percent(limit.attack_success)} instead of 50 % "
         f"(ε = {number(limit.spent)}, δ = {exact_delta(limit)})."
     )

@@ -43,8 +43,8 @@ def meaning(limit: LimitStatement) -> str | None:
     guess = math.ceil(1000 * limit.attack_success) / 10
     tighter = "".join(f" ({report.name}: {number(report.epsilon, 2)})" for report in limit.reports[:1])
     return (
-        f"{limit.definition} ε = {number(limit.spent, 2)}{tighter}: whether {whom} took part, an attacker who knows all "
-        f"other records guesses right in at most {guess:g} % of cases on average (a coin: 50 %)"
+        f"{limit.definition} ε = {number(limit.spent, 2)}{tighter}: whether {whom} took part, an attacker who knows "
+        f"all other records guesses right in at most {guess:g} % of cases on average (a coin: 50 %)"
     )
 
 

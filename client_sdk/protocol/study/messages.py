@@ -327,16 +327,16 @@ class LimitStatement(Message):
     delta: Positive | None = Field(description="the limit's δ")
     enforced_by: Text | None = Field(description="the accountant that decides")
     spent: Finite | None = Field(
-        description="ε of the ledger, whatever made the study stop there; with questions alone the limit, from the first "
-        "question on: certificate.used of certificate.allowed says how far it is used up"
+        description="ε of the ledger, whatever made the study stop there; with questions alone the limit, from the "
+        "first question on: certificate.used of certificate.allowed says how far it is used up"
     )
     reserved: Finite | None = Field(description="what the round under way adds")
     remaining: Finite | None = Field(description="what is left once it is charged")
     observer: Text | None = Field(description="who may know what")
     attack_success: Finite | None = Field(
-        description="highest chance that an attacker who knows all other records and all releases, and gives equal odds "
-        "to both, guesses rightly whether one given record took part, by what certificate.guess_from names: of all that "
-        "the plan may release, or what ε and δ allow. An average: on a rare output the attacker may be surer"
+        description="highest chance that an attacker who knows all other records and all releases, and gives equal "
+        "odds to both, guesses rightly whether one given record took part, by what certificate.guess_from names: of "
+        "all that the plan may release, or what ε and δ allow. An average: on a rare output the attacker may be surer"
     )
     rounds_left_estimate: int | None = Field(description="an estimate: if rounds cost what the last one did")
     certificate: dict[str, Any] | None = Field(description="what the number rests on")
