@@ -96,7 +96,7 @@ class Covariance(BaseQuestion):
                 numbers_table("mean", "mean", [(name,) for name in names], mean, rest),
                 counts_table("patients", "patients with every value", [()], patients),
             ),
-            notes=(NORMAL_SAMPLING, *(() if moments.enough else (TOO_FEW,))),
+            notes=(NORMAL_SAMPLING, *((TOO_FEW,) if np.isnan(correlation.estimate).any() else ())),
         )
 
     def _read(self, moments: SecondMoments, generator: np.random.Generator) -> tuple[Estimates, Estimates, Estimates]:
