@@ -73,6 +73,7 @@ def _limit_is_stated(here: Live, used: float) -> None:
     assert limit.spent_share == pytest.approx(used / certificate["allowed"], rel=1e-6)
     (running,) = limit.reports
     assert running.epsilon is not None
+    assert limit.spent is not None
     assert running.epsilon < limit.spent
     assert "do not depend on its answers" in running.certificate["assumption"]
 

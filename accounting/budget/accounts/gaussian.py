@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from functools import cached_property
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from accounting.accountants.classical import ClassicalAccountant
@@ -73,19 +73,10 @@ class GaussianLimit(Account):
         """Σ Δ²/s² of all queries so far, rounded up."""
         return self.queries.precision("all", "evaluated", less_variance=LESS_VARIANCE)
 
-    @cached_property
+    @property
     def allowed(self) -> float:
         """μ²: the most that `used` may become, rounded up by less than a share of 1e-8; 0: nothing may be asked."""
-        if not self.delta > 0:
-            return 0.0
-        low, high = 0.0, 1.0
-        while self._fits(high):
-            low, high = high, 4 * high
-        while high - low > 1e-9 * high:
-            middle = (low + high) / 2
-            low, high = (middle, high) if self._fits(middle) else (low, middle)
-        # A sum of squares that is let in is below `high`, which does not fit.
-        return high
+        return _allowed(self.plan, self.limit)
 
     def guess_chance(self) -> float | None:
         queries, mu_squared = self.plan.queries, self.allowed
@@ -152,7 +143,7 @@ class GaussianLimit(Account):
         squared = queries.precision("all", "evaluated", less_variance=LESS_VARIANCE)
         return self._epsilon_of(squared)
 
-    def _fits(self, squared: float) -> bool:
+    def fits(self, squared: float) -> bool:
         """Whether a sum of squares is within the limit."""
         return self._epsilon_of(squared) <= self.limit.epsilon
 
@@ -162,3 +153,18 @@ class GaussianLimit(Account):
         # What moments give at the best order bounds it from above: μ²/2 + μ√(2 ln(1/δ)).
         most = (squared / 2 + ratio * math.sqrt(2 * math.log(1 / delta))) * (1 + 1e-12)
         return unsampled_epsilon([Steps(math.nextafter(1 / ratio, 0.0), 1.0, 1)], delta, most)
+
+
+@lru_cache(maxsize=64)
+def _allowed(plan: StatisticsPlan, limit: LimitPlan) -> float:
+    account = GaussianLimit(plan, limit)
+    if not account.delta > 0:
+        return 0.0
+    low, high = 0.0, 1.0
+    while account.fits(high):
+        low, high = high, 4 * high
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if account.fits(middle) else (low, middle)
+    # A sum of squares that is let in is below `high`, which does not fit.
+    return high

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import mpmath as mp
 import pytest
@@ -21,7 +22,7 @@ def stated(noise: float, rate: float, count: int) -> float:
     return guess_chance([rounded_steps(noise, rate, count)], releases=count, lattice=rounding_error(count))
 
 
-def right_at_rate_one(noise: float, count: int) -> mp.mpf:
+def right_at_rate_one(noise: float, count: int) -> Any:
     with mp.workdps(40):
         return mp.ncdf(mp.sqrt(count) / mp.mpf(noise) / 2)
 
