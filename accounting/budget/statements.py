@@ -76,11 +76,9 @@ def shown(accounts: Iterable[Account], account: Account) -> float:
 def classical_beside(accounts: Iterable[AnyAccount], account: Account) -> AnyAccount | None:
     """The classical account that caps what a Bayesian one shows: the same level, at most the same delta.
 
-    None against an adversary who adapts: the smaller of two numbers at a stop that adapts would hold at both their δ.
-
     The limit itself is kept by each account alone: a filter is one rule, fixed before round 1.
     """
-    if not account.takes_classical_cap:
+    if account.limit.definition is Definition.CLASSICAL:
         return None
     for other in accounts:
         same = other.limit.level is account.limit.level and other.limit.delta <= account.limit.delta

@@ -83,14 +83,6 @@ class Account(ABC):
         """
         return epsilon
 
-    @property
-    def takes_classical_cap(self) -> bool:
-        """Whether a statement may name the classical ε where that is smaller.
-
-        Only where plan and stop are fixed: of two numbers at a stop that adapts, the smaller one holds at δ₁ + δ₂.
-        """
-        return False
-
     def guess_chance(self) -> float | None:
         """Chance of a right guess with equal odds, from the losses of all that the study may release; None: unknown."""
         return None
@@ -155,10 +147,6 @@ class LimitAccount(Account):
     def least_order(self) -> float:
         """The least order at which the limit can be kept at all, with enough noise."""
         return least_order(self.limit.epsilon, self.beta, conversion=self._conversion)
-
-    @property
-    def takes_classical_cap(self) -> bool:
-        return self.limit.definition is Definition.BAYESIAN and self.bayesian.adversary == "path"
 
     def epsilon_after_query(self, cost: QueryCost) -> float:
         raise InvalidArgument("plan", f"level {self.limit.level} has no queries")

@@ -185,22 +185,6 @@ def test_a_bayesian_number_keeps_what_epsilon_and_delta_allow() -> None:
     assert bayesian["attack_success"] == pytest.approx(attack_success(bayesian["spent"], DELTA))
 
 
-@pytest.mark.parametrize("adversary", ["path", "adaptive"])
-def test_of_two_numbers_the_smaller_one_is_stated_only_where_the_stop_is_fixed(adversary: Any) -> None:
-    """At a stop that adapts the smaller one would hold at both their δ."""
-    limits = (
-        LimitPlan(Level.INSTANCE, Definition.BAYESIAN, 40.0, DELTA, 0.9999 * DELTA),
-        LimitPlan(Level.INSTANCE, Definition.CLASSICAL, 20.0, DELTA, None),
-    )
-    bayesian = BayesianPlan((4.0, 8.0, 16.0), 12.0, "betting", "running", adversary, "improved")
-    budget = Budget(plan(limits=limits, classical_order=12.0, bayesian=bayesian))
-    budget.reserve(1)
-    budget.settle(1, None)
-    capped, beside = budget.statements()[:2]
-    assert budget.accounts[0].epsilon() > beside["spent"]
-    assert capped["spent"] == (beside["spent"] if adversary == "path" else budget.accounts[0].epsilon())
-
-
 @pytest.mark.parametrize("disclosure", ["plain", "noised", "at-end"])
 @pytest.mark.parametrize("observer", list(Observer))
 def test_certified_is_stated_only_where_nobody_sees_bounds_of_the_sample(disclosure: Any, observer: Observer) -> None:
