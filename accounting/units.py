@@ -34,6 +34,9 @@ class Observer(StrEnum):
     COORDINATOR = "coordinator"
 
 
+GuessFrom = Literal["loss-distribution", "epsilon"]
+
+
 class Relation(StrEnum):
     """Neighbouring data sets. zero-out: the client takes part with its noise, its signal is 0."""
 
@@ -57,6 +60,9 @@ class Guarantee:
     beta, gamma    delta = beta + gamma: privacy failure and estimation failure
     resolution     in words, how values were rounded before the estimate
     assumption     one sentence: what the number rests on
+    used, allowed  composition gaussian-filter: Σ Δ²/s² so far, and μ², the most that it may become
+    guess_from     what a statement's chance of a right guess is computed from: the loss distribution of all that the
+                   study may release, or ε and δ alone
 
     Raises InvalidArgument.
 
@@ -89,6 +95,9 @@ class Guarantee:
     conversion: str | None = None
     resolution: str = "exact"
     capped: bool = False
+    used: float | None = None
+    allowed: float | None = None
+    guess_from: GuessFrom | None = None
 
     def __post_init__(self) -> None:
         # NaN is above no limit: an account that held it would never say no.

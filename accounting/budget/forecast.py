@@ -15,7 +15,7 @@ from typing import Any
 from accounting.accountants.calibration import most_steps, prospect
 from accounting.budget.accounts.base import LimitAccount
 from accounting.budget.budget import StopReason, account_of
-from accounting.budget.statements import classical_beside
+from accounting.budget.statements import classical_beside, guess_of
 from accounting.plan.limits import LimitPlan
 from accounting.plan.plan import Plan
 from accounting.units import Definition, Guarantee, Level
@@ -38,6 +38,7 @@ class LimitForecast:
     least         Bayesian, distribution-free, of records: ε that no sample of the declared size can go below after
                   `rounds`; None where the size is not declared, or nothing of the kind is known
     evaluated     ε of patients who are set aside, after all scheduled evaluations of the most rounds; None: none is
+    guess         classical: the highest chance of a right guess with equal odds, as a budget states it; None: not asked
     reports       tighter numbers beside it after `rounds`, each valid under what its certificate says
     """
 
@@ -54,11 +55,13 @@ class LimitForecast:
     at_most: float
     least: float | None
     evaluated: float | None
+    guess: float | None
     reports: tuple[tuple[str, Guarantee], ...]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON; an infinite ε is null."""
-        numbers = ("fixed_term", "first_round", "further_round", "enforced", "epsilon", "at_most", "least", "evaluated")
+        numbers = ("fixed_term", "first_round", "further_round", "enforced", "epsilon", "at_most", "least")
+        numbers += ("evaluated", "guess")
         return {
             "level": str(self.limit.level),
             "definition": str(self.limit.definition),
@@ -110,7 +113,7 @@ def forecast(plan: Plan, *, records: int | None = None, tight: bool = True) -> F
     """How a study with this plan goes at its worst.
 
     records  size of the accounting sample of records, where it is declared
-    tight    also the numbers that take long (tenths of a second)
+    tight    also the numbers that take long (tenths of a second): `reports` and `guess`
 
     >>> from accounting import Definition, Level, LimitPlan, Observer, Plan
     >>> limit = LimitPlan(Level.INSTANCE, Definition.CLASSICAL, 4.0, 1e-5, estimator_failure_probability=None)
@@ -192,6 +195,7 @@ def _of_limit(
         at_most=min(shown(most), account.limit.epsilon),
         least=_least(account, rounds, records, shown(rounds)),
         evaluated=_evaluated(account, most),
+        guess=guess_of(account, shown(rounds))[0] if tight and _is_classical(account) else None,
         reports=tuple(reports),
     )
 

@@ -11,7 +11,7 @@ from accounting.budget.accounts import Account
 from accounting.mechanisms.conversion import attack_success
 from accounting.plan.queries import QueryCost
 from accounting.plan.statistics import AnyPlan
-from accounting.units import Definition, Guarantee, Level
+from accounting.units import Definition, Guarantee, GuessFrom, Level
 
 # Of a population all but one in so many; a share as a binary fraction is a little off, and so would be its δ.
 POPULATIONS = {0.9: 10, 0.99: 100, 0.999: 1000}
@@ -70,7 +70,7 @@ def percentiles(budget: Stated) -> list[dict[str, float]]:
 def shown(accounts: Iterable[Account], account: Account) -> float:
     """ε of this limit so far, as statements show it; infinite where nothing finite covers it."""
     classical = classical_beside(accounts, account)
-    return min(account.epsilon(), math.inf if classical is None else classical.epsilon())
+    return min(account.stated(account.epsilon()), math.inf if classical is None else classical.epsilon())
 
 
 def classical_beside(accounts: Iterable[AnyAccount], account: Account) -> AnyAccount | None:
@@ -94,7 +94,8 @@ def _reports(budget: Stated, account: Account) -> list[dict[str, Any]]:
 
 def _statement(budget: Stated, account: Account, allowed: bool, whole: bool) -> dict[str, Any]:
     # Computed also while a round is reserved: it is then what that round may cost.
-    worst = _after_next(budget, account)
+    running = _after_next(budget, account)
+    worst = account.stated(running)
     classical = classical_beside(budget.accounts, account)
     spent = shown(budget.accounts, account)
     reserved = min(worst, math.inf if classical is None else _after_next(budget, classical))
@@ -102,7 +103,9 @@ def _statement(budget: Stated, account: Account, allowed: bool, whole: bool) -> 
     finished = budget.finished is not None
     certificate = _worded(budget, _capped(account.certificate(finished=finished), classical))
     # A reserved round fitted when it was reserved. Written so that NaN reads as exhausted.
-    exhausted = budget.pending is None and not worst <= account.limit.epsilon
+    exhausted = budget.pending is None and not running <= account.limit.epsilon
+    chance, source = guess_of(account, spent)
+    certificate = dataclasses.replace(certificate, guess_from=source)
     return {
         "level": str(account.limit.level),
         "definition": str(account.limit.definition),
@@ -114,7 +117,7 @@ def _statement(budget: Stated, account: Account, allowed: bool, whole: bool) -> 
         "reserved": _finite(after - spent),
         "remaining": _finite(max(0.0, account.limit.epsilon - after)),
         "observer": str(budget.plan.observer),
-        "attack_success": _attack_success(spent, account.limit.delta),
+        "attack_success": chance,
         "rounds_left_estimate": _rounds_left(budget, account) if allowed else 0,
         "certificate": certificate.to_dict(),
         "reports": _reports(budget, account) if whole or not account.reports_take_long else [],
@@ -143,7 +146,24 @@ def _rounds_left(budget: Stated, account: Account) -> int:
     return max(0, min(account.rounds_left(), within_max_steps))
 
 
-def _attack_success(epsilon: float, delta: float) -> float:
+def guess_of(account: Account, spent: float) -> tuple[float, GuessFrom]:
+    """Highest chance of a right guess with equal odds, and what it rests on.
+
+    Of a classical limit over all that the study may release, so that it holds for every stop. A Bayesian number has no
+    loss distribution: there it is what ε and δ allow.
+    """
+    limit = account.limit
+    if limit.definition is not Definition.CLASSICAL:
+        return chance_by_epsilon(spent, limit.delta), "epsilon"
+    # The limit, whatever was spent so far: a chance over all outcomes is no matter of one of them.
+    allowed, chance = chance_by_epsilon(max(spent, limit.epsilon), limit.delta), account.guess_chance()
+    if chance is None or not math.isfinite(spent) or chance >= allowed:
+        return allowed, "epsilon"
+    return chance, "loss-distribution"
+
+
+def chance_by_epsilon(epsilon: float, delta: float) -> float:
+    """Highest chance of a right guess with equal odds that (ε, δ) allows, rounded up; ε may be infinite."""
     # A few units in the last place cover the function's own rounding.
     return min(1.0, attack_success(epsilon, delta) * (1 + 1e-15)) if math.isfinite(epsilon) else 1.0
 

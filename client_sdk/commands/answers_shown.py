@@ -117,6 +117,10 @@ def show_forecast(found: QueryForecast, errors: list[list[str]]) -> None:
         [one.level, one.definition, number(one.before), number(one.after), f"{one.epsilon:g}"] for one in found.limits
     ]
     table("What it would cost", ["level", "definition", "ε now", "ε afterwards", "limit"], rows)
+    say(
+        "With questions alone these ε hold if the study ends there for reasons that do not depend on its answers; what "
+        "holds for every stop is the limit. In a study that trains, they hold for every stop."
+    )
     if found.allowed:
         return
     least = found.least_noise_multiplier

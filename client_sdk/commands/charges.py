@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from client_sdk.commands.shared import number, say, since, table
+from client_sdk.protocol.wire.rounded import percent
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
     from client_sdk.protocol.study.messages import BudgetStatement, RoundView
+    from client_sdk.protocol.study.queries import Query
 
 NEWEST = 20
 
@@ -19,11 +22,13 @@ class Charge:
     """A round that is charged. before: per limit what was spent before it; None: of the round before nothing is known.
 
     title  of the query that it answers; None: a round of training
+    used   per limit the share of μ² that the query uses up, with questions alone; None: the limit is charged in ε
     """
 
     view: RoundView
     title: str | None
     before: tuple[float, ...] | None
+    used: tuple[float | None, ...]
 
     @property
     def what(self) -> str:
@@ -33,14 +38,10 @@ class Charge:
         return f"query {self.view.query}: {self.title}" if self.title else f"query {self.view.query}"
 
     def cells(self) -> list[str]:
-        """Per limit: ε afterwards, and what came on top."""
+        """Per limit: ε afterwards and what came on top, or the share of μ² that was used up."""
         after = [one.spent for one in self.view.spent or []]
-        if self.before is None:
-            return [number(one) for one in after]
-        # Rounded up like everything that is spent.
-        return [
-            f"{number(one)} (+{number(max(0.0, one - past))})" for one, past in zip(after, self.before, strict=True)
-        ]
+        pasts = self.before or (None,) * len(after)
+        return [_cell(*each) for each in zip(after, pasts, self.used, strict=True)]
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -62,9 +63,10 @@ def read_charges(client: Client, study: str, statement: BudgetStatement, *, ever
         page = client.rounds(study, after=after)
         views += page.rounds
         after = page.next
-    titles: dict[int, str] = {}
+    queries: dict[int, Query] = {}
     if any(view.query is not None for view in views):
-        titles = {query.number: title_of(query) for query in all_queries(client, study)}
+        queries = {query.number: query for query in all_queries(client, study)}
+    allowed = [None if limit.used is None else limit.used[1] for limit in statement.limits if limit.epsilon is not None]
     found: list[Charge] = []
     before: tuple[float, ...] | None = None
     for view in views:
@@ -72,7 +74,9 @@ def read_charges(client: Client, study: str, statement: BudgetStatement, *, ever
             continue
         # Before the first round nothing is spent.
         past = (0.0,) * len(view.spent) if before is None and begins == 0 else before
-        found.append(Charge(view, None if view.query is None else titles.get(view.query), past))
+        query = None if view.query is None else queries.get(view.query)
+        used = tuple(None if most is None else _share(query, most) for most in allowed)
+        found.append(Charge(view, None if query is None else title_of(query), past, used))
         before = tuple(one.spent for one in view.spent)
     return found if everything else found[-NEWEST:]
 
@@ -81,14 +85,36 @@ def show_charges(charges: list[Charge], *, everything: bool, rounds: int) -> Non
     """The table; nothing where nothing was charged."""
     if not charges:
         return
-    limits = [f"ε {one.level} {one.definition}" for one in charges[0].view.spent or []]
+    limits = [
+        f"{'ε' if used is None else 'μ² used'} {one.level} {one.definition}"
+        for one, used in zip(charges[0].view.spent or [], charges[0].used, strict=True)
+    ]
     rows = [
         [str(one.view.round), one.what, _state(one.view), since(one.view.ended_at or one.view.started_at), *one.cells()]
         for one in charges
     ]
-    table("Charges: ε afterwards (and what came on top)", ["round", "what", "state", "when", *limits], rows)
+    table(
+        "Charges: ε afterwards (and what came on top), or the share of μ² that was used up",
+        ["round", "what", "state", "when", *limits],
+        rows,
+    )
     if not everything and rounds > len(charges):
         say(f"the newest {len(charges)}; --all has every charge")
+
+
+def _share(query: Query | None, allowed: float) -> float:
+    """Δ²/s² of a query as a share of the most that all of them may have."""
+    if query is None or not allowed > 0:
+        return math.inf
+    cost = query.document.cost()
+    return (cost.sensitivity / cost.noise_std) ** 2 / allowed
+
+
+def _cell(after: float, before: float | None, used: float | None) -> str:
+    if used is not None:
+        return percent(used) if math.isfinite(used) else "unknown"
+    # Rounded up like everything that is spent.
+    return number(after) if before is None else f"{number(after)} (+{number(max(0.0, after - before))})"
 
 
 def _state(view: RoundView) -> str:

@@ -26,6 +26,7 @@ from client_sdk.commands.shared import (
 )
 from client_sdk.commands.verify import fetch, trust, verify
 from client_sdk.durable import write_durably
+from client_sdk.protocol.wire.rounded import percent
 
 if TYPE_CHECKING:
     from client_sdk.protocol.study.messages import BudgetStatement, LimitStatement
@@ -65,7 +66,18 @@ def show(statement: BudgetStatement) -> None:
     for limit in statement.limits:
         if limit.certificate is not None:
             say(f"{limit.level} {limit.definition}: {limit.certificate['assumption']}")
+        if limit.used is not None:
+            say(f"{limit.level} {limit.definition}: {_used(limit)}")
+        for report in limit.reports if limit.used is not None else ():
+            say(f"{limit.level} {limit.definition}: ε {number(report.epsilon)}: {report.certificate['assumption']}")
     say(f"ledger: {statement.ledger.entries} entries; the newest stands for all of them: {statement.ledger.head}")
+
+
+def _used(limit: LimitStatement) -> str:
+    """How far a limit of questions alone is used up."""
+    used, allowed = limit.used or (0.0, 0.0)
+    share = f", {percent(min(1.0, limit.spent_share or 0.0))}"
+    return f"used {used:.4g} of μ² = {allowed:.4g}{share}"
 
 
 def _row(limit: LimitStatement) -> list[str]:
@@ -76,12 +88,16 @@ def _row(limit: LimitStatement) -> list[str]:
         limit.definition,
         number(limit.spent),
         number(limit.reserved),
-        number(limit.remaining, left=True),
+        number(limit.remaining, left=True) if limit.used is None else f"{_left(limit)} of μ²",
         number(limit.epsilon),
         "" if limit.delta is None else f"{limit.delta:g}",
         limit.state,
         limit.enforced_by or "",
     ]
+
+
+def _left(limit: LimitStatement) -> str:
+    return f"{number(100 * max(0.0, 1 - (limit.spent_share or 0.0)), 1, left=True)} %"
 
 
 app.command()(verify)

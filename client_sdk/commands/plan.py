@@ -283,6 +283,8 @@ def _show(found: Forecast) -> None:
 
 
 def _rows(one: LimitForecast) -> list[list[str]]:
+    from client_sdk.protocol.wire.rounded import percent
+
     limit = one.limit
     bayesian = limit.definition == "bayesian"
     name = f"{limit.level} {limit.definition}: ε ≤ {limit.epsilon:g} at δ = {limit.delta:g}"
@@ -291,6 +293,8 @@ def _rows(one: LimitForecast) -> list[list[str]]:
     order = f"{one.order:g} (at least {one.least_order:g})"
     rows = [[name, worst, str(one.rounds), first, number(one.further_round), order]]
     rows += [[f"  {name}", number(stated.epsilon), "", "", "", ""] for name, stated in one.reports]
+    if one.guess is not None:
+        rows.append(["  an attacker's right guess, on average", f"{percent(one.guess)} at most", "", "", "", ""])
     if one.evaluated is not None:
         rows.append(["  patients set aside, all evaluations", number(one.evaluated), "", "", "", ""])
     if one.least is not None:

@@ -119,7 +119,10 @@ def first_words(event: RoundEvent) -> list[str]:
 def _tight(limit: LimitSpent) -> str:
     if limit.tight is None or limit.spent is None:
         return ""
-    return f". So far {number(limit.spent)}; by the privacy-loss distribution, which is tight, {number(limit.tight)}"
+    return (
+        f". So far {number(limit.spent)}; by the privacy-loss distribution, which is tight and holds if the study ends "
+        f"for reasons that do not depend on its results, {number(limit.tight)}"
+    )
 
 
 def _differs(event: RoundEvent, own: LimitSpent) -> bool:

@@ -160,7 +160,7 @@ def _checked(
     trusted: Trusted,
     shown: BudgetStatement | None,
 ) -> tuple[Audited, list[dict[str, Any]]]:
-    from client_sdk.documents.compare import difference
+    from client_sdk.documents.compare import difference, in_form_of
     from client_sdk.errors import LedgerNotExtended
     from client_sdk.study.audit import audited, require_signed
 
@@ -179,6 +179,7 @@ def _checked(
     if not all(_same(row["shown"], row["recomputed"]) for row in rows):
         raise LedgerNotExtended("the budget that is shown is not the one that the ledger gives")
     budget = then.budget
+    recomputed = [in_form_of(*pair) for pair in zip(stated, recomputed, strict=True)]
     said = {"round": shown.round, "max_steps": shown.max_steps, "can_continue": shown.can_continue, "limits": stated}
     found_again = {"round": budget.last_round, "max_steps": budget.plan.max_steps, "can_continue": budget.can_continue}
     if (different := difference(said, found_again | {"limits": recomputed}, "budget")) is not None:

@@ -85,7 +85,7 @@ class Card:
         ]
 
 
-_LIMIT = ("Limit", "Spent ε", "Limit ε", "δ", "An attacker's best guess")
+_LIMIT = ("Limit", "Spent ε", "Limit ε", "δ", "An attacker guesses rightly, on average, at most")
 _CAVEATS = (
     "Noise that protects patients makes a model worse for small groups first: look at such groups by themselves.",
     "The model was trained on the patients of these hospitals; for others its metrics may be worse.",

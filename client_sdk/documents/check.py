@@ -13,7 +13,7 @@ from accounting.budget.history import CHARGED
 from accounting.budget.ledger import Entry, LedgerError
 from accounting.errors import InvalidArgument
 from client_sdk.documents.certify import Facts, computed, issued
-from client_sdk.documents.compare import difference
+from client_sdk.documents.compare import difference, in_form_of
 from client_sdk.protocol.study.certificate import Certificate, SignedCertificate
 from client_sdk.protocol.study.messages import LedgerHead, LimitStatement, ModelInfo
 from client_sdk.protocol.study.model_file import ModelMetadata
@@ -198,7 +198,8 @@ def _charged_since(stated: Certificate, entries: Sequence[Entry]) -> str:
 def _limit(stated: Certificate, at: int, again: LimitStatement) -> Check:
     what = f"ε, {again.level} {again.definition}"
     shown = stated.limits[at].model_dump(exclude={"meaning"}) if at < len(stated.limits) else None
-    different = difference(shown, again.model_dump(), "limit")
+    computed_again = again.model_dump()
+    different = difference(shown, computed_again if shown is None else in_form_of(shown, computed_again), "limit")
     if different is not None:
         return Check(what, "bad", f"the ledger gives another number: {different}")
     spent = "not protected" if again.state == "unbounded" else f"{again.spent} of {again.epsilon}"

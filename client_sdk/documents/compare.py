@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
+
+from accounting.budget.statements import chance_by_epsilon
 
 # Differences of numbers near each other keep fewer digits; a count hangs on the last bits as a whole.
 _LEAST = {"reserved": 1e-9, "remaining": 1e-9, "rounds_left_estimate": 1.0}
@@ -28,6 +30,24 @@ def difference(shown: Any, recomputed: Any, name: str) -> str | None:
         pairs = enumerate(zip(ones, others, strict=True))
         return next((found for at, pair in pairs if (found := difference(*pair, f"{name}[{at}]"))), None)
     return name
+
+
+def in_form_of(shown: Mapping[str, Any], limit: dict[str, Any]) -> dict[str, Any]:
+    """A limit as computed now, in the form of an earlier version where `shown` has that form.
+
+    Before `guess_from` was stated, the chance of a right guess was what the spent ε and δ allow.
+    """
+    written, certificate = shown.get("certificate"), limit["certificate"]
+    if certificate is None or written is None or "guess_from" in written:
+        return limit
+    spent, delta = limit["spent"], limit["delta"]
+    chance = chance_by_epsilon(math.inf if spent is None else spent, delta)
+    kept = {name: value for name, value in certificate.items() if name in written}
+    reports = [
+        {**one, "certificate": {name: value for name, value in one["certificate"].items() if name in written}}
+        for one in limit["reports"]
+    ]
+    return {**limit, "attack_success": chance, "certificate": kept, "reports": reports}
 
 
 def _alike(shown: object, recomputed: object, name: str) -> bool:

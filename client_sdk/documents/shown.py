@@ -111,13 +111,13 @@ def _limit(limit: CertifiedLimit) -> dict[str, Any]:
     shown = {"name": name, "meaning": limit.meaning, "assumption": certificate.get("assumption")}
     if limit.epsilon is None:
         return {**shown, "spent": "–", "limit": "–", "delta": "–", "share": None, "percent": "", "said": ""}
-    share = 1.0 if limit.spent is None else limit.spent / limit.epsilon
+    share = min(1.0, limit.spent_share or 0.0)
     return {
         **shown,
         "spent": number(limit.spent),
         "limit": exact(limit.epsilon),
         "delta": exact_delta(limit),
-        "share": min(1.0, share),
+        "share": share,
         "percent": percent(share),
         "said": f"{percent(share)} of the limit is spent",
     }

@@ -37,7 +37,7 @@ def sees(observer: str, round: int) -> str:
 
 
 def meaning(limit: LimitStatement, plan: Plan, round: int) -> str:
-    """What this limit's ε is as an attacker's best guess, for whom, and against whom it does not hold.
+    """What this limit leaves an attacker's guess, for whom it holds, and against whom it does not.
 
     round: the newest that the limit counts.
     """
@@ -47,13 +47,26 @@ def meaning(limit: LimitStatement, plan: Plan, round: int) -> str:
     if limit.spent is None or limit.attack_success is None:
         return f"More was spent than any finite ε covers: nothing is promised to a single {one} any more."
     took_part = _TOOK_PART[plan.protection(Level(limit.level)).relation]
-    guesser = f"Somebody who {sees(str(limit.observer), round)}, and who believed fifty-fifty"
     said = (
-        f"{guesser} that one {one} {took_part}, is right with a probability of at most "
+        f"Somebody who {sees(str(limit.observer), round)}, who knows all other records, and who gives equal odds to "
+        f"both, guesses rightly whether one {one} {took_part} with a probability of at most "
         f"{percent(limit.attack_success)} instead of 50 % "
         f"(ε = {number(limit.spent)}, δ = {exact_delta(limit)})."
     )
-    return f"{said} {_for_whom(limit, one)}{_void(limit)}"
+    return f"{said} {on_average(limit)} {_for_whom(limit, one)}{_void(limit)}"
+
+
+def on_average(limit: LimitStatement) -> str:
+    """What the chance of a right guess is computed from, and that it is an average."""
+    rare = "It is an average: on a rare output the attacker may be surer, which ε and δ bound."
+    if (limit.certificate or {}).get("guess_from") == "loss-distribution":
+        return f"That chance is over all that the plan may release, whenever the study stops. {rare}"
+    why = (
+        "a Bayesian number has no loss distribution"
+        if limit.definition == "bayesian"
+        else "the losses of all that the plan may release are not known more exactly"
+    )
+    return f"That chance is what ε and δ allow, because {why}. {rare}"
 
 
 def hospitals(members: CertifiedMembers) -> str:

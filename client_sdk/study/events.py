@@ -116,12 +116,14 @@ def _rounds_left(statement: BudgetStatement, rounds: int, round: int) -> int:
 
 
 def _spent_share(statement: BudgetStatement) -> float | None:
-    shares = [limit.spent / limit.epsilon for limit in statement.limits if limit.spent is not None and limit.epsilon]
+    shares = [share for limit in statement.limits if (share := limit.spent_share) is not None and math.isfinite(share)]
     return math.nextafter(max(shares), math.inf) if shares else None
 
 
 def _stated(limit: LimitStatement) -> LimitSpent:
     tight = next((report.epsilon for report in limit.reports if report.name == PRIVACY_LOSS_DISTRIBUTION), None)
+    # With questions alone that number holds for a stop that depends on no answer: a line has no room to say so.
+    tight = tight if limit.used is None else None
     return LimitSpent(limit.level, limit.definition, limit.spent, limit.epsilon, limit.delta, tight, _fixed_term(limit))
 
 

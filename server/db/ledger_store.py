@@ -141,6 +141,17 @@ def statement_after(
     return Statement.of(budget)
 
 
+def limits_of(study: StudyRow, row: BudgetRow) -> list[dict[str, Any]]:
+    """The limits as statements show them, without reports.
+
+    Ready since the ledger was written. What an earlier version wrote, before statements said what a chance is computed
+    from, is computed again from the same state.
+    """
+    if all("guess_from" in (limit["certificate"] or {"guess_from": None}) for limit in row.limits):
+        return row.limits
+    return _restored(study, row).statements(whole=False)
+
+
 def reports_of(study: StudyRow, row: BudgetRow) -> list[list[dict[str, Any]]]:
     """The tighter numbers beside each limit, as the budget's state gives them: tenths of a second for each limit."""
     return _restored(study, row).reports()

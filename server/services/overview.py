@@ -13,7 +13,7 @@ from client_sdk.protocol.study.plan_of import hides_attendance
 from client_sdk.protocol.wire.signing import canonical_json
 from server.db import rows
 from server.db.comparison import DatabaseDiffers, require_as_signed
-from server.db.ledger_store import entries
+from server.db.ledger_store import entries, limits_of
 from server.db.session import Transaction
 from server.db.soundness import WRONG_VALUE, RowBroken
 from server.db.tables import Answer, EventRow, ModelRow, ParticipantRow, RoundRow, StudyRow
@@ -72,7 +72,7 @@ def _glance(coordinator: Coordinator, tx: Transaction, study: Study) -> Glance:
             raise DatabaseDiffers(row.name, "found before")
         require_as_signed(tx, coordinator.signer, row, budget)
         # Without the numbers that take long: a list must not wait for them.
-        limits = [LimitStatement.model_validate({**limit, "reports": []}) for limit in budget.limits]
+        limits = [LimitStatement.model_validate({**limit, "reports": []}) for limit in limits_of(row, budget)]
     except (DatabaseDiffers, RowBroken, *WRONG_VALUE):
         pass
     return Glance(study, limits, views.at(last))

@@ -34,7 +34,7 @@ from client_sdk.protocol.study.reasons import in_words
 from server.db import rows
 from server.db.blobs import OpenedFile, models_of
 from server.db.comparison import DatabaseDiffers, require_as_signed
-from server.db.ledger_store import reports_of
+from server.db.ledger_store import limits_of, reports_of
 from server.db.raw_rows import raw_rows
 from server.db.session import Transaction
 from server.db.session_store import members_at_opening
@@ -164,7 +164,7 @@ def _statement(study: StudyRow, row: BudgetRow, reports: list[list[dict[str, Any
         limits=[
             LimitStatement.model_validate({**limit, "reports": more})
             # Levels that nothing protects come last, and have none.
-            for limit, more in zip(row.limits, chain(reports, repeat([])), strict=False)
+            for limit, more in zip(limits_of(study, row), chain(reports, repeat([])), strict=False)
         ],
         percentiles=[Percentile.model_validate(percentile) for percentile in row.percentiles],
         ledger=BudgetLedger(entries=row.entries, head=f"sha256:{row.head_sha256}", signature=row.signature),

@@ -45,6 +45,7 @@ def test_a_count_is_answered_charged_once_and_ends_the_study(here: Live, tmp_pat
     spread = 5.0 * math.sqrt(5 / 3 if masked else 5)
     assert stated.noise.present == pytest.approx(spread, rel=1e-6)
     assert abs(float(row["estimate"] or 0) - 200) < 6 * spread
+    _limit_is_stated(here, used=1 / 25)
     # Asked again it is the same answer, at no cost.
     with operator(here) as lead:
         before = lead.budget("registry").limits[0].spent
@@ -53,12 +54,28 @@ def test_a_count_is_answered_charged_once_and_ends_the_study(here: Live, tmp_pat
     # Another one is the last that the study takes, and ends it.
     second = answered(here, sites, document(**COUNT | {"noise_multiplier": 6.0}))
     assert second.state == "answered"
+    _limit_is_stated(here, used=1 / 25 + 1 / 36)
     drive(here, lambda: not any(site.is_alive() for site in sites), sites=sites)
     for site in sites:
         with HospitalLedger.open(ledger_path(site.directory, "icu")) as own:
             assert [charge.noise_multiplier for charge in own.charges()] == pytest.approx([5.0, 6.0])
     with operator(here) as lead, pytest.raises(ConflictError, match="finished"):
         lead.ask_query("registry", document(**COUNT | {"noise_multiplier": 7.0}))
+
+
+def _limit_is_stated(here: Live, used: float) -> None:
+    """A stop may depend on answers: the limit holds whatever it is, the ε so far only under a condition, in words."""
+    with operator(here) as lead:
+        limit = lead.budget("registry").limits[0]
+    certificate = limit.certificate or {}
+    assert limit.spent == limit.epsilon == certificate["epsilon"]
+    assert certificate["used"] == pytest.approx(used, rel=1e-6)
+    assert limit.spent_share == pytest.approx(used / certificate["allowed"], rel=1e-6)
+    (running,) = limit.reports
+    assert running.epsilon is not None
+    assert limit.spent is not None
+    assert running.epsilon < limit.spent
+    assert "do not depend on its answers" in running.certificate["assumption"]
 
 
 def test_a_query_that_could_overspend_asks_nobody(here: Live, tmp_path: Path) -> None:

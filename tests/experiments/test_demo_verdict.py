@@ -54,7 +54,7 @@ def test_it_names_the_limits(limits: list[LimitStatement]) -> None:
 
 def test_an_epsilon_is_an_attackers_best_guess(limits: list[LimitStatement]) -> None:
     classical = next(limit for limit in limits if limit.definition == "classical" and limit.epsilon is not None)
-    # (e^ε + δ) / (1 + e^ε) at ε = 1.985 is 87.9 %, shown no smaller than it is.
+    # Thirty rounds at noise 10.43: Φ(√30/10.43/2), not e^ε/(1 + e^ε) = 88 %; shown no smaller than it is.
     said = meaning(classical)
     assert said is not None
     shown = float(said.split("at most ")[1].split(" %")[0]) / 100

@@ -16,6 +16,7 @@ import pytest
 
 from accounting.budget.budget import Budget, replay
 from accounting.budget.ledger import Entry
+from accounting.budget.statements import chance_by_epsilon
 from accounting.plan.plan import Plan
 from tests.factories.ledgers import after, opened
 
@@ -57,8 +58,18 @@ def stated(budget: Budget) -> list[list[Any]]:
         names = ("level", "definition", "state", "epsilon", "delta", "spent", "reserved", "remaining", "attack_success")
         certificate = limit["certificate"]
         shown = None if certificate is None else [certificate[name] for name in ("epsilon", "order", "orders")]
-        limits.append([*(limit[name] for name in names), shown])
+        limits.append([*(_as_then(limit)[name] for name in names), shown])
     return limits + [[one[name] for name in ("population", "epsilon", "delta")] for one in budget.percentiles()]
+
+
+def _as_then(limit: dict[str, Any]) -> dict[str, Any]:
+    """The chance of a right guess was what ε and δ allow. It is now that of all that the plan may release: no more."""
+    if limit["attack_success"] is None:
+        return limit
+    spent = math.inf if limit["spent"] is None else limit["spent"]
+    allowed = chance_by_epsilon(spent, limit["delta"])
+    assert 0.5 <= limit["attack_success"] <= chance_by_epsilon(max(limit["epsilon"], spent), limit["delta"])
+    return {**limit, "attack_success": allowed}
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study["study"])

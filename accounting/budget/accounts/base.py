@@ -26,10 +26,16 @@ from accounting.plan.limits import BayesianPlan, LimitPlan
 from accounting.plan.plan import Plan
 from accounting.plan.queries import QueryCost
 from accounting.plan.report import RoundReport
-from accounting.units import Definition, Guarantee
+from accounting.units import Definition, Guarantee, Observer
 
 # The name of the tight number beside a classical limit.
 PRIVACY_LOSS_DISTRIBUTION = "privacy-loss distribution"
+
+# Rounds that begin after a bound was seen may depend on the sample that it was estimated from.
+NOT_CERTIFIED = (
+    "not certified, because bounds of the held-out sample are seen before the study has ended, and later rounds may "
+    "depend on them"
+)
 
 
 class Account(ABC):
@@ -68,6 +74,18 @@ class Account(ABC):
     @abstractmethod
     def charge_query(self, cost: QueryCost) -> None:
         """Charge one query."""
+
+    def stated(self, epsilon: float) -> float:
+        """ε that a statement names where so much is charged: it holds whatever made the study stop.
+
+        A filter at one fixed order is an odometer: E exp(λL − C) ≤ 1 at every stop (Feldman & Zrnic 2021), so that what
+        is charged may be stated as it is.
+        """
+        return epsilon
+
+    def guess_chance(self) -> float | None:
+        """Chance of a right guess with equal odds, from the losses of all that the study may release; None: unknown."""
+        return None
 
     def take_queries(self, queries: ChargedQueries) -> None:
         """Be charged with these, instead of one's own."""
@@ -210,7 +228,15 @@ class LimitAccount(Account):
         said, limit = guarantee.assumption if assumption is None else assumption, self.limit
         if takes_noise_as_exact(limit.delta, limit.epsilon, self._releases, self._failure):
             said = f"{said.removesuffix('.')}; {NOISE_AS_EXACT}"
-        return dataclasses.replace(guarantee, delta=limit.delta, assumption=said)
+        definition = guarantee.definition
+        if definition is Definition.CERTIFIED and not self._hides_sample:
+            definition, said = Definition.BAYESIAN, f"{said.removesuffix('.')}; {NOT_CERTIFIED}"
+        return dataclasses.replace(guarantee, delta=limit.delta, assumption=said, definition=definition)
+
+    @property
+    def _hides_sample(self) -> bool:
+        """Whether the path stays independent of the accounting sample: nobody sees its bounds before the end."""
+        return self.plan.disclosure == "at-end" and self.plan.observer is Observer.RELEASES
 
     @property
     def _conversion(self) -> Conversion:

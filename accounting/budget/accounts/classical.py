@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from bisect import bisect_right
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from accounting.accountants.classical import ClassicalAccountant
 from accounting.budget.accounts.base import PRIVACY_LOSS_DISTRIBUTION, LimitAccount
 from accounting.budget.accounts.charged import ChargedQueries
+from accounting.mechanisms.conversion import largest_moment
 from accounting.mechanisms.events import DiscreteGaussianEvent
+from accounting.mechanisms.guessing import guess_chance, rounded_steps, rounding_error
+from accounting.mechanisms.lattice import lattice_error
+from accounting.mechanisms.unsampled import LEAST_GRID_STD, Steps
 from accounting.plan.limits import LimitPlan
 from accounting.plan.plan import Plan
-from accounting.plan.queries import Bears, QueryCost
+from accounting.plan.queries import LEAST_STD, Bears, QueryCost
 from accounting.plan.report import RoundReport
 from accounting.units import Guarantee
 
@@ -72,6 +79,30 @@ class ClassicalLimit(LimitAccount):
         headline = self._larger(rounds, published, self.queries, method="pld", order=None)
         return [(PRIVACY_LOSS_DISTRIBUTION, self._worded(headline.certificate()))]
 
+    def guess_chance(self) -> float | None:
+        plan, release = self.plan, self.plan.release
+        if release is not None and self.published + _checkpoints(plan, plan.rounds - self.rounds) > _checkpoints(plan):
+            # Histograms of cancelled rounds came on top: the plan does not say how many more may.
+            return None
+        steps = _all_releases(plan, self.limit)
+        # What is drawn is rounded continuous noise but for so much.
+        of_queries = 0.0 if plan.queries is None else plan.queries.cells * lattice_error(LEAST_STD)
+        lattice = rounding_error(plan.max_steps) + of_queries
+        return None if steps is None else guess_chance(steps, releases=self._releases, lattice=lattice)
+
+    @property
+    def most_questions(self) -> float:
+        """Σ Δ²/s² of queries at which the limit is spent by them alone, rounded up; 0: the plan has none."""
+        if self.plan.queries is None:
+            return 0.0
+        order = self.order
+        return max(0.0, 2 * largest_moment(order, self.limit.epsilon, self.beta) / order / (order + 1) * (1 + 1e-9))
+
+    def most_rounds(self) -> int:
+        """Rounds that the limit lets begin if nothing else is charged."""
+        fitting = range(self.plan.rounds + 1)
+        return bisect_right(fitting, self.limit.epsilon, key=lambda rounds: self.epsilon_at_worst(rounds, 0)) - 1
+
     def state(self) -> dict[str, Any]:
         charged = {"rounds": self.rounds, "published": self.published}
         return charged if self.plan.queries is None else {**charged, "queries": self.queries.state()}
@@ -129,3 +160,32 @@ class ClassicalLimit(LimitAccount):
             added = "their shares of the noise" if plan.rules.divides_noise else "their noise"
             assumption = f"{assumption}; {plan.honest_survivors} honest clients added {added} to every sum"
         return dataclasses.replace(self.worded(guarantee, assumption), relation=self.mechanism.relation)
+
+
+def _checkpoints(plan: Plan, rounds: int | None = None) -> int:
+    """Most histograms that so many rounds in a row publish, wherever they begin; None: all rounds of the plan."""
+    return 0 if plan.release is None else -(-(plan.rounds if rounds is None else rounds) // plan.release.every)
+
+
+@lru_cache(maxsize=64)
+def _all_releases(plan: Plan, limit: LimitPlan) -> tuple[Steps, ...] | None:
+    """Steps that dominate everything the plan may release, however rounds and questions adapt; None: unknown.
+
+    All rounds that the limit lets begin, all histograms, and as large a sum of squares of questions as it lets in, all
+    at once. Each part is fixed before round 1, so that no order, size or stop that adapts does better than the
+    composition of all (docs/guarantees.md). Evaluations are borne by patients who bear no round, and are within the
+    same sum.
+    """
+    account, step = ClassicalLimit(plan, limit), plan.mechanism(limit.level)
+    found: list[Steps] = []
+    if rounds := account.most_rounds():
+        found.append(rounded_steps(step.noise_multiplier, step.sampling_rate, rounds * step.steps_per_round))
+    if plan.release is not None:
+        if plan.release.std < LEAST_GRID_STD:
+            # Few steps of the integers to a deviation: the lattice is beyond what is proved.
+            return None
+        multiplier = plan.release.std / plan.rules.histogram_sensitivity
+        found.append(Steps(math.nextafter(multiplier, 0.0), 1.0, _checkpoints(plan), plan.release.std))
+    if squared := account.most_questions:
+        found.append(rounded_steps(1 / math.sqrt(squared), 1.0, 1))
+    return tuple(found)

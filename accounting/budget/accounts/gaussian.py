@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from accounting.accountants.classical import ClassicalAccountant
@@ -11,6 +12,7 @@ from accounting.budget.accounts.base import PRIVACY_LOSS_DISTRIBUTION, Account
 from accounting.budget.accounts.charged import ChargedQueries
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.conversion import sampling_slack
+from accounting.mechanisms.guessing import guess_chance, rounded_steps
 from accounting.mechanisms.lattice import LESS_VARIANCE, lattice_error
 from accounting.mechanisms.unsampled import Steps, unsampled_epsilon
 from accounting.plan.limits import LimitPlan
@@ -20,7 +22,12 @@ from accounting.plan.statistics import StatisticsPlan
 from accounting.units import Definition, Guarantee, Relation
 
 _ASSUMES = (
-    "every query kept its sensitivity and its noise; questions and the moment they stop may depend on earlier answers"
+    "every query kept its sensitivity and its noise; questions and the moment they stop may depend on earlier answers, "
+    "so that the limit is stated from the first question on"
+)
+_RUNNING = (
+    "the ε of the questions so far, if the study ended here for reasons that do not depend on its answers, and if the "
+    "questions did not depend on them either"
 )
 
 
@@ -31,6 +38,9 @@ class GaussianLimit(Account):
     Σ Δ²/s² ≤ μ² on every path (Smith & Thakurta 2022; Koskela, Tobaben & Honkela 2023). What is
     drawn is discrete: it is the rounding of continuous noise with a variance 1/12 smaller up to `lattice_error`, and
     that of all cells of all queries, times 1 + e^ε, comes off δ first.
+
+    The ε of what was asked so far is no odometer: a stop that adapts to answers breaks it. So statements name the limit
+    from the first question on.
     """
 
     reports_take_long: ClassVar[bool] = False
@@ -55,6 +65,27 @@ class GaussianLimit(Account):
     def epsilon(self) -> float:
         return self._epsilon(self.queries)
 
+    def stated(self, epsilon: float) -> float:
+        return max(epsilon, self.limit.epsilon) if epsilon > 0 else 0.0
+
+    @property
+    def used(self) -> float:
+        """Σ Δ²/s² of all queries so far, rounded up."""
+        return self.queries.precision("all", "evaluated", less_variance=LESS_VARIANCE)
+
+    @property
+    def allowed(self) -> float:
+        """μ²: the most that `used` may become, rounded up by less than a share of 1e-8; 0: nothing may be asked."""
+        return _allowed(self.plan, self.limit)
+
+    def guess_chance(self) -> float | None:
+        queries, mu_squared = self.plan.queries, self.allowed
+        if not mu_squared > 0:
+            return None
+        # Whatever is asked is dominated by one Gaussian query of μ², in continuous noise.
+        whole = rounded_steps(1 / math.sqrt(mu_squared), 1.0, 1)
+        return guess_chance([whole], releases=queries.max_queries, lattice=queries.cells * lattice_error(LEAST_STD))
+
     def epsilon_after_query(self, cost: QueryCost) -> float:
         return self._epsilon(self.queries.plus(cost))
 
@@ -75,7 +106,7 @@ class GaussianLimit(Account):
 
     def certificate(self, *, finished: bool) -> Guarantee:
         return Guarantee(
-            epsilon=self.epsilon(),
+            epsilon=self.stated(self.epsilon()),
             delta=self.limit.delta,
             level=self.limit.level,
             definition=Definition.CLASSICAL,
@@ -87,13 +118,15 @@ class GaussianLimit(Account):
             composition="gaussian-filter",
             adversary="adaptive",
             resolution="closed form, rounded up",
+            used=self.used,
+            allowed=self.allowed,
         )
 
     def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
         exact = ClassicalAccountant(delta=self.delta, method="pld", level=self.limit.level, observer=self.plan.observer)
         for event, count in self.queries.events("all", "evaluated"):
             exact.compose(event, count)
-        stated = dataclasses.replace(exact.certificate(), delta=self.limit.delta)
+        stated = dataclasses.replace(exact.certificate(), delta=self.limit.delta, assumption=_RUNNING)
         return [(PRIVACY_LOSS_DISTRIBUTION, stated)]
 
     def state(self) -> dict[str, Any]:
@@ -105,11 +138,33 @@ class GaussianLimit(Account):
     def _epsilon(self, queries: ChargedQueries) -> float:
         if not queries:
             return 0.0
-        delta = self.delta
-        if not delta > 0:
+        if not self.delta > 0:
             return math.inf
         squared = queries.precision("all", "evaluated", less_variance=LESS_VARIANCE)
+        return self._epsilon_of(squared)
+
+    def fits(self, squared: float) -> bool:
+        """Whether a sum of squares is within the limit."""
+        return self._epsilon_of(squared) <= self.limit.epsilon
+
+    def _epsilon_of(self, squared: float) -> float:
+        delta = self.delta
         ratio = math.sqrt(squared) * (1 + 1e-15)
         # What moments give at the best order bounds it from above: μ²/2 + μ√(2 ln(1/δ)).
         most = (squared / 2 + ratio * math.sqrt(2 * math.log(1 / delta))) * (1 + 1e-12)
         return unsampled_epsilon([Steps(math.nextafter(1 / ratio, 0.0), 1.0, 1)], delta, most)
+
+
+@lru_cache(maxsize=64)
+def _allowed(plan: StatisticsPlan, limit: LimitPlan) -> float:
+    account = GaussianLimit(plan, limit)
+    if not account.delta > 0:
+        return 0.0
+    low, high = 0.0, 1.0
+    while account.fits(high):
+        low, high = high, 4 * high
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if account.fits(middle) else (low, middle)
+    # A sum of squares that is let in is below `high`, which does not fit.
+    return high

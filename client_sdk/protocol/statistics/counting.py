@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 # The normal law's 97.5 % point.
 NORMAL = 1.959963984540054
+# What is divided by must be above so many deviations of its noise: nearer to zero, what is found says nothing.
+STANDS_OUT = 3.0
 
 
 @dataclass(frozen=True)
@@ -97,11 +99,12 @@ def shares_of(
     """raw / total. noise: variance in a cell; with_total: its covariance with the total's noise, which has of_total.
 
     The interval holds the shares p with |raw - p·total| ≤ 1.96 √variance(p), noise and sampling together: Fieller's
-    and Wilson's intervals in one. It is [0, 1] where the total might be zero; then there are no estimates (NaN).
+    and Wilson's intervals in one. It is [0, 1] where the total is not above 3 deviations of its noise; then there are
+    no estimates (NaN).
     """
     square = NORMAL**2
     a = total**2 + square * (total - of_total)
-    if total <= 0 or a <= 0 or total**2 <= square * of_total:
+    if total <= 0 or a <= 0 or total**2 <= STANDS_OUT**2 * of_total:
         nothing = np.full(len(raw), np.nan)
         return Estimates(nothing, nothing, nothing, nothing, np.zeros(len(raw)), np.ones(len(raw)))
     b = -2 * raw * total - square * (total - 2 * with_total)
@@ -109,20 +112,39 @@ def shares_of(
     root = np.sqrt(np.maximum(b**2 - 4 * a * c, 0.0))
     share = raw / total
     inside = np.clip(share, 0.0, 1.0)
+    low, high = ends_within(share, (-b - root) / (2 * a), (-b + root) / (2 * a), 0.0, 1.0)
     return Estimates(
         raw=share,
         estimate=shown / total,
         dp_error=np.sqrt(np.maximum(noise - 2 * share * with_total + share**2 * of_total, 0.0)) / total,
         sampling_error=np.sqrt(inside * (1 - inside) / total),
-        low=np.clip((-b - root) / (2 * a), 0.0, 1.0),
-        high=np.clip((-b + root) / (2 * a), 0.0, 1.0),
+        low=low,
+        high=high,
     )
 
 
 def clipped(found: Estimates, low: Floats, high: Floats) -> Estimates:
     """What is shown of it lies where it can lie."""
-    estimate, least, most = (np.clip(one, low, high) for one in (found.estimate, found.low, found.high))
-    return replace(found, estimate=estimate, low=least, high=most)
+    least, most = ends_within(found.raw, found.low, found.high, low, high)
+    return replace(found, estimate=np.clip(found.estimate, low, high), low=least, high=most)
+
+
+def ends_within(
+    raw: Floats, low: Floats, high: Floats, least: Floats | float, most: Floats | float
+) -> tuple[Floats, Floats]:
+    """The ends of intervals around `raw`, cut to what is possible.
+
+    Where noise has carried `raw` beyond it, the nearer end is as far from the bound as it was from `raw`. Cut alone,
+    such an interval would be narrow or empty, and hold the truth the less often the narrower it is.
+    """
+    moved = np.nan_to_num(np.clip(raw, least, most) - raw, nan=0.0)
+    return np.clip(np.minimum(low, low + moved), least, most), np.clip(np.maximum(high, high + moved), least, most)
+
+
+def known_where(sure: NDArray[np.bool_], found: Estimates, low: Floats, high: Floats) -> Estimates:
+    """No estimate, no errors and an interval of all that is possible where nothing is sure."""
+    parts = {name: np.where(sure, getattr(found, name), np.nan) for name in _NAMES}
+    return Estimates(**{**parts, "low": np.where(sure, found.low, low), "high": np.where(sure, found.high, high)})
 
 
 def split(found: Estimates, places: Sequence[int]) -> list[Estimates]:

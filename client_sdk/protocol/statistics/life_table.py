@@ -60,7 +60,8 @@ class LifeTable:
         """
         noise, sampling, unit = self._log_errors()
         raw = self._raw
-        hazard = -np.log(np.maximum(raw, _LEAST_SURVIVAL))
+        # Noise may have more survive than there were: the interval is then as wide as where nobody died.
+        hazard = -np.log(np.clip(raw, _LEAST_SURVIVAL, 1.0))
         middle = hazard + NORMAL**2 * unit / 2
         reach = NORMAL * np.sqrt(np.maximum(noise + hazard * unit + (NORMAL * unit / 2) ** 2, 0.0))
         fitted = np.clip(-rising(-raw), 0.0, 1.0)

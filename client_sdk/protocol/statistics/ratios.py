@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.statistics.counting import NORMAL, Estimates, Floats
+from client_sdk.protocol.statistics.counting import NORMAL, STANDS_OUT, Estimates, Floats, ends_within
 
 
 @dataclass(frozen=True)
@@ -50,23 +50,25 @@ def ratios(
 ) -> Estimates:
     """numerator / denominator, (n,) each. low, high: where it can lie.
 
-    No estimate (NaN), and an interval of all that is possible, where the denominator might be zero.
+    No estimate (NaN), and an interval of all that is possible, where the denominator is not above 3 deviations of its
+    noise.
     """
     square = NORMAL**2
     a = denominator**2 - square * (noise.square + sampling.square)
     b = -2 * numerator * denominator - square * (noise.linear + sampling.linear)
     c = numerator**2 - square * (noise.constant + sampling.constant)
-    known = (denominator > 0) & (a > 0) & (denominator**2 > square * noise.square)
+    known = (denominator > 0) & (a > 0) & (denominator**2 > STANDS_OUT**2 * noise.square)
     safe, total = np.where(known, a, 1.0), np.where(known, denominator, 1.0)
     root = np.sqrt(np.maximum(b**2 - 4 * a * c, 0.0))
     ratio = numerator / total
+    ends = ends_within(ratio, (-b - root) / (2 * safe), (-b + root) / (2 * safe), low, high)
     return Estimates(
         raw=_if(known, ratio),
         estimate=_if(known, np.clip(ratio, low, high)),
         dp_error=_if(known, np.sqrt(noise.at(ratio)) / total),
         sampling_error=_if(known, np.sqrt(sampling.at(np.clip(ratio, low, high))) / total),
-        low=np.clip(np.where(known, (-b - root) / (2 * safe), low), low, high),
-        high=np.clip(np.where(known, (-b + root) / (2 * safe), high), low, high),
+        low=np.where(known, ends[0], low),
+        high=np.where(known, ends[1], high),
     )
 
 

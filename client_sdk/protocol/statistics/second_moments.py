@@ -15,11 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_sdk.protocol.statistics.answer import SIMULATIONS
-from client_sdk.protocol.statistics.counting import NORMAL, Estimates, Floats
+from client_sdk.protocol.statistics.counting import NORMAL, STANDS_OUT, Estimates, Floats
 from client_sdk.protocol.statistics.variables import Indicator, Patients, Range
 
-# Fewer patients than this many standard deviations of their number's noise say nothing about a mean.
-_LEAST_PATIENTS = 3.0
 _BLOCK = 4096
 _MOST_PATIENTS = 1e15
 
@@ -59,7 +57,7 @@ class SecondMoments:
     @property
     def enough(self) -> bool:
         """Whether there are patients enough for means; without, nothing but their number is said."""
-        return self.patients > max(_LEAST_PATIENTS * float(self.noise[0, 0]), 2.0)
+        return self.patients > max(STANDS_OUT * float(self.noise[0, 0]), 2.0)
 
     @property
     def means(self) -> Floats:
@@ -70,12 +68,30 @@ class SecondMoments:
         """(k, k) as found: noise may have left it with negative variances."""
         return covariances(self.matrix[None], self.patients)[0]
 
+    @property
+    def varies(self) -> NDArray[np.bool_]:
+        """(k,) whether each variance is above 3 deviations of its noise; else nothing can be divided by it."""
+        return np.diagonal(self.covariance) > STANDS_OUT * self._variance_noise
+
+    @property
+    def _variance_noise(self) -> Floats:
+        """(k,) deviation of each variance's noise, to first order in that of Σx², Σx and the number of patients."""
+        size, centre, square = self.patients, self.means, np.diagonal(self.matrix)[1:] / self.patients
+        parts = (
+            np.diagonal(self.noise)[1:],
+            2 * centre * self.noise[0, 1:],
+            (2 * centre**2 - square) * self.noise[0, 0],
+        )
+        return np.sqrt(np.sum([part**2 for part in parts], axis=0)) / size
+
     def draws(self, generator: np.random.Generator) -> Draws:
         """What noise, and another sample of patients, would do to the matrix."""
         size, k = self.patients, len(self.matrix) - 1
         upper = np.triu(generator.standard_normal((SIMULATIONS, k + 1, k + 1)))
         noise = (upper + np.triu(upper, 1).transpose(0, 2, 1)) * self.noise
-        values, vectors = np.linalg.eigh(self.covariance)
+        # A variance that is lost in its noise is not taken for none: patients differ by at least so much.
+        lacking = np.where(self.varies, 0.0, np.maximum(self._variance_noise - np.diagonal(self.covariance), 0.0))
+        values, vectors = np.linalg.eigh(self.covariance + np.diag(lacking))
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         centre = self.means
         mean = centre + generator.standard_normal((SIMULATIONS, k)) @ root.T / np.sqrt(size)

@@ -30,7 +30,7 @@ MOST_POINTS = 200
 class CertifiedLimit(LimitStatement):
     """A limit as the budget states it, and in words what it means."""
 
-    meaning: Text = Field(description="what ε means here, as an attacker's best guess")
+    meaning: Text = Field(description="what an attacker can guess, and for whom it holds")
 
 
 class CertifiedLevel(Message):

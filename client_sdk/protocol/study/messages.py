@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -325,14 +326,38 @@ class LimitStatement(Message):
     epsilon: Positive | None = Field(description="the limit")
     delta: Positive | None = Field(description="the limit's δ")
     enforced_by: Text | None = Field(description="the accountant that decides")
-    spent: Finite | None = Field(description="ε of the ledger")
+    spent: Finite | None = Field(
+        description="ε of the ledger, whatever made the study stop there; with questions alone the limit, from the "
+        "first question on: certificate.used of certificate.allowed says how far it is used up"
+    )
     reserved: Finite | None = Field(description="what the round under way adds")
     remaining: Finite | None = Field(description="what is left once it is charged")
     observer: Text | None = Field(description="who may know what")
-    attack_success: Finite | None = Field(description="most that telling one record's presence can succeed")
+    attack_success: Finite | None = Field(
+        description="highest chance that an attacker who knows all other records and all releases, and gives equal "
+        "odds to both, guesses rightly whether one given record took part, by what certificate.guess_from names: of "
+        "all that the plan may release, or what ε and δ allow. An average: on a rare output the attacker may be surer"
+    )
     rounds_left_estimate: int | None = Field(description="an estimate: if rounds cost what the last one did")
     certificate: dict[str, Any] | None = Field(description="what the number rests on")
     reports: list[Report] = Field(description="tighter numbers beside it")
+
+    @property
+    def used(self) -> tuple[float, float] | None:
+        """Σ Δ²/s² of the questions so far and μ², the most that it may become; None: the limit is kept in ε."""
+        certificate = self.certificate or {}
+        used, allowed = certificate.get("used"), certificate.get("allowed")
+        return (used, allowed) if isinstance(used, int | float) and isinstance(allowed, int | float) else None
+
+    @property
+    def spent_share(self) -> float | None:
+        """How much of the limit is used up; None where nothing is limited, infinite where no finite ε covers it."""
+        if self.epsilon is None:
+            return None
+        if self.used is not None:
+            used, allowed = self.used
+            return used / allowed if allowed > 0 else math.inf
+        return math.inf if self.spent is None else self.spent / self.epsilon
 
 
 class BudgetLedger(Message):

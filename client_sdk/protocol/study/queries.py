@@ -47,8 +47,13 @@ class LimitAfter(Message):
     level: LevelName = Field(description="who is protected")
     definition: Literal["classical", "bayesian"] = Field(description="in which sense")
     epsilon: Positive = Field(description="the limit")
-    before: Finite = Field(description="ε spent so far")
-    after: Finite | None = Field(description="ε once this query is charged; null where it is unbounded")
+    before: Finite = Field(
+        description="ε charged so far. With questions alone: if the study ended here for reasons that do not depend on "
+        "its answers; what holds for every stop is the limit"
+    )
+    after: Finite | None = Field(
+        description="the same once this query is charged, under the same condition; null where it is unbounded"
+    )
 
 
 class QueryForecast(Message):

@@ -1,7 +1,7 @@
 // The overview: rounds left and shares first, then ε.
 import { element, phrase, redraw } from "/static/elements.js";
 import { keyOf } from "/static/model.js";
-import { accuracy, count, guessesOf100, percentLeft, upward } from "/static/numbers.js";
+import { accuracy, count, guessesOf100, percentLeft, upward, usedOf, usedWords } from "/static/numbers.js";
 import { hospitals } from "/static/overview.js";
 import { limitName, voidAgainst } from "/static/words.js";
 
@@ -63,16 +63,17 @@ function questions(model) {
 function budgetLeft(limit) {
   const left = percentLeft(limit);
   const reserved = limit.reserved > 0 ? `, ${upward(limit.reserved)} reserved for the round under way` : "";
-  const words = `ε ${upward(limit.spent)} of ${limit.epsilon} spent${reserved}`;
+  const questions = usedOf(limit) !== null;
+  const words = questions ? `ε ${limit.epsilon} holds for every stop; ${usedWords(limit)}` : `ε ${upward(limit.spent)} of ${limit.epsilon} spent${reserved}`;
   return {
     id: keyOf(limit),
     name: `Budget left: ${limitName(limit)}`,
     figure: `${left} %`,
-    bar: { left, reserved: (100 * limit.reserved) / limit.epsilon, words },
+    bar: { left, reserved: questions ? 0 : (100 * limit.reserved) / limit.epsilon, words },
     lines: [
       words,
-      ...limit.reports.map((report) => `Tighter, not acted on: ε ${upward(report.epsilon)} (${report.name})`),
-      `An attacker's best guess is right at most ${guessesOf100(limit.attack_success)} times in 100 (a coin: 50)`,
+      ...limit.reports.map((report) => `${questions ? `So far, if the study ended here for reasons that do not depend on its answers` : "Tighter, not acted on"}: ε ${upward(report.epsilon)} (${report.name})`),
+      `An attacker who knows all other records guesses right at most ${guessesOf100(limit.attack_success)} times in 100 on average (a coin: 50)`,
       sentence(voidAgainst(limit)).split(",")[0],
     ],
   };

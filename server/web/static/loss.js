@@ -28,7 +28,7 @@ export function lossCharts() {
   const update = (now) => {
     model = now;
     accuracies.hidden = !model.trains;
-    about.textContent = model.trains ? `Strong lines: spent. Fine dots: a forecast, if every further round costs what the last one did. A thick stroke: reserved for the round under way.${model.asks ? " Questions are rounds, too." : ""}` : "Every question is a round. Strong lines: spent. A thick stroke: reserved for the question under way.";
+    about.textContent = model.trains ? `Strong lines: spent. Fine dots: a forecast, if every further round costs what the last one did. A thick stroke: reserved for the round under way.${model.asks ? " Questions are rounds, too." : ""}` : "Every question is a round. Strong lines: the ε that holds whatever makes the study stop, which is the limit from the first question on. How far it is used up stands beside each question.";
     redraw(legend, model.limits.map(limitName), () => legendOf(model.limits, choice, draw));
     redraw(jump, jumpWords(model), () => jumpWords(model));
     draw();

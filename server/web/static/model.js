@@ -1,5 +1,7 @@
 // What the page knows of one study: settings, budget and all rounds so far, kept new by the answers of its twin.
 
+import { usedOf } from "/static/numbers.js";
+
 export const keyOf = (limit) => `${limit.level} ${limit.definition}`;
 
 export class StudyModel {
@@ -110,4 +112,8 @@ export class StudyModel {
   }
 }
 
-export const spentOf = (round, limit) => round.spent?.find((each) => each.level === limit.level && each.definition === limit.definition)?.spent;
+// ε after a round, whatever made the study stop: with questions alone the limit, whatever an earlier version stated.
+export function spentOf(round, limit) {
+  const spent = round.spent?.find((each) => each.level === limit.level && each.definition === limit.definition)?.spent;
+  return spent > 0 && usedOf(limit) !== null ? limit.epsilon : spent;
+}

@@ -10,9 +10,22 @@ export function upward(value) {
 
 // What is left of a limit once the round under way is charged, in whole percent, never rounded up.
 export function percentLeft(limit) {
+  if (usedOf(limit) !== null) return Math.max(0, Math.floor(100 * (1 - usedOf(limit))));
   if (limit.remaining === null) return 0;
   return Math.max(0, Math.floor((100 * limit.remaining) / limit.epsilon));
 }
+
+// With questions alone: the share of μ² that is used up; null where a limit is kept in ε.
+export function usedOf(limit) {
+  const { used, allowed } = limit.certificate ?? {};
+  return typeof used === "number" && allowed > 0 ? used / allowed : null;
+}
+
+// With questions alone: Δ²/s² of one query as a share of μ²; null where a limit is charged in ε.
+export const shareOf = (query, limit) => (usedOf(limit) === null ? null : query.document.question.noise_multiplier ** -2 / limit.certificate.allowed);
+
+// "used x of μ²", rounded up.
+export const usedWords = (limit) => `used ${upward(limit.certificate.used)} of μ² = ${estimate(limit.certificate.allowed)}, ${upward(100 * usedOf(limit))} %`;
 
 // Of 100 guesses, how many are right at most; never rounded down.
 export const guessesOf100 = (success) => String(Math.ceil(success * 1000) / 10);

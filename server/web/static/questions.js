@@ -1,7 +1,7 @@
 // All questions of a study as a list, and one of them with its answer.
 import { Twin } from "/static/coordinator.js";
 import { cell, element, phrase, redraw, section, table } from "/static/elements.js";
-import { count, upward, when } from "/static/numbers.js";
+import { count, shareOf, upward, usedOf, usedWords, when } from "/static/numbers.js";
 import { questionView } from "/static/question.js";
 import { complain } from "/static/shell.js";
 import { kindName, limitName, queryState, queryTitle } from "/static/words.js";
@@ -80,7 +80,7 @@ function questionsList() {
 
 function summary(model) {
   const most = model.study.settings.statistics.max_queries;
-  const spent = model.limits.map((limit) => `ε ${upward(limit.spent)} of ${limit.epsilon} spent (${limitName(limit)})`).join("; ");
+  const spent = model.limits.map((limit) => `${usedOf(limit) === null ? `ε ${upward(limit.spent)} of ${limit.epsilon} spent` : usedWords(limit)} (${limitName(limit)})`).join("; ");
   return `${count(model.queries.length, "question")}; at most ${most} are charged. ${spent}. The same question again is the stored answer and costs nothing.`;
 }
 
@@ -99,11 +99,13 @@ function rows(model, shown) {
       cell({ class: "number" }, element("time", { datetime: query.created_at }, when(query.created_at))),
     ];
   });
-  return table("Questions, the newest first", ["Question", "Kind", "State", ...model.limits.map((limit) => `ε, ${limitName(limit)}`), "Asked"], lines, { stacks: true });
+  return table("Questions, the newest first", ["Question", "Kind", "State", ...model.limits.map((limit) => `Cost, ${limitName(limit)}`), "Asked"], lines, { stacks: true });
 }
 
 export function costWords(model, query, limit) {
   const spent = model.spentBy(query, limit);
   if (spent === null) return "not charged";
+  const share = shareOf(query, limit);
+  if (share !== null) return `${upward(100 * share)} % of μ²`;
   return `+ ${upward(spent[1] - spent[0])} (${upward(spent[0])} → ${upward(spent[1])})`;
 }

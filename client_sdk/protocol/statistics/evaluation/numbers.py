@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from client_sdk.protocol.statistics.answer import ESTIMATE, HIGH, LOW, SIMULATIONS, Answer, Plot
-from client_sdk.protocol.statistics.counting import Estimates, Floats, clipped, counts, joined, split, unknown
+from client_sdk.protocol.statistics.counting import (
+    STANDS_OUT,
+    Estimates,
+    Floats,
+    clipped,
+    counts,
+    joined,
+    split,
+    unknown,
+)
 from client_sdk.protocol.statistics.evaluation.tables import (
     GROUP,
     MEASURE,
@@ -33,7 +42,6 @@ NOTES = (
     "interval no lower end, where the noise may be all that there is of the outcome's spread.",
 )
 TOO_FEW = "Where no estimate is shown, there are too few patients for so much noise: it would divide by nearly zero."
-_LEAST_PATIENTS = 3.0
 # An R² below this divides by nearly no spread of the outcome.
 _NO_SPREAD = -1e6
 
@@ -53,7 +61,7 @@ class Errors:
 
     @property
     def enough(self) -> bool:
-        return float(self.values[0]) > max(_LEAST_PATIENTS * np.sqrt(self.variance), 2.0)
+        return float(self.values[0]) > max(STANDS_OUT * np.sqrt(self.variance), 2.0)
 
     def figures(self, generator: np.random.Generator) -> Estimates:
         """(4,) mean outcome, mean error, root mean square error, R²."""
@@ -65,10 +73,19 @@ class Errors:
         found = clipped(simulated(self.values, noise, self._sampling(generator), self._read), least, most)
         # It divides by the spread of the outcome: where noise may have left none, there is no lowest R².
         low = np.where(found.low < _NO_SPREAD, -np.inf, found.low)
-        if found.raw[-1] >= _NO_SPREAD:
+        if found.raw[-1] >= _NO_SPREAD and self._varies:
             return replace(found, low=low)
         said, nothing = split(found, [3])[0], replace(unknown(1), low=least[-1:], high=most[-1:])
         return joined([replace(said, low=low[:-1]), nothing])
+
+    @property
+    def _varies(self) -> bool:
+        """Whether the outcome's spread is above 3 deviations of its noise, to first order in it."""
+        count, y, rest = (float(value) for value in self.values[:3])
+        centre, away = y / count, rest / count
+        parts = (1.0, 2 * centre, away + 2 * centre**2)
+        deviation = np.sqrt(self.variance) / count * float(np.linalg.norm(parts))
+        return 1 - away - centre**2 > STANDS_OUT * deviation
 
     def _read(self, sums: Floats) -> Floats:
         """(s, 5) to (s, 4)."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from client_sdk.protocol.statistics.answer import SIMULATIONS
-from client_sdk.protocol.statistics.counting import Estimates, Floats, counts
+from client_sdk.protocol.statistics.counting import Estimates, Floats, counts, ends_within
 from client_sdk.protocol.statistics.monotone import rising
 from client_sdk.protocol.statistics.ratios import Quadratic, of_share, of_weights, ratios
 from client_sdk.protocol.statistics.second_moments import recounted, simulated
@@ -92,12 +92,8 @@ class Scores:
         noise = np.sqrt(self.variance) * self.tree.least_squares(nodes)
         sampling = recounted(self.shown, generator)
         found = simulated(self.raw, noise, sampling, _areas)
-        return replace(
-            found,
-            estimate=np.clip(_areas(self.shown[None])[0], 0.0, 1.0),
-            low=np.clip(found.low, 0.0, 1.0),
-            high=np.clip(found.high, 0.0, 1.0),
-        )
+        low, high = ends_within(found.raw, found.low, found.high, 0.0, 1.0)
+        return replace(found, estimate=np.clip(_areas(self.shown[None])[0], 0.0, 1.0), low=low, high=high)
 
 
 def total(weights: Floats, table: Floats) -> Floats:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from client_sdk.protocol.statistics.answer import Answer, NoisedSum
-from client_sdk.protocol.statistics.counting import Estimates, Floats, clipped, counts, split, unknown
+from client_sdk.protocol.statistics.counting import Estimates, Floats, clipped, counts, known_where, split, unknown
 from client_sdk.protocol.statistics.kinds.numbers import (
     NORMAL_SAMPLING,
     TOO_FEW,
@@ -96,7 +96,7 @@ class Covariance(BaseQuestion):
                 numbers_table("mean", "mean", [(name,) for name in names], mean, rest),
                 counts_table("patients", "patients with every value", [()], patients),
             ),
-            notes=(NORMAL_SAMPLING, *(() if moments.enough else (TOO_FEW,))),
+            notes=(NORMAL_SAMPLING, *((TOO_FEW,) if np.isnan(correlation.estimate).any() else ())),
         )
 
     def _read(self, moments: SecondMoments, generator: np.random.Generator) -> tuple[Estimates, Estimates, Estimates]:
@@ -120,10 +120,12 @@ class Covariance(BaseQuestion):
         possible = nearest_possible(moments.covariance)
         shown = np.clip(correlations(possible[None])[0][above], -1.0, 1.0)
         ends = np.ones(len(shown))
+        sure = moments.varies[above[0]] & moments.varies[above[1]]
+        correlation = known_where(sure, replace(clipped(correlation, -ends, ends), estimate=shown), -ends, ends)
         return (
             clipped(mean, lows, highs),
             replace(covariance, estimate=(possible * units)[upper]),
-            replace(clipped(correlation, -ends, ends), estimate=shown),
+            correlation,
         )
 
     def in_words(self) -> str:

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from client_sdk.protocol.statistics.answer import Answer, NoisedSum
-from client_sdk.protocol.statistics.counting import Estimates, Floats, clipped, counts, split, unknown
+from client_sdk.protocol.statistics.counting import (
+    STANDS_OUT,
+    Estimates,
+    Floats,
+    clipped,
+    counts,
+    known_where,
+    split,
+    unknown,
+)
 from client_sdk.protocol.statistics.explained import interval_of_explained
 from client_sdk.protocol.statistics.kinds.covariance import MOST_NUMBERS, moments_of, sum_of_products, triangle
 from client_sdk.protocol.statistics.kinds.numbers import (
@@ -81,7 +90,8 @@ class LinearRegression(BaseQuestion):
         if moments.enough:
             ridge = _ridge(moments)
             coefficients, explained = self._read(moments, ridge, noised.generator())
-            notes = [NORMAL_SAMPLING, _LONGER, *([_SHRUNK.format(ridge)] if ridge > 0 else [])]
+            unsure = [] if _determined(moments) else [_OPEN]
+            notes = [NORMAL_SAMPLING, _LONGER, *([_SHRUNK.format(ridge)] if ridge > 0 else []), *unsure]
         else:
             coefficients, explained, notes = unknown(len(labels)), unknown(1), [TOO_FEW]
         rest = float(patients.estimate[0])
@@ -120,7 +130,13 @@ class LinearRegression(BaseQuestion):
             ends = interval_of_explained(both[:, :-2] / units, both[:, -1], moments.covariance[:-1, :-1])
             low, high = np.minimum(explained.low, ends[0]), np.maximum(explained.high, ends[1])
             explained = replace(explained, low=low, high=high)
-        return coefficients, clipped(explained, np.zeros(1), np.ones(1))
+        explained = clipped(explained, np.zeros(1), np.ones(1))
+        determined = _determined(moments)
+        if not determined:
+            endless = np.full(len(units) + 1, np.inf)
+            coefficients = replace(coefficients, low=-endless, high=endless)
+        sure = np.array([determined and bool(moments.varies[-1])])
+        return coefficients, known_where(sure, explained, np.zeros(1), np.ones(1))
 
     def in_words(self) -> str:
         numbers = listed(number_in_words(number) for number in self.predictors)
@@ -134,9 +150,20 @@ _LONGER = (
 )
 _SHRUNK = (
     "The noise is as large as what the data say about some combination of the predictors. Coefficients are therefore "
-    "shrunk, as {:.3g} more patients without any relation would (ridge regression), and their intervals may be too "
-    "narrow: ask about fewer predictors, in narrower ranges, or with less noise."
+    "shrunk, as {:.3g} more patients without any relation would (ridge regression): ask about fewer predictors, in "
+    "narrower ranges, or with less noise."
 )
+_OPEN = (
+    "The predictors' sums of products do not stand out of their noise in every direction: coefficients have intervals "
+    "without ends, and R² has no estimate."
+)
+
+
+def _determined(moments: SecondMoments) -> bool:
+    """Whether the predictors' smallest eigenvalue is above what noise alone may make of it: see `_ridge`."""
+    predictors = moments.matrix[:-1, :-1]
+    noise = float(moments.noise[0, 0]) * max(STANDS_OUT, math.sqrt(2 * len(predictors)))
+    return float(np.linalg.eigvalsh(predictors)[0]) > noise
 
 
 def _ridge(moments: SecondMoments) -> float:
