@@ -41,6 +41,7 @@ from server.api.auth import (
     StudyName,
     Viewer,
     leaving,
+    takes_long,
     used_once,
 )
 from server.api.bodies import BODY, MEDIA_TYPE, answered, json_answer, model_answer, or_else, received
@@ -211,7 +212,12 @@ def read_budget(study: StudyName, _: Reader, here: Here) -> Response:
     return Response(views.read_budget(here.coordinator, study).model_dump_json(), media_type="application/json")
 
 
-@router.get("/studies/{study}/certificate", tags=["budget"], response_model=SignedCertificate)
+@router.get(
+    "/studies/{study}/certificate",
+    tags=["budget"],
+    response_model=SignedCertificate,
+    dependencies=[Depends(takes_long)],
+)
 def read_certificate(study: StudyName, _: Reader, here: Here, round: OfModel = None) -> Response:
     """What ε means here, and everything it rests on, computed from the ledger and signed by the coordinator."""
     signed = certificates.certificate(here.coordinator, study, round)
