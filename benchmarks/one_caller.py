@@ -3,9 +3,9 @@
     python -m benchmarks.one_caller [--before TREE] [--seconds 20]
 
 One coordinator after the other on SQLite with a study of 600 rounds: that of TREE, a checkout of an earlier version,
-and this one. A reader asks for the list of studies five times a second, with a key of its own. Meanwhile another key asks
-for 120 certificates of different rounds at once, again and again, and then opens 1,000 event streams at once. It comes
-again as the SDK does where it is told to. The coordinators are processes of their own. Results go to
+and this one. A reader asks for the list of studies five times a second, with a key of its own. Meanwhile another key
+asks for 120 certificates of different rounds at once, again and again, and then opens 1,000 event streams at once. It
+comes again as the SDK does where it is told to. The coordinators are processes of their own. Results go to
 benchmarks/results/one_caller.json.
 """
 

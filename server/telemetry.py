@@ -18,8 +18,6 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from client_sdk.protocol.versions import PROTOCOL, PROTOCOL_HEADER, VERSION_HEADER, program_version
-
 FIELDS = ("method", "route", "status", "milliseconds", "study", "round", "code", "event", "owner")
 # What a caller may put into the log and into a header.
 _HARMLESS = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -79,8 +77,6 @@ def configure_logging(level: str) -> None:
 class RequestLog:
     """Gives every request an id, returns it as `X-Request-Id`, and logs one line when the answer has left.
 
-    Every answer says which version answers, and which number of the protocol it speaks.
-
     Answers are not stored by caches nor guessed at by browsers unless they say otherwise.
     """
 
@@ -119,7 +115,6 @@ def _complete(headers: MutableHeaders, identity: str) -> None:
         headers.setdefault("cache-control", "no-store")
     headers.setdefault("x-content-type-options", "nosniff")
     headers["x-request-id"] = identity
-    headers[VERSION_HEADER], headers[PROTOCOL_HEADER] = program_version(), str(PROTOCOL)
 
 
 def _usable(scope: Scope) -> str | None:

@@ -137,7 +137,7 @@ class _Base:
         # Its key or fingerprint, as somebody knows it; answers are verified with it.
         self.coordinator_key = coordinator_key
 
-        # What the last answer said of the programs at the other end.
+        # What the last description of a study said of the coordinator.
         self.spoken = Spoken()
         # Told why a request has to be sent again and in how many seconds, and with None that it was answered.
         self.on_pause: OnPause | None = None
@@ -180,7 +180,7 @@ class Client(_Base, Methods, Asks):
             except ConnectionFailed as error:
                 self.sleep(exchange.failed(error))
                 continue
-            self.spoken = Spoken.within(answer.headers)
+            self.spoken = Spoken.within(answer.headers) or self.spoken
             pause = exchange.answered(answer)
             if pause is None:
                 return exchange.result
@@ -222,7 +222,7 @@ class AsyncClient(_Base, Methods, AwaitedAsks):
             except ConnectionFailed as error:
                 await self.sleep(exchange.failed(error))
                 continue
-            self.spoken = Spoken.within(answer.headers)
+            self.spoken = Spoken.within(answer.headers) or self.spoken
             pause = exchange.answered(answer)
             if pause is None:
                 return exchange.result

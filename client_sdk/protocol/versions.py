@@ -16,7 +16,7 @@ from typing import Any
 PROTOCOL = 2
 # What the programs speak that name no number: those before there were numbers.
 UNNUMBERED = 1
-# Of every answer; the third of answers to a hospital alone, about its study.
+# Of the answer that describes a study; the third to a hospital alone.
 VERSION_HEADER, PROTOCOL_HEADER = "Wardround-Version", "Wardround-Protocol"
 STUDY_PROTOCOL_HEADER = "Wardround-Study-Protocol"
 UNKNOWN_VERSION = "unknown"

@@ -22,6 +22,6 @@ def upgrade() -> None:
             sa.Integer(),
             nullable=False,
             server_default=sa.text("1"),
-            comment="least number of the protocol that its programs speak",
+            comment="least number of the protocol",
         ),
     )

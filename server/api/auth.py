@@ -22,7 +22,6 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from client_sdk.protocol.study.witness import WITNESS_HEADER, WITNESS_PATTERN
-from client_sdk.protocol.versions import STUDY_PROTOCOL_HEADER
 from client_sdk.protocol.wire.documents import UnclearDocument, load_json
 from client_sdk.protocol.wire.signing import (
     claimed_identity,
@@ -226,7 +225,7 @@ class SignedRoute(APIRoute):
                 found = await _authenticate(request, here, once=once, left=left)
                 request.scope[_CALLER] = found
                 async with here.lanes.thread(found.lane, heavy=heavy) if threaded else nullcontext():
-                    return _numbered(found, await handle(_Unambiguous(request.scope, request.receive)))
+                    return await handle(_Unambiguous(request.scope, request.receive))
             body_of(request.scope).limit = OPEN_BODY_BYTES
             return await handle(_Unambiguous(request.scope, request.receive))
 
@@ -238,13 +237,6 @@ class SignedRoute(APIRoute):
                 raise
 
         return handler
-
-
-def _numbered(who: Caller, response: Response) -> Response:
-    """A hospital is told with every answer which number its study needs."""
-    if isinstance(who, ClientCaller):
-        response.headers[STUDY_PROTOCOL_HEADER] = str(who.protocol)
-    return response
 
 
 def _require_as_written(request: Request, error: Exception) -> None:

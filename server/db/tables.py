@@ -127,9 +127,7 @@ class StudyRow(Base):
         Integer, default=0, comment="rounds since the last release or resumption that came to nothing"
     )
     next_round_at: Mapped[float] = mapped_column(default=0.0, comment="no round begins before")
-    protocol: Mapped[int] = mapped_column(
-        Integer, server_default=text("1"), comment="least number of the protocol that its programs speak"
-    )
+    protocol: Mapped[int] = mapped_column(Integer, server_default=text("1"), comment="least number of the protocol")
     created_at: Mapped[float] = mapped_column(comment="when it was opened")
 
 

@@ -54,3 +54,4 @@ def test_what_an_answer_says_of_its_program() -> None:
     headers = {"wardround-version": "1.2.3", "wardround-protocol": "2", "wardround-study-protocol": "1"}
     assert Spoken.within(headers) == Spoken("1.2.3", 2, 1)
     assert Spoken.within({"wardround-version": "\x1b[2J", "wardround-protocol": "many"}) == Spoken()
+    assert Spoken.within({"date": "today"}) is None
