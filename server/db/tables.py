@@ -1,7 +1,6 @@
 """The tables. Every invariant that the database can keep is a CHECK; the migrations build exactly this.
 
 Times are seconds since the epoch on the database's clock. `written_by` is the transaction that last wrote a row.
-
 Of a secure sum: one session a round, what every client said in it, where its octets lie. After the round the octets
 and shares go; keys, signatures, sets and digests stay for audit.
 """
