@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -41,10 +42,13 @@ async def stream_events(
     """Events above `after`, then those to come. Ends after `wait` seconds, and once the caller may read no longer."""
     # A browser that comes back repeats the old address; where it stopped is in this header.
     start = int(last_event_id) if last_event_id is not None else after
-    # Before the database is asked for anything.
-    here.lanes.streams.require_room(who.lane)
-    # Before the answer begins: an unknown study is a 404, not a stream that breaks off.
-    first = await run_in_threadpool(events.since, here.coordinator, study, start)
+    room = partial(here.lanes.streams.require_room, who.lane)
+    # Before the database is asked for anything, and again when it is this one's turn: many may come at once.
+    room()
+    async with here.lanes.thread(who.lane, heavy=False):
+        room()
+        # Before the answer begins: an unknown study is a 404, not a stream that breaks off.
+        first = await run_in_threadpool(events.since, here.coordinator, study, start)
     seconds = min(wait, here.settings.event_stream_seconds)
     lines = _lines(here, who, study, start, seconds, first)
     return _Stream(here.lanes.streams, who.lane, lines)

@@ -76,10 +76,13 @@ _SAYS_ITS_VERSION: dict[int | str, dict[str, Any]] = {
     200: {
         "headers": {
             VERSION_HEADER: {"description": "the coordinator's version", "schema": {"type": "string"}},
-            PROTOCOL_HEADER: {"description": "the number that it speaks", "schema": {"type": "integer"}},
+            PROTOCOL_HEADER: {
+                "description": "the number that it speaks",
+                "schema": {"type": "string", "pattern": "^[0-9]+$"},
+            },
             STUDY_PROTOCOL_HEADER: {
                 "description": "to a hospital: the number that its study needs",
-                "schema": {"type": "integer"},
+                "schema": {"type": "string", "pattern": "^[0-9]+$"},
             },
         }
     }
