@@ -37,6 +37,7 @@ class LiveCoordinator:
     public_origin  what hospitals sign, where it is not the address itself: another coordinator's, or a proxy's
     variables      of the environment, beside Wardround's own
     settings       more of the coordinator's own
+    command        `wardround` of the version that runs
     """
 
     home: Path
@@ -47,6 +48,7 @@ class LiveCoordinator:
     public_origin: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    command: Sequence[str] = WARDROUND
 
     @property
     def address(self) -> str:
@@ -85,13 +87,15 @@ class LiveCoordinator:
             ProcessFailed: with what the command said.
         """
         self.home.mkdir(parents=True, exist_ok=True)
-        self.processes.run("wardround migrate", ["migrate"], env=self.environment(), log=self.log)
+        env, log = self.environment(), self.log
+        self.processes.run("wardround migrate", ["migrate"], env=env, log=log, command=self.command)
         with ThreadPoolExecutor() as pool:
             list(pool.map(self._make_operator, ("operator", "viewer"), (self.operator_key_file, self.viewer_key_file)))
 
     def _make_operator(self, role: str, path: Path) -> None:
         arguments = ["operator", "init", "--role", role, "--label", "demonstration", "--key-file", str(path)]
-        self.processes.run("wardround operator init", arguments, env=self.environment(), log=self.log)
+        env, log = self.environment(), self.log
+        self.processes.run("wardround operator init", arguments, env=env, log=log, command=self.command)
 
     def serve(self, **extra: str | Path | None) -> Process:
         """Start it and wait until it answers.
@@ -106,7 +110,7 @@ class LiveCoordinator:
     def start(self, **extra: str | Path | None) -> Process:
         """Start it, without waiting."""
         self.process = self.processes.start(
-            "coordinator", [*WARDROUND, "serve"], env=self.environment(**extra), log=self.log
+            "coordinator", [*self.command, "serve"], env=self.environment(**extra), log=self.log
         )
         return self.process
 
@@ -131,7 +135,10 @@ class LiveCoordinator:
 
 @dataclass(frozen=True)
 class LiveHospital:
-    """One hospital's directory and data file; every command of it is a process of its own."""
+    """One hospital's directory and data file; every command of it is a process of its own.
+
+    command  `wardround` of the version that it runs
+    """
 
     name: str
     home: Path
@@ -139,6 +146,7 @@ class LiveHospital:
     patient_column: str | None
     processes: Processes
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    command: Sequence[str] = WARDROUND
 
     @property
     def log(self) -> Path:
@@ -149,12 +157,13 @@ class LiveHospital:
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / POLICY_FILE).write_text(policy)
         env = environment(server=origin, client_home=self.home, **extra)
-        self.processes.run(f"wardround enrol ({self.name})", ["enrol", token], env=env, log=self.log)
+        command, log = self.command, self.log
+        self.processes.run(f"wardround enrol ({self.name})", ["enrol", token], env=env, log=log, command=command)
 
     def join(self, study: str, origin: str, **extra: str | Path | None) -> Process:
         """Start training in the study, until the study ends."""
         env = dict(self.variables) | environment(server=origin, client_home=self.home, **extra)
-        arguments = [*WARDROUND, "join", study, "--data", str(self.data)]
+        arguments = [*self.command, "join", study, "--data", str(self.data)]
         if self.patient_column is not None:
             arguments += ["--patient-column", self.patient_column]
         if self.data.suffix == ".csv":

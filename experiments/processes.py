@@ -138,13 +138,21 @@ class Processes:
             start_new_session=True,
         )
 
-    def run(self, name: str, arguments: Sequence[str], *, env: Mapping[str, str], log: Path) -> None:
-        """Run `wardround` to its end.
+    def run(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        log: Path,
+        command: Sequence[str] = WARDROUND,
+    ) -> None:
+        """Run `wardround` to its end. command: another version's.
 
         Raises:
             ProcessFailed: it ended with an error.
         """
-        process = self.start(name, [*WARDROUND, *arguments], env=env, log=log)
+        process = self.start(name, [*command, *arguments], env=env, log=log)
         process.popen.wait()
         code = process.stop()
         self.leave(process)

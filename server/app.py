@@ -25,6 +25,7 @@ from server.api import docs, events, health, operator_keys, queries, rounds, sec
 from server.api.auth import Context
 from server.api.bodies import Intake
 from server.api.description import describe
+from server.api.lanes import Lanes
 from server.api.lookups import Lookups
 from server.api.problems import Problems, answer_exception
 from server.api.watcher import Watcher
@@ -38,6 +39,7 @@ from server.services.events import marks
 from server.services.identities import identify
 from server.services.readiness import Readiness
 from server.services.secure_sum import lists
+from server.services.studies.operators import authenticate_each
 from server.telemetry import RequestLog, configure_logging
 from server.web import pages, twins
 from server.worker import Worker
@@ -100,7 +102,8 @@ def create_app(
     opened.database.listen(partial(lists.follow, opened))
     opened.database.listen(watcher.tell)
     identities = Lookups(partial(identify, opened), at_once=in_process)
-    app.state.context = Context(settings, opened, watcher, clock, identities, Readiness(opened))
+    keys = Lookups(partial(authenticate_each, opened), at_once=False)
+    app.state.context = Context(settings, opened, watcher, clock, identities, keys, Lanes(), Readiness(opened))
     for router in ROUTERS:
         app.include_router(router)
     pages.open_charts(app)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from accounting.budget.bodies import Standing, event_in
 from accounting.budget.budget import Budget, opened_by
-from accounting.budget.ledger import Entry, verify_chain
+from accounting.budget.ledger import Entry, LedgerError, verify_chain
 from accounting.budget.statements import shown
 from accounting.errors import InvalidArgument
 
 CHARGED = ("settled", "charged-in-full")
+# Charged rounds between two places of a walk from which it can be taken up again.
+MILESTONE_ROUNDS = 25
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,141 @@ class History:
     standing: Standing
 
 
+class _Course:
+    """A study as it went, entry by entry."""
+
+    def __init__(self, opening: Entry) -> None:
+        self.budget = opened_by(opening)
+        self.newest = opening
+        self.charged: list[SpentAfter] = []
+        self.kinds = Counter[str]([opening.kind])
+        self.members: tuple[int, int] | None = None
+
+    def take(self, entry: Entry) -> None:
+        """Go one entry further. Raises LedgerError: it cannot have happened."""
+        self.budget.apply(entry)
+        self.newest = entry
+        self.kinds[entry.kind] += 1
+        if entry.kind == "reserved":
+            active = Standing.within(entry).members
+            least, most = self.members or (active, active)
+            self.members = min(least, active), max(most, active)
+        if entry.kind in CHARGED:
+            self.charged.append(SpentAfter(entry.round or 0, _spent(self.budget)))
+
+    def history(self, end: Entry) -> History:
+        """Up to here. `end`: the ledger's last entry."""
+        if end.sequence > self.newest.sequence and _reveals(self.budget, end):
+            # With the worst case of every round, as its readers had it; only what certificates say of others changes.
+            self.budget.finish(str(event_in(end)["reason"]))
+        standing = Standing.within(self.newest)
+        counted, charged = self.newest.sequence, tuple(self.charged)
+        return History(self.budget, counted, charged, Counter(self.kinds), self.members, standing)
+
+
+def _reveals(budget: Budget, end: Entry) -> bool:
+    """Whether the study's last entry changes what is said of its earlier rounds."""
+    return end.kind == "finished" and budget.plan.disclosure == "at-end"
+
+
+@dataclass(frozen=True)
+class _Milestone:
+    """A course that can be taken up again."""
+
+    newest: Entry
+    state: Mapping[str, Any]
+    charged: int
+    kinds: Counter[str]
+    members: tuple[int, int] | None
+
+
+class Walk:
+    """One study's ledger, walked once and taken up where it grows: no entry is computed twice for its end, and for an
+    earlier round those alone that follow the milestone before it.
+
+    Once anything has raised, the walk is good for nothing more.
+
+    Raises:
+        LedgerError: the entry opens no study.
+    """
+
+    def __init__(self, opening: Entry) -> None:
+        verify_chain([opening])
+        self.opening = opening
+        self._course = _Course(opening)
+        self._charges: dict[int, Entry] = {}
+        self._milestones = [self._milestone()]
+
+    @property
+    def newest(self) -> Entry:
+        """The last entry that was walked to."""
+        return self._course.newest
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        """Go on. Raises LedgerError: these entries do not follow."""
+        for entry in entries:
+            verify_chain([entry], after=(self.newest.sequence, self.newest.sha256))
+            self._course.take(entry)
+            if entry.kind in CHARGED:
+                self._charges[entry.round or 0] = entry
+                if len(self._course.charged) % MILESTONE_ROUNDS == 0:
+                    self._milestones.append(self._milestone())
+
+    def charge_of(self, round: int) -> Entry:
+        """The entry that charges this round. Raises InvalidArgument: none does."""
+        if round not in self._charges:
+            raise InvalidArgument("round", f"no entry charges round {round}")
+        return self._charges[round]
+
+    def told_by(self, round: int | None) -> tuple[str, str]:
+        """What the history up to the charge of `round` follows from, by its hashes. Raises InvalidArgument."""
+        ends = _reveals(self._course.budget, self.newest)
+        counted = self.newest if round is None else self.charge_of(round)
+        return counted.sha256, self.newest.sha256 if ends else ""
+
+    def since(self, round: int | None) -> tuple[int, int]:
+        """Which entries `history` wants again: those above the first number, up to the second one.
+
+        Raises:
+            InvalidArgument: `round` was not charged.
+        """
+        if round is None:
+            return self.newest.sequence, self.newest.sequence
+        charge = self.charge_of(round)
+        return self._before(charge).newest.sequence, charge.sequence
+
+    def history(self, round: int | None = None, again: Iterable[Entry] = ()) -> History:
+        """As `history_of`. again: the entries that `since` names.
+
+        Raises:
+            LedgerError: they are others than those that were walked over.
+            InvalidArgument: `round` was not charged.
+        """
+        if round is None:
+            return self._course.history(self.newest)
+        charge = self.charge_of(round)
+        start = self._before(charge)
+        course = _Course(self.opening)
+        course.budget = Budget.restore(course.budget.plan, start.state)
+        course.newest, course.charged = start.newest, self._course.charged[: start.charged]
+        course.kinds, course.members = Counter(start.kinds), start.members
+        for entry in again:
+            verify_chain([entry], after=(course.newest.sequence, course.newest.sha256))
+            course.take(entry)
+        if course.newest.sha256 != charge.sha256:
+            raise LedgerError(charge.sequence, "is not the entry that it was")
+        return course.history(self.newest)
+
+    def _before(self, charge: Entry) -> _Milestone:
+        return next(one for one in reversed(self._milestones) if one.newest.sequence <= charge.sequence)
+
+    def _milestone(self) -> _Milestone:
+        course = self._course
+        return _Milestone(
+            course.newest, course.budget.state(), len(course.charged), Counter(course.kinds), course.members
+        )
+
+
 def history_of(entries: Sequence[Entry], round: int | None = None) -> History:
     """The history up to the end of `entries`, or up to the charge of `round`.
 
@@ -55,21 +193,10 @@ def history_of(entries: Sequence[Entry], round: int | None = None) -> History:
     """
     verify_chain(entries)
     last = _charge_of(entries, round)
-    budget = opened_by(entries[0])
-    charged: list[SpentAfter] = []
-    members: list[int] = []
+    course = _Course(entries[0])
     for entry in entries[1:last]:
-        budget.apply(entry)
-        if entry.kind == "reserved":
-            members.append(Standing.within(entry).members)
-        if entry.kind in CHARGED:
-            charged.append(SpentAfter(entry.round or 0, _spent(budget)))
-    if last < len(entries) and entries[-1].kind == "finished" and budget.plan.disclosure == "at-end":
-        # With the worst case of every round, as its readers had it; only what certificates say of others changes.
-        budget.finish(str(event_in(entries[-1])["reason"]))
-    kinds = Counter[str](entry.kind for entry in entries[:last])
-    least_and_most = (min(members), max(members)) if members else None
-    return History(budget, last, tuple(charged), kinds, least_and_most, Standing.within(entries[last - 1]))
+        course.take(entry)
+    return course.history(entries[-1])
 
 
 def _charge_of(entries: Sequence[Entry], round: int | None) -> int:

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from client_sdk.api.asks import Asks, AwaitedAsks
 from client_sdk.api.config import Connection
 from client_sdk.api.methods import Methods
+from client_sdk.api.spoken import Spoken
 from client_sdk.api.transport import NO_COORDINATOR, Answer, AsyncTransport, Call, Transport
 from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer, api_error
 from client_sdk.protocol.study.messages import Problem
@@ -136,6 +137,8 @@ class _Base:
         # Its key or fingerprint, as somebody knows it; answers are verified with it.
         self.coordinator_key = coordinator_key
 
+        # What the last description of a study said of the coordinator.
+        self.spoken = Spoken()
         # Told why a request has to be sent again and in how many seconds, and with None that it was answered.
         self.on_pause: OnPause | None = None
 
@@ -177,6 +180,7 @@ class Client(_Base, Methods, Asks):
             except ConnectionFailed as error:
                 self.sleep(exchange.failed(error))
                 continue
+            self.spoken = Spoken.within(answer.headers) or self.spoken
             pause = exchange.answered(answer)
             if pause is None:
                 return exchange.result
@@ -218,6 +222,7 @@ class AsyncClient(_Base, Methods, AwaitedAsks):
             except ConnectionFailed as error:
                 await self.sleep(exchange.failed(error))
                 continue
+            self.spoken = Spoken.within(answer.headers) or self.spoken
             pause = exchange.answered(answer)
             if pause is None:
                 return exchange.result

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from accounting.budget.bodies import Standing, event_in, settings_in
-from accounting.budget.history import SpentAfter, history_of
+from accounting.budget.history import History, SpentAfter, history_of
 from accounting.budget.ledger import Entry
 from accounting.plan.plan import Plan
 from client_sdk.documents.nist import answers
@@ -74,11 +74,19 @@ def computed(entries: Sequence[Entry], round: int | None = None) -> Computed:
         InvalidArgument: `round` was not charged.
         ValueError: a study of queries alone, whose answers are signed one by one.
     """
-    history = history_of(entries, round)
-    opening, budget = event_in(entries[0]), history.budget
+    return stated(entries[0], history_of(entries, round), entries[-1])
+
+
+def stated(opening: Entry, history: History, newest: Entry) -> Computed:
+    """The numbers of one history; `opening` and `newest` are the ledger's first and last entry.
+
+    Raises:
+        PlanDiffers, ValueError: as `computed`.
+    """
+    opened, budget = event_in(opening), history.budget
     return Computed(
-        study=str(opening["study"]),
-        settings=trained(require_plan(settings_in(entries[0]), opening["plan"])),
+        study=str(opened["study"]),
+        settings=trained(require_plan(settings_in(opening), opened["plan"])),
         round=history.charged[-1].round if history.charged else 0,
         limits=tuple(LimitStatement.model_validate(limit) for limit in budget.statements()),
         percentiles=tuple(Percentile.model_validate(one) for one in budget.percentiles()),
@@ -87,8 +95,8 @@ def computed(entries: Sequence[Entry], round: int | None = None) -> Computed:
         members=history.members,
         standing=history.standing,
         counted=history.counted,
-        entries=len(entries),
-        sha256=entries[-1].sha256,
+        entries=newest.sequence,
+        sha256=newest.sha256,
     )
 
 

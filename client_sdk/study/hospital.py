@@ -38,6 +38,7 @@ from client_sdk.study.enrolment import enrol, rotate
 from client_sdk.study.events import OnRound
 from client_sdk.study.evidence import Evidence
 from client_sdk.study.verifier import require_known_past, rounds_received
+from client_sdk.study.versions import joined_with, require_compatible
 from client_sdk.study.waiting import OnWait, Watch
 
 if TYPE_CHECKING:
@@ -177,6 +178,7 @@ class Hospital:
             # 1. See what the study asks for, and whether this hospital's rules allow it: before anything is waited for.
             shown = client.study(study)
             settings = _settings_shown(shown, ledger, membership)
+            require_compatible(client.spoken, joined_with(ledger.opened(study), settings), settings)
             pinned = membership.pinned is not None
             allowed = partial(_require_allowed, rules, shown, dataset, ledger, pinned=pinned)
             if agree is not None:
@@ -348,7 +350,8 @@ def _freeze(
 ) -> None:
     if ledger.opened(membership.study) is None:
         facts = {"client": membership.client, "dataset": dataset, "settings_sha256": settings.digest()}
-        ledger.open_study(membership.study, facts | {"coordinator_key": membership.coordinator_key}, split)
+        facts |= {"coordinator_key": membership.coordinator_key, "protocol": joined_with(None, settings)}
+        ledger.open_study(membership.study, facts, split)
 
 
 def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, settings: AnySettings) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Collection, Coroutine, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import Annotated, Any, TypeVar, cast
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -27,11 +29,13 @@ from client_sdk.protocol.wire.signing import (
 )
 from client_sdk.protocol.wire.values import NAME_PATTERN
 from server.api.bodies import body_of
+from server.api.lanes import Lanes
 from server.api.lookups import Lookups
 from server.api.problems import ApiProblem
 from server.api.watcher import Watcher
 from server.config import Settings
 from server.domain.errors import Rejected
+from server.domain.versions import require_spoken
 from server.services.coordinator import Coordinator
 from server.services.differences import UNREADABLE, refused, stop_differing
 from server.services.identities import Known
@@ -48,6 +52,8 @@ class Context:
 
     clock       seconds since the epoch, for the time window of request tokens
     identities  by (study, client), whose key signs for it now
+    keys        by API key, whose it is
+    lanes       how much of this process one caller may use at once
     readiness   whether this process can do its work
     """
 
@@ -56,6 +62,8 @@ class Context:
     watcher: Watcher
     clock: Callable[[], float]
     identities: Lookups[tuple[str, str], Known | None]
+    keys: Lookups[str, Operator]
+    lanes: Lanes
     readiness: Readiness
 
 
@@ -124,12 +132,22 @@ async def poll(
 
 @dataclass(frozen=True)
 class ClientCaller:
-    """A hospital whose signature on this request is good; `public_key` is what it was checked with."""
+    """A hospital whose signature on this request is good.
+
+    public_key  what it was checked with
+    protocol    the number that its study needs
+    """
 
     study: str
     name: str
     body_sha256: str
     public_key: str
+    protocol: int
+
+    @property
+    def lane(self) -> str:
+        """By what it is known from other callers."""
+        return f"{self.study}/{self.name}"
 
 
 Caller = ClientCaller | Operator
@@ -175,7 +193,7 @@ async def _authenticate(request: Request, here: Context, *, once: bool, left: bo
     """
     token = _bearer(request)
     if token.startswith(OPERATOR_KEY_PREFIX):
-        return await run_in_threadpool(operators.authenticate, here.coordinator, token)
+        return await here.keys.ask(token)
     address = target(request, here.settings.origin)
     # Now: a token lives for a minute, and how long it waits for the database is not its sender's fault.
     return await _verify(here, token, request.method, address, here.clock(), once=once, left=left)
@@ -196,15 +214,19 @@ class SignedRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle, asks = super().get_route_handler(), set(_dependencies(self.dependant))
         signed, once, left = signer in asks, "POST" in (self.methods or ()) or used_once in asks, leaving in asks
+        # What is awaited holds no thread while it waits.
+        threaded, heavy = not iscoroutinefunction(self.endpoint), takes_long in asks
         if signed:
             self.openapi_extra = {"security": _schemes(asks)} | (self.openapi_extra or {})
 
         async def answered(request: Request) -> Response:
             if signed:
-                found = await _authenticate(request, _context_of(request), once=once, left=left)
+                here = _context_of(request)
+                found = await _authenticate(request, here, once=once, left=left)
                 request.scope[_CALLER] = found
-            else:
-                body_of(request.scope).limit = OPEN_BODY_BYTES
+                async with here.lanes.thread(found.lane, heavy=heavy) if threaded else nullcontext():
+                    return await handle(_Unambiguous(request.scope, request.receive))
+            body_of(request.scope).limit = OPEN_BODY_BYTES
             return await handle(_Unambiguous(request.scope, request.receive))
 
         async def handler(request: Request) -> Response:
@@ -272,17 +294,23 @@ async def _verify(
         raise RuntimeError("a signature is good under a key that nobody has")
     if known.state != "active" and not left:
         raise Rejected("revoked", "this client takes part no longer; ask the operator")
+    if not left:
+        require_spoken(known.protocol, claims.protocol, claims.program)
     # A PUT may come again with the same effect, so that its replay needs no memory; one that does not says so.
     if once:
         if claims.token_id is None:
             raise ApiProblem("bad-token", "this request is signed with a jti, which is used once")
         # After the signature: strangers must not be able to fill the table.
         await run_in_threadpool(enrolment.use_token, here.coordinator, study, name, claims.token_id)
-    return ClientCaller(study, name, claims.body_sha256, known.public_key)
+    return ClientCaller(study, name, claims.body_sha256, known.public_key, known.protocol)
 
 
 async def used_once() -> None:
     """Asked for by a PUT whose repetition may have another effect: its token is used once."""
+
+
+async def takes_long() -> None:
+    """Asked for by what computes for long: it takes turns with others of its kind."""
 
 
 async def leaving() -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
 
 from client_sdk.protocol.study.messages import Event
 from server.api.auth import After, Caller, Context, Here, Reader, SignedRoute, StudyName, require_standing
+from server.api.lanes import Lane
 from server.domain.errors import Rejected
 from server.services import events
 
@@ -39,10 +42,29 @@ async def stream_events(
     """Events above `after`, then those to come. Ends after `wait` seconds, and once the caller may read no longer."""
     # A browser that comes back repeats the old address; where it stopped is in this header.
     start = int(last_event_id) if last_event_id is not None else after
-    # Before the answer begins: an unknown study is a 404, not a stream that breaks off.
-    first = await run_in_threadpool(events.since, here.coordinator, study, start)
+    room = partial(here.lanes.streams.require_room, who.lane)
+    # Before the database is asked for anything, and again when it is this one's turn: many may come at once.
+    room()
+    async with here.lanes.thread(who.lane, heavy=False):
+        room()
+        # Before the answer begins: an unknown study is a 404, not a stream that breaks off.
+        first = await run_in_threadpool(events.since, here.coordinator, study, start)
     seconds = min(wait, here.settings.event_stream_seconds)
-    return StreamingResponse(_lines(here, who, study, start, seconds, first), media_type="text/event-stream")
+    lines = _lines(here, who, study, start, seconds, first)
+    return _Stream(here.lanes.streams, who.lane, lines)
+
+
+class _Stream(StreamingResponse):
+    """Has a place of its caller's while it lasts."""
+
+    def __init__(self, lane: Lane, caller: str, lines: AsyncIterator[str]) -> None:
+        super().__init__(lines, media_type="text/event-stream")
+        self._lane, self._caller = lane, caller
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Others may have taken the last place since there was room.
+        async with self._lane.place(self._caller):
+            await super().__call__(scope, receive, send)
 
 
 async def _since(here: Context, who: Caller, study: str, last: int) -> list[Event] | None:

@@ -1,4 +1,4 @@
-"""Is the process alive; can it do its work. Both open, neither says anything about a study."""
+"""Is the process alive, can it do its work, and what is it. All open, none says anything about a study."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 
 from fastapi import APIRouter
 
+from client_sdk.protocol.versions import PROTOCOL, UNNUMBERED, program_version
 from client_sdk.protocol.wire.values import Message
 from server.api.auth import Here
 from server.api.problems import RETRY_AFTER_SECONDS, ApiProblem
@@ -15,6 +16,19 @@ from server.services.readiness import CHECK_SECONDS, NoAnswer
 from server.telemetry import logger
 
 router = APIRouter(tags=["health"])
+
+
+class Versions(Message):
+    """What this coordinator is.
+
+    version       of its program
+    protocol      the number of the protocol that it speaks; it takes part in studies that need no more
+    min_protocol  the least number that it understands; what a study needs of its hospitals is said with every answer
+    """
+
+    version: str
+    protocol: int
+    min_protocol: int
 
 
 class Health(Message):
@@ -26,6 +40,12 @@ class Health(Message):
     status: Literal["ok"]
 
 
+@router.get("/version")
+async def show_version() -> Versions:
+    """The program's version, and the numbers of the protocol that it speaks."""
+    return Versions(version=program_version(), protocol=PROTOCOL, min_protocol=UNNUMBERED)
+
+
 @router.get("/livez")
 async def livez() -> Health:
     """The process answers."""
@@ -34,7 +54,10 @@ async def livez() -> Health:
 
 @router.get("/readyz")
 async def readyz(here: Here) -> Health:
-    """The database answers a question, and the folder or object store of model files takes a file, each in time."""
+    """The database answers a question, and the folder or object store of model files takes a file, each in time.
+
+    Who asks within a second of a good answer is given that one.
+    """
     # Not in a thread of the framework: while the database hangs, requests that wait for it have them all.
     asked = here.readiness.ask()
     errors = await asyncio.gather(*(_error(what, result) for what, result in asked.items()))

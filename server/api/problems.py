@@ -59,6 +59,8 @@ CATALOGUE: dict[str, ProblemKind] = {
     "replayed": ProblemKind(401, "This token has been used before"),
     "revoked": ProblemKind(403, "The client takes part no longer"),
     "forbidden": ProblemKind(403, "Not allowed for this caller"),
+    "client-too-old": ProblemKind(403, "The study needs a newer program"),
+    "too-many-requests": ProblemKind(429, "Too many requests of one caller at once"),
     # What was asked for
     "not-found": ProblemKind(404, "No such resource"),
     "unknown-study": ProblemKind(404, "No such study"),

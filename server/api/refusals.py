@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 # Nobody signs these: monitors have no key, and whoever enrols is about to make one.
-OPEN = frozenset({"/livez", "/readyz", "/v1/enrolments"})
+OPEN = frozenset({"/version", "/livez", "/readyz", "/v1/enrolments"})
+_WITHOUT_A_STORE = ("/version", "/livez")
 _TENSORS = ("malformed-tensors", "wrong-names", "wrong-shape", "wrong-dtype", "not-finite")
 _IN_ROUND = ("round-unknown", "not-sampled", "round-closed", "unknown-head", "different-update")
 _OF_OPERATION: Mapping[str, tuple[str, ...]] = {
@@ -52,16 +53,18 @@ _OF_SESSIONS = (
 
 def refusals_of(path: str, method: str, operation: Mapping[str, Any]) -> frozenset[str]:
     """The codes of one operation of the OpenAPI document; its path as a template, its method in small letters."""
-    codes = {"internal", "unavailable"} if path != "/livez" else {"internal"}
+    codes = {"internal", "unavailable"} if path not in _WITHOUT_A_STORE else {"internal"}
     if path not in OPEN:
         codes |= {"bad-token", "bad-signature", "wrong-target", "clock-skew", "revoked", "forbidden", "digest-mismatch"}
+        codes |= {"client-too-old"}
         if method == "post" or operation["operationId"] == "rotate_key":
             # Its token is used once.
             codes |= {"replayed"}
+        codes |= {"too-many-requests"}
     if {"parameters", "requestBody"} & set(operation):
         codes |= {"invalid-request"}
     # Any request may carry a body, and what is signed is read to its end.
-    if path not in ("/livez", "/readyz"):
+    if path not in (*_WITHOUT_A_STORE, "/readyz"):
         codes |= {"body-too-slow", "body-too-large", "body-truncated"}
     if "{study}" in path:
         codes |= {"unknown-study", "study-finished"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -26,9 +26,17 @@ from client_sdk.protocol.study.messages import (
     StudyList,
     WitnessedHead,
 )
+from client_sdk.protocol.versions import (
+    PROTOCOL,
+    PROTOCOL_HEADER,
+    STUDY_PROTOCOL_HEADER,
+    VERSION_HEADER,
+    program_version,
+)
 from client_sdk.protocol.wire.values import NAME_PATTERN
 from server.api.auth import (
     After,
+    ClientCaller,
     ClientName,
     Context,
     Here,
@@ -41,6 +49,7 @@ from server.api.auth import (
     StudyName,
     Viewer,
     leaving,
+    takes_long,
     used_once,
 )
 from server.api.bodies import BODY, MEDIA_TYPE, answered, json_answer, model_answer, or_else, received
@@ -63,6 +72,21 @@ OfModel = Annotated[
     int | None,
     Query(ge=1, le=2**31 - 1, description="of the model that this round released; left out: of the study as it is now"),
 ]
+_SAYS_ITS_VERSION: dict[int | str, dict[str, Any]] = {
+    200: {
+        "headers": {
+            VERSION_HEADER: {"description": "the coordinator's version", "schema": {"type": "string"}},
+            PROTOCOL_HEADER: {
+                "description": "the number that it speaks",
+                "schema": {"type": "string", "pattern": "^[0-9]+$"},
+            },
+            STUDY_PROTOCOL_HEADER: {
+                "description": "to a hospital: the number that its study needs",
+                "schema": {"type": "string", "pattern": "^[0-9]+$"},
+            },
+        }
+    }
+}
 _TENSORS = {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}, "description": "safetensors"}
 
 
@@ -78,9 +102,16 @@ def list_studies(_: Viewer, here: Here, after: AfterName = None, limit: PageSize
     return studies.list_studies(here.coordinator, after, limit)
 
 
-@router.get("/studies/{study}", tags=["studies"])
-def show_study(study: StudyName, _: Reader, here: Here) -> Study:
-    """One study with its settings, its state and its newest model."""
+@router.get("/studies/{study}", tags=["studies"], responses=_SAYS_ITS_VERSION)
+def show_study(study: StudyName, who: Reader, response: Response, here: Here) -> Study:
+    """One study with its settings, its state and its newest model.
+
+    Headers say which version answers, which number of the protocol it speaks, and to a hospital which one its study
+    needs: older programs refuse a body with fields that they do not know.
+    """
+    response.headers.update({VERSION_HEADER: program_version(), PROTOCOL_HEADER: str(PROTOCOL)})
+    if isinstance(who, ClientCaller):
+        response.headers[STUDY_PROTOCOL_HEADER] = str(who.protocol)
     return studies.show(here.coordinator, study)
 
 
@@ -211,7 +242,12 @@ def read_budget(study: StudyName, _: Reader, here: Here) -> Response:
     return Response(views.read_budget(here.coordinator, study).model_dump_json(), media_type="application/json")
 
 
-@router.get("/studies/{study}/certificate", tags=["budget"], response_model=SignedCertificate)
+@router.get(
+    "/studies/{study}/certificate",
+    tags=["budget"],
+    response_model=SignedCertificate,
+    dependencies=[Depends(takes_long)],
+)
 def read_certificate(study: StudyName, _: Reader, here: Here, round: OfModel = None) -> Response:
     """What ε means here, and everything it rests on, computed from the ledger and signed by the coordinator."""
     signed = certificates.certificate(here.coordinator, study, round)

@@ -17,17 +17,26 @@ _INCOMING = ".incoming"
 
 
 class FileBlobs:
-    """Files under `root`: `server.db.blobs.Blobs`."""
+    """Files under `root`: `server.db.blobs.Blobs`.
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    disposable  holds copies alone: where somebody deletes the folder it is made again. Else a folder that is gone is a
+                disk that is not there, and nothing may be written to another one in its place
+    """
+
+    def __init__(self, root: Path, *, disposable: bool = False) -> None:
+        self.root, self._disposable = root, disposable
         self._incoming = root / _INCOMING
         self._incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._compared, self._syncs = Comparison(), _FolderSyncs()
 
     @contextmanager
     def receive(self, limit: int) -> Generator[IncomingFile]:
-        incoming = IncomingFile(self._incoming / os.urandom(16).hex(), limit)
+        path = self._incoming / os.urandom(16).hex()
+        try:
+            incoming = IncomingFile(path, limit)
+        except FileNotFoundError:
+            self._incoming.mkdir(parents=self._disposable, exist_ok=True, mode=0o700)
+            incoming = IncomingFile(path, limit)
         try:
             yield incoming
         finally:
@@ -95,7 +104,7 @@ class FileBlobs:
 
     def sweep(self, older_than_seconds: float) -> int:
         removed, limit = 0, time.time() - older_than_seconds
-        for path in self._incoming.iterdir():
+        for path in self._incoming.iterdir() if self._incoming.is_dir() else ():
             with suppress(FileNotFoundError):
                 # The time of the last write: an upload under way is young, however long it takes.
                 if path.stat().st_mtime < limit:

@@ -94,7 +94,7 @@ class ObjectBlobs:
         self._store, self._limit = store, limit
         # The first file that is added makes this process look: others may have filled the cache.
         self._added, self._lock = limit, threading.Lock()
-        self.cache = FileBlobs(cache)
+        self.cache = FileBlobs(cache, disposable=True)
 
     def receive(self, limit: int) -> AbstractContextManager[IncomingFile]:
         return self.cache.receive(limit)
@@ -135,8 +135,11 @@ class ObjectBlobs:
                 event = place.shown(sha256)
                 logger.error("an object is not what its name says: it is not used", extra={"event": event})
                 return None
-            # Opened first: from here on another process may evict it.
-            opened = incoming.opened()
+            try:
+                # Opened first: from here on another process may evict it.
+                opened = incoming.opened()
+            except FileNotFoundError as error:
+                raise StoreAway("the folder of the cache was deleted meanwhile") from error
             self._cached(incoming, place)
         return opened
 
@@ -240,7 +243,11 @@ class ObjectBlobs:
         return True
 
     def _cached(self, incoming: IncomingFile, place: Place) -> None:
-        self.cache.move(incoming, place)
+        try:
+            self.cache.move(incoming, place)
+        except FileNotFoundError:
+            # Somebody deletes the cache in this moment: it is a copy.
+            return
         with self._lock:
             self._added += incoming.bytes
             if self._added < self._limit // 8:

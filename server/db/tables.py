@@ -1,7 +1,6 @@
 """The tables. Every invariant that the database can keep is a CHECK; the migrations build exactly this.
 
 Times are seconds since the epoch on the database's clock. `written_by` is the transaction that last wrote a row.
-
 Of a secure sum: one session a round, what every client said in it, where its octets lie. After the round the octets
 and shares go; keys, signatures, sets and digests stay for audit.
 """
@@ -127,6 +126,7 @@ class StudyRow(Base):
         Integer, default=0, comment="rounds since the last release or resumption that came to nothing"
     )
     next_round_at: Mapped[float] = mapped_column(default=0.0, comment="no round begins before")
+    protocol: Mapped[int] = mapped_column(Integer, server_default=text("1"), comment="least number of the protocol")
     created_at: Mapped[float] = mapped_column(comment="when it was opened")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-WhoAsks = Literal["bad-token", "bad-signature", "replayed", "revoked"]
+WhoAsks = Literal["bad-token", "bad-signature", "replayed", "revoked", "client-too-old", "too-many-requests"]
 Unknown = Literal[
     "unknown-study",
     "unknown-client",

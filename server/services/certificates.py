@@ -1,14 +1,19 @@
-"""The certificate of a study, computed from its ledger and signed; never from rows that are not what was signed."""
+"""The certificate of a study, computed from its ledger and signed; never from rows that are not what was signed.
+
+What was computed is found again by the ledger's head, before anything of the ledger is read. Else entries are read that
+this process has not walked over yet, and for an earlier round those that follow the milestone before it.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
+from accounting.budget.history import Walk
 from accounting.budget.ledger import Entry, LedgerError
 from accounting.errors import InvalidArgument
-from client_sdk.documents.certify import Computed, Facts, computed, issued
+from client_sdk.documents.certify import Computed, Facts, issued, stated
 from client_sdk.protocol.study.certificate import SignedCertificate
 from client_sdk.protocol.study.messages import ModelInfo
 from client_sdk.protocol.study.plan_of import PlanDiffers
@@ -19,12 +24,12 @@ from server.db.ledger_store import entries
 from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
 from server.domain.errors import Rejected
-from server.services.coordinator import Coordinator
+from server.services.coordinator import Certified, Coordinator
 from server.services.differences import FOUND_BEFORE, stopping_where_rows_differ
 from server.services.views import model_info
 
 _COMPUTING = threading.Lock()
-_KEPT = 16
+_CERTIFIED, _WALKS = 1024, 16
 
 
 def certificate(coordinator: Coordinator, study: str, round: int | None = None) -> SignedCertificate:
@@ -34,11 +39,11 @@ def certificate(coordinator: Coordinator, study: str, round: int | None = None) 
         Rejected: `unknown-study`, `unknown-model`; `study-finished` (extra stop_reason `database-differs`).
     """
 
-    def work(tx: Transaction) -> tuple[Facts, list[Entry]]:
+    def work(tx: Transaction) -> tuple[Facts, int, Entry]:
         row, budget = rows.find_with_budget(tx, study)
         if row.stop_reason == "database-differs":
             raise DatabaseDiffers(study, FOUND_BEFORE)
-        require_as_signed(tx, coordinator.signer, row, budget)
+        newest = require_as_signed(tx, coordinator.signer, row, budget)
         if not rows.settings_of(row).privacy.rules.trains:
             raise Rejected("unknown-model", "a study of queries alone has no model: each of its answers is signed")
         facts = Facts(
@@ -51,11 +56,11 @@ def certificate(coordinator: Coordinator, study: str, round: int | None = None) 
             head_signature=budget.signature,
             model=_model(tx, row, round),
         )
-        return facts, entries(tx, row.id, 0, budget.entries)
+        return facts, row.id, newest
 
     def signed() -> SignedCertificate:
-        facts, ledger = coordinator.database.read("read-certificate", work)
-        made = issued(_computed(coordinator, study, ledger, round), facts)
+        facts, study_id, newest = coordinator.database.read("read-certificate", work)
+        made = issued(_computed(coordinator, study, study_id, newest, round), facts)
         signature = coordinator.signer.sign(CERTIFICATE, made.model_dump(mode="json"))
         return SignedCertificate(certificate=made, signature=signature)
 
@@ -73,18 +78,56 @@ def _model(tx: Transaction, study: StudyRow, round: int | None) -> ModelInfo | N
     return model_info(row)
 
 
-def _computed(coordinator: Coordinator, study: str, ledger: Sequence[Entry], round: int | None) -> Computed:
-    """Once for a ledger and a round: it is the whole way from the first entry."""
-    asked = study, round, "" if not ledger else ledger[-1].sha256
+def _computed(coordinator: Coordinator, study: str, study_id: int, newest: Entry, round: int | None) -> Computed:
+    """What the ledger with this head says, up to the charge of `round`."""
+    asked = study, round
+    known = coordinator.certified.get(asked)
+    if known is not None and known.computed.sha256 == newest.sha256:
+        return known.computed
+    # One at a time: it is computing, and others want this process, too.
     with _COMPUTING:
         known = coordinator.certified.get(asked)
-        if known is not None:
-            return known
-        try:
-            made = computed(ledger, round)
-        except (LedgerError, PlanDiffers, InvalidArgument) as error:
-            raise DatabaseDiffers(study, str(error)) from error
-        coordinator.certified[asked] = made
-        while len(coordinator.certified) > _KEPT:
-            coordinator.certified.pop(next(iter(coordinator.certified)))
-        return made
+        if known is None or known.computed.sha256 != newest.sha256:
+            try:
+                known = coordinator.certified[asked] = _certified(coordinator, study, study_id, newest, round, known)
+            except (LedgerError, PlanDiffers, InvalidArgument) as error:
+                coordinator.walks.pop(study, None)
+                raise DatabaseDiffers(study, str(error)) from error
+            while len(coordinator.certified) > _CERTIFIED:
+                coordinator.certified.pop(next(iter(coordinator.certified)))
+        return known.computed
+
+
+def _certified(
+    coordinator: Coordinator, study: str, study_id: int, newest: Entry, round: int | None, known: Certified | None
+) -> Certified:
+    walk = _walk(coordinator, study, study_id, newest)
+    told_by = walk.told_by(round)
+    if known is not None and known.told_by == told_by:
+        # Later rounds change nothing of an earlier one but how long the ledger is.
+        return Certified(told_by, replace(known.computed, entries=newest.sequence, sha256=newest.sha256))
+    again = _entries(coordinator, study_id, *walk.since(round))
+    return Certified(told_by, stated(walk.opening, walk.history(round, again), newest))
+
+
+def _walk(coordinator: Coordinator, study: str, study_id: int, newest: Entry) -> Walk:
+    """This process's walk along the study's ledger, up to its newest entry."""
+    # Out of its place, and in again as the one that was used last.
+    walk = coordinator.walks.pop(study, None)
+    if walk is None or walk.newest.sequence > newest.sequence:
+        (opening,) = _entries(coordinator, study_id, 0, 1)
+        walk = Walk(opening)
+    walk.extend(_entries(coordinator, study_id, walk.newest.sequence, newest.sequence))
+    if walk.newest.sha256 != newest.sha256:
+        raise LedgerError(newest.sequence, "is not the head that was signed")
+    coordinator.walks[study] = walk
+    while len(coordinator.walks) > _WALKS:
+        coordinator.walks.pop(next(iter(coordinator.walks)))
+    return walk
+
+
+def _entries(coordinator: Coordinator, study_id: int, after: int, last: int) -> list[Entry]:
+    """Those above `after`, up to `last`."""
+    if last <= after:
+        return []
+    return coordinator.database.read("read-ledger", lambda tx: entries(tx, study_id, after, last - after))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from accounting.budget.history import Walk
 from client_sdk.documents.certify import Computed
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from client_sdk.protocol.randomness.source import AddressedCoins
@@ -38,6 +39,14 @@ class Prepared:
 
 
 @dataclass(frozen=True)
+class Certified:
+    """The numbers of a certificate, and the hashes of the entries that they follow from."""
+
+    told_by: tuple[str, str]
+    computed: Computed
+
+
+@dataclass(frozen=True)
 class Coordinator:
     """Everything a use case may touch. Built once by whoever starts the process.
 
@@ -47,7 +56,8 @@ class Coordinator:
     reports     by study, the tighter numbers beside its limits, and the charges that they are of
     assignments by study, the last assignment that this process put together
     pages       of ledgers, as JSON, by study and place, beside what each was made of
-    certified   what was computed of ledgers for certificates, by study, round and head
+    certified   what was computed of ledgers for certificates, by study and round
+    walks       by study, how far this process has walked along its ledger
     sessions    secure sums as this process saw them last
     observer    whoever wants to know what this process does
     """
@@ -68,8 +78,9 @@ class Coordinator:
     pages: dict[tuple[str, int, int], tuple[tuple[Any, ...], bytes]] = field(
         default_factory=dict[tuple[str, int, int], tuple[tuple[Any, ...], bytes]], repr=False, compare=False
     )
-    certified: dict[tuple[str, int | None, str], Computed] = field(
-        default_factory=dict[tuple[str, int | None, str], Computed], repr=False, compare=False
+    certified: dict[tuple[str, int | None], Certified] = field(
+        default_factory=dict[tuple[str, int | None], Certified], repr=False, compare=False
     )
+    walks: dict[str, Walk] = field(default_factory=dict[str, Walk], repr=False, compare=False)
     sessions: States = field(default_factory=States, repr=False, compare=False)
     observer: Observer = field(default=UNOBSERVED, repr=False, compare=False)

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from sqlalchemy import bindparam, select
 
 from client_sdk.protocol.study.messages import ClientState
+from client_sdk.protocol.versions import is_protocol
 from client_sdk.protocol.wire.signing import SigningError, decode_public_key
 from client_sdk.protocol.wire.values import NAME_PATTERN
 from server.db.soundness import RowBroken
@@ -21,7 +22,7 @@ from server.services.coordinator import Coordinator
 
 NAME = re.compile(NAME_PATTERN)
 _OF_STUDY = (
-    select(ClientRow.name, ClientRow.public_key, ClientRow.state)
+    select(ClientRow.name, ClientRow.public_key, ClientRow.state, StudyRow.protocol)
     .join(StudyRow, StudyRow.id == ClientRow.study_id)
     .where(StudyRow.name == bindparam("study"))
 )
@@ -33,11 +34,15 @@ _key = lru_cache(maxsize=4096)(decode_public_key)
 
 @dataclass(frozen=True)
 class Known:
-    """A member of a study, whatever its state; `public_key` as it is written, `key` as it is used."""
+    """A member of a study, whatever its state; `public_key` as it is written, `key` as it is used.
+
+    protocol  the least number of the protocol that its program must speak in this study
+    """
 
     public_key: str
     key: Ed25519PublicKey
     state: ClientState
+    protocol: int
 
 
 def identify(coordinator: Coordinator, members: Sequence[tuple[str, str]]) -> list[Known | RowBroken | None]:
@@ -57,22 +62,24 @@ def _named(name: str) -> str:
     return name if NAME.fullmatch(name) else ""
 
 
-def _rows(coordinator: Coordinator, study: str, clients: Collection[str]) -> Mapping[str, tuple[Any, Any]]:
+def _rows(coordinator: Coordinator, study: str, clients: Collection[str]) -> Mapping[str, tuple[Any, ...]]:
     if len(clients) == 1:
         rows = coordinator.database.look(_MEMBER, {"study": study, "client": next(iter(clients))})
     else:
         rows = coordinator.database.look(_MEMBERS, {"study": study, "clients": list(clients)})
-    return {name: (public_key, state) for name, public_key, state in rows}
+    return {name: tuple(member) for name, *member in rows}
 
 
-def _known(row: tuple[Any, Any] | None) -> Known | RowBroken | None:
+def _known(row: tuple[Any, ...] | None) -> Known | RowBroken | None:
     if row is None:
         return None
-    public_key, state = row
+    public_key, state, protocol = row
     try:
         key = _key(public_key)
     except (SigningError, TypeError, AttributeError):
         return RowBroken("clients.public_key holds what the coordinator never writes")
     if state not in get_args(ClientState):
         return RowBroken("clients.state holds what the coordinator never writes")
-    return Known(public_key, key, state)
+    if not is_protocol(protocol):
+        return RowBroken("studies.protocol holds what the coordinator never writes")
+    return Known(public_key, key, state, protocol)

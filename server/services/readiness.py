@@ -5,7 +5,9 @@ Neither is waited for longer than a short limit. What hangs keeps one thread, ho
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextvars import copy_context
@@ -14,6 +16,8 @@ from typing import Generic, TypeVar
 from server.services.coordinator import Coordinator
 
 T = TypeVar("T")
+# For so long "ready" is said again.
+FRESH_SECONDS = 1.0
 # Of one check; whoever asks for readiness over a network waits a little longer than that.
 CHECK_SECONDS = 2.0
 # Of `wardround worker --check`, which opens everything anew.
@@ -28,40 +32,57 @@ class NoAnswer(Exception):
 
 
 class Single(Generic[T]):
-    """Work that may hang, done by one thread at a time: whoever asks meanwhile gets the same result."""
+    """Work that may hang, done by one thread at a time: whoever asks meanwhile gets the same result.
 
-    def __init__(self, name: str, work: Callable[[], T]) -> None:
-        self._name, self._work = name, work
+    fresh_seconds  for so long of `clock` a result is given again, so that work which strangers may ask for costs the
+                   same however often they ask. An error is not: what is well again is seen at once
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[], T],
+        *,
+        fresh_seconds: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name, self._work, self._fresh_seconds, self._clock = name, work, fresh_seconds, clock
         self._lock = threading.Lock()
         self._running: Future[T] | None = None
+        self._fresh_until = -math.inf
 
     def ask(self) -> Future[T]:
-        """The result that is being worked out, or a new one. Nobody may cancel it: it is shared."""
+        """The result that is being worked out or was a moment ago, or a new one. Nobody may cancel it: it is shared."""
         with self._lock:
-            if self._running is None or self._running.done():
-                self._running = Future()
+            running = self._running
+            if running is None or (running.done() and self._clock() >= self._fresh_until):
+                running = self._running = Future()
                 # In the context of whoever asked first, of which its spans are. A daemon: what hangs must not keep the
                 # process from ending.
-                run, given = copy_context().run, (self._do, self._running)
+                run, given = copy_context().run, (self._do, running)
                 threading.Thread(target=run, args=given, name=self._name, daemon=True).start()
-            return self._running
+            return running
 
     def _do(self, result: Future[T]) -> None:
         try:
-            result.set_result(self._work())
+            made = self._work()
         except BaseException as error:  # noqa: BLE001 - whatever it is belongs to those who wait
             result.set_exception(error)
+        else:
+            self._fresh_until = self._clock() + self._fresh_seconds
+            result.set_result(made)
 
 
 class Readiness:
     """The checks of one process, by what they ask: what `/readyz` waits for."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(self, coordinator: Coordinator, clock: Callable[[], float] = time.monotonic) -> None:
+        works: Mapping[str, tuple[str, Callable[[], object]]] = {
+            "the database": ("check-database", lambda: coordinator.database.read("readiness", lambda tx: tx.now())),
+            "the store of model files": ("check-store", lambda: coordinator.blobs.check()),
+        }
         self._checks: Mapping[str, Single[object]] = {
-            "the database": Single(
-                "check-database", lambda: coordinator.database.read("readiness", lambda tx: tx.now())
-            ),
-            "the store of model files": Single("check-store", lambda: coordinator.blobs.check()),
+            what: Single(name, work, fresh_seconds=FRESH_SECONDS, clock=clock) for what, (name, work) in works.items()
         }
 
     def ask(self) -> Mapping[str, Future[object]]:

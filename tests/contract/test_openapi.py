@@ -125,7 +125,7 @@ def _good(here: Live, operation: str) -> Good:
     """A study of its own for this operation, in the state where it succeeds."""
     study = operation.replace("_", "-")
     path: dict[str, Any] = {"study": study}
-    if operation in ("livez", "readyz", "list_studies", "list_keys", "all_studies_json"):
+    if operation in ("show_version", "livez", "readyz", "list_studies", "list_keys", "all_studies_json"):
         return Good()
     if operation == "create_study":
         return Good(body={"study": study, "settings": settings_json()}, media_type="application/json")

@@ -10,10 +10,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def built_wheel(folder: Path) -> Path:
+def built_wheel(folder: Path, sources: Path = ROOT) -> Path:
     """Built as a release is, without a network."""
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(build, cwd=sources, check=True, capture_output=True)
     (built,) = folder.glob("*.whl")
     return built
 

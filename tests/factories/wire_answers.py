@@ -9,10 +9,13 @@ from typing import Any
 import httpx
 
 from client_sdk.protocol.study.messages import RoundClient, RoundView
+from client_sdk.protocol.versions import PROTOCOL, PROTOCOL_HEADER, STUDY_PROTOCOL_HEADER
 
 
 def reply(message: Any, status: int = 200) -> httpx.Response:
-    return httpx.Response(status, json=json.loads(message.model_dump_json()), headers={"X-Request-Id": "r-1"})
+    spoken = dict.fromkeys((PROTOCOL_HEADER, STUDY_PROTOCOL_HEADER), str(PROTOCOL))
+    headers = {"X-Request-Id": "r-1"} | spoken
+    return httpx.Response(status, json=json.loads(message.model_dump_json()), headers=headers)
 
 
 def problem(status: int, code: str, headers: dict[str, str] | None = None, **members: Any) -> httpx.Response:

@@ -20,6 +20,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from jwt.types import Options
 
+from client_sdk.protocol.versions import PROTOCOL, UNKNOWN_VERSION, UNNUMBERED, is_protocol, is_version, program_version
 from client_sdk.protocol.wire.documents import load_json
 from client_sdk.protocol.wire.ed25519 import is_identity_key
 
@@ -154,12 +155,18 @@ def as_digits(fingerprint: str) -> str:
 
 @dataclass(frozen=True)
 class RequestClaims:
-    """What a verified request token says. `token_id` is set on requests that must not be replayed."""
+    """What a verified request token says. `token_id` is set on requests that must not be replayed.
+
+    program   the version of the program that signed
+    protocol  the number of the protocol that it speaks; a program that names none speaks the one before numbers
+    """
 
     client: str
     study: str
     body_sha256: str
     token_id: str | None
+    program: str = UNKNOWN_VERSION
+    protocol: int = UNNUMBERED
 
 
 def request_token(
@@ -173,6 +180,7 @@ def request_token(
     body_sha256: str,
     now: float,
     token_id: str | None = None,
+    protocol: int | None = PROTOCOL,
 ) -> str:
     """A bearer JWT (EdDSA) for exactly one request.
 
@@ -182,6 +190,7 @@ def request_token(
         body_sha256: hex SHA-256 of the body, of no bytes for a request without one.
         now: seconds since the epoch.
         token_id: used once by the server; for POST.
+        protocol: the number that is spoken, beside which this program's version is said; None: neither.
     """
     claims: dict[str, Any] = {
         "iss": client,
@@ -195,6 +204,8 @@ def request_token(
     }
     if token_id is not None:
         claims["jti"] = token_id
+    if protocol is not None:
+        claims |= {"pro": protocol, "ver": program_version()}
     return jwt.encode(claims, key, algorithm="EdDSA")
 
 
@@ -255,7 +266,10 @@ def verify_request_token(
     token_id = claims.get("jti")
     if token_id is not None and (not isinstance(token_id, str) or not _TOKEN_ID.fullmatch(token_id)):
         raise SigningError("bad-token", "jti is 16 to 64 letters, digits, hyphens and underscores")
-    return RequestClaims(claims["iss"], claims["sub"], claims["bh"], token_id)
+    program, protocol = claims.get("ver", UNKNOWN_VERSION), claims.get("pro", UNNUMBERED)
+    if not (is_version(program) and is_protocol(protocol)):
+        raise SigningError("bad-token", "ver is a program's version, and pro the number of a protocol, from 1")
+    return RequestClaims(claims["iss"], claims["sub"], claims["bh"], token_id, program, protocol)
 
 
 def _message(label: str, document: Mapping[str, Any]) -> bytes:

@@ -18,6 +18,7 @@ from client_sdk.protocol.study.messages import RoundUnderWay, Study, StudyCreate
 from client_sdk.protocol.study.plan_of import hides_attendance, plan_of
 from client_sdk.protocol.study.reasons import BY_OPERATOR
 from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.versions import min_protocol
 from client_sdk.protocol.wire.signing import roster_fingerprint
 from server.db import rows
 from server.db.ledger_store import lock_account, open_account, require_unchanged
@@ -251,6 +252,7 @@ def _study_row(tx: Transaction, request: StudyCreate) -> StudyRow:
         settings=request.settings.as_json(),
         settings_sha256=request.settings.digest(),
         roster_sha256=roster_fingerprint(request.study, []),
+        protocol=min_protocol(request.settings.as_json()),
         # A round of nobody would be charged for nothing.
         quorum=max(1, request.settings.schedule.min_clients),
         state_since=tx.now(),

@@ -1,5 +1,8 @@
 // Asks the coordinator, with the reader's key. The key stays in this tab: in its session storage, never in an address.
 const KEY = "wardround-key";
+// So often it is asked again what the coordinator had no room for, each time as late as it says.
+const ATTEMPTS = 4;
+const MOST_SECONDS = 30;
 
 export const knownKey = () => sessionStorage.getItem(KEY);
 export const keepKey = (key) => sessionStorage.setItem(KEY, key);
@@ -14,15 +17,23 @@ export class Refused extends Error {
 }
 
 export async function ask(path, headers = {}, signal = undefined) {
-  let answer;
+  for (let attempt = 1; ; attempt += 1) {
+    const answer = await send(path, headers, signal);
+    if (answer.ok || answer.status === 304) return answer;
+    // One key is used by several people: all of them may ask at once.
+    if (answer.status !== 429 || attempt === ATTEMPTS) throw await refusal(answer);
+    const seconds = Math.min(Number(answer.headers.get("Retry-After")) || 1, MOST_SECONDS);
+    await new Promise((resolve) => setTimeout(resolve, 1000 * (seconds + Math.random())));
+  }
+}
+
+async function send(path, headers, signal) {
   try {
-    answer = await fetch(path, { headers: { ...headers, Authorization: `Bearer ${knownKey()}` }, cache: "no-store", signal });
+    return await fetch(path, { headers: { ...headers, Authorization: `Bearer ${knownKey()}` }, cache: "no-store", signal });
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new Refused("The coordinator does not answer. The numbers below are the last ones that it gave.");
   }
-  if (answer.ok || answer.status === 304) return answer;
-  throw await refusal(answer);
 }
 
 async function refusal(answer) {

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,18 @@ def test_a_body_that_is_not_kept_leaves_nothing(blobs: FileBlobs) -> None:
     with pytest.raises(ConnectionError):
         fail()
     assert incoming(blobs) == []
+
+
+def test_a_folder_of_bodies_that_was_deleted_is_made_again_and_a_disk_that_is_gone_is_not(blobs: FileBlobs) -> None:
+    shutil.rmtree(blobs.root / ".incoming")
+    assert blobs.sweep(0.0) == 0
+    blobs.check()
+    assert incoming(blobs) == []
+    # As where a disk is not mounted: what were written there would be hidden by it later.
+    shutil.rmtree(blobs.root)
+    with pytest.raises(FileNotFoundError):
+        blobs.check()
+    assert not blobs.root.exists()
 
 
 def test_not_a_byte_more_than_allowed_reaches_the_disk(blobs: FileBlobs) -> None:

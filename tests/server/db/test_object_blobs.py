@@ -6,6 +6,7 @@ import http.server
 import json
 import logging
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -53,6 +54,28 @@ def test_what_a_hospital_sent_lies_only_where_it_is_read(
     worker.clear(round_folder("a", 1))
     assert cached(worker) == []
     assert worker.folders("rounds/a") == []
+
+
+def test_a_deleted_cache_is_made_again(object_store: ObjectStore, address: str, tmp_path: Path) -> None:
+    """At any time, also while a body is on its way in: nothing fails but what was written into it."""
+    blobs = ObjectBlobs(object_store.store(address), tmp_path / "cache", 1 << 30)
+    kept = blobs.write(MODELS, b"model")
+    for _ in range(2):
+        shutil.rmtree(tmp_path / "cache")
+        with blobs.open(MODELS, kept.sha256) or pytest.fail("gone") as opened:
+            assert opened.read(0, 10) == b"model"
+        shutil.rmtree(tmp_path / "cache")
+        blobs.check()
+        assert blobs.sweep(0.0) == 0
+        shutil.rmtree(tmp_path / "cache")
+        assert blobs.sweep(0.0) == 0
+        update = blobs.write(UPDATE, b"update")
+        assert blobs.has(UPDATE, update.sha256)
+    with blobs.receive(10) as incoming:
+        incoming.write(b"12345")
+        shutil.rmtree(tmp_path / "cache")
+        with pytest.raises(StoreAway):
+            blobs.keep(incoming, MODELS)
 
 
 def test_the_cache_stays_below_its_limit_and_lets_go_what_was_not_used(

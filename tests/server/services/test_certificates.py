@@ -8,10 +8,14 @@ import re
 import pytest
 from sqlalchemy import text
 
+from accounting.budget import history
 from accounting.budget.ledger import Entry
 from client_sdk.documents import check
+from client_sdk.documents.certify import Facts, computed, issued
+from client_sdk.protocol.study.certificate import Certificate
+from server.db.session import Transaction
 from server.domain.errors import Rejected
-from server.services import views
+from server.services import certificates, views
 from server.services.certificates import certificate
 from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
@@ -78,7 +82,14 @@ def test_before_the_first_round_there_is_no_model_and_nothing_is_spent(coordinat
 
 def test_nothing_is_certified_of_a_database_that_differs(coordinator: Coordinator) -> None:
     train(coordinator, open_study(coordinator), 1)
-    forged = text("UPDATE ledger SET body = replace(body, :said, :other) WHERE sequence = 2")
+    _forge(coordinator, 2)
+    with pytest.raises(Rejected) as refused:
+        certificate(coordinator, "sepsis")
+    assert refused.value.code == "study-finished"
+
+
+def _forge(coordinator: Coordinator, sequence: int) -> None:
+    forged = text(f"UPDATE ledger SET body = replace(body, :said, :other) WHERE sequence = {sequence}")
     with coordinator.database.engine.begin() as connection:
         if connection.dialect.name == "sqlite":
             triggers = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
@@ -86,7 +97,77 @@ def test_nothing_is_certified_of_a_database_that_differs(coordinator: Coordinato
                 connection.execute(text(f"DROP TRIGGER {name}"))
         else:
             connection.execute(text("ALTER TABLE ledger DISABLE TRIGGER USER"))
-        assert connection.execute(forged, {"said": '"members":1', "other": '"members":2'}).rowcount == 1
+        assert connection.execute(forged, {"said": '"members":', "other": '"members":1'}).rowcount == 1
+
+
+class Reads:
+    """How many entries of the ledger were read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entries, read = 0, certificates.entries
+
+        def counted(tx: Transaction, study_id: int, after: int, limit: int) -> list[Entry]:
+            found = read(tx, study_id, after, limit)
+            self.entries += len(found)
+            return found
+
+        monkeypatch.setattr(certificates, "entries", counted)
+
+    def take(self) -> int:
+        taken, self.entries = self.entries, 0
+        return taken
+
+
+def _whole(coordinator: Coordinator) -> list[Entry]:
+    page = ledger_page(coordinator, "sepsis").entries
+    return [Entry.from_dict(one.model_dump(mode="json")) for one in page]
+
+
+def test_no_entry_is_read_twice_for_a_certificate(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MILESTONE_ROUNDS", 2)
+    reads, hospitals = Reads(monkeypatch), open_study(coordinator, max_steps=10, noise_multiplier=8.0)
+    train(coordinator, hospitals, 1, 2, 3, 4, 5)
+    for round in (None, 5, 4, 3, 2, 1):
+        certificate(coordinator, "sepsis", round)
+    # Every entry once, and for each earlier round those alone between two milestones: of at most two rounds.
+    assert reads.take() <= len(_whole(coordinator)) + 5 * 2 * 2
+    for round in (None, 5, 4, 3, 2, 1, 1, None):
+        certificate(coordinator, "sepsis", round)
+    assert reads.take() == 0
+    before = len(_whole(coordinator))
+    train(coordinator, hospitals, 6)
+    for round in (1, 2, 3, 4, 5):
+        certificate(coordinator, "sepsis", round)
+    # What is new, for all of them together.
+    assert reads.take() == len(_whole(coordinator)) - before
+
+
+def test_what_was_walked_in_parts_is_what_the_whole_ledger_says(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "MILESTONE_ROUNDS", 2)
+    hospitals = open_study(coordinator, max_steps=10, noise_multiplier=8.0)
+    for last in range(1, 7):
+        train(coordinator, hospitals, last)
+        for round in (None, *range(last, 0, -1)):
+            stated = certificate(coordinator, "sepsis", round).certificate
+            assert stated == issued(computed(_whole(coordinator), round), facts_of(stated))
+
+
+def facts_of(stated: Certificate) -> Facts:
+    signature = stated.ledger.signature
+    said = {name: getattr(stated, name) for name in ("title", "state", "stop_reason", "issued_at", "coordinator_key")}
+    return Facts(**said, head_signature=signature, model=stated.model)
+
+
+def test_a_ledger_that_was_rewritten_behind_a_milestone_is_not_certified(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was walked over once is held against its hash when it is read again."""
+    monkeypatch.setattr(history, "MILESTONE_ROUNDS", 2)
+    train(coordinator, open_study(coordinator), 1, 2, 3)
+    certificate(coordinator, "sepsis")
+    _forge(coordinator, 4)
     with pytest.raises(Rejected) as refused:
-        certificate(coordinator, "sepsis")
+        certificate(coordinator, "sepsis", 1)
     assert refused.value.code == "study-finished"

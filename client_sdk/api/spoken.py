@@ -1,0 +1,38 @@
+"""Which program answers, and which number of the protocol it speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from client_sdk.protocol.versions import (
+    PROTOCOL_HEADER,
+    STUDY_PROTOCOL_HEADER,
+    UNKNOWN_VERSION,
+    UNNUMBERED,
+    VERSION_HEADER,
+    is_version,
+    protocol_in,
+)
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """What a coordinator says of itself where it describes a study; one from before there were numbers says nothing.
+
+    protocol  the number of the protocol that it speaks;  study: the one that the hospital's study was created with
+    """
+
+    version: str = UNKNOWN_VERSION
+    protocol: int = UNNUMBERED
+    study: int = UNNUMBERED
+
+    @classmethod
+    def within(cls, headers: Mapping[str, str]) -> Self | None:
+        """Out of an answer's headers, under lower-case names; None where they say nothing of it."""
+        if PROTOCOL_HEADER.lower() not in headers:
+            return None
+        version = headers.get(VERSION_HEADER.lower())
+        numbers = (protocol_in(headers.get(name.lower())) for name in (PROTOCOL_HEADER, STUDY_PROTOCOL_HEADER))
+        return cls(version if version is not None and is_version(version) else UNKNOWN_VERSION, *numbers)

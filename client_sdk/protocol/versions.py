@@ -1,0 +1,80 @@
+"""The number of the protocol: what this program speaks, and the least that a study needs of everybody in it. Pure.
+
+Every change of the wire that an older program cannot read, or would not check, raises `PROTOCOL` and gets a line in
+`REQUIREMENTS`: a study that does not use it stays open to older programs.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+PROTOCOL = 2
+# What the programs speak that name no number: those before there were numbers.
+UNNUMBERED = 1
+# Of the answer that describes a study; the third to a hospital alone.
+VERSION_HEADER, PROTOCOL_HEADER = "Wardround-Version", "Wardround-Protocol"
+STUDY_PROTOCOL_HEADER = "Wardround-Study-Protocol"
+UNKNOWN_VERSION = "unknown"
+_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}")
+# Nobody counts further, and every database holds it.
+_MOST = 1_000_000
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """From which number on a study works that uses something; `used_by` is told its settings as JSON."""
+
+    protocol: int
+    what: str
+    used_by: Callable[[Settings], bool]
+
+
+def _masked(settings: Settings) -> bool:
+    return settings["privacy"].get("masking") is not None
+
+
+# One line each. A key that older settings do not have is read with `get`.
+REQUIREMENTS = (Requirement(2, "sums under masks", _masked),)
+
+
+def min_protocol(settings: Settings) -> int:
+    """The least number that a study with these settings (JSON) needs of its coordinator and of every hospital."""
+    return max((one.protocol for one in REQUIREMENTS if one.used_by(settings)), default=UNNUMBERED)
+
+
+def needed_for(settings: Settings, spoken: int) -> list[str]:
+    """What these settings use that whoever speaks `spoken` does not know, in words."""
+    return [one.what for one in REQUIREMENTS if one.protocol > spoken and one.used_by(settings)]
+
+
+def is_protocol(value: object) -> bool:
+    """Whether it is a number of a protocol."""
+    return type(value) is int and UNNUMBERED <= value <= _MOST
+
+
+def protocol_in(text: str | None) -> int:
+    """The number in a header; `UNNUMBERED` where there is none, or none that can be read."""
+    # Of ASCII: int would take other digits, signs and spaces, too.
+    number = int(text) if text is not None and re.fullmatch(r"[0-9]{1,7}", text) else UNNUMBERED
+    return number if is_protocol(number) else UNNUMBERED
+
+
+def is_version(value: object) -> bool:
+    """Whether it is a program's version as one is written: short, and harmless in a log."""
+    return isinstance(value, str) and _VERSION.fullmatch(value) is not None
+
+
+@functools.cache
+def program_version() -> str:
+    """The version of this program; `UNKNOWN_VERSION` where it runs without being installed."""
+    try:
+        return version("wardround")
+    except PackageNotFoundError:
+        return UNKNOWN_VERSION

@@ -1,0 +1,50 @@
+"""May this hospital take part with the programs that the coordinator runs? Asked before anything is charged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from client_sdk.api.client import Spoken
+from client_sdk.errors import ConfigurationError
+from client_sdk.protocol.study.any_settings import AnySettings
+from client_sdk.protocol.versions import PROTOCOL, UNNUMBERED, min_protocol, needed_for, program_version
+
+
+def joined_with(opened: Mapping[str, Any] | None, settings: AnySettings) -> int:
+    """The number of the protocol that this hospital keeps to in a study: what it needed when the hospital joined it.
+
+    opened: what the hospital's ledger says of its joining; None: it has not. The coordinator's word does not count: one
+    that means harm cannot talk a hospital into an older form of what the study uses.
+    """
+    if opened is None:
+        return min_protocol(settings.as_json())
+    return int(opened.get("protocol", UNNUMBERED))
+
+
+def require_compatible(spoken: Spoken, needed: int, settings: AnySettings) -> None:
+    """needed: as `joined_with`.
+
+    Raises:
+        ConfigurationError: the coordinator, the study or this program is of an older version than the study needs.
+    """
+    used = " and ".join(needed_for(settings.as_json(), min(spoken.protocol, spoken.study))) or "what it uses"
+    needs = f"this study uses {used}, which needs number {needed} of the protocol"
+    here = f"this hospital's version is {program_version()}"
+    if spoken.protocol < needed:
+        raise ConfigurationError(
+            f"{needs}, and the coordinator (version {spoken.version}) speaks number {spoken.protocol}: its operator "
+            f"has to install a newer version ({here}) and to create the study anew. Nothing was charged or sent"
+        )
+    if spoken.study < needed:
+        raise ConfigurationError(
+            f"{needs}, and the study was created by an older version, which knew number {spoken.study}: hospitals that "
+            "took part before go on in it, others cannot join; ask its operator for a new study. Nothing was charged "
+            "or sent"
+        )
+    if max(spoken.study, needed) > PROTOCOL:
+        raise ConfigurationError(
+            f"this study needs number {max(spoken.study, needed)} of the protocol, and {here}, which speaks number "
+            f"{PROTOCOL}: install the coordinator's version ({spoken.version}) or a newer one. Nothing was charged or "
+            "sent"
+        )

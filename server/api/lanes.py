@@ -1,0 +1,87 @@
+"""How much of this process one caller may use at once, so that the others are served meanwhile.
+
+A request that needs one of the process's few threads first takes a place in its caller's lane. Some places of a lane go
+on at once, as many more wait in order and hold no thread, and who comes then is told to come again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from server.api.problems import RETRY_AFTER_SECONDS, ApiProblem
+
+# Of the framework's forty threads.
+THREADS_OF_ONE = 8
+# Of what takes long: computing, on processors that everybody shares.
+HEAVY_OF_ONE, HEAVY_OF_ALL = 2, 2
+STREAMS_OF_ONE = 16
+
+
+@dataclass
+class _Places:
+    turns: asyncio.Semaphore
+    taken: int = 0
+
+
+@dataclass
+class Lane:
+    """Places of each caller: `at_once` go on, `waiting` more wait for their turn. For one event loop."""
+
+    at_once: int
+    waiting: int
+    what: str
+    _callers: dict[str, _Places] = field(default_factory=dict[str, _Places])
+
+    def require_room(self, caller: str) -> None:
+        """Raises ApiProblem `too-many-requests`: every place of this caller is taken."""
+        places = self._callers.get(caller)
+        if places is not None and places.taken >= self.at_once + self.waiting:
+            raise ApiProblem(
+                "too-many-requests",
+                f"the same key has {places.taken} {self.what} here already: send the same request again later, and "
+                "fewer at once",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
+
+    @asynccontextmanager
+    async def place(self, caller: str) -> AsyncGenerator[None]:
+        """A place of this caller's, once it is its turn. Raises as `require_room`."""
+        self.require_room(caller)
+        places = self._callers.setdefault(caller, _Places(asyncio.Semaphore(self.at_once)))
+        places.taken += 1
+        try:
+            async with places.turns:
+                yield
+        finally:
+            places.taken -= 1
+            if not places.taken:
+                del self._callers[caller]
+
+
+class Lanes:
+    """The lanes of one process.
+
+    threads  requests that are carried out in a thread
+    heavy    those of them that compute for long; those of all callers take turns, too
+    streams  event streams
+    """
+
+    def __init__(self) -> None:
+        self.threads = Lane(THREADS_OF_ONE, 120, "requests")
+        self.heavy = Lane(HEAVY_OF_ONE, 6, "requests that take long")
+        self.streams = Lane(STREAMS_OF_ONE, 0, "event streams")
+        self._heavy_of_all = asyncio.Semaphore(HEAVY_OF_ALL)
+
+    @asynccontextmanager
+    async def thread(self, caller: str, *, heavy: bool) -> AsyncGenerator[None]:
+        """While a thread works for this caller. Raises ApiProblem `too-many-requests`."""
+        if not heavy:
+            async with self.threads.place(caller):
+                yield
+            return
+        # First the caller's own turn: whoever has many waiting stands in the others' way with two of them.
+        async with self.heavy.place(caller), self._heavy_of_all:
+            yield

@@ -1,0 +1,26 @@
+"""May a program take part in a study: does it speak the number of the protocol that the study was created with?"""
+
+from __future__ import annotations
+
+from client_sdk.protocol.versions import PROTOCOL, program_version
+from server.domain.errors import Rejected
+
+
+def require_spoken(needed: int, spoken: int, program: str) -> None:
+    """`needed` by the study; `spoken` by a hospital's program of this version.
+
+    Raises:
+        Rejected: `client-too-old` (extra needed_protocol, spoken_protocol, coordinator_protocol, coordinator_version).
+    """
+    if spoken >= needed:
+        return
+    raise Rejected(
+        "client-too-old",
+        f"this study needs programs that speak number {needed} of the protocol, and this one (version {program}) "
+        f"speaks number {spoken}: install the version that the coordinator runs ({program_version()}) or a newer one "
+        "at this hospital, and start again with the same directory; nothing is lost",
+        needed_protocol=needed,
+        spoken_protocol=spoken,
+        coordinator_protocol=PROTOCOL,
+        coordinator_version=program_version(),
+    )
