@@ -41,6 +41,7 @@ from client_sdk.study.verifier import require_known_past, rounds_received
 from client_sdk.study.waiting import OnWait, Watch
 
 if TYPE_CHECKING:
+    from client_sdk.gradients.choice import GradientChoice
     from client_sdk.study.delivery import Able
     from client_sdk.study.participation import Outcome
     from client_sdk.tasks import Task
@@ -199,6 +200,7 @@ class Hospital:
                 bfloat16=bfloat16,
                 backbone=backbone,
                 cache=FeatureCache(self.directory / FOLDER) if feature_cache else None,
+                choice=_choice_before(ledger, study),
             )
             if isinstance(records, Table):
                 _log_counts(settings, found, without(records, rules.exclusions), study)
@@ -210,7 +212,8 @@ class Hospital:
                 _require_split_known(client, ledger, membership, dataset)
             if isinstance(records, Table) and records.format is not None:
                 ledger.declare_format(records.format)
-            _freeze(settings, ledger, membership, dataset, split)
+            choice = None if found.training is None else found.training.require_trainable()
+            _freeze(settings, ledger, membership, dataset, split, choice)
             # 4. Charge what a lost ledger does not know.
             if accept_lost_ledger:
                 _accept_loss(client, ledger, membership, settings)
@@ -344,11 +347,30 @@ def _settings_shown(shown: Study, ledger: HospitalLedger, membership: Membership
 
 
 def _freeze(
-    settings: AnySettings, ledger: HospitalLedger, membership: Membership, dataset: str, split: Split | None
+    settings: AnySettings,
+    ledger: HospitalLedger,
+    membership: Membership,
+    dataset: str,
+    split: Split | None,
+    choice: GradientChoice | None,
 ) -> None:
     if ledger.opened(membership.study) is None:
-        facts = {"client": membership.client, "dataset": dataset, "settings_sha256": settings.digest()}
+        facts: dict[str, Any] = {
+            "client": membership.client,
+            "dataset": dataset,
+            "settings_sha256": settings.digest(),
+            "gradients": None if choice is None else choice.to_dict(),
+        }
         ledger.open_study(membership.study, facts | {"coordinator_key": membership.coordinator_key}, split)
+
+
+def _choice_before(ledger: HospitalLedger, study: str) -> GradientChoice | None:
+    """How gradients were found when the study began here; None: it begins now, or began with an earlier version."""
+    from client_sdk.gradients.choice import GradientChoice
+
+    opened = ledger.opened(study)
+    kept = None if opened is None else opened.get("gradients")
+    return None if kept is None else GradientChoice.from_dict(kept)
 
 
 def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, settings: AnySettings) -> None:

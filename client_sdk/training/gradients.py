@@ -53,6 +53,7 @@ class PrivateGradients:
     centre       parameter name -> tensor, released before: taken off every gradient before it is clipped
     distance     after a step: how far this client's whole sum lies from zero, on the scale of client_clip_norm, rounded
                  up; None where the study does not protect clients
+    failed       how many records added zero so far, in all steps, because their gradient is none; stays in the hospital
     """
 
     def __init__(
@@ -84,13 +85,17 @@ class PrivateGradients:
         self._log_moments, self._individual, self._total_records = log_moments, individual, total_records
         self._trained = np.arange(len(dataset)) if log_moments is None else log_moments.trained
         self.distance: float | None = None
+        self.failed = 0
 
     def at(self, step: int) -> dict[str, Tensor]:
         """Parameter name -> noised mean gradient; `step` says which batch and which noise.
 
+        A record without a finite gradient adds zero and is charged at the clip norm.
+
         Raises:
-            NonFiniteError, TrainingStopped: NaN or an infinity; nothing is charged.
-            OverflowError: the sum does not fit the noise's grid.
+            NonFiniteError: of the centre, which is public; nothing is charged.
+            OverflowError: the sum does not fit the noise's grid. It takes more than 2²⁸ records for each unit of the
+                noise multiplier.
         """
         privacy, batch = self._privacy, self._batch(step)
         slots = Slots.random(privacy.expected_batch_size, self._randomness.of(Purpose.SLOTS, step=step))
@@ -100,6 +105,7 @@ class PrivateGradients:
         ahead = self._individual is None and step < self._steps
         noise = self._ahead.of_step(self._randomness.of(Purpose.NOISE, step=step))
         part = self._clipped(batch, slots, (lambda: self._foreseen(step + 1)) if ahead else None)
+        self.failed += part.failed
         norms, norm = part.norms.cpu().numpy(), 0.0
         # Before the noise: what this client adds is bounded, by a public number. Fewer records cannot reach it.
         if privacy.client_clip_norm is not None or len(batch) * privacy.clip_norm > self._radius:
@@ -209,24 +215,41 @@ class PlainGradients:
         self._steps, self._coming = settings.steps_per_round, dict[int, Rows]()
         self._parameters = trainable(model)
         self._augmentation, self._grouped = settings.training.augmentation, dataset.grouped
+        self.failed = 0
 
     def at(self, step: int) -> dict[str, Tensor]:
-        """Parameter name -> mean gradient; `step` says which batch.
-
-        Raises:
-            TrainingStopped: the loss is NaN or infinite.
-        """
+        """Parameter name -> mean gradient; `step` says which batch. A record without a finite gradient adds zero."""
         batch = self._batch(step)
         inputs = whole(self._batches.of(batch, (lambda: self._foreseen(step + 1)) if step < self._steps else None))
         inputs, targets = inputs.to(self._device), self._targets[torch.as_tensor(batch)].to(self._device)
         if self._augmentation is not None:
             looks = self._randomness.of(Purpose.VIEWS, step=step)
             inputs, targets = Views(self._augmentation, looks, grouped=self._grouped).of(inputs, targets, 0)
-        losses = self._loss(self._model(inputs), targets)
-        total = losses.sum() / self._privacy.expected_batch_size
-        if not bool(torch.isfinite(total)):
-            raise TrainingStopped("the loss")
-        return gradients_of(total, self._parameters)
+        found = self._gradient(inputs, targets)
+        if found is not None:
+            return found
+        # One record after another is tried by itself; whatever mixes the rest leaves a step of zeros.
+        sound = [i for i in range(len(batch)) if self._gradient(inputs[i : i + 1], targets[i : i + 1]) is not None]
+        self.failed += len(batch) - len(sound)
+        found = self._gradient(inputs[sound], targets[sound]) if sound else None
+        return found or {name: torch.zeros_like(p).detach() for name, p in self._parameters.items()}
+
+    def _gradient(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor] | None:
+        """Parameter name -> gradient of the sum of losses over the public denominator; None: it fails, or is infinite.
+
+        Copies are computed with: a model may change what it is given.
+        """
+        try:
+            losses = self._loss(self._model(inputs.clone()), targets.clone())
+            total = losses.sum() / self._privacy.expected_batch_size
+            found = gradients_of(total, self._parameters)
+        except torch.OutOfMemoryError:
+            raise
+        # A user's code may raise anything for one record, which must not stop the round.
+        except Exception:  # noqa: BLE001
+            return None
+        values = [total.detach(), *(value.sum() for value in found.values())]
+        return found if all(math.isfinite(float(value)) for value in values) else None
 
     def _batch(self, step: int) -> Rows:
         """Rows of the step: those that were foreseen, once, or drawn now."""
