@@ -110,7 +110,10 @@ def _each_by_itself(engine: Engine, x: Tensor, y: Tensor, only: Factors, asked: 
     """Every record in a pass of its own, of the same shape: which record fails follows from that record alone."""
     norms = torch.full((len(x),), torch.inf, dtype=torch.float64, device=x.device)
     total: dict[str, Tensor] = {}
-    for slot in only(torch.ones_like(norms)).nonzero().flatten().tolist():
+    taken = only(torch.ones_like(norms)) > 0
+    for slot in range(len(x)):
+        if not taken[slot]:
+            continue
         here = slice(slot, slot + 1)
         one, other = (of[here].expand_as(of).clone() for of in (x, y))
         others = torch.ones_like(norms, dtype=torch.bool)

@@ -56,7 +56,7 @@ def slow_path(gradients: PerRecordGradients, shapes: Shapes, views: Views | None
     return SlowPath(gradients.reason, slow / fast)
 
 
-def _seconds(work: Callable[[], None]) -> float:
+def _seconds(work: Callable[[], object]) -> float:
     """The least of a few runs after a first one: what else the machine does only adds."""
     work()
     found: list[float] = []
