@@ -38,7 +38,7 @@ class Signals:
 
     rows: of every record, beside each other along the uses' first axis; the gradient is of all of them together.
     squares: parameter name -> (batch,) squared norms of the per-record gradients.
-    finite: (batch,) numbers that are finite where the record's loss is.
+    finite: (batch, ...) numbers that are all finite where the record's loss is.
     footprint: numbers held per record.
     """
 
@@ -155,7 +155,7 @@ class Layerwise:
             use = Use(layer, features, features._version, output_grad=signal(outputs, targets))
             with full_precision(inputs.device):
                 # Into a linear layer nothing non-finite goes without coming out again, as 0 · ∞ is NaN.
-                return Signals([use], self.parameters, outputs.flatten(1).sum(1), len(inputs))
+                return Signals([use], self.parameters, outputs, len(inputs))
 
 
 def ends_in(model: nn.Module, layers: Sequence[Layer | Composite]) -> bool:

@@ -82,11 +82,10 @@ def _together(
     """All slots in one pass; again without the records that have no finite gradient, if there are any."""
     failed: Tensor | None = None
     while True:
-        done, norms = measured(engine, x, y, asked)
-        # A finite sum has finite terms: one number to look at.
-        if math.isfinite(float(norms.sum())) or bool(torch.isfinite(norms).all()):
+        done, norms, fails = measured(engine, x, y, asked)
+        if fails is None:
             break
-        failed = ~torch.isfinite(norms) if failed is None else failed | ~torch.isfinite(norms)
+        failed = fails if failed is None else failed | fails
         if bool(failed.all()):
             return Found(torch.full_like(norms, torch.inf), {})
         x, y = (_copied(of, failed) for of in again())
@@ -119,8 +118,8 @@ def _each_by_itself(engine: Engine, x: Tensor, y: Tensor, only: Factors, asked: 
         others = torch.ones_like(norms, dtype=torch.bool)
         others[slot] = False
         try:
-            done, found = measured(engine, one, other, asked)
-            if not math.isfinite(float(found[slot])):
+            done, found, fails = measured(engine, one, other, asked)
+            if fails is not None:
                 continue
             part = _summed(engine, done, found, lambda factors, gone=others: factors.masked_fill(gone, 0.0), asked)
         # As above: this record is the one that is to blame.
@@ -131,13 +130,18 @@ def _each_by_itself(engine: Engine, x: Tensor, y: Tensor, only: Factors, asked: 
     return Found(norms, total)
 
 
-def measured(engine: Engine, x: Tensor, y: Tensor, asked: Asked) -> tuple[Signals | Gradients, Tensor]:
-    """Gradients, and their (width,) norms: NaN or ∞ where a gradient or a loss is not finite."""
+def measured(engine: Engine, x: Tensor, y: Tensor, asked: Asked) -> tuple[Signals | Gradients, Tensor, Tensor | None]:
+    """Gradients, their (width,) norms, and (width,) booleans: which gradient or loss is not finite; None: all are."""
     done = engine.run(x, y)
     with full_precision(x.device):
         if asked.centre is not None:
             done.shift(asked.centre)
-        return done, torch.where(torch.isfinite(done.finite), total_norms(done.squares), torch.inf)
+        norms = total_norms(done.squares)
+        # Finite sums have finite terms: two numbers to look at.
+        if math.isfinite(float(norms.sum()) + float(done.finite.sum())):
+            return done, norms, None
+        sound = torch.isfinite(norms) & torch.isfinite(done.finite.reshape(len(norms), -1)).all(1)
+        return done, norms, None if bool(sound.all()) else ~sound
 
 
 def _summed(engine: Engine, done: Signals | Gradients, norms: Tensor, only: Factors, asked: Asked) -> dict[str, Tensor]:
