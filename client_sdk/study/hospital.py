@@ -41,7 +41,6 @@ from client_sdk.study.verifier import require_known_past, rounds_received
 from client_sdk.study.waiting import OnWait, Watch
 
 if TYPE_CHECKING:
-    from client_sdk.gradients.choice import GradientChoice
     from client_sdk.study.delivery import Able
     from client_sdk.study.participation import Outcome
     from client_sdk.tasks import Task
@@ -164,7 +163,7 @@ class Hospital:
         from client_sdk.study.cell_counts import without
         from client_sdk.study.feature_cache import FOLDER, FeatureCache
         from client_sdk.study.participation import Participation
-        from client_sdk.study.preparation import able
+        from client_sdk.study.preparation import able, choice_of
         from client_sdk.training.devices import devices_of
 
         membership, rules = self.identity.membership(study), policy or SitePolicy.in_force(self.directory)
@@ -200,7 +199,7 @@ class Hospital:
                 bfloat16=bfloat16,
                 backbone=backbone,
                 cache=FeatureCache(self.directory / FOLDER) if feature_cache else None,
-                choice=_choice_before(ledger, study),
+                choice=choice_of(ledger.opened(study)),
             )
             if isinstance(records, Table):
                 _log_counts(settings, found, without(records, rules.exclusions), study)
@@ -212,8 +211,7 @@ class Hospital:
                 _require_split_known(client, ledger, membership, dataset)
             if isinstance(records, Table) and records.format is not None:
                 ledger.declare_format(records.format)
-            choice = None if found.training is None else found.training.require_trainable()
-            _freeze(settings, ledger, membership, dataset, split, choice)
+            _freeze(found, ledger, membership, dataset, split)
             # 4. Charge what a lost ledger does not know.
             if accept_lost_ledger:
                 _accept_loss(client, ledger, membership, settings)
@@ -346,31 +344,16 @@ def _settings_shown(shown: Study, ledger: HospitalLedger, membership: Membership
     return shown.settings
 
 
-def _freeze(
-    settings: AnySettings,
-    ledger: HospitalLedger,
-    membership: Membership,
-    dataset: str,
-    split: Split | None,
-    choice: GradientChoice | None,
-) -> None:
+def _freeze(found: Able, ledger: HospitalLedger, membership: Membership, dataset: str, split: Split | None) -> None:
     if ledger.opened(membership.study) is None:
+        choice = None if found.training is None else found.training.require_trainable()
         facts: dict[str, Any] = {
             "client": membership.client,
             "dataset": dataset,
-            "settings_sha256": settings.digest(),
-            "gradients": None if choice is None else choice.to_dict(),
+            "settings_sha256": found.settings.digest(),
         }
+        facts["gradients"] = None if choice is None else choice.to_dict()
         ledger.open_study(membership.study, facts | {"coordinator_key": membership.coordinator_key}, split)
-
-
-def _choice_before(ledger: HospitalLedger, study: str) -> GradientChoice | None:
-    """How gradients were found when the study began here; None: it begins now, or began with an earlier version."""
-    from client_sdk.gradients.choice import GradientChoice
-
-    opened = ledger.opened(study)
-    kept = None if opened is None else opened.get("gradients")
-    return None if kept is None else GradientChoice.from_dict(kept)
 
 
 def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, settings: AnySettings) -> None:

@@ -6,7 +6,7 @@ import inspect
 import logging
 import math
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -142,6 +142,12 @@ def able(
     if settings.statistics is not None and (isinstance(records, Table) or evaluated is None):
         patients = AskedPatients.of_remaining(records)
     return Able(settings, coins, training, patients, data_version, evaluated)
+
+
+def choice_of(opened: Mapping[str, Any] | None) -> GradientChoice | None:
+    """How gradients were found when a study was opened here; None: it was not, or by an earlier version."""
+    kept = None if opened is None else opened.get("gradients")
+    return None if kept is None else GradientChoice.from_dict(kept)
 
 
 def _evaluated(training: LocalTraining, records: Records, settings: StudySettings, split: Split) -> EvaluatedPatients:

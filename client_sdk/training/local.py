@@ -35,15 +35,13 @@ from client_sdk.training.descent import Descent
 from client_sdk.training.devices import devices_of
 from client_sdk.training.generated import examples_of
 from client_sdk.training.gradients import (
-    PlainGradients,
     PrivateGradients,
-    clipped,
     noise_of_a_step,
-    norm_of,
     released_centre,
 )
 from client_sdk.training.noise import GridNoise
 from client_sdk.training.patients import Loss, LossOfPatients, RowsOfPatients
+from client_sdk.training.plain import Contribution, PlainGradients, contribution_of
 from client_sdk.training.speed import SlowPath, slow_path
 from client_sdk.training.views import Views, require_views
 from client_sdk.training.weights import arrays_of, load_weights, spec_of_model, weight_out_of_bounds, weights_of
@@ -52,19 +50,6 @@ _LOG = logging.getLogger(__name__)
 _CHECKPOINT = "checkpoint"
 # What is found once and depends on no record.
 _OF_THE_MODEL = ("spec", "_devices", "_model", "_buffers", "_of_records")
-
-
-@dataclass(frozen=True)
-class Contribution:
-    """One round's result.
-
-    update           parameter name -> float32: a gradient (fedsgd) or a difference of weights (fedavg)
-    client_distance  what the whole client moves the sum, on the scale of the client level's clip norm, rounded up;
-                     None where the study does not protect clients
-    """
-
-    update: dict[str, Array]
-    client_distance: float | None
 
 
 @dataclass(frozen=True)
@@ -309,8 +294,7 @@ class LocalTraining:
         A record without a finite gradient adds zero and is charged in full; how many there were is in the log alone.
 
         Raises:
-            TrainingStopped: NaN or an infinity in the centre or in an update whose steps were noised: by numbers that
-                no record has a part in, but through the noise.
+            TrainingStopped: NaN or an infinity in the centre, or in an update whose steps were noised.
         """
         if checkpoints is not None and checkpoints.start is not None:
             _resume(checkpoints.start, log_moments, individual)
@@ -320,7 +304,9 @@ class LocalTraining:
                 gradients = PlainGradients(
                     *self._of_records, self.dataset, self.settings, self.randomness_in(round), device=self._device
                 )
-                made = self._clipped(self._descended(weights, gradients, round, checkpoints), round)
+                made = contribution_of(
+                    self._descended(weights, gradients, round, checkpoints), self.settings.privacy, round
+                )
             else:
                 gradients = PrivateGradients(
                     self._gradients,
@@ -339,12 +325,7 @@ class LocalTraining:
                     # After the last step: the histogram holds the sums with all of the round's steps.
                     log_moments.publish(round, self.randomness_in(round).of(Purpose.HISTOGRAM))
         if gradients.failed:
-            _LOG.warning(
-                "round %d: the gradient of %d drawn records could not be computed or was not finite; they counted as "
-                "zero and are charged in full",
-                round,
-                gradients.failed,
-            )
+            _LOG.warning("round %d: %d drawn records have no gradient; they count as zero", round, gradients.failed)
         for name, array in made.update.items():
             if not np.isfinite(array).all():
                 raise TrainingStopped(f"the update of parameter {name!r}")
@@ -404,21 +385,6 @@ class LocalTraining:
             if checkpoints is not None and checkpoints.due and step < training.local_steps:
                 checkpoints.write(Checkpoint(step, *descent.state(), *gradients.accounts()))
         return {name: array - received[name] for name, array in weights_of(self._model).items()}
-
-    def _clipped(self, update: dict[str, Array], round: int) -> Contribution:
-        privacy, distance = self.settings.privacy, None
-        try:
-            found = clipped(update, privacy.clip_norm)
-            distance = norm_of(found)
-        except TrainingStopped:
-            # Whether the round goes on must not follow from the records of one hospital.
-            _LOG.warning("round %d: the update is not finite; it counts as zero and is charged in full", round)
-            found = {name: np.zeros_like(array) for name, array in update.items()}
-        # Accounted on the scale of the central noise, which leaves room for its grid.
-        noise = privacy.noise_of_updates(sum(array.size for array in found.values()))
-        if noise is None:
-            return Contribution(found, None)
-        return Contribution(found, noise.accounted_distance(privacy.clip_norm if distance is None else distance))
 
 
 def _resume(start: Checkpoint, log_moments: LogMomentBounds | None, individual: IndividualBudget | None) -> None:
