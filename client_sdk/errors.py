@@ -32,7 +32,7 @@ WardroundError
 ├── LedgerInUse                   another process holds this ledger
 ├── LedgerDamaged                 the ledger on this disk is not what was written
 ├── LedgerNotWritten              the disk is full or read-only; nothing changed
-└── TrainingStopped               NaN or an infinity met while training; nothing was sent
+└── TrainingStopped               a number out of bounds met while training; nothing was sent
 """
 
 from __future__ import annotations
@@ -239,10 +239,15 @@ class LedgerNotWritten(WardroundError):
 
 
 class TrainingStopped(WardroundError):
-    """NaN or an infinity; `where` names the place. Nothing of this round was sent."""
+    """NaN, an infinity or a number out of bounds that no record is to blame for; `where` names the place.
+
+    Nothing of this round was sent, and the coordinator is told nothing: to it this looks like a lost connection.
+    """
 
     def __init__(self, where: str) -> None:
-        super().__init__(f"{where}: NaN or an infinity; the round was stopped and nothing was sent")
+        super().__init__(
+            f"{where}: NaN, an infinity or a number out of bounds; the round was stopped and nothing was sent"
+        )
         self.where = where
 
 

@@ -211,6 +211,11 @@ def _show(found: DataCheck, study: StudySettings) -> None:
         *(aside if found.set_aside else []),
         ["rows of each label", ", ".join(f"{label}: {count}" for label, count in found.labels.items()) or "-"],
         ["model", f"{study.training.task}, {found.parameters} parameters"],
+        *(
+            [["of the first records, without a gradient", f"{found.without_gradient}: they would count as zero"]]
+            if found.without_gradient
+            else []
+        ),
         ["drawn in a step", f"{drawn:.1f} on average; the study counts on {study.privacy.expected_batch_size:g}"],
     ]
     table("These records in this study", ["", ""], rows)

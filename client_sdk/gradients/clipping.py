@@ -37,7 +37,8 @@ class ClippedSum:
     gradients: parameter name -> tensor shaped like the parameter; never divided by the batch size. In the parameter's
         dtype, or in float64 where the passes of a sum over slots were added.
     norms: (batch,) float64, L2 norm of each record's gradient *before* clipping (distance to the centre if one was
-        given). `min(norms, clip_norm)` bounds the record's contribution, also under group clipping.
+        given). `min(norms, clip_norm)` bounds the record's contribution, also under group clipping. ∞ for a record
+        whose gradient could not be computed or is not finite: it adds zero.
     clip_norm: L2 sensitivity of the sum under add/remove of one record, in exact arithmetic.
     rounding: how much farther two neighbouring sums may lie apart as they are computed, an L2 norm; 0 where that is
         not bounded (a sum without slots).
@@ -47,6 +48,11 @@ class ClippedSum:
     norms: Tensor
     clip_norm: float
     rounding: float = 0.0
+
+    @property
+    def failed(self) -> int:
+        """How many records added zero because their gradient is none. For the holder of the records alone."""
+        return int(torch.isinf(self.norms).sum())
 
 
 def add_all(total: dict[str, Tensor], part: Mapping[str, Tensor]) -> None:
@@ -77,15 +83,9 @@ def checked_groups(groups: Sequence[Sequence[str]], names: Sequence[str]) -> lis
 
 
 def total_norms(squares: Mapping[str, Tensor]) -> Tensor:
-    """(batch,) float64 L2 norms from the squared norms per parameter.
-
-    Raises NonFiniteError naming the first parameter whose per-record gradient is not finite.
-    """
+    """(batch,) float64 L2 norms from the squared norms per parameter; NaN or ∞ where a gradient is not finite."""
     values = list(squares.values())
     total = values[0].double() if len(values) == 1 else torch.stack(values).sum(0, dtype=torch.float64)
-    if not math.isfinite(float(total.sum())):
-        stop_if_not_finite({f"the per-record gradient of parameter {name!r}": v for name, v in squares.items()})
-        stop_if_not_finite({"the per-record gradient norm": total})
     return total.sqrt()
 
 

@@ -67,8 +67,10 @@ class FurtherDevices:
         """The model's weights have changed: the next pass takes them along."""
         self._fresh.clear()
 
-    def submit(self, place: int, method: str, x: Tensor, y: Tensor, free: Tensor | None, asked: Asked) -> Answer:
-        """Begin a pass on the device at `place`."""
+    def submit(
+        self, place: int, method: tuple[str, bool | None], x: Tensor, y: Tensor, free: Tensor | None, asked: Asked
+    ) -> Answer:
+        """Begin a pass on the device at `place`. method: and how the loss is run, as of `passes.engine`."""
         weights = None
         if place not in self._fresh:
             weights = {name: _numbers(value) for name, value in self._changed(place).items()}
@@ -110,7 +112,7 @@ class Answer:
     future: Future[tuple[Numbers, dict[str, Numbers]]]
 
     def wait(self, device: torch.device) -> Found:
-        """What it gave, on `device`. Raises DeviceLost, and whatever the pass raised."""
+        """What it gave, on `device`. Raises DeviceLost, torch.OutOfMemoryError."""
         try:
             norms, summed = self.future.result()
         except BrokenProcessPool as error:
@@ -128,7 +130,7 @@ class _Task:
     training: of each module by itself: a batch normalisation in eval mode may lie in a model that trains.
     """
 
-    method: str
+    method: tuple[str, bool | None]
     weights: Mapping[str, Numbers] | None
     records: tuple[Numbers, Numbers]
     free: Numbers | None
@@ -144,7 +146,7 @@ class _Here:
         model, self.loss = pickle.loads(sent)  # noqa: S301 (from the process that started this one)
         self.model: nn.Module = model.to(device)
         self.device = torch.device(device)
-        self._engines: dict[str, Engine] = {}
+        self._engines: dict[tuple[str, bool | None], Engine] = {}
 
     def engine(self, task: _Task) -> Engine:
         for module, training in zip(self.model.modules(), task.training, strict=True):
@@ -155,7 +157,7 @@ class _Here:
                 for name, value in task.weights.items():
                     own[name].copy_(torch.as_tensor(value))
         if task.method not in self._engines:
-            self._engines[task.method] = engine(task.method, self.model, self.loss)
+            self._engines[task.method] = engine(*task.method, self.model, self.loss)
         return self._engines[task.method]
 
 
@@ -178,7 +180,12 @@ def _end_with_parent() -> None:
 
 def _pass(task: _Task) -> tuple[Numbers, dict[str, Numbers]]:
     (here,) = _here
-    x, y = (torch.as_tensor(values).to(here.device) for values in task.records)
+
+    def records() -> tuple[Tensor, Tensor]:
+        # Copies: a model may change what it is given.
+        x, y = (torch.tensor(values, device=here.device) for values in task.records)
+        return x, y
+
     free = None if task.free is None else torch.as_tensor(task.free).to(here.device)
 
     def only(factors: Tensor) -> Tensor:
@@ -186,7 +193,7 @@ def _pass(task: _Task) -> tuple[Numbers, dict[str, Numbers]]:
 
     kind, lower = here.device.type, task.autocast
     with exact_products(here.device), nullcontext() if lower is None else torch.autocast(kind, lower):
-        found = run(here.engine(task), x, y, only, task.asked.to(here.device))
+        found = run(here.engine(task), *records(), only, task.asked.to(here.device), records)
     return _numbers(found.norms), {name: _numbers(value) for name, value in found.sum.items()}
 
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.gradients.capture import Capture, Use
-from client_sdk.gradients.clipping import full_precision, stop_if_not_finite
+from client_sdk.gradients.clipping import full_precision
 from client_sdk.gradients.composite import Composite
-from client_sdk.gradients.errors import NonFiniteError, NotLayerwise
+from client_sdk.gradients.errors import NotLayerwise
 from client_sdk.gradients.inspection import known_layers, trainable
 from client_sdk.gradients.layers import Layer, LinearLayer
 from client_sdk.gradients.losses import signal_of
@@ -38,11 +38,14 @@ class Signals:
 
     rows: of every record, beside each other along the uses' first axis; the gradient is of all of them together.
     squares: parameter name -> (batch,) squared norms of the per-record gradients.
+    finite: (batch, ...) numbers that are all finite where the record's loss is.
     footprint: numbers held per record.
     """
 
-    def __init__(self, uses: Sequence[Use], parameters: Mapping[str, Tensor], batch: int, rows: int = 1) -> None:
-        self.batch = batch
+    def __init__(
+        self, uses: Sequence[Use], parameters: Mapping[str, Tensor], finite: Tensor, batch: int, rows: int = 1
+    ) -> None:
+        self.batch, self.finite = batch, finite
         dtype = next(iter(parameters.values())).dtype
         self.squares: dict[str, Tensor] = {}
         self.footprint = sum(use.numbers for use in uses) // batch
@@ -130,7 +133,7 @@ class Layerwise:
         if self._packs:
             self._refuse_other_shapes(inputs, capture.uses)
         with full_precision(inputs.device):
-            return Signals(capture.uses, self.parameters, len(inputs), rows)
+            return Signals(capture.uses, self.parameters, losses.detach(), len(inputs), rows)
 
     def _refuse_other_shapes(self, inputs: Tensor, uses: Sequence[Use]) -> None:
         """Raise NotLayerwise where records of one shape gave other shapes inside the model before."""
@@ -149,13 +152,10 @@ class Layerwise:
             for module in list(self.model.children())[:-1]:
                 features = module(features)
             outputs = layer.forward(features)
-            found = signal(outputs, targets)
-        # Into a linear layer nothing non-finite goes without coming out again, as 0 · ∞ is NaN.
-        named = {"inputs": inputs, "the model's output": outputs, "the loss's gradient": found}
-        stop_if_not_finite(named, look_at=[outputs, found] if features is inputs else None)
-        use = Use(layer, features, features._version, output_grad=found)
-        with full_precision(inputs.device):
-            return Signals([use], self.parameters, len(inputs))
+            use = Use(layer, features, features._version, output_grad=signal(outputs, targets))
+            with full_precision(inputs.device):
+                # Into a linear layer nothing non-finite goes without coming out again, as 0 · ∞ is NaN.
+                return Signals([use], self.parameters, outputs, len(inputs))
 
 
 def ends_in(model: nn.Module, layers: Sequence[Layer | Composite]) -> bool:
@@ -180,20 +180,9 @@ def add(into: dict[str, Tensor], name: str, value: Tensor) -> None:
 
 
 def checked_losses(loss: Loss, inputs: Tensor, outputs: Any, targets: Tensor) -> Tensor:
-    """(batch,) losses. Raises NonFiniteError naming the first of the four tensors that is not finite.
-
-    NaN among the targets may be what the loss leaves out: it is no fault while every loss is finite.
-    """
+    """(batch,) losses. Raises ValueError: they are not one number for each record."""
     losses = loss(outputs, targets)
     if losses.shape != (len(inputs),):
         found = f"shape ({len(inputs)},), got {tuple(losses.shape)}"
         raise ValueError(f"loss must return one value per record, {found}; use reduction='none'")
-    output = {"the model's output": outputs} if isinstance(outputs, Tensor) else {}
-    try:
-        stop_if_not_finite({"inputs": inputs, **output, "the loss": losses})
-    except NonFiniteError as error:
-        # A loss may leave NaN among the targets out; where it has not, they are the fault.
-        if error.where == "the loss":
-            stop_if_not_finite({"targets": targets})
-        raise
     return losses

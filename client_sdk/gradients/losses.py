@@ -27,9 +27,11 @@ class SeparateLoss(ABC):
     """A loss that is built in and known to be a sum over what belongs to one record.
 
     of_rows: the loss of single rows that it is made of, where a record has several; None: it has one.
+    of_each_row: the same as it is run, on rows that do not see each other.
     """
 
     of_rows: Loss | None = None
+    of_each_row: Loss | None = None
 
     @abstractmethod
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -10,21 +10,28 @@ from typing import Literal, Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from client_sdk.gradients.choice import GradientChoice, shapes_in_words
 from client_sdk.gradients.clipping import ClippedSum, add_all, checked_clip_norm, checked_groups, exact_products
 from client_sdk.gradients.confirmation import Confirmed, Views, confirmed
-from client_sdk.gradients.devices import Answer, FurtherDevices
+from client_sdk.gradients.devices import FurtherDevices
 from client_sdk.gradients.errors import NonFiniteError, NotLayerwise, UnsupportedLayer
 from client_sdk.gradients.generated import Examples, Shapes
 from client_sdk.gradients.inspection import refuse_cross_record, risky_layers, trainable
 from client_sdk.gradients.layerwise import Layerwise
-from client_sdk.gradients.passes import Asked, Engine, Found, run
+from client_sdk.gradients.passes import Asked, Engine, Found, engine, run
 from client_sdk.gradients.per_record import PerRecord
+from client_sdk.gradients.separate import settled
 from client_sdk.gradients.slots import Indexed, Pass, Slots, foretold, in_order
 
 Method = Literal["auto", "layerwise", "vmap"]
 # Numbers to hold in one pass, between the least and the most records: enough to pay for the calls, few enough for the
 # processor's cache and for a memory that does not grow with the batch.
 HELD, HELD_GRADIENTS, LEAST, MOST = 1 << 21, 1 << 24, 64, 128
+
+_CHANGED = (
+    "the study began with gradients by the method {0!r}, which does not do any more: {1}. Go on with the versions of "
+    "PyTorch and of the task that the study began with"
+)
 
 
 class Shown(Views, Protocol):
@@ -53,8 +60,8 @@ class PerRecordGradients:
     call with each shape, type and mode, decides it on generated records: from shapes and types alone, with a fixed
     seed, and never from a record that is given.
 
-    Guarantees: every record's contribution to a clipped sum has L2 norm ≤ clip_norm after rounding; NaN and infinity
-    stop the step (NonFiniteError); an empty batch gives zeros.
+    Guarantees: every record's contribution to a clipped sum has L2 norm ≤ clip_norm after rounding; a record whose
+    gradient cannot be computed, or is not finite, adds zero and changes no other's; an empty batch gives zeros.
     Raises UnsupportedLayer when records reach each other in the model or the loss (BatchNorm in training, batch
     statistics, running state), or when parameters are below float32.
     """
@@ -79,7 +86,8 @@ class PerRecordGradients:
         self.method: str = method
         self.reason = "asked for"
         self._asked, self._examples = method, examples or Examples()
-        self._verified: set[object] = set()
+        self._fixed, self._loss_together = False, None
+        self._verified: dict[object, Confirmed] = {}
         self._risky = risky_layers(model)
         refuse_cross_record(self._risky)
         self._parameters = checked_parameters(model)
@@ -99,6 +107,8 @@ class PerRecordGradients:
         return engine
 
     def _fallen_back(self, why: Exception, *, vectorised: bool = True) -> PerRecord:
+        if self._fixed:
+            raise UnsupportedLayer(_CHANGED.format(self.method, why)) from why
         if self._asked == "layerwise":
             raise UnsupportedLayer(f"{why}; use method='auto' or 'vmap'") from why
         self.method, self.reason = ("vmap" if vectorised else "one by one"), str(why)
@@ -113,11 +123,11 @@ class PerRecordGradients:
     def norms(
         self, inputs: Tensor | Indexed, targets: Tensor, *, slots: Slots | None = None, views: Shown | None = None
     ) -> Tensor:
-        """(batch,) float64 L2 norms of the per-record gradients over all trainable parameters.
+        """(batch,) float64 L2 norms of the per-record gradients over all trainable parameters; ∞ where there is none.
 
         inputs, targets: first axis the records, on any device; inputs may be read pass by pass. slots, views: as of
         `clipped_sum`.
-        Raises NonFiniteError, UnsupportedLayer, DeviceLost, ValueError.
+        Raises UnsupportedLayer, DeviceLost, ValueError.
         """
         norms, _ = self._run(inputs, targets, slots, Asked(), views)
         return norms
@@ -143,7 +153,7 @@ class PerRecordGradients:
             one record more may move the others' gradients in their last digits.
         views: what the model is shown of the records, pass by pass; by default the records themselves.
 
-        Raises NonFiniteError, UnsupportedLayer, ValueError.
+        Raises NonFiniteError (the centre), UnsupportedLayer, DeviceLost, ValueError.
         """
         bound = checked_clip_norm(clip_norm)
         apart = None if groups is None else checked_groups(groups, list(self._parameters))
@@ -231,34 +241,62 @@ class PerRecordGradients:
             # The records may lie elsewhere: only those of a pass come to its device.
             taken = [(here, *_shown(here, inputs, targets, views)) for here in at_once]
             answers = [
-                cast(FurtherDevices, further).submit(place, self.method, x, y, here.free, asked)
+                cast(FurtherDevices, further).submit(place, (self.method, self._loss_together), x, y, here.free, asked)
                 for place, (here, x, y) in enumerate(taken[1:])
             ]
-            for (here, x, y), answer in zip(taken, [None, *answers], strict=True):
-                yield here, self._one(here.to(device), x, y, asked, answer)
+            (here, x, y), *others = taken
+            yield here, self._here(here.to(device), x, y, asked, inputs, targets, views)
+            for (place, *_), answer in zip(others, answers, strict=True):
+                yield place, answer.wait(device)
 
-    def _one(self, here: Pass, x: Tensor, y: Tensor, asked: Asked, answer: Answer | None) -> Found:
-        """One pass, here unless its answer is on its way from another device."""
+    def _here(
+        self,
+        here: Pass,
+        x: Tensor,
+        y: Tensor,
+        asked: Asked,
+        inputs: Tensor | Indexed,
+        targets: Tensor,
+        views: Shown | None,
+    ) -> Found:
+        """One pass on the model's own device."""
         device = self._device
-        try:
-            if answer is not None:
-                return answer.wait(device)
-            return run(self._engine, x.to(device), y.to(device), here.only_taken, asked)
-        # Nobody's record may change the method for others: the step stops.
-        except NotLayerwise as why:
-            raise UnsupportedLayer(
-                f"{why}; on generated records it did not. Let the model do the same with every record, or use "
-                "method='vmap'"
-            ) from why
+        # Views are drawn once and files are read once; records in memory are taken again if they are needed again.
+        kept = None if views is None and isinstance(inputs, Tensor) else (x.clone(), y.clone())
 
-    def confirm(self, shapes: Shapes, *, views: Views | None = None) -> None:
+        def again() -> tuple[Tensor, Tensor]:
+            before = _shown(here, inputs, targets, None) if kept is None else kept
+            return before[0].to(device, copy=True), before[1].to(device, copy=True)
+
+        return run(self._engine, x.to(device), y.to(device), here.only_taken, asked, again)
+
+    def confirm(
+        self, shapes: Shapes, *, views: Views | None = None, choice: GradientChoice | None = None
+    ) -> GradientChoice:
         """Choose the method for records of these shapes and types, on generated records.
 
-        views: as of `clipped_sum`.
-        Raises UnsupportedLayer, ValueError.
+        views: as of `clipped_sum`. choice: what was chosen before, which holds on.
+        Raises UnsupportedLayer (also where the earlier choice does not do any more), ValueError.
         """
+        if choice is not None:
+            self._take(choice, shapes)
         with exact_products(self._device):
             self._confirm(shapes, views)
+        return GradientChoice(self.method, self.micro_batch, self._loss_together, shapes_in_words(shapes), self.reason)
+
+    def _take(self, choice: GradientChoice, shapes: Shapes) -> None:
+        """Take an earlier choice over, to be confirmed and never to be left."""
+        if choice.shapes != shapes_in_words(shapes):
+            raise UnsupportedLayer(
+                f"the study began with records of shapes {choice.shapes}, and these are {shapes_in_words(shapes)}: "
+                "take part with the task and the settings that it began with"
+            )
+        try:
+            self._engine = engine(choice.method, choice.loss_together, self.model, self.loss)
+        except NotLayerwise as why:
+            raise UnsupportedLayer(_CHANGED.format(choice.method, why)) from why
+        self.method, self.reason, self.micro_batch = choice.method, choice.reason, choice.micro_batch
+        self._loss_together, self._fixed = choice.loss_together, True
 
     def _confirm(self, shapes: Shapes, views: Views | None) -> None:
         # Every time: the mode is the caller's to change between calls.
@@ -272,15 +310,21 @@ class PerRecordGradients:
         if found.remark is not None and found.remark not in self.reason:
             self.reason = f"{self.reason}; {found.remark}"
         self._choose(found)
+        self._loss_together = settled(self._engine.loss)
         # Under the method in use by now: it may have fallen back.
-        self._verified.add((self.method, *key))
+        self._verified[self.method, *key] = found
+
+    def generated(self, shapes: Shapes, views: Views | None) -> tuple[Tensor, Tensor] | None:
+        """Generated records as the model is shown them, once confirmed; None: none of the generated targets fits."""
+        found = self._verified[self.method, shapes, views is not None, self.model.training]
+        return (found.inputs[0], found.targets[0]) if found.targets else None
 
     def _choose(self, found: Confirmed) -> None:
         """Fall back where the method in use does not do for the generated records."""
         if isinstance(self._engine, Layerwise):
             try:
                 held = found.verify(self._engine)
-                if self._sized:
+                if self._sized and not self._fixed:
                     self.micro_batch = min(MOST, max(LEAST, HELD // max(held, 1)))
             except NotLayerwise as why:
                 self._engine = self._fallen_back(why)
@@ -294,6 +338,15 @@ class PerRecordGradients:
                 # What a reader can change is the first reason.
                 both = NotLayerwise(f"{self.reason}; torch.func cannot vectorise the model: {why}")
                 self._engine = self._fallen_back(both, vectorised=False)
+        if isinstance(self._engine, PerRecord) and not self._engine.vectorised:
+            try:
+                found.run(self._engine)
+            # A round counts a record that fails as zero: a model that fails for all of them has to be found out now.
+            except Exception as why:
+                raise UnsupportedLayer(
+                    f"the gradient of a generated record cannot be computed ({type(why).__name__}: {why}). Where it is "
+                    "a matter of the record, say in the task's example_inputs and example_targets what they look like"
+                ) from why
 
 
 def _shown(here: Pass, inputs: Tensor | Indexed, targets: Tensor, views: Shown | None) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from client_sdk.gradients.clipping import full_precision
+from client_sdk.gradients.clipping import full_precision, stop_if_not_finite
 from client_sdk.gradients.errors import NonFiniteError, NotLayerwise, UnsupportedLayer
 from client_sdk.gradients.generated import generator
 from client_sdk.gradients.inspection import trainable
@@ -256,6 +256,7 @@ def compare(engine: Layerwise, x: Tensor, y: Tensor) -> int:
         rewind()
         with torch.enable_grad():
             losses = checked_losses(engine.loss, x, engine.model(x.clone()), y.clone())
+        stop_if_not_finite({"the loss": losses})
     for i in range(len(x)):
         compare_record(engine, done, losses[i], i)
     return done.footprint

@@ -19,10 +19,11 @@ class Gradients:
     """Per-record gradients of one micro-batch: parameter name -> (batch, *shape).
 
     squares: parameter name -> (batch,) squared norms.
+    finite: (batch,) numbers that are finite where the record's loss is.
     """
 
-    def __init__(self, each: dict[str, Tensor]) -> None:
-        self.each = each
+    def __init__(self, each: dict[str, Tensor], finite: Tensor) -> None:
+        self.each, self.finite = each, finite
         self.squares = {name: squared_norms(value) for name, value in each.items()}
 
     def shift(self, centre: Mapping[str, Tensor]) -> None:
@@ -54,33 +55,42 @@ class PerRecord:
 
     def run(self, inputs: Tensor, targets: Tensor) -> Gradients:
         """One micro-batch."""
-        each = self._vectorised(inputs, targets) if self.vectorised else self._one_by_one(inputs, targets)
+        each, losses = self._vectorised(inputs, targets) if self.vectorised else self._one_by_one(inputs, targets)
         with full_precision(inputs.device):
-            return Gradients(each)
+            return Gradients(each, losses)
 
-    def _vectorised(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    def _vectorised(self, inputs: Tensor, targets: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         detached = {name: p.detach() for name, p in self.parameters.items()}
-        each = vmap(grad_and_value(self._one_loss, has_aux=True), in_dims=(None, 0, 0), randomness="different")
+        each = vmap(grad_and_value(self._one_loss), in_dims=(None, 0, 0), randomness="different")
         with warnings.catch_warnings():
             # Operations without a batching rule run in a loop: slower, and exactly as right.
             warnings.filterwarnings("ignore", message="There is a performance drop")
-            gradients, (losses, outputs) = each(detached, inputs, targets)
-        # The losses are there already; only the check of shape and finiteness is wanted.
-        checked_losses(lambda _outputs, _targets: losses, inputs, outputs, targets)
-        return gradients
+            return each(detached, inputs, targets)
 
-    def _one_loss(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def _one_loss(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         output = functional_call(self.model, parameters, (x.unsqueeze(0),))
         losses = self.loss(output, y.unsqueeze(0))
         if losses.shape != (1,):
             raise ValueError(f"loss must return one value per record, got shape {tuple(losses.shape)} for one record")
-        return losses[0], output.detach()
+        return losses[0]
 
-    def _one_by_one(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        rows = [self._backward(inputs[i : i + 1], targets[i : i + 1]) for i in range(len(inputs))]
-        return {name: torch.stack([row[name] for row in rows]) for name in self.parameters}
+    def _one_by_one(self, inputs: Tensor, targets: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        rows = [self._or_nothing(inputs[i : i + 1], targets[i : i + 1]) for i in range(len(inputs))]
+        each = {name: torch.stack([row[name] for row, _ in rows]) for name in self.parameters}
+        return each, torch.stack([loss for _, loss in rows])
 
-    def _backward(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def _or_nothing(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """As `of_one`; NaN where it fails."""
+        try:
+            return self.of_one(x, y)
+        # A user's code may raise anything for one record, which must not stop the others.
+        except Exception:  # noqa: BLE001
+            missing = {name: torch.full_like(p, torch.nan).detach() for name, p in self.parameters.items()}
+            return missing, torch.full((), torch.nan, device=x.device)
+
+    def of_one(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Return gradients and loss, (), of one record in a batch of its own. Raises what model or loss raise."""
         with torch.enable_grad():
             losses = checked_losses(self.loss, x, self.model(x), y)
-            return gradients_of(losses.sum(), self.parameters)
+            total = losses.sum()
+            return gradients_of(total, self.parameters), total.detach().float()

@@ -40,8 +40,8 @@ class Separated:
     """A loss that is run on one output and one target at a time.
 
     `torch.func.vmap` does it for all records at once, with random numbers of its own for each. Where vmap cannot run
-    the loss (values that become Python numbers, NumPy), single rows run one after the other. The first call decides.
-    What vmap can run follows from the operations and not from the values.
+    the loss (values that become Python numbers, NumPy), single rows run one after the other. The first call decides,
+    and `settle` ends the choice before records are seen.
     """
 
     def __init__(self, loss: Loss) -> None:
@@ -72,6 +72,11 @@ class Separated:
         self.vectorised = True
         return losses
 
+    def settle(self, together: bool | None = None) -> bool:
+        """Return whether rows run at once, from now on: as said, or as calls found out; undecided, one by one."""
+        self.vectorised = bool(self.vectorised) if together is None else together
+        return self.vectorised
+
     def _together(self, outputs: Any, targets: Tensor) -> Tensor:
         with warnings.catch_warnings():
             # Operations without a batching rule run in a loop: slower, and exactly as right.
@@ -96,6 +101,17 @@ class Separated:
                 "squeeze(-1) in place of squeeze()"
             )
         return losses[0]
+
+
+def settled(loss: Loss, together: bool | None = None) -> bool | None:
+    """Settle how a loss of a user's own runs, also one of single rows inside of another: as `Separated.settle`.
+
+    Returns None: all of the loss is built in.
+    """
+    if isinstance(loss, Separated):
+        return loss.settle(together)
+    inner = loss.of_each_row if isinstance(loss, SeparateLoss) else None
+    return None if inner is None else settled(inner, together)
 
 
 def each_tensor(change: Callable[[Tensor], Tensor], values: Any) -> Any:

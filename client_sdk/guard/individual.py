@@ -112,7 +112,7 @@ class IndividualBudget:
         """One noised step in which only `admitted` records took part.
 
         known     records whose gradient norms were computed, among them all who took part
-        norms     theirs, before clipping, finite
+        norms     theirs, before clipping; ∞ of a record without a gradient, which is charged at the clip norm
         rounding  as in `accounted`
 
         Records of unknown norm are charged at the clip norm, times the credit for having been drawn with probability

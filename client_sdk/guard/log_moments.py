@@ -232,15 +232,10 @@ class LogMomentBounds:
     def measure(self, norms: npt.NDArray[np.float64], *, rounding: float, total_records: float | None = None) -> None:
         """One noised step.
 
-        norms     (rows,) gradient norms before clipping, of `rows` in their order
+        norms     (rows,) gradient norms before clipping, of `rows` in their order; ∞ or NaN counts at the clip norm
         rounding  L2 norm that rounding to the noise's grid can add to a contribution
         total_records  N of all clients, for the papers' sequential costs; unknown: their q is this hospital's own
-
-        Raises:
-            TrainingStopped: NaN or an infinity among the norms; nothing is charged.
         """
-        if not np.isfinite(norms).all():
-            raise TrainingStopped("the gradient norms of this hospital's records")
         clip = self._plan.clip_norm
         # An empty slot counts at the clip norm: nobody outside may see that it is empty.
         distances = np.full(self._sample.size, clip)
@@ -314,11 +309,12 @@ def accounted(norms: Floats, *, clip_norm: float, rounding: float) -> Floats:
 
     For noise of noise_multiplier · clip_norm; rounded up, at most clip_norm.
 
-    norms     before clipping, finite; clipped together or layer by layer, a record adds at most min(norm, clip_norm)
+    norms     before clipping; clipped together or layer by layer, a record adds at most min(norm, clip_norm). ∞ or NaN,
+              of a record without a gradient, counts at the clip norm
     rounding  L2 norm that rounding to the noise's grid can add to a contribution; the noise covers clip_norm + rounding
     """
     # Capped first: clipping bounds the contribution, and the grid moves it afterwards.
-    contribution = np.minimum(norms * _NORM_SLACK, clip_norm) + rounding
+    contribution = np.fmin(norms * _NORM_SLACK, clip_norm) + rounding
     # Scaling both back to the clip norm keeps their ratio, and the top stays it.
     scaled = np.nextafter(contribution * (clip_norm / (clip_norm + rounding)), np.inf)
     return np.minimum(scaled, clip_norm)

@@ -65,7 +65,7 @@ class FeatureCache:
             return made.of_dataset(dataset)
         found = _read(path, key, bound) if path.exists() else None
         if found is not None and len(found) == len(dataset) and _still_made(made, dataset, found):
-            return TaskDataset(found, dataset.targets, dataset.patients, dataset.grouped)
+            return TaskDataset(found, dataset.targets, dataset.patients, dataset.grouped, computed=True)
         if path.exists():
             _LOG.warning("the stored features are not of these records under this study, or are damaged: computed anew")
         computed = made.of_dataset(dataset)
@@ -94,7 +94,7 @@ def _still_made(made: Features, dataset: TaskDataset, found: Tensor) -> bool:
     """Whether the first record's features are made as they were: code that is installed anew has the same name."""
     first = TaskDataset(dataset.inputs[:1], dataset.targets[:1], dataset.patients[:1], dataset.grouped)
     again = in_memory(made.of_dataset(first).inputs)
-    return again.shape == found[:1].shape and torch.allclose(again, found[:1], rtol=1e-3, atol=1e-5)
+    return again.shape == found[:1].shape and torch.allclose(again, found[:1], rtol=1e-3, atol=1e-5, equal_nan=True)
 
 
 def _not_kept(error: OSError) -> None:

@@ -164,7 +164,7 @@ class Hospital:
         from client_sdk.study.cell_counts import without
         from client_sdk.study.feature_cache import FOLDER, FeatureCache
         from client_sdk.study.participation import Participation
-        from client_sdk.study.preparation import able
+        from client_sdk.study.preparation import able, choice_of
         from client_sdk.training.devices import devices_of
 
         membership, rules = self.identity.membership(study), policy or SitePolicy.in_force(self.directory)
@@ -201,6 +201,7 @@ class Hospital:
                 bfloat16=bfloat16,
                 backbone=backbone,
                 cache=FeatureCache(self.directory / FOLDER) if feature_cache else None,
+                choice=choice_of(ledger.opened(study)),
             )
             if isinstance(records, Table):
                 _log_counts(settings, found, without(records, rules.exclusions), study)
@@ -212,7 +213,7 @@ class Hospital:
                 _require_split_known(client, ledger, membership, dataset)
             if isinstance(records, Table) and records.format is not None:
                 ledger.declare_format(records.format)
-            _freeze(settings, ledger, membership, dataset, split)
+            _freeze(found, ledger, membership, dataset, split)
             # 4. Charge what a lost ledger does not know.
             if accept_lost_ledger:
                 _accept_loss(client, ledger, membership, settings)
@@ -345,12 +346,17 @@ def _settings_shown(shown: Study, ledger: HospitalLedger, membership: Membership
     return shown.settings
 
 
-def _freeze(
-    settings: AnySettings, ledger: HospitalLedger, membership: Membership, dataset: str, split: Split | None
-) -> None:
+def _freeze(found: Able, ledger: HospitalLedger, membership: Membership, dataset: str, split: Split | None) -> None:
     if ledger.opened(membership.study) is None:
-        facts = {"client": membership.client, "dataset": dataset, "settings_sha256": settings.digest()}
-        facts |= {"coordinator_key": membership.coordinator_key, "protocol": joined_with(None, settings)}
+        choice = None if found.training is None else found.training.require_trainable()
+        facts: dict[str, Any] = {
+            "client": membership.client,
+            "dataset": dataset,
+            "settings_sha256": found.settings.digest(),
+            "coordinator_key": membership.coordinator_key,
+            "protocol": joined_with(None, found.settings),
+            "gradients": None if choice is None else choice.to_dict(),
+        }
         ledger.open_study(membership.study, facts, split)
 
 

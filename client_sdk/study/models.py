@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 
 from client_sdk.api.client import Client
-from client_sdk.errors import BadAssignment, NotFoundError
+from client_sdk.errors import BadAssignment, NotFoundError, Refused
 from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.protocol.study.bounds import MAX_WEIGHT
 from client_sdk.protocol.study.messages import ModelInfo
 from client_sdk.protocol.study.model_file import LONGEST_METADATA, ModelMetadata
 from client_sdk.protocol.wire.tensors import Array, TensorError, decode, encoded_size_limit, metadata_in
 from client_sdk.training import LocalTraining
+from client_sdk.training.weights import weight_out_of_bounds
 
 
 class StudyModels:
@@ -20,11 +22,23 @@ class StudyModels:
         self._client, self._study, self._training, self._ledger = client, study, training, ledger
 
     def assigned(self, model: ModelInfo) -> dict[str, Array]:
-        """The weights that a signed assignment names."""
+        """The weights that a signed assignment names.
+
+        Raises:
+            Refused: a weight is beyond the public bound: with it records could be made to overflow.
+        """
         body = self._downloaded(model.version)
         if hashlib.sha256(body).hexdigest() != model.sha256:
             raise BadAssignment("the model is not the one that the assignment names")
-        return self._weights(body, model.version)
+        weights = self._weights(body, model.version)
+        name = weight_out_of_bounds(weights)
+        if name is not None:
+            raise Refused(
+                "weights-out-of-bounds",
+                f"the model's parameter {name!r} holds a number beyond ±{MAX_WEIGHT:g}: lower the learning rate, or "
+                "begin with other weights",
+            )
+        return weights
 
     def before(self, model: ModelInfo) -> dict[str, Array] | None:
         """The weights released before the assigned ones, where the study clips around what has changed since."""

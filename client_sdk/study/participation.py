@@ -29,7 +29,6 @@ from client_sdk.errors import (
     Refused,
     RosterNotPinned,
     SessionEnded,
-    TrainingStopped,
     UnexpectedAnswer,
     UpdateDisputed,
 )
@@ -125,7 +124,8 @@ class Participation:
 
         Raises:
             NotTrusted: the coordinator contradicts itself. Told to it where possible; nothing more is sent.
-            TrainingStopped: NaN or an infinity; told to the coordinator as a refusal of the round.
+            TrainingStopped: NaN or an infinity that no record is to blame for. The coordinator is told nothing, so that
+                it cannot tell this from a lost connection.
             LostLedger: rounds are missing from the own ledger.
             ApiError, ConnectionFailed: nothing is lost; run again.
         """
@@ -165,10 +165,6 @@ class Participation:
             self._take_part(given)
         except Refused as refused:
             self._refuse(round, refused, self._verifier.vouch())
-        except TrainingStopped:
-            # Where it was stays in this building: the coordinator learns no more than that training stopped.
-            self._refuse(round, Refused("training-stopped", "training met NaN or an infinity"))
-            raise
         except (BadAssignment, LedgerNotExtended, LedgerContradicted, LedgerForked, RosterNotPinned) as error:
             self._stop(round, error)
         self._tell(round, self._client.clock.read() - begun)
@@ -208,7 +204,7 @@ class Participation:
         except SessionEnded as ended:
             self._pass(assignment.round, str(ended))
             return
-        except (Refused, TrainingStopped, BadAssignment):
+        except (Refused, BadAssignment):
             self._delivery.leave(assignment)
             raise
         self._watch.others(assignment, given.session)

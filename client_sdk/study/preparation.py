@@ -6,7 +6,7 @@ import inspect
 import logging
 import math
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from client_sdk.data import DataError, Records, Table, records_of
 from client_sdk.errors import ConfigurationError, Refused, WardroundError
+from client_sdk.gradients.choice import GradientChoice
 from client_sdk.guard.exclusion import places_of
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.split import Split
@@ -84,8 +85,9 @@ def _prepared(
     bfloat16: bool = False,
     backbone: str | Path | None = None,
     cache: FeatureCache | None = None,
+    choice: GradientChoice | None = None,
 ) -> LocalTraining:
-    """As `prepare`, of records whose patients may all be read."""
+    """As `prepare`, of records whose patients may all be read. choice: as of `LocalTraining.require_trainable`."""
     chosen = _task(task, settings.training, backbone)
     trained = records if split is None else _of_the_split(records, ~split.set_aside(records.patients))
     if trained is None:
@@ -97,7 +99,7 @@ def _prepared(
     )
     training = LocalTraining(chosen, dataset, settings, coins, device, checkpoint_seconds, party, bfloat16)
     _asked(chosen, "make its model", lambda: training.spec)
-    training.require_trainable()
+    training.require_trainable(choice)
     slow = _asked(chosen, "compute the first gradients", training.slow_path)
     if slow is not None:
         _LOG.warning("%s", slow)
@@ -119,17 +121,20 @@ def able(
     bfloat16: bool = False,
     backbone: str | Path | None = None,
     cache: FeatureCache | None = None,
+    choice: GradientChoice | None = None,
 ) -> Able:
     """What this hospital can do in the study, found possible before any round is paid for. Raises as `prepare`.
 
     split            where the study sets patients aside for evaluation, which needs it
     backbone, cache  as `prepare`
+    choice           how gradients were found when the study began; None: it begins now
     """
     coins, records = randomness or SecureRandomness(), remaining(records_of(data), rules).records
     training = patients = evaluated = None
     if isinstance(settings, StudySettings):
         training = _prepared(
-            *(task, records, settings, coins, device, checkpoint_seconds, party, split, bfloat16, backbone, cache)
+            *(task, records, settings, coins, device, checkpoint_seconds, party, split, bfloat16, backbone, cache),
+            choice,
         )
         if split is not None:
             evaluated = _evaluated(training, records, settings, split)
@@ -137,6 +142,12 @@ def able(
     if settings.statistics is not None and (isinstance(records, Table) or evaluated is None):
         patients = AskedPatients.of_remaining(records)
     return Able(settings, coins, training, patients, data_version, evaluated)
+
+
+def choice_of(opened: Mapping[str, Any] | None) -> GradientChoice | None:
+    """How gradients were found when a study was opened here; None: it was not, or by an earlier version."""
+    kept = None if opened is None else opened.get("gradients")
+    return None if kept is None else GradientChoice.from_dict(kept)
 
 
 def _evaluated(training: LocalTraining, records: Records, settings: StudySettings, split: Split) -> EvaluatedPatients:
@@ -186,6 +197,7 @@ class DataCheck:
     unused     columns that the study does not name
     parameters numbers of the model that are trained
     counts     cells of the declared columns of a table
+    without_gradient  of the first records, how many have no finite gradient: they would count as zero
     """
 
     rows: int
@@ -199,6 +211,7 @@ class DataCheck:
     unused: tuple[str, ...]
     parameters: int
     counts: tuple[CellCounts, ...] = ()
+    without_gradient: int = 0
 
 
 def check_data(
@@ -215,13 +228,12 @@ def check_data(
 
     Raises:
         ConfigurationError, DataError, TaskError: what would end `join`.
-        TrainingStopped: NaN or an infinity in the first losses or gradients.
     """
     devices_of(device)
     records = records_of(data)
     left = remaining(records, rules)
     training = _prepared(None, left.records, settings, None, device, 60.0, "check", backbone=backbone)
-    _asked(training.task, "compute the first gradients", lambda: training.try_gradients(_TRIED))
+    failed = _asked(training.task, "compute the first gradients", lambda: training.try_gradients(_TRIED))
     targets = training.dataset.row_targets
     labels = _asked(training.task, "count its targets", lambda: training.task.target_counts(targets))
     inputs = _asked(training.task, "count its inputs", lambda: inspected(training.task, left.records))
@@ -243,6 +255,7 @@ def check_data(
         unused=tuple(name for name in columns if name not in named),
         parameters=sum(math.prod(shape) for shape, _ in training.spec.values()),
         counts=cells_of_task(training.task, left.records) if isinstance(left.records, Table) else (),
+        without_gradient=failed,
     )
 
 

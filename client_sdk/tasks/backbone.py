@@ -13,6 +13,7 @@ from safetensors.torch import load
 from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError
+from client_sdk.protocol.study.bounds import MAX_WEIGHT
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ def tensors_in(data: bytes) -> dict[str, Tensor]:
     """Name -> tensor of a safetensors file.
 
     Raises:
-        ConfigurationError: it is none, or holds NaN or an infinity.
+        ConfigurationError: it is none, or holds NaN, an infinity or a number beyond ±MAX_WEIGHT.
     """
     try:
         found = load(data)
@@ -55,8 +56,9 @@ def tensors_in(data: bytes) -> dict[str, Tensor]:
             "convert them with safetensors.torch.save_file"
         ) from error
     for name, tensor in found.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise ConfigurationError(f"the backbone's tensor {name!r} holds NaN or an infinity")
+        # Written so that NaN does not pass.
+        if tensor.is_floating_point() and tensor.numel() and not float(tensor.abs().max()) <= MAX_WEIGHT:
+            raise ConfigurationError(f"the backbone's tensor {name!r} holds NaN or a number beyond ±{MAX_WEIGHT:g}")
     return found
 
 

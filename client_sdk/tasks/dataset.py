@@ -32,17 +32,19 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
     numbers, (n, k) float32 for several at once. One of several may be NaN, which the loss leaves out; not all of a row.
     grouped: inputs are (n, rows, ...) and targets (n, rows, ...): ABSENT or NaN in a row that a patient lacks. How
     many rows is the study's setting.
+    computed: inputs are what a frozen model made of records: NaN where it failed, which counts as zero in training.
     """
 
     inputs: Inputs
     targets: Tensor
     patients: tuple[str, ...]
     grouped: bool = False
+    computed: bool = False
 
     def __post_init__(self) -> None:
         if not len(self.inputs) == len(self.targets) == len(self.patients) or not self.patients:
             raise DataError("inputs, targets and patients have one length, and at least one record")
-        if isinstance(self.inputs, Tensor) and not torch.isfinite(self.inputs).all():
+        if isinstance(self.inputs, Tensor) and not self.computed and not torch.isfinite(self.inputs).all():
             raise DataError("inputs: NaN or an infinity after preprocessing")
         self._require_targets()
 
@@ -124,17 +126,17 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
         real = torch.tensor([[k < len(own) for k in range(most)] for own in rows.values()])
         mark = torch.nan if self.targets.is_floating_point() else ABSENT
         targets = torch.where(over(real, self.targets.ndim + 1), self.targets[places], mark)
-        return TaskDataset(taken(self.inputs, places), targets, tuple(rows), grouped=True)
+        return TaskDataset(taken(self.inputs, places), targets, tuple(rows), grouped=True, computed=self.computed)
 
     def _take(self, keep: Sequence[int]) -> TaskDataset:
         patients = tuple(self.patients[i] for i in keep)
-        return TaskDataset(taken(self.inputs, keep), self.targets[keep], patients, grouped=self.grouped)
+        return TaskDataset(taken(self.inputs, keep), self.targets[keep], patients, self.grouped, self.computed)
 
     def in_memory(self) -> TaskDataset:
         """The same with all inputs as one tensor, however large."""
         if isinstance(self.inputs, Tensor):
             return self
-        return TaskDataset(in_memory(self.inputs), self.targets, self.patients, grouped=self.grouped)
+        return TaskDataset(in_memory(self.inputs), self.targets, self.patients, self.grouped, self.computed)
 
 
 def present(targets: Tensor, axes: int) -> Tensor:

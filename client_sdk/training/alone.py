@@ -3,6 +3,8 @@
 Kernels are chosen by shape and round by place, and whoever chose the weights may have put a patient on the edge of a
 bin: with plain batches one patient more could move others from one bin to the next, and a count would change by more
 than its sensitivity. So all passes have one shape, and a record's place follows from the record alone: its digest.
+
+A record that the model fails on is NaN throughout. Which records these are follows from each of them alone.
 """
 
 from __future__ import annotations
@@ -18,18 +20,27 @@ from client_sdk.tasks.inputs import Inputs, parts
 
 # Places of a pass. Of n different records the fullest place has about n/64 and a few more.
 _PLACES = 64
+Compute = Callable[[Tensor], Tensor]
 
 
-def each_alone(compute: Callable[[Tensor], Tensor], inputs: Inputs) -> Tensor:
-    """(n, ...) `compute` of n records, (n, ...), one shape at a time; n ≥ 1.
+def each_alone(compute: Compute, inputs: Inputs) -> Tensor:
+    """(n, ...) `compute` of n records, (n, ...), one shape at a time; NaN for records that it fails on; n ≥ 1.
 
-    compute  mixes no records: its first dimension is that of what it is given
+    compute  mixes no records: its first dimension is that of what it is given; floating numbers
     inputs   where they are read on demand, some after the others: no result depends on who is read with whom
+
+    Raises what `compute` raises for records of zeros, where it fails on all records: no record is to blame for that.
     """
-    return torch.cat([_together(compute, part) for part in parts(inputs)])
+    found = [rows for part in parts(inputs) for rows in _together(compute, part)]
+    like = next((row for row in found if row is not None), None)
+    if like is None:
+        like = compute(torch.zeros((_PLACES, *inputs.shape[1:]), dtype=inputs.dtype))[0]
+    missing = torch.full_like(like, torch.nan)
+    return torch.stack([missing if row is None else row for row in found])
 
 
-def _together(compute: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+def _together(compute: Compute, inputs: Tensor) -> list[Tensor | None]:
+    """What is computed of each record; None: the model fails on it."""
     # Equal records have equal results, and would all want one place.
     digests = [hashlib.sha256(record.numpy().tobytes()).digest() for record in inputs.contiguous()]
     first = {digest: row for row, digest in reversed([*enumerate(digests)])}
@@ -39,11 +50,32 @@ def _together(compute: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
         place = int.from_bytes(digest[:8], "big") % _PLACES
         passes.setdefault(taken[place], {})[place] = digest
         taken[place] += 1
-    found: dict[bytes, Tensor] = {}
+    found: dict[bytes, Tensor | None] = {}
     for held in passes.values():
         # Free places hold a copy of somebody: whatever a model does with zeros, it can do this.
         anybody = next(iter(held.values()))
-        rows = torch.tensor([first[held.get(place, anybody)] for place in range(_PLACES)])
-        computed = compute(inputs[rows])
-        found |= {digest: computed[place] for place, digest in held.items()}
-    return torch.stack([found[digest] for digest in digests])
+        rows = [first[held.get(place, anybody)] for place in range(_PLACES)]
+        found |= zip(held.values(), _computed(compute, inputs, rows, list(held)), strict=True)
+    return [found[digest] for digest in digests]
+
+
+def _computed(compute: Compute, inputs: Tensor, rows: list[int], places: list[int]) -> list[Tensor | None]:
+    """What one pass gives in these places. Where it fails, each record is tried in a pass of copies of itself."""
+    try:
+        computed = compute(inputs[torch.tensor(rows)])
+        return [computed[place] for place in places]
+    except torch.OutOfMemoryError:
+        raise
+    # A user's code may raise anything for one record, which must not stop the others.
+    except Exception:  # noqa: BLE001
+        return [_or_nothing(compute, inputs, rows[place], place) for place in places]
+
+
+def _or_nothing(compute: Compute, inputs: Tensor, row: int, place: int) -> Tensor | None:
+    try:
+        return compute(inputs[torch.full((_PLACES,), row)])[place]
+    except torch.OutOfMemoryError:
+        raise
+    # As above: this record is the one that is to blame.
+    except Exception:  # noqa: BLE001
+        return None

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from client_sdk.data import Records
 from client_sdk.errors import ConfigurationError
 from client_sdk.gradients import UnsupportedLayer
+from client_sdk.gradients.generated import Shapes, generator
+from client_sdk.gradients.generated import inputs_of as generated_inputs
 from client_sdk.gradients.inspection import refuse_cross_record, risky_layers
 from client_sdk.protocol.study.training import HEAD
 from client_sdk.tasks import Task, TaskDataset
@@ -27,6 +29,7 @@ from client_sdk.tasks.parts import part_of
 from client_sdk.tasks.reading import dataset_of, inputs_of
 from client_sdk.tasks.task import new_model
 from client_sdk.training.alone import each_alone
+from client_sdk.training.generated import examples_of
 
 _COMPANIONS = 64
 _CHUNK = 64 << 20
@@ -90,35 +93,66 @@ class Features:
         return found
 
     def require(self, dataset: TaskDataset) -> None:
-        """Raises:
-        NoFeatures: the model uses its head otherwise than once, at its end, on each record.
-        ConfigurationError: records reach each other in the frozen part, as far as that is seen.
+        """Try the frozen part on generated records; of the dataset shapes and types are used alone.
+
+        Raises:
+            NoFeatures: the model uses its head otherwise than once, at its end, on each record.
+            ConfigurationError: records reach each other in the frozen part, as far as that is seen, or it takes none.
         """
-        rows = dataset.inputs[:_COMPANIONS]
-        rows = rows.flatten(0, 1)[:_COMPANIONS] if dataset.grouped else rows
         try:
             refuse_cross_record(risky_layers(self._model[0]))
         except UnsupportedLayer as error:
             raise ConfigurationError(f"the part that is not trained cannot be used: {error}") from error
-        # Passes of one shape, with the first record in the first place: only its companions differ.
-        among, alone = self._computed(rows), self._computed(rows[:1].expand_as(rows).contiguous())
-        if not bool(torch.isfinite(among).all()):
-            raise ConfigurationError("the part that is not trained gives NaN or an infinity: look at its weights")
-        if not torch.equal(among[0], alone[0]):
+        taken, failed = 0, None
+        for rows in self._generated(dataset):
+            # Passes of one shape, with the first record in the first place: only its companions differ.
+            try:
+                among, alone = self._computed(rows), self._computed(rows[:1].expand_as(rows).contiguous())
+            except NoFeatures:
+                raise
+            # Whatever a frozen model raises for records that nobody has.
+            except Exception as error:  # noqa: BLE001
+                failed = error
+                continue
+            taken += 1
+            if not bool(torch.isfinite(among).all()):
+                failed = failed or ArithmeticError("NaN or an infinity: look at its weights")
+                taken -= 1
+            elif not torch.equal(among[0], alone[0]):
+                raise ConfigurationError(
+                    "the part that is not trained gives one record other features beside other records: it mixes them, "
+                    "and no patient could be protected alone"
+                )
+        if not taken:
             raise ConfigurationError(
-                "the part that is not trained gives one record other features beside other records: it mixes them, and "
-                "no patient could be protected alone"
+                f"the part that is not trained takes no generated record of shape {tuple(self._shape(dataset))} "
+                f"({type(failed).__name__}: {failed})"
             )
 
+    def _generated(self, dataset: TaskDataset) -> Iterator[Tensor]:
+        """(_COMPANIONS, ...) inputs of several kinds."""
+        shapes = Shapes(self._shape(dataset), dataset.inputs.dtype, torch.Size(), dataset.targets.dtype)
+        make = examples_of(self.whole, replace(dataset, grouped=False)).inputs
+        if make is not None:
+            yield make(_COMPANIONS, generator()).to(shapes.inputs_dtype)
+        yield from generated_inputs(shapes, _COMPANIONS, self._model[0])
+
+    def _shape(self, dataset: TaskDataset) -> torch.Size:
+        """Of one row's inputs."""
+        return dataset.inputs.shape[2 if dataset.grouped else 1 :]
+
     def of_dataset(self, dataset: TaskDataset) -> TaskDataset:
-        """The same patients and targets with features for inputs. Raises NoFeatures."""
+        """The same patients and targets with features for inputs: NaN of records that the frozen part fails on.
+
+        A frozen part that mixes records or cannot be cut is found by `require`, not here.
+        """
         if not dataset.grouped:
-            return replace(dataset, inputs=self.of_inputs(dataset.inputs))
+            return replace(dataset, inputs=self.of_inputs(dataset.inputs), computed=True)
         chunks = [self._remembered(chunk.flatten(0, 1)) for chunk in in_chunks(dataset.inputs)]
-        return replace(dataset, inputs=torch.cat(chunks).unflatten(0, dataset.inputs.shape[:2]))
+        return replace(dataset, inputs=torch.cat(chunks).unflatten(0, dataset.inputs.shape[:2]), computed=True)
 
     def of_inputs(self, inputs: Inputs) -> Tensor:
-        """(n, ...) float32 inputs of the model to (n, ...) of its head. Raises NoFeatures."""
+        """(n, ...) float32 inputs of the model to (n, ...) of its head; NaN of records that the model fails on."""
         return torch.cat([self._remembered(chunk) for chunk in in_chunks(inputs)])
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -21,16 +21,15 @@ from torch import Tensor, nn
 
 from client_sdk.errors import TrainingStopped
 from client_sdk.gradients import ClippedSum, PerRecordGradients
-from client_sdk.gradients.inspection import gradients_of, trainable
+from client_sdk.gradients.inspection import trainable
 from client_sdk.gradients.slots import Slots, slots_for
 from client_sdk.protocol.randomness.source import Purpose, RandomSource, RoundRandomness
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import TaskDataset
-from client_sdk.training.ahead import Batches, whole
+from client_sdk.training.ahead import Batches
 from client_sdk.training.noise import GridNoise, NoisySum
 from client_sdk.training.noise_ahead import NoiseAhead, Pieces
-from client_sdk.training.patients import Loss
 from client_sdk.training.views import Views
 
 if TYPE_CHECKING:
@@ -53,6 +52,7 @@ class PrivateGradients:
     centre       parameter name -> tensor, released before: taken off every gradient before it is clipped
     distance     after a step: how far this client's whole sum lies from zero, on the scale of client_clip_norm, rounded
                  up; None where the study does not protect clients
+    failed       how many records added zero so far, in all steps, because their gradient is none; stays in the hospital
     """
 
     def __init__(
@@ -84,13 +84,17 @@ class PrivateGradients:
         self._log_moments, self._individual, self._total_records = log_moments, individual, total_records
         self._trained = np.arange(len(dataset)) if log_moments is None else log_moments.trained
         self.distance: float | None = None
+        self.failed = 0
 
     def at(self, step: int) -> dict[str, Tensor]:
         """Parameter name -> noised mean gradient; `step` says which batch and which noise.
 
+        A record without a finite gradient adds zero and is charged at the clip norm.
+
         Raises:
-            NonFiniteError, TrainingStopped: NaN or an infinity; nothing is charged.
-            OverflowError: the sum does not fit the noise's grid.
+            NonFiniteError: of the centre, which is public; nothing is charged.
+            OverflowError: the sum does not fit the noise's grid. It takes more than 2²⁸ records for each unit of the
+                noise multiplier.
         """
         privacy, batch = self._privacy, self._batch(step)
         slots = Slots.random(privacy.expected_batch_size, self._randomness.of(Purpose.SLOTS, step=step))
@@ -100,6 +104,7 @@ class PrivateGradients:
         ahead = self._individual is None and step < self._steps
         noise = self._ahead.of_step(self._randomness.of(Purpose.NOISE, step=step))
         part = self._clipped(batch, slots, (lambda: self._foreseen(step + 1)) if ahead else None)
+        self.failed += part.failed
         norms, norm = part.norms.cpu().numpy(), 0.0
         # Before the noise: what this client adds is bounded, by a public number. Fewer records cannot reach it.
         if privacy.client_clip_norm is not None or len(batch) * privacy.clip_norm > self._radius:
@@ -189,60 +194,6 @@ class PrivateGradients:
                 further = self._clipped(rest, slots).norms
             found[rest] = further.cpu().numpy()
         return found
-
-
-class PlainGradients:
-    """Mean gradients over Poisson batches, one after another; the denominator is public here too."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        loss: Loss,
-        dataset: TaskDataset,
-        settings: StudySettings,
-        randomness: RoundRandomness,
-        *,
-        device: str = "cpu",
-    ) -> None:
-        self._model, self._loss, self._randomness, self._privacy = model, loss, randomness, settings.privacy
-        self._batches, self._targets, self._device = Batches(dataset.inputs), dataset.targets, device
-        self._steps, self._coming = settings.steps_per_round, dict[int, Rows]()
-        self._parameters = trainable(model)
-        self._augmentation, self._grouped = settings.training.augmentation, dataset.grouped
-
-    def at(self, step: int) -> dict[str, Tensor]:
-        """Parameter name -> mean gradient; `step` says which batch.
-
-        Raises:
-            TrainingStopped: the loss is NaN or infinite.
-        """
-        batch = self._batch(step)
-        inputs = whole(self._batches.of(batch, (lambda: self._foreseen(step + 1)) if step < self._steps else None))
-        inputs, targets = inputs.to(self._device), self._targets[torch.as_tensor(batch)].to(self._device)
-        if self._augmentation is not None:
-            looks = self._randomness.of(Purpose.VIEWS, step=step)
-            inputs, targets = Views(self._augmentation, looks, grouped=self._grouped).of(inputs, targets, 0)
-        losses = self._loss(self._model(inputs), targets)
-        total = losses.sum() / self._privacy.expected_batch_size
-        if not bool(torch.isfinite(total)):
-            raise TrainingStopped("the loss")
-        return gradients_of(total, self._parameters)
-
-    def _batch(self, step: int) -> Rows:
-        """Rows of the step: those that were foreseen, once, or drawn now."""
-        if step in self._coming:
-            return self._coming.pop(step)
-        source = self._randomness.of(Purpose.SAMPLE, step=step)
-        return poisson_batch(len(self._targets), self._privacy.sampling_rate, source=source)
-
-    def _foreseen(self, step: int) -> Rows:
-        """Rows of the next step, drawn before its time."""
-        self._coming = {step: self._batch(step)}
-        return self._coming[step]
-
-    def accounts(self) -> tuple[None, None]:
-        """Nothing is charged here."""
-        return None, None
 
 
 def noise_of_a_step(

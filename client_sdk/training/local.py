@@ -5,6 +5,7 @@ Schemes with noise here: every step releases a noised mean gradient. Client leve
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,8 +19,8 @@ from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError, TrainingStopped
 from client_sdk.gradients import DeviceLost, NonFiniteError, PerRecordGradients, UnsupportedLayer
+from client_sdk.gradients.choice import GradientChoice
 from client_sdk.gradients.generated import Shapes
-from client_sdk.gradients.layerwise import checked_losses
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.protocol.randomness.source import Purpose, Randomness, RoundRandomness
@@ -34,35 +35,21 @@ from client_sdk.training.descent import Descent
 from client_sdk.training.devices import devices_of
 from client_sdk.training.generated import examples_of
 from client_sdk.training.gradients import (
-    PlainGradients,
     PrivateGradients,
-    clipped,
     noise_of_a_step,
-    norm_of,
     released_centre,
 )
 from client_sdk.training.noise import GridNoise
 from client_sdk.training.patients import Loss, LossOfPatients, RowsOfPatients
-from client_sdk.training.speed import MEASURED, SlowPath, slow_path
+from client_sdk.training.plain import Contribution, PlainGradients, contribution_of
+from client_sdk.training.speed import SlowPath, slow_path
 from client_sdk.training.views import Views, require_views
-from client_sdk.training.weights import arrays_of, load_weights, spec_of_model, weights_of
+from client_sdk.training.weights import arrays_of, load_weights, spec_of_model, weight_out_of_bounds, weights_of
 
+_LOG = logging.getLogger(__name__)
 _CHECKPOINT = "checkpoint"
 # What is found once and depends on no record.
 _OF_THE_MODEL = ("spec", "_devices", "_model", "_buffers", "_of_records")
-
-
-@dataclass(frozen=True)
-class Contribution:
-    """One round's result.
-
-    update           parameter name -> float32: a gradient (fedsgd) or a difference of weights (fedavg)
-    client_distance  what the whole client moves the sum, on the scale of the client level's clip norm, rounded up;
-                     None where the study does not protect clients
-    """
-
-    update: dict[str, Array]
-    client_distance: float | None
 
 
 @dataclass(frozen=True)
@@ -91,13 +78,19 @@ class LocalTraining:
     def __post_init__(self) -> None:
         self.dataset.require_one_record_per_patient()
 
-    def require_trainable(self) -> None:
+    def require_trainable(self, choice: GradientChoice | None = None) -> GradientChoice | None:
         """Refuse a model or a loss that cannot be trained privately, before any round is paid for.
 
         They are tried on generated records, whose shapes and types are all that is taken from the dataset.
 
+        choice  what this returned before the study's first round; it holds on
+
+        Returns:
+            How gradients are found in every round; None where no record's gradient is.
+
         Raises:
-            ConfigurationError: records reach each other in the model or the loss, or no trainable parameter.
+            ConfigurationError: records reach each other in the model or the loss, no trainable parameter, or `choice`
+                does not do any more.
         """
         augmentation, dataset = self.settings.training.augmentation, self.dataset
         if augmentation is not None:
@@ -106,41 +99,45 @@ class LocalTraining:
             require_views(augmentation, dataset.inputs.shape[own:], dataset.targets.shape[own:], dataset.inputs.dtype)
         # Whole updates are clipped there, so records may meet in a layer.
         if self.settings.privacy.rules.clips_updates:
-            return
+            return None
         with self._trainable(), self._computing():
-            self._gradients.confirm(Shapes.of(dataset.inputs, dataset.targets), views=self._views)
+            shapes = Shapes.of(dataset.inputs, dataset.targets)
+            return self._gradients.confirm(shapes, views=self._views, choice=choice)
 
-    def try_gradients(self, records: int) -> None:
-        """Losses and gradients of the first records, as a round would find them: nothing is drawn, kept or charged.
+    def try_gradients(self, records: int) -> int:
+        """Return how many of the first records have no finite gradient, or loss where whole updates are clipped.
+
+        For a person of this hospital: nothing is drawn, kept or charged, and no round follows from it.
 
         Raises:
-            ConfigurationError: the loss is not one number a record, or records reach each other.
-            TrainingStopped: NaN or an infinity.
+            ConfigurationError: as `require_trainable`.
         """
-        (model, loss), (inputs, targets) = self._of_records, self._first(records)
+        inputs, targets = self._first(records)
         with self._trainable(), self._computing():
             if self.settings.privacy.rules.clips_updates:
-                checked_losses(loss, inputs, model(inputs), targets)
-            else:
-                self._gradients.norms(inputs, targets)
+                return sum(not self._has_loss(inputs[i : i + 1], targets[i : i + 1]) for i in range(len(targets)))
+            return int(torch.isinf(self._gradients.norms(inputs, targets)).sum())
+
+    def _has_loss(self, inputs: Tensor, targets: Tensor) -> bool:
+        model, loss = self._of_records
+        try:
+            with torch.no_grad():
+                return bool(torch.isfinite(loss(model(inputs), targets)).all())
+        # Whatever a user's code raises for a record.
+        except Exception:  # noqa: BLE001
+            return False
 
     def slow_path(self) -> SlowPath | None:
-        """What makes private training of this model slow, and how slow; None where nothing does.
+        """What makes private training of this model slow, and how slow, on generated records; None where nothing does.
 
         Raises:
             ConfigurationError: as `require_trainable`.
         """
         self.require_trainable()
-        # Closed forms are known by now, from generated records: no patient's is looked at for them.
         if self.settings.privacy.rules.clips_updates or self._gradients.method == "layerwise":
             return None
-        inputs, targets = self._first(MEASURED)
-        try:
-            with self._trainable(), self._computing():
-                return slow_path(self._gradients, inputs, targets)
-        except TrainingStopped:
-            # Training says so itself, if the released weights are not better.
-            return None
+        with self._trainable(), self._computing():
+            return slow_path(self._gradients, Shapes.of(self.dataset.inputs, self.dataset.targets), self._views)
 
     @cached_property
     def spec(self) -> Spec:
@@ -294,20 +291,24 @@ class LocalTraining:
                        go on from what they were there
         previous       the weights released before these, where the study clips around the difference
 
+        A record without a finite gradient adds zero and is charged in full; how many there were is in the log alone.
+
         Raises:
-            TrainingStopped: NaN or an infinity in weights, gradients or the update.
+            TrainingStopped: NaN or an infinity in the centre, or in an update whose steps were noised.
         """
         if checkpoints is not None and checkpoints.start is not None:
             _resume(checkpoints.start, log_moments, individual)
         self._load(weights)
         with self._computing():
             if self.settings.privacy.rules.clips_updates:
-                plain = PlainGradients(
+                gradients = PlainGradients(
                     *self._of_records, self.dataset, self.settings, self.randomness_in(round), device=self._device
                 )
-                made = self._clipped(self._descended(weights, plain, round, checkpoints))
+                made = contribution_of(
+                    self._descended(weights, gradients, round, checkpoints), self.settings.privacy, round
+                )
             else:
-                private = PrivateGradients(
+                gradients = PrivateGradients(
                     self._gradients,
                     self.dataset,
                     self.settings,
@@ -318,19 +319,21 @@ class LocalTraining:
                     total_records=total_records,
                     centre=self._centre(weights, previous),
                 )
-                update = self._descended(weights, private, round, checkpoints)
-                made = Contribution(update, private.distance)
+                update = self._descended(weights, gradients, round, checkpoints)
+                made = Contribution(update, gradients.distance)
                 if log_moments is not None:
                     # After the last step: the histogram holds the sums with all of the round's steps.
                     log_moments.publish(round, self.randomness_in(round).of(Purpose.HISTOGRAM))
+        if gradients.failed:
+            _LOG.warning("round %d: %d drawn records have no gradient; they count as zero", round, gradients.failed)
         for name, array in made.update.items():
             if not np.isfinite(array).all():
                 raise TrainingStopped(f"the update of parameter {name!r}")
         return made
 
     def predictions(self, weights: Mapping[str, Array], inputs: Inputs) -> NDArray[np.float64]:
-        """(n, k) what the model with these weights predicts of (n, ...) rows; NaN where a score is not finite. Each
-        depends on its own row alone, to the last bit.
+        """(n, k) what the model with these weights predicts of (n, ...) rows; NaN where a score is not finite or the
+        model fails. Each depends on its own row alone, to the last bit.
 
         Nothing is drawn, kept or charged.
         """
@@ -344,6 +347,10 @@ class LocalTraining:
             return each_alone(predicted, inputs).numpy()
 
     def _load(self, weights: Mapping[str, Array]) -> None:
+        """Raises TrainingStopped, before a record is seen: a weight is not finite, or beyond the public bound."""
+        name = weight_out_of_bounds(weights)
+        if name is not None:
+            raise TrainingStopped(f"the weights {name!r}")
         load_weights(self._model, weights)
         for name, buffer in self._model.named_buffers():
             buffer.copy_(self._buffers[name])
@@ -378,13 +385,6 @@ class LocalTraining:
             if checkpoints is not None and checkpoints.due and step < training.local_steps:
                 checkpoints.write(Checkpoint(step, *descent.state(), *gradients.accounts()))
         return {name: array - received[name] for name, array in weights_of(self._model).items()}
-
-    def _clipped(self, update: dict[str, Array]) -> Contribution:
-        privacy = self.settings.privacy
-        found = clipped(update, privacy.clip_norm)
-        # Accounted on the scale of the central noise, which leaves room for its grid.
-        noise = privacy.noise_of_updates(sum(array.size for array in found.values()))
-        return Contribution(found, None if noise is None else noise.accounted_distance(norm_of(found)))
 
 
 def _resume(start: Checkpoint, log_moments: LogMomentBounds | None, individual: IndividualBudget | None) -> None:

@@ -56,7 +56,7 @@ class LossOfPatients(SeparateLoss):
         return self.loss
 
     @cached_property
-    def _of_each_row(self) -> Loss:
+    def of_each_row(self) -> Loss:  # pyright: ignore[reportIncompatibleVariableOverride]
         return separated(self.loss)
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -64,5 +64,5 @@ class LossOfPatients(SeparateLoss):
         # Any target of the right kind does for a row that is not there: its loss is not counted.
         there = targets.take_along_dim(over(real.int().argmax(1, keepdim=True), targets.ndim), 1)
         filled = torch.where(over(real, targets.ndim), targets, there)
-        each = self._of_each_row(outputs.flatten(0, 1), filled.flatten(0, 1)).view_as(real)
+        each = self.of_each_row(outputs.flatten(0, 1), filled.flatten(0, 1)).view_as(real)
         return torch.where(real, each, 0.0).sum(1) / real.sum(1)

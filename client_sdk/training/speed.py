@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from client_sdk.gradients import PerRecordGradients
+from client_sdk.gradients.confirmation import Views
+from client_sdk.gradients.generated import Shapes
 from client_sdk.gradients.inspection import gradients_of, trainable
 
-# Records that it is measured on, at most.
+# Records that it is measured on: a multiple of those that are generated.
 MEASURED = 32
 _REPETITIONS = 3
 
@@ -31,12 +32,19 @@ class SlowPath:
         )
 
 
-def slow_path(gradients: PerRecordGradients, inputs: Tensor, targets: Tensor) -> SlowPath | None:
-    """None where layer-wise book-keeping is used. Nothing of the records is kept.
+def slow_path(gradients: PerRecordGradients, shapes: Shapes, views: Views | None = None) -> SlowPath | None:
+    """None where layer-wise book-keeping is used, and where no generated target fits the loss. No record is read.
+
+    shapes, views: as of `PerRecordGradients.confirm`
 
     Raises:
-        UnsupportedLayer, NonFiniteError, ValueError: as in training.
+        UnsupportedLayer, ValueError: as in training.
     """
+    gradients.confirm(shapes, views=views)
+    generated = gradients.generated(shapes, views)
+    if gradients.method == "layerwise" or generated is None:
+        return None
+    inputs, targets = (values.repeat(MEASURED // len(values), *(1,) * (values.dim() - 1)) for values in generated)
 
     def plain() -> None:
         with torch.enable_grad():
@@ -44,18 +52,11 @@ def slow_path(gradients: PerRecordGradients, inputs: Tensor, targets: Tensor) ->
                 gradients.loss(gradients.model(inputs.clone()), targets.clone()).sum(), trainable(gradients.model)
             )
 
-    def clipped() -> None:
-        gradients.norms(inputs, targets)
-
-    # Once it has run: what book-keeping or torch.func cannot do is found out then.
-    clipped()
-    if gradients.method == "layerwise":
-        return None
-    slow, fast = _seconds(clipped), _seconds(plain)
+    slow, fast = _seconds(lambda: gradients.norms(inputs, targets)), _seconds(plain)
     return SlowPath(gradients.reason, slow / fast)
 
 
-def _seconds(work: Callable[[], None]) -> float:
+def _seconds(work: Callable[[], object]) -> float:
     """The least of a few runs after a first one: what else the machine does only adds."""
     work()
     found: list[float] = []

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.gradients.inspection import trainable
+from client_sdk.protocol.study.bounds import MAX_WEIGHT
 from client_sdk.protocol.wire.tensors import Array, Spec
 
 
@@ -26,6 +27,12 @@ def weights_of(model: nn.Module) -> dict[str, Array]:
 def spec_of_model(model: nn.Module) -> Spec:
     """Names, shapes and types that a study of this model fixes."""
     return {name: (tuple(p.shape), "float32") for name, p in sorted(trainable(model).items())}
+
+
+def weight_out_of_bounds(weights: Mapping[str, Array]) -> str | None:
+    """Return the name of a parameter with NaN, or with a number beyond ±MAX_WEIGHT; None: there is none."""
+    # Written so that NaN does not pass.
+    return next((name for name, array in weights.items() if array.size and not np.abs(array).max() <= MAX_WEIGHT), None)
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Array]) -> None:

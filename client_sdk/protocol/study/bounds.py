@@ -14,6 +14,9 @@ from client_sdk.protocol.study.settings import StudySettings
 LEAST_NOISE_MULTIPLIER = 0.3
 LARGEST_EPSILON = 20.0
 LARGEST_DELTA = 1e-3
+MAX_WEIGHT = 2.0**30
+"""No weight that is sent or loaded is larger, about a billion. Trained weights lie far below it, and squares of weights
+up to it add up to a finite number in float32 for any model: only what a record adds can overflow."""
 
 
 def guaranteed_noise_multiplier(settings: StudySettings) -> float:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.gradients import PerRecordGradients
-from client_sdk.gradients.errors import NonFiniteError, NotLayerwise
+from client_sdk.gradients.errors import NotLayerwise
 from client_sdk.gradients.inspection import trainable
 from client_sdk.gradients.layers import logistic
 from client_sdk.gradients.layerwise import Layerwise, add, checked_losses, ends_in
@@ -125,22 +125,11 @@ def test_somebody_who_listens_in_ends_the_short_cut() -> None:
     assert ends_in(model, layers)
 
 
-def test_a_loss_is_one_finite_number_per_record() -> None:
+def test_a_loss_is_one_number_per_record() -> None:
     outputs, targets = torch.zeros(2, 1), torch.zeros(2)
     assert checked_losses(loss, outputs, outputs, targets).tolist() == [0, 0]
     with pytest.raises(ValueError, match=r"shape \(2,\), got \(\)"):
         checked_losses(lambda o, t: loss(o, t).sum(), outputs, outputs, targets)
-    bad = torch.tensor([[0.0], [float("nan")]])
-    for inputs, given, aims, where in (
-        (bad, outputs, targets, "inputs"),
-        (outputs, outputs, bad[:, 0], "targets"),
-        (outputs, bad, targets, "the model's output"),
-    ):
-        with pytest.raises(NonFiniteError) as caught:
-            checked_losses(loss, inputs, given, aims)
-        assert caught.value.where == where
-    with pytest.raises(NonFiniteError, match="the loss"):
-        checked_losses(lambda o, t: loss(o, t) / 0, outputs, outputs, targets)
 
 
 @pytest.mark.parametrize("method", ["layerwise", "vmap"])

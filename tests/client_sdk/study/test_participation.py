@@ -247,15 +247,27 @@ def test_everybody_excluded_is_an_error_before_anything_is_asked(tmp_path: Path)
     assert other.round == 0
 
 
-def test_training_that_meets_nan_is_told_and_stops(tmp_path: Path) -> None:
+def test_weights_out_of_bounds_are_refused_before_anything_is_charged(tmp_path: Path) -> None:
     other = coordinator()
     here = hospital(other, tmp_path)
     huge = {name: array + 3e38 for name, array in other.initial.items()}
     other.models[0] = encode(huge)
+    join(here)
+    assert other.updates[1] == {}
+    assert other.refusals[1]["mercy"].code == "weights-out-of-bounds"
+    with ledger_of(tmp_path) as ledger:
+        assert ledger.charged_round("sepsis", 1) is None
+
+
+def test_training_that_stops_looks_like_a_lost_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stops(*_: Any, **__: Any) -> None:
+        raise TrainingStopped("the centre")
+
+    other = coordinator()
+    monkeypatch.setattr(LocalTraining, "contribution", stops)
     with pytest.raises(TrainingStopped):
-        join(here)
-    assert other.updates == {1: {}}
-    assert other.refusals[1]["mercy"].code == "training-stopped"
+        join(hospital(other, tmp_path))
+    assert (other.updates, other.refusals) == ({1: {}}, {1: {}})
     with ledger_of(tmp_path) as ledger:
         # What was computed may not be used, but the charge was made before it was known.
         assert len(ledger.charges()) == 1

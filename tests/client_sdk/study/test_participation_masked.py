@@ -20,6 +20,7 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import encode
 from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.session import SecureSumClient
+from client_sdk.training import LocalTraining
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.secure_sum import World
@@ -106,9 +107,8 @@ def own_limit(other: Coordinator, directory: Path) -> None:
 
 def overflow(other: Coordinator, directory: Path) -> None:
     other.models[0] = encode({name: array + 3e38 for name, array in other.initial.items()})
-    with pytest.raises(TrainingStopped):
-        join(other, directory)
-    assert other.refusals[1]["mercy"].code == "training-stopped"
+    join(other, directory)
+    assert (other.refusals[1]["mercy"].code, charges(directory)) == ("weights-out-of-bounds", 0)
 
 
 def wrong_model(other: Coordinator, directory: Path) -> None:
@@ -131,3 +131,16 @@ def test_whoever_says_no_after_the_shares_leaves_the_session(
     other = masked_coordinator()
     story(other, tmp_path)
     assert {LEFT, REFUSED} <= set(other.requests)
+
+
+def test_training_that_stops_tells_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stops(*_: Any, **__: Any) -> None:
+        raise TrainingStopped("the centre")
+
+    monkeypatch.setattr(MaskedRound, "prepare", lambda self, signed: World(5).vectors)
+    monkeypatch.setattr(LocalTraining, "contribution", stops)
+    other = masked_coordinator()
+    with pytest.raises(TrainingStopped):
+        join(other, tmp_path)
+    assert charges(tmp_path) == 1
+    assert not {LEFT, REFUSED} & set(other.requests)

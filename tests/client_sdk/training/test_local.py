@@ -159,7 +159,7 @@ class Broken(Task):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         losses = TASK.loss(outputs, targets)
-        return torch.where(outputs.squeeze(-1) == outputs.max(), losses * math.nan, losses)
+        return torch.where(outputs.squeeze(-1) > 0, torch.full_like(losses, math.nan), losses)
 
     def dataset(self, data: object) -> TaskDataset:
         return DATA
@@ -169,10 +169,23 @@ class Broken(Task):
 
 
 @pytest.mark.parametrize("scheme", ["parallel", "client"])
-def test_a_gradient_that_is_nan_stops_the_step(scheme: str) -> None:
+def test_a_record_whose_loss_is_nan_counts_as_zero_and_is_told_to_the_log_alone(
+    scheme: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "client_sdk")
     limits = {"limits": [CLIENT_LIMIT]} if scheme == "client" else {}
-    with pytest.raises(TrainingStopped):
-        training(settings(scheme=scheme, sampling_rate=1.0, **limits), task=Broken()).update(start(), None)
+    chosen = settings(scheme=scheme, sampling_rate=1.0, **limits)
+    model = TASK.model()
+    load_weights(model, start())
+    above = model(DATA.inputs).detach().squeeze(-1) > 0
+    assert 0 < int(above.sum()) < len(DATA)
+    found = training(chosen, task=Broken()).update(start(), None)
+    named = tuple(patient for patient, gone in zip(DATA.patients, above, strict=True) if not gone)
+    sound = TaskDataset(DATA.inputs[~above], DATA.targets[~above], named)
+    expected = training(chosen, data=sound).update(start(), None)
+    for name in found:
+        np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=1e-6)
+    assert f"{int(above.sum())} drawn records have no gradient" in caplog.text
 
 
 def test_bad_data_and_two_rows_of_one_patient_never_reach_training() -> None:

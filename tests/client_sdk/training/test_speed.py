@@ -10,8 +10,11 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from client_sdk.gradients import PerRecordGradients
+from client_sdk.gradients.generated import Shapes
 from client_sdk.gradients.layers import squared_error
 from client_sdk.training.speed import slow_path
+
+SHAPES = Shapes(torch.Size((5, 3)), torch.float32, torch.Size(()), torch.float32)
 
 
 class Doubled(nn.Linear):
@@ -56,10 +59,7 @@ class Packed(nn.Module):
 )
 def test_what_is_slow_says_why_and_how_slow(model: nn.Module, reason: str) -> None:
     torch.manual_seed(1)
-    x = torch.randn(8, 5, 3)
-    x[::2, 3:] = 0.0
-    x[:, 4:] = 0.0
-    found = slow_path(PerRecordGradients(model, squared_error), x, torch.randn(8))
+    found = slow_path(PerRecordGradients(model, squared_error), SHAPES)
     assert found is not None
     assert found.factor > 0
     assert re.search(reason, found.reason), found.reason
@@ -70,4 +70,4 @@ def test_what_is_slow_says_why_and_how_slow(model: nn.Module, reason: str) -> No
 def test_closed_forms_are_not_named() -> None:
     flat = nn.Sequential(nn.Flatten(), nn.Linear(15, 1))
     for model in (flat, nn.Sequential(nn.Conv1d(5, 2, 2), nn.Flatten(), nn.Linear(4, 1))):
-        assert slow_path(PerRecordGradients(model, squared_error), torch.randn(8, 5, 3), torch.randn(8)) is None
+        assert slow_path(PerRecordGradients(model, squared_error), SHAPES) is None
