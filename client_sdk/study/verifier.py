@@ -6,7 +6,9 @@ coordinator says it took from this hospital must be in the hospital's own ledger
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 
 from accounting.plan.report import moments_in, report_from_dict
@@ -63,7 +65,7 @@ class CoordinatorVerifier:
         """The assignment, if everything about it is as it must be; the ledger that was seen has moved on then.
 
         Raises:
-            BadAssignment: signature, study, client, settings or roster.
+            BadAssignment: signature, study, client, settings, roster, or a model that the ledger does not name.
             LedgerNotExtended: the ledger is shorter than it was, rewritten, or does not hold this round's reservation.
             LedgerContradicted, LedgerForked: as `follow`.
             OwnBudgetExceeded: the study has passed one of its own limits; a refusal of the round.
@@ -82,8 +84,10 @@ class CoordinatorVerifier:
         # Before the ledger: it shows whose signatures are to be believed.
         roster = self.roster(body)
         checks = self.follow(body.ledger, signed, reserved_round=body.round)
-        if body.query is not None:
-            checks.require_asked(body.round, body.query.document)
+        with self._proving(signed):
+            if body.query is not None:
+                checks.require_asked(body.round, body.query.document)
+            checks.require_models(body.model, None if body.query is None else body.query.model)
         if self._masked or self._membership.pinned is not None:
             self._require_pinned(roster)
         checks.require_within_limits()
@@ -173,6 +177,19 @@ class CoordinatorVerifier:
             failpoint("hospital.after-seen")
         self._exceeded = checks.exceeded
         return checks
+
+    @contextmanager
+    def _proving(self, signed: Signed) -> Generator[None]:
+        """Within, what is raised carries the signed document and the whole ledger whose head it names."""
+        try:
+            yield
+        except BadAssignment as error:
+            entries = [entry.to_dict() for entry in self._seen.entries()]
+            error.proof = {
+                "seen": {"signed": self._seen.signed, "entries": entries},
+                "shown": {"signed": asdict(signed)},
+            }
+            raise
 
     def _page(self, after: int) -> LedgerPage:
         page = self._client.ledger(self._membership.study, after)

@@ -15,7 +15,7 @@ from client_sdk.protocol.study.plan_of import PlanDiffers
 from client_sdk.protocol.wire.signing import CERTIFICATE
 from server.db import rows
 from server.db.comparison import DatabaseDiffers, require_as_signed
-from server.db.ledger_store import entries
+from server.db.ledger_store import entries, require_released
 from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
 from server.domain.errors import Rejected
@@ -66,11 +66,16 @@ def _model(tx: Transaction, study: StudyRow, round: int | None) -> ModelInfo | N
     if round is None:
         newest = rows.latest_model(tx, study.id)
         # No record went into the initial one.
-        return None if newest is None or newest.version == 0 else model_info(newest)
+        return None if newest is None or newest.version == 0 else _signed_for(tx, study, newest)
     row = tx.session.get(ModelRow, (study.id, round))
     if row is None:
         raise Rejected("unknown-model", "this round released no model: GET …/rounds shows which did")
-    return model_info(row)
+    return _signed_for(tx, study, row)
+
+
+def _signed_for(tx: Transaction, study: StudyRow, model: ModelRow) -> ModelInfo:
+    require_released(tx, study, model)
+    return model_info(model)
 
 
 def _computed(coordinator: Coordinator, study: str, ledger: Sequence[Entry], round: int | None) -> Computed:
