@@ -49,7 +49,7 @@ def sign(
     key_file: KeyFile = None,
     home: Home = None,
 ) -> None:
-    """Fetch the ledger, check every new entry, keep it, and sign its head; exit code 4 if it was forked or rewritten."""
+    """Check every new entry of the ledger, keep it, and sign its head; exit code 4 if it was forked or rewritten."""
     from client_sdk.errors import NotTrusted
     from client_sdk.protocol.study.messages import LedgerHead
     from client_sdk.protocol.study.witness import sign_head
@@ -112,7 +112,7 @@ def compare(file: HeadPath, dataset: Dataset = None, home: Home = None) -> None:
         _keep_ahead(directory, dataset, given.witness)
         say(
             f"{study}: {given.witness.client} was shown {theirs - own} entries more than are seen here, {theirs}. "
-            "It is kept, and compared when the ledger comes so far. If that never happens, heads are held back from here"
+            "It is kept, and compared when the ledger comes so far. If it never does, heads are held back from here"
         )
 
 

@@ -209,9 +209,9 @@ class CoordinatorVerifier:
         who = ", ".join(f"{name} ({f'entry {last}' if last else 'never'})" for (name, _), last in sorted(late.items()))
         raise PolicyRefused(
             "policy-witnesses",
-            f"min_witnesses = {policy.min_witnesses}, and in the last {policy.witness_window} rounds (since round {round}, "
-            f"entry {since}) {len(others) - len(late)} others have signed this ledger. Not since then: {who}. Ask them by "
-            "telephone for their newest head (wardround witness export), and compare it (wardround witness compare)",
+            f"min_witnesses = {policy.min_witnesses}, and in the last {policy.witness_window} rounds (since round "
+            f"{round}, entry {since}) {len(others) - len(late)} others have signed this ledger. Not since then: {who}. "
+            "Ask them by telephone for their newest head (wardround witness export), and compare it (witness compare)",
         )
 
     @contextmanager

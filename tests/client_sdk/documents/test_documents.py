@@ -44,13 +44,18 @@ HOSTILE = [
 ]
 
 
-def ledger(**options: Any) -> list[Entry]:
+def ledger(*, named: bool = True, **options: Any) -> list[Entry]:
+    """Two rounds. named: every model's file is named, as in studies that began with this version."""
     values: dict[str, Any] = {"max_steps": 6, **options}
     chosen = settings(**values)
     entries = opened(plan_of(chosen), chosen.as_json(), "sepsis")
+    if named:
+        entries.append(after(entries, "released", sha256="cd" * 32, bytes=160))
     for round in (1, 2):
         entries.append(after(entries, "reserved", round))
         entries.append(after(entries, "settled", round, report=None))
+        if named:
+            entries.append(after(entries, "released", round, sha256="ab" * 32, bytes=160))
     return entries
 
 
