@@ -168,6 +168,9 @@ def ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
         again = computed(entries[: named.entries], None if whole else stated.round)
     except (LedgerError, PlanDiffers, InvalidArgument, ValueError) as error:
         return [Check("ledger", "bad", f"no such certificate can be made from it: {error}")]
+    if again.counted != named.counted:
+        other = "certificate.round and certificate.ledger.counted do not belong together"
+        return [Check("ledger", "bad", f"{other}: round {stated.round} was charged by entry {again.counted}")]
     lead = f"entries 1 to {named.entries} lead to the head that the certificate names{_charged_since(stated, entries)}"
     good = Check("ledger", "good", lead)
     if len(stated.limits) != len(again.limits):

@@ -27,10 +27,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "masked": {"masked": True, "bayesian": True},
     "sampled": {"sampling_rate": 0.05, "expected_batch_size": 5.0},
     "client": {"scheme": "client"},
-    "central": {"scheme": "client-central"},
+    "distributed": {"scheme": "client-distributed"},
     "joint": {"scheme": "joint"},
     "evaluation": {
-        "statistics": {"max_queries": 2, "max_cells": 100},
+        "statistics": {"max_queries": 9, "max_cells": 100},
         "evaluation": {"share": 0.3, "every": 2, "question": {"prediction": "binary", "noise_multiplier": 5.0}},
     },
 }
@@ -128,11 +128,17 @@ def test_every_field_that_is_changed_and_signed_again_is_found(kind: str, round:
         for path in paths
         if path not in FREE
         for new in others(at(value, path))
-        if new != at(value, path)
+        if new != at(value, path) and not is_true(path, entries, value, new)
         for said in [complaints(signed_again(put(value, path, new)), entries)]
         if not (said and names(said, path))
     ]
     assert unseen == []
+
+
+def is_true(path: tuple[Any, ...], entries: list[Entry], value: dict[str, Any], new: Any) -> bool:
+    """Whether it is, word for word, the certificate of the newest round by itself, which is no lie."""
+    newest = value["certificate"]["round"]
+    return path[-1] == "counted" and certified(entries, newest) == put(value, path, new)
 
 
 def at(value: Any, path: tuple[Any, ...]) -> Any:
