@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,6 @@ from tests.factories.lying_coordinator import (
     working,
 )
 from tests.factories.settings import settings
-from tests.factories.studies import FakeClock
 
 pytestmark = pytest.mark.timeout(300)
 NAMES = ("mercy", "grace", "hope", "faith")
@@ -42,14 +39,8 @@ WATCHFUL = plain_policy(min_witnesses=1, witness_window=1)
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def here(tmp_path: Path, database_url: str, clock: FakeClock) -> Iterator[Live]:
-    where = {"database_url": database_url, "long_poll_seconds": 0.2}
-    with live(tmp_path / "coordinator", time_of_day=clock, **where) as running:
+def here(tmp_path: Path, database_url: str) -> Iterator[Live]:
+    with live(tmp_path / "coordinator", database_url=database_url, long_poll_seconds=0.2) as running:
         (tmp_path / "viewer.key").write_text(running.viewer_key + "\n")
         yield running
 
@@ -68,29 +59,6 @@ def pinned(here: Live, folder: Path, chosen: StudySettings) -> list[Ward]:
     for ward in wards:
         pin_roster(Hospital.open(ward.home), "sepsis", number)
     return wards
-
-
-@contextmanager
-def waiting_for(here: Live, clock: FakeClock, answers: int) -> Generator[None]:
-    """No round waits for more than so many hospitals: the others are switched off, and its deadline passes."""
-    ended = threading.Event()
-
-    def look() -> None:
-        while not ended.wait(0.1):
-            rounds = here.operator("GET", "/v1/studies/sepsis/rounds").json()["rounds"]
-            for number in [one["round"] for one in rounds if one["state"] == "collecting"]:
-                shown = here.operator("GET", f"/v1/studies/sepsis/rounds/{number}").json()
-                if sum(one["state"] != "sampled" for one in shown["clients"]) >= answers:
-                    clock.advance(700.0)
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        with working(here):
-            yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def run(*arguments: str | Path, code: int = 0) -> str:
@@ -113,44 +81,41 @@ def forked(entry: Entry) -> tuple[Any, dict[str, Any]]:
     return entry.kind, body | ({"statement_sha256": "0" * 64} if entry.kind == "settled" else {})
 
 
-def test_an_honest_study_with_drop_outs_and_restarts_is_never_blocked(
-    here: Live, tmp_path: Path, clock: FakeClock
-) -> None:
+def test_an_honest_study_with_drop_outs_and_restarts_is_never_blocked(here: Live, tmp_path: Path) -> None:
     wards = pinned(here, tmp_path, study(tmp_path))
-    with waiting_for(here, clock, 2):
-        # Hope leaves after the first round and does not come back; faith is switched off once, and restarted.
-        together(lambda: wards[2].join(until=1, policy=WATCHFUL), lambda: wards[3].join(until=1, policy=WATCHFUL))
-        outcomes = together(*(lambda ward=ward: ward.join(policy=WATCHFUL) for ward in (wards[0], wards[1], wards[3])))
+    assert together(*(lambda ward=ward: ward.join(until=1, policy=WATCHFUL) for ward in wards)) == [None] * 4
+    # Faith leaves for good, and the others were switched off between two rounds.
+    assert here.operator("PUT", "/v1/studies/sepsis/clients/faith/revoked").is_success
+    with working(here):
+        outcomes = together(*(lambda ward=ward: ward.join(policy=WATCHFUL) for ward in wards[:3]))
     assert all(isinstance(outcome, Outcome) and outcome.rounds_refused == 0 for outcome in outcomes), outcomes
-    assert "checked and signed as auditor" in audit(
-        here, tmp_path, "--coordinator-key", here.coordinator.signer.fingerprint
-    )
+    key = ("--coordinator-key", here.coordinator.signer.fingerprint)
+    assert "checked and signed as auditor" in audit(here, tmp_path, *key)
     signed = here.operator("GET", "/v1/studies/sepsis/ledger").json()["witnesses"]
-    assert {one["client"] for one in signed} >= {"auditor", "mercy", "grace", "faith"}
+    assert {one["client"] for one in signed} == {"auditor", *NAMES}
 
 
-def test_a_hospital_to_which_no_signature_is_passed_on_refuses_and_says_who_has_not_signed(
-    here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock
+def test_hospitals_to_which_no_signature_is_passed_on_refuse_and_say_who_has_not_signed(
+    here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wards = pinned(here, tmp_path, study(tmp_path, auditor=False))
     monkeypatch.setattr("server.services.ledger_pages.witnesses", lambda *_: [])
     said: list[Any] = []
 
     def stop_once_refused() -> None:
-        while not said:
+        while len(said) < len(NAMES):
             time.sleep(0.1)
             clients = here.operator("GET", "/v1/studies/sepsis/rounds/2").json().get("clients") or []
-            said.extend(one["refusal"] for one in clients if one["refusal"] is not None)
+            said[:] = [one["refusal"] for one in clients if one["refusal"] is not None]
         here.operator("POST", "/v1/studies/sepsis/stop")
 
-    with waiting_for(here, clock, 1):
-        outcome, _ = together(lambda: wards[0].join(policy=WATCHFUL), stop_once_refused)
-    assert isinstance(outcome, Outcome)
+    with working(here):
+        *outcomes, _ = together(*(lambda ward=ward: ward.join(policy=WATCHFUL) for ward in wards), stop_once_refused)
     # The first round; then nobody else has signed in the window.
-    assert outcome.rounds_sent == 1
-    assert [one["code"] for one in said] == ["policy-witnesses"]
-    assert "since round 1, entry" in said[0]["detail"]
-    assert all(f"{name} (never)" in said[0]["detail"] for name in NAMES[1:])
+    assert [outcome.rounds_sent for outcome in outcomes] == [1] * 4
+    assert {one["code"] for one in said} == {"policy-witnesses"}
+    assert all("since round 1, entry" in one["detail"] for one in said)
+    assert all(sum(f"{name} (never)" in one["detail"] for name in NAMES) == 3 for one in said)
 
 
 def test_a_fork_is_found_by_a_head_that_goes_from_hand_to_hand(here: Live, tmp_path: Path) -> None:

@@ -159,7 +159,15 @@ def names(said: str, path: tuple[Any, ...]) -> bool:
 
 
 @pytest.mark.parametrize("path", [("limits", 0, "observer"), ("mechanism", "scheme"), ("format",)])
-@given(new=st.one_of(st.text(max_size=20), st.integers(), st.none(), st.floats(allow_nan=False), st.lists(st.text())))
+@given(
+    new=st.one_of(
+        st.text(max_size=20),
+        st.integers(),
+        st.none(),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.lists(st.text()),
+    )
+)
 def test_a_value_that_nobody_knows_is_a_sentence_and_no_traceback(path: tuple[Any, ...], new: Any) -> None:
     value = PLAIN
     whole = ("certificate", *path)
@@ -171,7 +179,13 @@ PLAIN_LEDGER = ledger_of()
 PLAIN = certified(PLAIN_LEDGER)
 PATHS = list(leaves(PLAIN))
 JSON = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-9, 2**53), st.floats(allow_nan=False), st.text(max_size=9)),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-9, 2**53),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(max_size=9),
+    ),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
     max_leaves=5,
 )
