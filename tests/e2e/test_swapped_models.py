@@ -15,14 +15,16 @@ from client_sdk.documents import check
 from client_sdk.errors import BadAssignment, EvidenceKept, NotTrusted
 from client_sdk.protocol.study.model_file import ModelMetadata
 from client_sdk.protocol.study.model_info import ModelInfo
-from client_sdk.protocol.wire.tensors import metadata_in
+from client_sdk.protocol.wire.tensors import TensorError, metadata_in
 from client_sdk.study.audit import audited
 from client_sdk.study.participation import Outcome
+from client_sdk.study.result import study_model
 from server.db.blobs import models_of
 from server.db.rows import find_study
 from server.db.session import Transaction
 from server.db.tables import ModelRow
 from server.services.rounds import assign
+from tests.factories.asking import operator
 from tests.factories.live_coordinator import Live, live
 from tests.factories.lying_coordinator import Ward, ledger_of, started, together, working
 from tests.factories.settings import settings
@@ -134,6 +136,7 @@ def test_an_honest_coordinator_whose_database_was_changed_stops_by_itself(here: 
     swapped(here, 1)
     answers = together(*(lambda ward=ward: ward.join(until=2) for ward in wards))
     assert not any(ward.proof.exists() for ward in wards)
+    here.work()
     assert here.operator("GET", "/v1/studies/sepsis").json()["stop_reason"] == "database-differs", answers
 
 
@@ -150,6 +153,9 @@ def test_no_certificate_is_good_for_weights_that_no_round_released(here: Live, t
     swapped(here, 3)
     found = checks(here, tmp_path, 3)
     assert found["model"] == "bad", found
+    # Nor does a reader take the file for the study's result.
+    with operator(here) as client, pytest.raises(TensorError, match="not the one that the study's ledger names"):
+        study_model(client, "sepsis")
     # The numbers are still those of the study.
     assert {result for what, result in found.items() if what.startswith("ε")} == {"good"}
 
