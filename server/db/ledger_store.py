@@ -11,6 +11,7 @@ from sqlalchemy import select
 from accounting.budget.bodies import RosterChange, Standing
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, Kind, append, digest
+from accounting.budget.releases import named_models
 from accounting.plan.statistics import AnyPlan
 from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.study.plan_of import plan_of
@@ -20,6 +21,8 @@ from server.db.rows import active_members, settings_of
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow, ModelRow, RoundRow, StudyRow
 from server.signing_key import SigningKey
+
+_OTHER_MODEL = "a model in the database is not the one that the signed ledger names"
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,7 @@ def require_unchanged(tx: Transaction, signer: SigningKey, study: StudyRow, *, w
     require_as_signed(tx, signer, study, row)
     if whole:
         require_whole(tx, study, row)
+        _require_all_released(tx, study)
 
 
 def statement_after(
@@ -194,7 +198,18 @@ def require_released(tx: Transaction, study: StudyRow, model: ModelRow) -> None:
     entry = _named(tx, study, model.version)
     named = None if entry is None else entry_of(entry).body
     if named is None or (named["sha256"], named["bytes"]) != (model.sha256, model.bytes):
-        raise DatabaseDiffers(study.name, "a model in the database is not the one that the signed ledger names")
+        raise DatabaseDiffers(study.name, _OTHER_MODEL)
+
+
+def _require_all_released(tx: Transaction, study: StudyRow) -> None:
+    """Every model at once; raises as `require_released`."""
+    wanted = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.kind == "released")
+    named = named_models(map(entry_of, tx.session.scalars(wanted)))
+    models = tx.session.scalars(select(ModelRow).where(ModelRow.study_id == study.id)) if named else ()
+    for model in models:
+        found = named.get(model.version)
+        if found is None or (found.sha256, found.bytes) != (model.sha256, model.bytes):
+            raise DatabaseDiffers(study.name, _OTHER_MODEL)
 
 
 def _named(tx: Transaction, study: StudyRow, version: int) -> LedgerRow | None:
