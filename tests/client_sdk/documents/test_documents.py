@@ -149,7 +149,8 @@ def test_what_a_coordinator_signs_beside_the_ledger_is_found(lie: Callable[[dict
     document = sealed(value)
     assert check.signature(document, PUBLIC, "the key", known=True).result == "good"
     bad = [one.words for one in check.ledger(document.certificate, ledger(bayesian=True)) if one.result == "bad"]
-    assert [found in words for words in bad] == [True]
+    # A lie about the model or a limit is found by a second check, too.
+    assert any(found in words for words in bad), bad
 
 
 def test_rounds_that_were_charged_since_are_told() -> None:
