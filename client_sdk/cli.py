@@ -16,6 +16,7 @@ from client_sdk.commands import (
     query,
     study,
     templates,
+    witness,
     witnesses,
 )
 
@@ -45,6 +46,7 @@ def register(app: typer.Typer) -> None:
     ledger.app.command("seen")(witnesses.seen)
     app.add_typer(ledger.app, name="ledger")
     app.add_typer(certificate.app, name="certificate")
+    app.add_typer(witness.app, name="witness")
     app.command("ask")(ask.ask)
     app.add_typer(query.app, name="query")
     app.command("card")(card.card)

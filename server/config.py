@@ -51,6 +51,8 @@ class Settings(BaseModel):
     database_password      put into `database_url` when that has none
     origin                 the public origin that clients sign their requests for, for example https://study.example.org
     worker                 move rounds on inside `wardround serve`
+    bind_models            new studies name every released model in their ledger, which hospitals of a version before
+                           this one cannot read; false: for studies with such hospitals
     lease_seconds          how long a study waits for a worker that was killed before another takes over
     body_limit_bytes       most bytes of a JSON body
     model_limit_bytes      most bytes of an initial model
@@ -81,6 +83,7 @@ class Settings(BaseModel):
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
     worker: bool = True
+    bind_models: bool = True
     lease_seconds: float = Field(default=5.0, gt=0, le=3600, allow_inf_nan=False)
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
     body_limit_bytes: int = Field(default=1 << 20, ge=1024)

@@ -105,6 +105,7 @@ def open_coordinator(settings: Settings) -> Coordinator:
         noise=DiscreteGaussianNoise(randomness),
         signer=load_signing_key(settings.home, settings.signing_key_path),
         origin=settings.origin,
+        binds_models=settings.bind_models,
         observer=observer,
     )
 

@@ -21,11 +21,14 @@ EVENTS: Mapping[Kind, frozenset[str]] = MappingProxyType(
         "settled": frozenset({"report"}),
         "charged-in-full": frozenset({"reason"}),
         "cancelled": frozenset({"reason"}),
+        # The file of the model that a round made; of no round: of the initial model.
+        "released": frozenset({"sha256", "bytes"}),
         # Disclosure `at-end`: the reports of all charged rounds, withheld until now; else null.
         "finished": frozenset({"reason", "report"}),
     }
 )
 OF_NO_ROUND: frozenset[Kind] = frozenset({"opened", "roster", "finished"})
+_LARGEST_FILE = 2**53
 _MOST_MEMBERS = 1_000_000
 
 
@@ -85,7 +88,7 @@ def event_in(entry: Entry) -> Mapping[str, Any]:
         LedgerError: a field is unknown, missing or of another type, or the kind has no such round.
     """
     wanted = EVENTS[entry.kind]
-    if (entry.round is None) != (entry.kind in OF_NO_ROUND):
+    if entry.kind != "released" and (entry.round is None) != (entry.kind in OF_NO_ROUND):
         raise LedgerError(entry.sequence, f"an entry of kind {entry.kind} belongs to {_whose(entry.kind)}")
     different = set(entry.body) ^ (wanted | STANDING)
     if different:
@@ -119,8 +122,10 @@ def _whose(kind: Kind) -> str:
 def _fits(kind: Kind, name: str, value: object) -> bool:
     if name in ("settings", "plan", "cost"):
         return isinstance(value, Mapping)
-    if name == "query":
+    if name in ("query", "sha256"):
         return is_digest(value)
+    if name == "bytes":
+        return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _LARGEST_FILE
     if name == "change":
         return value in get_args(RosterChange)
     if name != "report":

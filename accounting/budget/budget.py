@@ -290,6 +290,9 @@ class Budget:
             # Who is a member changes nothing that was spent; a finished study's ledger has ended.
             case "roster", None if self.finished is None:
                 pass
+            # Nor does which file a round made; that it was settled, `Releases` looks up.
+            case "released", _ if self.finished is None and self.pending is None and (round or 0) == self.last_round:
+                pass
             case "reserved", int(number):
                 self.reserve(number)
             case "asked", int(number):

@@ -11,6 +11,7 @@ from typing import Any
 from accounting.budget.bodies import Standing, event_in
 from accounting.budget.budget import Budget, opened_by
 from accounting.budget.ledger import Entry, LedgerError, verify_chain
+from accounting.budget.releases import NamedModel, named_models
 from accounting.budget.statements import shown
 from accounting.errors import InvalidArgument
 
@@ -100,6 +101,8 @@ class Walk:
 
     Once anything has raised, the walk is good for nothing more.
 
+    named  the models that the ledger names, by version
+
     Raises:
         LedgerError: the entry opens no study.
     """
@@ -109,6 +112,7 @@ class Walk:
         self.opening = opening
         self._course = _Course(opening)
         self._charges: dict[int, Entry] = {}
+        self.named: dict[int, NamedModel] = {}
         self._milestones = [self._milestone()]
 
     @property
@@ -121,10 +125,16 @@ class Walk:
         for entry in entries:
             verify_chain([entry], after=(self.newest.sequence, self.newest.sha256))
             self._course.take(entry)
+            self.named |= named_models([entry])
             if entry.kind in CHARGED:
                 self._charges[entry.round or 0] = entry
                 if len(self._course.charged) % MILESTONE_ROUNDS == 0:
                     self._milestones.append(self._milestone())
+
+    @property
+    def begun(self) -> bool:
+        """Whether a round of training or of a question was reserved."""
+        return bool(self._course.kinds["reserved"] or self._course.kinds["asked"])
 
     def charge_of(self, round: int) -> Entry:
         """The entry that charges this round. Raises InvalidArgument: none does."""

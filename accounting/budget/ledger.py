@@ -16,7 +16,9 @@ from typing import Any, Literal, cast, get_args
 from accounting.errors import AccountingError
 
 GENESIS = "0" * 64
-Kind = Literal["opened", "roster", "reserved", "asked", "settled", "charged-in-full", "cancelled", "finished"]
+Kind = Literal[
+    "opened", "roster", "reserved", "asked", "settled", "charged-in-full", "cancelled", "released", "finished"
+]
 _FIELDS = frozenset({"sequence", "kind", "round", "body", "previous", "sha256"})
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 # What a database can number.

@@ -184,6 +184,13 @@ def put_witness(name: str, witness: WitnessedHead) -> Call[WitnessedHead]:
     return Call("PUT", target, as_document(WitnessedHead), *_json(signed))
 
 
+def put_outside_witness(name: str, witness: WitnessedHead) -> Call[WitnessedHead]:
+    """The same of a witness whom the study's settings name; anybody who may read the study can bring it."""
+    signed = messages.SignedLedgerHead(head=witness.head, signature=witness.signature)
+    target = path("studies", name, "outside-witnesses", witness.client)
+    return Call("PUT", target, as_document(WitnessedHead), *_json(signed))
+
+
 def put_metrics(name: str, version: int, metrics: messages.Metrics) -> Call[None]:
     return put(path("studies", name, "models", version, "metrics"), metrics)
 

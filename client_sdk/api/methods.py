@@ -96,6 +96,7 @@ class Methods:
     put_refusal = Method(calls.put_refusal)
     put_metrics = Method(calls.put_metrics)
     put_witness = Method(calls.put_witness)
+    put_outside_witness = Method(calls.put_outside_witness)
     budget = Method(calls.budget)
     certificate = Method(calls.certificate)
     ledger = Method(calls.ledger)

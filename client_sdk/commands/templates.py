@@ -109,6 +109,8 @@ POLICY: Mapping[str, Any] = {
     "allow_three": False,
     "plain_disclosure": False,
     "unnoised_updates": False,
+    "min_witnesses": 0,
+    "witness_window": 10,
     "unpinned_roster": "unmasked",
     "statistics": {"queries": "ask", "denied_columns": [], "least_noise_multiplier": 0.8},
     "limits": {"instance": {"epsilon": 8.0, "delta": 1e-6}},

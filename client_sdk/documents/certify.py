@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from accounting.budget.bodies import Standing, event_in, settings_in
 from accounting.budget.history import History, SpentAfter, history_of
 from accounting.budget.ledger import Entry
+from accounting.budget.releases import NamedModel, named_models
 from accounting.plan.plan import Plan
 from client_sdk.documents.nist import answers
 from client_sdk.documents.words import ONE, hospitals, meaning
@@ -51,11 +52,24 @@ class Computed:
     counted: int
     entries: int
     sha256: str
+    bound: Bound | None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a ledger that names its models says besides: no word of the coordinator's is needed for it."""
+
+    model: NamedModel | None
+    state: StudyState
+    stop_reason: StopReason | None
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the ledger does not say: the coordinator's own word at the time of issue."""
+    """What the ledger does not say: the coordinator's own word at the time of issue.
+
+    Of a ledger that names its models, `state`, `stop_reason` and `model` are taken from there.
+    """
 
     title: str
     state: StudyState
@@ -74,10 +88,12 @@ def computed(entries: Sequence[Entry], round: int | None = None) -> Computed:
         InvalidArgument: `round` was not charged.
         ValueError: a study of queries alone, whose answers are signed one by one.
     """
-    return stated(entries[0], history_of(entries, round), entries[-1])
+    begun = any(entry.kind in ("reserved", "asked") for entry in entries)
+    history = history_of(entries, round)
+    return stated(entries[0], history, entries[-1], bound_by(named_models(entries), entries[-1], begun, round))
 
 
-def stated(opening: Entry, history: History, newest: Entry) -> Computed:
+def stated(opening: Entry, history: History, newest: Entry, bound: Bound | None) -> Computed:
     """The numbers of one history; `opening` and `newest` are the ledger's first and last entry.
 
     Raises:
@@ -97,7 +113,23 @@ def stated(opening: Entry, history: History, newest: Entry) -> Computed:
         counted=history.counted,
         entries=newest.sequence,
         sha256=newest.sha256,
+        bound=bound,
     )
+
+
+def bound_by(named: Mapping[int, NamedModel], newest: Entry, begun: bool, round: int | None) -> Bound | None:
+    """What follows from the models that a ledger names, by version, and from its newest entry.
+
+    begun  whether a round of training or of a question was reserved
+    round  whose model is asked for; None: the newest one's
+    """
+    if not named:
+        return None
+    # No record went into the initial one.
+    model = named.get(max(named) if round is None else round) if max(named) else None
+    if newest.kind == "finished":
+        return Bound(model, "finished", event_in(newest)["reason"])
+    return Bound(model, "running" if begun else "enrolling", None)
 
 
 def issued(found: Computed, facts: Facts) -> Certificate:
@@ -106,18 +138,23 @@ def issued(found: Computed, facts: Facts) -> Certificate:
     rounds, members = _rounds(found, plan), _members(found)
     limits = [CertifiedLimit(**limit.model_dump(), meaning=meaning(limit, plan, found.round)) for limit in found.limits]
     mark = fingerprint(decode_public_key(facts.coordinator_key))
+    bound = found.bound
+    named = None if bound is None else bound.model
+    model = facts.model if bound is None else None
+    if named is not None:
+        model = ModelInfo(version=named.version, sha256=named.sha256, bytes=named.bytes)
     return Certificate(
         format=FORMAT,
         study=found.study,
         title=facts.title,
-        state=facts.state,
-        stop_reason=facts.stop_reason,
+        state=facts.state if bound is None else bound.state,
+        stop_reason=facts.stop_reason if bound is None else bound.stop_reason,
         issued_at=facts.issued_at,
         coordinator_key=facts.coordinator_key,
         coordinator_fingerprint=mark,
         settings_sha256=settings.digest(),
         round=found.round,
-        model=facts.model,
+        model=model,
         summary=_summary(limits, rounds, members, found.round),
         limits=limits,
         percentiles=list(found.percentiles),
@@ -129,7 +166,11 @@ def issued(found: Computed, facts: Facts) -> Certificate:
         under_masks=sums(settings.privacy.masking),
         nist=answers(settings, found.limits, found.round),
         ledger=CertifiedLedger(
-            entries=found.entries, sha256=found.sha256, signature=facts.head_signature, counted=found.counted
+            entries=found.entries,
+            sha256=found.sha256,
+            signature=facts.head_signature,
+            counted=found.counted,
+            released=None if named is None else named.entry,
         ),
         verify=how_to_verify(found.study, mark),
     )

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 from accounting.budget.history import CHARGED
 from accounting.budget.ledger import Entry, LedgerError
 from accounting.errors import InvalidArgument
-from client_sdk.documents.certify import Facts, computed, issued
+from client_sdk.documents.certify import Computed, Facts, computed, issued
 from client_sdk.documents.compare import difference, in_form_of
 from client_sdk.protocol.study.certificate import Certificate, SignedCertificate
 from client_sdk.protocol.study.messages import LedgerHead, LimitStatement, ModelInfo
@@ -166,17 +166,36 @@ def ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
     whole = named.counted == named.entries
     try:
         again = computed(entries[: named.entries], None if whole else stated.round)
-    except (LedgerError, PlanDiffers, InvalidArgument) as error:
+    except (LedgerError, PlanDiffers, InvalidArgument, ValueError) as error:
         return [Check("ledger", "bad", f"no such certificate can be made from it: {error}")]
+    if again.counted != named.counted:
+        other = "certificate.round and certificate.ledger.counted do not belong together"
+        return [Check("ledger", "bad", f"{other}: round {stated.round} was charged by entry {again.counted}")]
     lead = f"entries 1 to {named.entries} lead to the head that the certificate names{_charged_since(stated, entries)}"
     good = Check("ledger", "good", lead)
     if len(stated.limits) != len(again.limits):
         return [good, Check("ε", "bad", f"the ledger has {len(again.limits)} limits, not {len(stated.limits)}")]
     limits = [_limit(stated, at, limit) for at, limit in enumerate(again.limits)]
-    # Sentences hold rounded numbers: they are written again from the numbers that are stated, which were compared.
-    shown = tuple(LimitStatement.model_validate(limit.model_dump(exclude={"meaning"})) for limit in stated.limits)
-    remade = issued(dataclasses.replace(again, limits=shown), _facts(stated))
-    return [good, *limits, *_rest(stated, remade)]
+    # Sentences hold rounded numbers: they are written again from those that are stated, if they are the ledger's.
+    if all(limit.result == "good" for limit in limits):
+        shown = tuple(LimitStatement.model_validate(limit.model_dump(exclude={"meaning"})) for limit in stated.limits)
+        again = dataclasses.replace(again, limits=shown)
+    remade = issued(again, _facts(stated))
+    return [good, *limits, _released(stated, again), *_rest(stated, remade)]
+
+
+def _released(stated: Certificate, again: Computed) -> Check:
+    """Whether the ledger names the model's file."""
+    if again.bound is None:
+        unnamed = "this ledger names no models: which file is the model, the coordinator's word alone says"
+        return Check("named model", "not known" if stated.model is not None else "good", unnamed)
+    named = again.bound.model
+    if (None if stated.model is None else stated.model.model_dump()) != (
+        None if named is None else {"version": named.version, "sha256": named.sha256, "bytes": named.bytes}
+    ):
+        return Check("named model", "bad", "certificate.model is not the file that the ledger names")
+    words = "no model was released" if named is None else f"entry {named.entry} names it, of round {named.version}"
+    return Check("named model", "good", words)
 
 
 def _head_is_signed(stated: Certificate) -> bool:
@@ -198,10 +217,13 @@ def _charged_since(stated: Certificate, entries: Sequence[Entry]) -> str:
 def _limit(stated: Certificate, at: int, again: LimitStatement) -> Check:
     what = f"ε, {again.level} {again.definition}"
     shown = stated.limits[at].model_dump(exclude={"meaning"}) if at < len(stated.limits) else None
-    computed_again = again.model_dump()
-    different = difference(shown, computed_again if shown is None else in_form_of(shown, computed_again), "limit")
+    recomputed = again.model_dump() if shown is None else in_form_of(shown, again.model_dump())
+    different = difference(shown, recomputed, "limit")
     if different is not None:
         return Check(what, "bad", f"the ledger gives another number: {different}")
+    if (rough := difference(shown, recomputed, "limit", strict=True)) is not None:
+        other = f"{rough} differs, which the last bits of another processor can do: everything else agrees"
+        return Check(what, "not known", other)
     spent = "not protected" if again.state == "unbounded" else f"{again.spent} of {again.epsilon}"
     return Check(what, "good", f"computed again from the raw events: {spent}")
 

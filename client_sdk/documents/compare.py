@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from accounting.budget.statements import chance_by_epsilon
 
 # Differences of numbers near each other keep fewer digits; a count hangs on the last bits as a whole.
-_LEAST = {"reserved": 1e-9, "remaining": 1e-9, "rounds_left_estimate": 1.0}
+_LEAST = {"reserved": 1e-9, "remaining": 1e-9}
+_COUNTED = {"rounds_left_estimate": 1.0}
+_ABSENT = object()
 
 
-def difference(shown: Any, recomputed: Any, name: str) -> str | None:
-    """The first part of a statement that differs, by name; None where all of it is the same but for last bits."""
-    if _alike(shown, recomputed, name):
-        return None
+def difference(shown: Any, recomputed: Any, name: str, *, strict: bool = False) -> str | None:
+    """The first part of a statement that differs, by name; None where all of it is the same but for last bits.
+
+    strict  also where last bits can choose another count, or another of several orders
+    """
     if isinstance(shown, dict) and isinstance(recomputed, dict):
         left, right = cast("dict[str, Any]", shown), cast("dict[str, Any]", recomputed)
-        orders = {*(left.get("orders") or ())}
+        names = {*left, *right}
         # Of orders that give the same, last bits choose.
-        rough = {"order"} if {left.get("order"), right.get("order")} <= orders else set[str]()
-        pairs = [(key, left.get(key), right.get(key)) for key in sorted({*left, *right} - rough)]
-        return next((found for key, one, other in pairs if (found := difference(one, other, f"{name}.{key}"))), None)
+        if not strict and _is_known(left, right):
+            names -= {"order"}
+        return _first(
+            [(left.get(key, _ABSENT), right.get(key, _ABSENT), f"{name}.{key}") for key in sorted(names)], strict
+        )
     if isinstance(shown, list | tuple) and isinstance(recomputed, list | tuple):
         ones, others = cast("Sequence[Any]", shown), cast("Sequence[Any]", recomputed)
         if len(ones) != len(others):
             return f"{name} has {len(ones)} parts, not {len(others)}"
-        pairs = enumerate(zip(ones, others, strict=True))
-        return next((found for at, pair in pairs if (found := difference(*pair, f"{name}[{at}]"))), None)
-    return name
+        pairs = zip(ones, others, strict=True)
+        return _first([(one, other, f"{name}[{at}]") for at, (one, other) in enumerate(pairs)], strict)
+    return None if _alike(cast("object", shown), cast("object", recomputed), name, strict=strict) else name
 
 
 def in_form_of(shown: Mapping[str, Any], limit: dict[str, Any]) -> dict[str, Any]:
@@ -50,8 +55,20 @@ def in_form_of(shown: Mapping[str, Any], limit: dict[str, Any]) -> dict[str, Any
     return {**limit, "attack_success": chance, "certificate": kept, "reports": reports}
 
 
-def _alike(shown: object, recomputed: object, name: str) -> bool:
+def _first(pairs: Iterable[tuple[Any, Any, str]], strict: bool) -> str | None:
+    return next((found for one, other, name in pairs if (found := difference(one, other, name, strict=strict))), None)
+
+
+def _is_known(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    orders: object = right.get("orders")
+    return isinstance(orders, list | tuple) and all(found.get("order") in orders for found in (left, right))
+
+
+def _alike(shown: object, recomputed: object, name: str, *, strict: bool) -> bool:
+    if isinstance(shown, bool) or isinstance(recomputed, bool):
+        return shown is recomputed
     if not isinstance(shown, int | float) or not isinstance(recomputed, int | float):
         return shown == recomputed
-    least = _LEAST.get(name.rpartition(".")[2], 0.0)
+    field = name.rpartition(".")[2]
+    least = _LEAST.get(field, 0.0 if strict else _COUNTED.get(field, 0.0))
     return math.isclose(shown, recomputed, rel_tol=1e-9, abs_tol=least)

@@ -171,6 +171,12 @@ class SitePolicy(_Section):
         default=QueryRules(),
         description="questions about the patients: which of them are answered, and by whom decided",
     )
+    min_witnesses: Annotated[int, Field(ge=0, le=1000)] = Field(
+        default=0, description="so many pinned members and auditors must have signed the ledger lately; 0: none need to"
+    )
+    witness_window: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        default=10, description="for so many rounds a signature counts, and so many may begin before the first"
+    )
     unpinned_roster: Literal["refused", "unmasked", "laboratory"] = Field(
         default="unmasked",
         description="studies that may do without a roster that was compared and pinned: refused, none; unmasked, those "

@@ -15,6 +15,7 @@ from client_sdk.guard.rule import Rule
 from client_sdk.protocol.secure_sum.messages import least_survivors, least_threshold
 from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.bounds import guaranteed_noise_multiplier, largest_classical
+from client_sdk.protocol.study.plan_of import hides_attendance
 from client_sdk.protocol.study.settings import StudySettings
 
 _OTHER_STUDY = "or take part in another study only"
@@ -69,6 +70,19 @@ def rules(
     elif policy.statistics.queries == "refuse":
         refused = '[statistics] queries = "refuse", and the study has queries alone: change the entry'
         yield Rule(False, "policy-queries", f"{refused}, {_OTHER_STUDY}")
+    outside = len(settings.schedule.witnesses)
+    yield Rule(
+        policy.min_witnesses <= outside or not hides_attendance(settings),
+        "policy-witnesses",
+        f"min_witnesses = {policy.min_witnesses}, and the study shows no hospital's signature before its end: it hides "
+        f"who takes part. Ask its operator for outside witnesses (schedule.witnesses), {_OTHER_STUDY}",
+    )
+    yield Rule(
+        policy.min_witnesses <= outside or roster_pinned,
+        "policy-witnesses",
+        f"min_witnesses = {policy.min_witnesses}, and only signatures of keys that were compared count: pin the roster "
+        "(wardround roster pin)",
+    )
     yield from _limits(policy, settings)
     yield from _masks(policy, settings, roster_pinned=roster_pinned, expected=expected)
 

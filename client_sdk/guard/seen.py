@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from accounting.budget.ledger import GENESIS, Entry
@@ -108,6 +109,21 @@ class SeenLedger:
             "SELECT entry FROM entries_seen WHERE study = ? ORDER BY sequence", (self._study,)
         )
         return [Entry.from_dict(json.loads(row[0])) for row in rows]
+
+    def reservations(self, last: int) -> list[tuple[int, int]]:
+        """(entry, round) of at most the `last` newest reservations, of training and of queries, the newest first."""
+        rows = self._connection.execute(
+            "SELECT entry FROM entries_seen WHERE study = ? ORDER BY sequence DESC", (self._study,)
+        )
+        entries = (Entry.from_dict(json.loads(row[0])) for row in rows)
+        found = ((entry.sequence, entry.round or 0) for entry in entries if entry.kind in ("reserved", "asked"))
+        return list(islice(found, last))
+
+    def keep_ahead(self, witness: WitnessedHead) -> None:
+        """Keep a head that somebody else has signed beyond this one; it is looked up once the ledger comes to it."""
+        row = (self._study, witness.client, witness.head.entries, witness.head.sha256, witness.model_dump_json())
+        with self._writing():
+            self._connection.execute("INSERT OR IGNORE INTO heads_ahead VALUES (?, ?, ?, ?, ?)", row)
 
     def ahead(self) -> list[WitnessedHead]:
         """Heads that other hospitals signed and that this one has not come to yet."""

@@ -16,6 +16,8 @@ from typing import Any
 PROTOCOL = 2
 # What the programs speak that name no number: those before there were numbers.
 UNNUMBERED = 1
+# From which number on programs read ledgers that name models.
+NAMED_MODELS = 2
 # Of the answer that describes a study; the third to a hospital alone.
 VERSION_HEADER, PROTOCOL_HEADER = "Wardround-Version", "Wardround-Protocol"
 STUDY_PROTOCOL_HEADER = "Wardround-Study-Protocol"
@@ -40,13 +42,26 @@ def _masked(settings: Settings) -> bool:
     return settings["privacy"].get("masking") is not None
 
 
+def _witnessed(settings: Settings) -> bool:
+    return bool(settings["schedule"].get("witnesses"))
+
+
 # One line each. A key that older settings do not have is read with `get`.
-REQUIREMENTS = (Requirement(2, "sums under masks", _masked),)
+REQUIREMENTS = (
+    Requirement(2, "sums under masks", _masked),
+    Requirement(2, "outside witnesses", _witnessed),
+)
 
 
 def min_protocol(settings: Settings) -> int:
     """The least number that a study with these settings (JSON) needs of its coordinator and of every hospital."""
     return max((one.protocol for one in REQUIREMENTS if one.used_by(settings)), default=UNNUMBERED)
+
+
+def study_protocol(settings: Settings, *, names_models: bool) -> int:
+    """The number that a new study is created with. names_models: its ledger will name every released model."""
+    named = NAMED_MODELS if names_models and settings.get("training") is not None else UNNUMBERED
+    return max(min_protocol(settings), named)
 
 
 def needed_for(settings: Settings, spoken: int) -> list[str]:

@@ -15,6 +15,7 @@ from accounting.budget.bodies import Standing, event_in, settings_in
 from accounting.budget.budget import Budget, opened_by
 from accounting.budget.floors import least_bounds
 from accounting.budget.ledger import Entry, LedgerError, verify_chain
+from accounting.budget.releases import Releases
 from accounting.errors import InvalidArgument
 from accounting.plan.limits import limit_among
 from accounting.plan.report import RoundReport, moments_in, report_from_dict
@@ -27,12 +28,19 @@ from client_sdk.protocol.study.reports import fault_of_report
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.signing import LEDGER_HEAD, SigningError, decode_public_key, verify_document
 
+_NAMED = "every released model's file is named by its SHA-256: no other file passes for it"
+_NOT_NAMED = (
+    "no released model is named: which file is a round's model, the coordinator's word alone says. The study began "
+    "under an earlier version, or its coordinator does not bind models"
+)
+
 
 @dataclass(frozen=True)
 class Audited:
     """A ledger in which nothing contradicts anything.
 
     budget  computed again from its entries;  kinds: how many entries there are of each
+    names_models  whether every released model's file is bound by an entry
     """
 
     settings: AnySettings
@@ -40,6 +48,7 @@ class Audited:
     entries: int
     head: str
     kinds: Counter[str]
+    names_models: bool
 
     def words(self) -> list[str]:
         """What was found, for people."""
@@ -50,10 +59,12 @@ class Audited:
             f"{kinds['settled']} settled by what was reported or at their worst, "
             f"{kinds['charged-in-full']} charged in full, {kinds['cancelled']} cancelled and free"
         )
+        models = [] if not self.settings.privacy.rules.trains else [_NAMED if self.names_models else _NOT_NAMED]
         return [
             f"entries 1 to {self.entries}: each hangs on the one before, and could have followed it",
             f"the plan is that of the settings in entry 1, sha256 {self.settings.digest()}",
             rounds,
+            *models,
             "every report is one that as many members could have made; whether it is theirs, only they can tell",
         ]
 
@@ -84,6 +95,7 @@ def _audited(study: str, entries: Sequence[Entry]) -> Audited:
     except PlanDiffers as error:
         raise LedgerError(1, str(error)) from error
     budget, digest = opened_by(first), Standing.within(first).settings_sha256
+    releases = Releases()
     reserved_of, charged, asked = 0, list[tuple[int, int]](), set[int]()
     for entry in entries[1:]:
         standing = Standing.within(entry)
@@ -101,8 +113,9 @@ def _audited(study: str, entries: Sequence[Entry]) -> Audited:
         for report, (round, members) in () if entry.round in asked else _reports(entry, charged):
             _require_possible(entry, settings, report, round, members)
         budget.apply(entry)
+        releases.take(entry)
     kinds = Counter[str](entry.kind for entry in entries)
-    return Audited(settings, budget, len(entries), entries[-1].sha256, kinds)
+    return Audited(settings, budget, len(entries), entries[-1].sha256, kinds, releases.newest is not None)
 
 
 def _reports(entry: Entry, charged: Sequence[tuple[int, int]]) -> list[tuple[Any, tuple[int, int]]]:

@@ -11,12 +11,14 @@ from typing import Any, Self
 from accounting.budget.bodies import Standing, event_in, settings_in
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, LedgerError
+from accounting.budget.releases import NamedModel, Releases, named_models
 from accounting.errors import AccountingError
 from accounting.plan.queries import QueryCost
 from accounting.plan.report import DISTANCE_BINS, RoundReport, distance_bin, histogram_in, moments_in, report_from_dict
 from client_sdk.errors import BadAssignment, LedgerContradicted, OwnBudgetExceeded
 from client_sdk.guard.ledger import OwnRound
 from client_sdk.protocol.study.any_settings import AnySettings, StatisticsSettings
+from client_sdk.protocol.study.model_info import ModelInfo
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.queries import QueryDocument
 from client_sdk.protocol.study.reports import fault_of_report, reach
@@ -47,6 +49,7 @@ class EntryChecks:
         self._budget = Budget(self._plan)
         self._exceeded: tuple[str, str] | None = None
         self._members = self._reserved_of = 0
+        self._releases = Releases()
 
     def load(self, saved: Mapping[str, Any] | None) -> Self:
         """Go on from what `to_json` gave; None: before the first entry."""
@@ -54,11 +57,14 @@ class EntryChecks:
             self._budget = Budget.restore(self._plan, saved["budget"])
             self._exceeded = None if saved["exceeded"] is None else (saved["exceeded"][0], saved["exceeded"][1])
             self._members, self._reserved_of = saved["members"], saved["reserved_of"]
+            # An earlier version kept nothing of it, because its ledgers named no models.
+            self._releases = Releases.restored(saved.get("releases"))
         return self
 
     def to_json(self) -> dict[str, Any]:
         """What has to be kept beside the head."""
         state = {"members": self._members, "reserved_of": self._reserved_of, "exceeded": self._exceeded}
+        state["releases"] = self._releases.to_json()
         return {"budget": self._budget.state(), **state}
 
     @property
@@ -85,6 +91,26 @@ class EntryChecks:
         expected = {"query": document.digest(), "cost": document.cost().to_dict()}
         if entry is None or {name: entry.body[name] for name in expected} != expected:
             raise BadAssignment("the ledger does not reserve the cost of the query that is asked")
+
+    def require_models(self, start: ModelInfo | None, evaluated: ModelInfo | None) -> None:
+        """That the models of an assignment are those that the ledger names; of a ledger that names none, any.
+
+        start      what a round of training begins with: the newest one
+        evaluated  what a question is about
+
+        Raises:
+            BadAssignment: one is another file.
+        """
+        newest = self._releases.newest
+        if newest is None:
+            return
+        if start is not None:
+            _require_same(start, newest)
+        if evaluated is not None:
+            named = named_models(self._past())
+            # What was released before the ledger named any is bound by nothing.
+            if evaluated.version >= min(named):
+                _require_same(evaluated, named.get(evaluated.version))
 
     def check(self, entry: Entry) -> None:
         """Take in the next entry.
@@ -117,6 +143,7 @@ class EntryChecks:
             self._check_cancelled(entry, entry.round or 0)
         elif entry.kind == "finished":
             self._check_withheld(entry, event["report"])
+        self._releases.take(entry)
         # Past a limit nothing is computed any more: no round is taken part in, whatever follows.
         if self._exceeded is None:
             self._budget.happen(entry.sequence, entry.kind, entry.round, event)
@@ -215,6 +242,12 @@ class EntryChecks:
         # Those in the ledger, not all numbers below: a coordinator may have left out two billion.
         before = {entry.round for entry in self._past() if entry.kind == "reserved"}
         return any(self._own(number).taken for number in before if number is not None and number < round)
+
+
+def _require_same(shown: ModelInfo, named: NamedModel | None) -> None:
+    if named is None or (shown.version, shown.sha256, shown.bytes) != (named.version, named.sha256, named.bytes):
+        which = "names none of that round" if named is None else f"names that of round {named.version}, another file"
+        raise BadAssignment(f"the assignment begins with a model of round {shown.version}, and the ledger {which}")
 
 
 def _untrue(entry: Entry, why: str) -> LedgerContradicted:

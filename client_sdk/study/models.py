@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+from accounting.budget.releases import named_models
 from client_sdk.api.client import Client
 from client_sdk.errors import BadAssignment, NotFoundError, Refused
 from client_sdk.guard.ledger import HospitalLedger
@@ -46,10 +47,17 @@ class StudyModels:
         if self._training.settings.training.clipping_centre == "zero" or version < 0:
             return None
         try:
-            return self._weights(self._downloaded(version), version)
+            body = self._downloaded(version)
         except NotFoundError:
             # That round came to nothing.
             return None
+        named = named_models(self._ledger.seen(self._study).entries())
+        # Of a ledger that names no models, what the file says of itself has to do.
+        if named and version >= min(named):
+            found = named.get(version)
+            if found is None or hashlib.sha256(body).hexdigest() != found.sha256:
+                raise BadAssignment("the model before the assigned one is not the one that the ledger names")
+        return self._weights(body, version)
 
     def _downloaded(self, version: int) -> bytes:
         largest = encoded_size_limit(self._training.spec, metadata=LONGEST_METADATA)

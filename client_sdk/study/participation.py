@@ -183,6 +183,7 @@ class Participation:
                 self._settings,
                 roster_pinned=self._membership.pinned is not None,
             )
+            self._verifier.require_witnesses(self._policy)
             charged = self._ledger.charged_round(self.study, assignment.round)
             # A round that is paid for is finished and sent: the coordinator alone knows whether it is too late.
             if charged is None and assignment.deadline.timestamp() <= self._client.clock.read():

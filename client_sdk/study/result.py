@@ -6,14 +6,18 @@ rounds train on from the released models, so that no hospital's check depends on
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from client_sdk.api.client import Client
 from client_sdk.protocol.study.any_settings import trained
 from client_sdk.protocol.study.averaging import average_models, averaged_rounds
-from client_sdk.protocol.study.messages import Study
+from client_sdk.protocol.study.messages import LedgerEntry, Study
 from client_sdk.protocol.study.model_file import ModelMetadata
 from client_sdk.protocol.wire.tensors import TensorError, metadata_in
+
+# How many entries are read at once; the release follows the charge, most often at once.
+_NEAR = 10
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,24 @@ def _require_of_study(client: Client, study: Study, body: bytes, version: int | 
         return None
     said.require(study.study, trained(study.settings), said.round if version is None else version)
     if said.round > 0:
-        page = client.ledger(study.study, after=said.ledger_entries - 1, limit=1).entries
-        found = [(entry.kind, entry.round, entry.sha256) for entry in page]
+        page = client.ledger(study.study, after=said.ledger_entries - 1, limit=_NEAR).entries
+        found = [(entry.kind, entry.round, entry.sha256) for entry in page[:1]]
         if found != [("settled", said.round, said.ledger_sha256)]:
             raise TensorError("wrong-metadata", "the model's file names an entry that the study's ledger does not have")
+        _require_named(client, study.study, body, said.round, page)
     return said
+
+
+def _require_named(client: Client, study: str, body: bytes, round: int, page: list[LedgerEntry]) -> None:
+    """That the ledger names these bytes, where it names models at all: then its second entry is the initial one.
+
+    page  the ledger's entries from the one that settled the round; members may have come or left before the release
+    """
+    named = next((entry for entry in page if entry.kind == "released" and entry.round == round), None)
+    while named is None and len(page) == _NEAR:
+        page = client.ledger(study, after=page[-1].sequence, limit=_NEAR).entries
+        named = next((entry for entry in page if entry.kind == "released" and entry.round == round), None)
+    if named is None and all(entry.kind != "released" for entry in client.ledger(study, after=1, limit=1).entries):
+        return
+    if named is None or named.body.get("sha256") != hashlib.sha256(body).hexdigest():
+        raise TensorError("wrong-metadata", "the model's file is not the one that the study's ledger names")

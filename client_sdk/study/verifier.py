@@ -6,13 +6,16 @@ coordinator says it took from this hospital must be in the hospital's own ledger
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 
 from accounting.plan.report import moments_in, report_from_dict
 from client_sdk.api.client import Client, Signature
-from client_sdk.errors import BadAssignment, LedgerNotExtended, LostLedger, RosterNotPinned
+from client_sdk.errors import BadAssignment, LedgerNotExtended, LostLedger, PolicyRefused, RosterNotPinned
 from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Membership
 from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.messages import (
@@ -58,12 +61,13 @@ class CoordinatorVerifier:
         self._exceeded = account is not None and account["exceeded"] is not None
         self._roster: tuple[str, Roster] | None = None
         self._records: float | None = None
+        self._witnesses: list[WitnessedHead] | None = None
 
     def assignment(self, given: Assignment) -> AssignmentBody:
         """The assignment, if everything about it is as it must be; the ledger that was seen has moved on then.
 
         Raises:
-            BadAssignment: signature, study, client, settings or roster.
+            BadAssignment: signature, study, client, settings, roster, or a model that the ledger does not name.
             LedgerNotExtended: the ledger is shorter than it was, rewritten, or does not hold this round's reservation.
             LedgerContradicted, LedgerForked: as `follow`.
             OwnBudgetExceeded: the study has passed one of its own limits; a refusal of the round.
@@ -82,8 +86,10 @@ class CoordinatorVerifier:
         # Before the ledger: it shows whose signatures are to be believed.
         roster = self.roster(body)
         checks = self.follow(body.ledger, signed, reserved_round=body.round)
-        if body.query is not None:
-            checks.require_asked(body.round, body.query.document)
+        with self._proving(signed):
+            if body.query is not None:
+                checks.require_asked(body.round, body.query.document)
+            checks.require_models(body.model, None if body.query is None else body.query.model)
         if self._masked or self._membership.pinned is not None:
             self._require_pinned(roster)
         checks.require_within_limits()
@@ -166,13 +172,60 @@ class CoordinatorVerifier:
         # The newest one, so that an assignment of an earlier round cannot come again.
         if reserved_round is not None and walk.reserved != reserved_round:
             raise LedgerNotExtended(f"the ledger does not hold the reservation of round {reserved_round}")
-        step = walk.step(checks.to_json(), walk.compare(self._believed(walk.shown)))
+        believed = self._believed(walk.shown)
+        step = walk.step(checks.to_json(), walk.compare(believed))
         if step is not None:
             # Durable before anything else: a head counts as seen also where the round is refused.
             self._seen.extend(step)
             failpoint("hospital.after-seen")
         self._exceeded = checks.exceeded
+        # Of a head that was seen before a restart no page was shown.
+        self._witnesses = believed if walk.paged else None
         return checks
+
+    def require_witnesses(self, policy: SitePolicy) -> None:
+        """That enough others have signed this ledger lately: a hospital alone cannot tell it from a fork.
+
+        Raises:
+            PolicyRefused: names who has not signed, and since when.
+        """
+        head, others = self._seen.head, trusted_witnesses(self._membership, self._settings)
+        if policy.min_witnesses == 0 or len(recent := self._seen.reservations(policy.witness_window + 1)) <= (
+            policy.witness_window
+        ):
+            return
+        if self._witnesses is None:
+            self._witnesses = self._believed(self._page(head.sequence - 1).witnesses)
+        # A head beyond this one is not known to be on this ledger.
+        signed = {
+            (one.client, one.public_key): one.head.entries
+            for one in self._witnesses
+            if self._seen.hash_of(one.head.entries) == one.head.sha256
+        }
+        since, round = recent[-1]
+        late = {key: signed.get(key, 0) for key in others if signed.get(key, 0) < since}
+        if len(others) - len(late) >= policy.min_witnesses:
+            return
+        who = ", ".join(f"{name} ({f'entry {last}' if last else 'never'})" for (name, _), last in sorted(late.items()))
+        raise PolicyRefused(
+            "policy-witnesses",
+            f"min_witnesses = {policy.min_witnesses}, and in the last {policy.witness_window} rounds (since round "
+            f"{round}, entry {since}) {len(others) - len(late)} others have signed this ledger. Not since then: {who}. "
+            "Ask them by telephone for their newest head (wardround witness export), and compare it (witness compare)",
+        )
+
+    @contextmanager
+    def _proving(self, signed: Signed) -> Generator[None]:
+        """Within, what is raised carries the signed document and the whole ledger whose head it names."""
+        try:
+            yield
+        except BadAssignment as error:
+            entries = [entry.to_dict() for entry in self._seen.entries()]
+            error.proof = {
+                "seen": {"signed": self._seen.signed, "entries": entries},
+                "shown": {"signed": asdict(signed)},
+            }
+            raise
 
     def _page(self, after: int) -> LedgerPage:
         page = self._client.ledger(self._membership.study, after)
@@ -200,10 +253,11 @@ class CoordinatorVerifier:
 
     def _keys(self) -> dict[str, str]:
         """Whom this hospital believes, by name."""
+        outside = {one.name: one.public_key for one in self._settings.schedule.witnesses}
         if self._membership.pinned is not None:
-            return {member.client: member.public_key for member in self._membership.pinned}
+            return {member.client: member.public_key for member in self._membership.pinned} | outside
         shown = self._client.roster(self._membership.study) if self._roster is None else self._roster[1]
-        return {member.client: member.public_key for member in shown.members}
+        return {member.client: member.public_key for member in shown.members} | outside
 
     def _require_signed(self, head: LedgerHead, signature: str) -> None:
         try:
@@ -263,6 +317,13 @@ def active_fingerprint(roster: Roster) -> str:
     """The fingerprint of the roster's active members, computed here."""
     active = ((member.client, member.public_key) for member in roster.members if member.state == "active")
     return roster_fingerprint(roster.study, active)
+
+
+def trusted_witnesses(membership: Membership, settings: AnySettings) -> frozenset[tuple[str, str]]:
+    """(name, key) of everybody but this hospital whose signature on a head is believed without the coordinator."""
+    pinned = () if membership.pinned is None else membership.pinned
+    members = {(member.client, member.public_key) for member in pinned if member.client != membership.client}
+    return frozenset(members | {(one.name, one.public_key) for one in settings.schedule.witnesses})
 
 
 def strangers(membership: Membership, roster: Roster, own: str | None = None) -> list[str]:

@@ -51,6 +51,11 @@ class Walk:
         return self._reserved
 
     @property
+    def paged(self) -> bool:
+        """Whether anything had to be fetched."""
+        return bool(self._pages)
+
+    @property
     def shown(self) -> list[WitnessedHead]:
         """What other hospitals have signed, as it came with the newest page."""
         return self._pages[-1].witnesses if self._pages else []

@@ -78,6 +78,7 @@ async def _context(request: Request) -> Context:
 
 Here = Annotated[Context, Depends(_context)]
 StudyName = Annotated[str, Path(pattern=NAME_PATTERN, description="the study's name")]
+WitnessName = Annotated[str, Path(pattern=NAME_PATTERN, description="an outside witness of the study's settings")]
 ClientName = Annotated[str, Path(pattern=NAME_PATTERN, description="the hospital's name in the study")]
 RoundNumber = Annotated[int, Path(ge=1, le=2**31 - 1, description="the round, from 1")]
 After = Annotated[int, Query(ge=0, le=2**53, description="everything above this number")]

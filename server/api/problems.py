@@ -82,6 +82,7 @@ CATALOGUE: dict[str, ProblemKind] = {
     "not-enrolled": ProblemKind(409, "The client has not enrolled"),
     "not-sampled": ProblemKind(409, "The client was not sampled in this round"),
     "different-update": ProblemKind(409, "Another update is recorded already"),
+    "unknown-witness": ProblemKind(404, "The study has no outside witness of this name"),
     "unknown-head": ProblemKind(409, "The signed head is not one of this ledger"),
     "no-queries": ProblemKind(409, "The study takes no queries"),
     "no-evaluation": ProblemKind(409, "The study evaluates no model on its patients"),

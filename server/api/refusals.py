@@ -34,6 +34,7 @@ _OF_OPERATION: Mapping[str, tuple[str, ...]] = {
     "put_metrics": ("unknown-model",),
     "read_certificate": ("unknown-model",),
     "put_witness": ("unknown-head", "not-enrolled"),
+    "put_outside_witness": ("unknown-head", "unknown-witness"),
     "next_assignment": ("not-enrolled", "round-unknown"),
     "put_update": (*_IN_ROUND, *_TENSORS, "clip-exceeded", "norm-exceeded", "log-moments-missing"),
     "put_refusal": _IN_ROUND,

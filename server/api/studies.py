@@ -48,6 +48,7 @@ from server.api.auth import (
     StreamingOperator,
     StudyName,
     Viewer,
+    WitnessName,
     leaving,
     takes_long,
     used_once,
@@ -271,3 +272,16 @@ def put_witness(
 ) -> WitnessedHead:
     """A hospital vouches for the ledger up to this head: once the study has ended, when no update carries it."""
     return answered(response, witnesses.put(here.coordinator, study, client, signed))
+
+
+@router.put(
+    "/studies/{study}/outside-witnesses/{name}",
+    tags=["ledger"],
+    status_code=201,
+    responses=or_else(WitnessedHead, "This head, or a later one, is kept already"),
+)
+def put_outside_witness(
+    study: StudyName, name: WitnessName, signed: SignedLedgerHead, response: Response, _: Reader, here: Here
+) -> WitnessedHead:
+    """An auditor whom the settings name vouches for the ledger up to this head; the signature says who it is."""
+    return answered(response, witnesses.put_outside(here.coordinator, study, name, signed))

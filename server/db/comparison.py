@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, select
 from accounting.budget.bodies import Standing
 from accounting.budget.ledger import GENESIS, Entry, LedgerError, digest, verify_chain
 from client_sdk.protocol.study.messages import LedgerHead
-from client_sdk.protocol.versions import UNNUMBERED, min_protocol
+from client_sdk.protocol.versions import UNNUMBERED, study_protocol
 from client_sdk.protocol.wire.signing import (
     LEDGER_HEAD,
     SigningError,
@@ -81,7 +81,7 @@ def _compared(
     settings_sha256 = standing.settings_sha256
     yield "its settings", _is(study.settings, settings_sha256) and study.settings_sha256 == settings_sha256
     # Of a study that an older program created it may be lower than its settings would need today.
-    yield "its protocol", UNNUMBERED <= study.protocol <= min_protocol(study.settings)
+    yield "its protocol", UNNUMBERED <= study.protocol <= study_protocol(study.settings, names_models=True)
     yield "its quorum", study.quorum == max(1, study.settings["schedule"]["min_clients"])
     if not ended:
         active = active_members(tx, study.id)

@@ -11,6 +11,7 @@ from sqlalchemy import select
 from accounting.budget.bodies import RosterChange, Standing
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, Kind, append, digest
+from accounting.budget.releases import named_models
 from accounting.plan.statistics import AnyPlan
 from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.study.plan_of import plan_of
@@ -18,8 +19,10 @@ from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json, roster
 from server.db.comparison import DatabaseDiffers, entry_of, require_as_signed, require_whole
 from server.db.rows import active_members, settings_of
 from server.db.session import Transaction
-from server.db.tables import BudgetRow, LedgerRow, RoundRow, StudyRow
+from server.db.tables import BudgetRow, LedgerRow, ModelRow, RoundRow, StudyRow
 from server.signing_key import SigningKey
+
+_OTHER_MODEL = "a model in the database is not the one that the signed ledger names"
 
 
 @dataclass(frozen=True)
@@ -61,9 +64,15 @@ class Account:
 
     def record_roster(self, change: RosterChange) -> None:
         """A member came, left or has another key; nothing is spent."""
-        event = {"change": change}
-        self.budget.happen(self.newest.sequence + 1, "roster", None, event)
-        self._append("roster", None, event, Statement(self.row.state, self.row.limits, self.row.percentiles))
+        self._record_unspent("roster", None, {"change": change})
+
+    def record_release(self, model: ModelRow) -> None:
+        """A model is released, or the initial one is set: from now on no other file passes for it."""
+        self._record_unspent("released", model.version or None, {"sha256": model.sha256, "bytes": model.bytes})
+
+    def _record_unspent(self, kind: Kind, round: int | None, event: Mapping[str, Any]) -> None:
+        self.budget.happen(self.newest.sequence + 1, kind, round, event)
+        self._append(kind, round, event, Statement(self.row.state, self.row.limits, self.row.percentiles))
 
     def _append(self, kind: Kind, round: int | None, event: Mapping[str, Any], shown: Statement) -> None:
         standing = _standing(self.tx, self.study, self.budget, shown)
@@ -124,6 +133,7 @@ def require_unchanged(tx: Transaction, signer: SigningKey, study: StudyRow, *, w
     require_as_signed(tx, signer, study, row)
     if whole:
         require_whole(tx, study, row)
+        _require_all_released(tx, study)
 
 
 def statement_after(
@@ -181,6 +191,42 @@ def settled_at(tx: Transaction, study: StudyRow, round: int) -> tuple[int, str]:
     if found is None:
         raise DatabaseDiffers(study.name, "its ledger does not hold the entry that settled a round")
     return found.sequence, found.sha256
+
+
+def names_models(tx: Transaction, study: StudyRow) -> bool:
+    """Whether the study's ledger names its models: it does from the initial one on, or never."""
+    return _named(tx, study, 0) is not None
+
+
+def require_released(tx: Transaction, study: StudyRow, model: ModelRow) -> None:
+    """That a model's row is the one that the ledger names, where it names models.
+
+    Raises:
+        DatabaseDiffers: it names another file, or none for this round.
+    """
+    if not names_models(tx, study):
+        return
+    entry = _named(tx, study, model.version)
+    named = None if entry is None else entry_of(entry).body
+    if named is None or (named["sha256"], named["bytes"]) != (model.sha256, model.bytes):
+        raise DatabaseDiffers(study.name, _OTHER_MODEL)
+
+
+def _require_all_released(tx: Transaction, study: StudyRow) -> None:
+    """Every model at once; raises as `require_released`."""
+    wanted = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.kind == "released")
+    named = named_models(map(entry_of, tx.session.scalars(wanted)))
+    models = tx.session.scalars(select(ModelRow).where(ModelRow.study_id == study.id)) if named else ()
+    for model in models:
+        found = named.get(model.version)
+        if found is None or (found.sha256, found.bytes) != (model.sha256, model.bytes):
+            raise DatabaseDiffers(study.name, _OTHER_MODEL)
+
+
+def _named(tx: Transaction, study: StudyRow, version: int) -> LedgerRow | None:
+    of_round = LedgerRow.round.is_(None) if version == 0 else LedgerRow.round == version
+    wanted = (LedgerRow.study_id == study.id, LedgerRow.kind == "released", of_round)
+    return tx.session.scalars(select(LedgerRow).where(*wanted)).one_or_none()
 
 
 def _ledger_row(tx: Transaction, study_id: int, entry: Entry) -> LedgerRow:

@@ -37,6 +37,7 @@ SHA256 = String(64)
 NAME = String(63)
 # Grows with the clients, and is loaded when it is asked for.
 LARGE: dict[str, Any] = {"deferred": True, "deferred_group": "large"}
+_OF_NO_ROUND = "kind IN ('opened', 'roster', 'finished')"
 _IS_ENDING = "kind IN ('settled', 'charged-in-full', 'cancelled')"
 
 
@@ -157,7 +158,7 @@ class LedgerRow(Base):
     __table_args__ = (
         one_of("kind", Kind),
         CheckConstraint("sequence >= 1", name="sequence"),
-        CheckConstraint("(round IS NULL) = (kind IN ('opened', 'roster', 'finished'))", name="round_of_its_kind"),
+        CheckConstraint(f"kind = 'released' OR (round IS NULL) = ({_OF_NO_ROUND})", name="round_of_its_kind"),
         hexadecimal("sha256", "sha256"),
         hexadecimal("previous", "previous"),
         Index("uq_ledger_one_kind_per_round", "study_id", "round", "kind", unique=True),
@@ -176,16 +177,15 @@ class LedgerRow(Base):
 
 
 class WitnessRow(Base):
-    """The newest head of the ledger that each client has signed."""
+    """The newest head of the ledger that each client, and each outside witness, has signed."""
 
     __tablename__ = "witnesses"
     __table_args__ = (
-        ForeignKeyConstraint(["study_id", "client"], ["clients.study_id", "clients.name"]),
         CheckConstraint("entries >= 1", name="entries"),
         hexadecimal("sha256", "sha256"),
     )
 
-    study_id: Mapped[int] = mapped_column(Integer, primary_key=True, comment="whose ledger")
+    study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="whose ledger")
     client: Mapped[str] = mapped_column(NAME, primary_key=True, comment="who signed")
     public_key: Mapped[str] = mapped_column(String(43), comment="the key it signed with")
     entries: Mapped[int] = mapped_column(comment="up to which entry")

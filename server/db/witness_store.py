@@ -1,8 +1,8 @@
-"""Which head of the ledger each hospital has signed; the newest one of each is kept, and shown to everybody."""
+"""Which head of the ledger each witness has signed; the newest one of each is kept, and shown to everybody."""
 
 from __future__ import annotations
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 
 from client_sdk.protocol.study.messages import LedgerHead, WitnessedHead
 from client_sdk.protocol.study.plan_of import hides_attendance
@@ -53,13 +53,15 @@ def witnesses(tx: Transaction, study: StudyRow) -> list[WitnessedHead]:
     """The newest signed head of each client, by name.
 
     Where the sampling of clients is credited a signed head would tell in which round its hospital was drawn: there
-    nothing is shown before the study has ended, and then only who signed the ledger's last entry.
+    nothing of clients is shown before the study has ended, and then only who signed the ledger's last entry. Outside
+    witnesses are never drawn.
     """
     wanted = select(WitnessRow).where(WitnessRow.study_id == study.id).order_by(WitnessRow.client)
-    if hides_attendance(settings_of(study)):
-        if study.state != "finished":
-            return []
-        wanted = wanted.where(WitnessRow.entries == tx.session.get_one(BudgetRow, study.id).entries)
+    settings = settings_of(study)
+    if hides_attendance(settings):
+        outside = WitnessRow.client.in_([one.name for one in settings.schedule.witnesses])
+        last = WitnessRow.entries == tx.session.get_one(BudgetRow, study.id).entries
+        wanted = wanted.where(or_(outside, last) if study.state == "finished" else outside)
     return [_shown(study.name, row) for row in tx.session.scalars(wanted)]
 
 

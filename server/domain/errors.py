@@ -14,6 +14,7 @@ Unknown = Literal[
     "invitation-unknown",
     "no-session",
     "unknown-query",
+    "unknown-witness",
 ]
 StudyForbids = Literal[
     "frozen",

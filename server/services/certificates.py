@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 from accounting.budget.history import Walk
 from accounting.budget.ledger import Entry, LedgerError
 from accounting.errors import InvalidArgument
-from client_sdk.documents.certify import Computed, Facts, issued, stated
+from client_sdk.documents.certify import Computed, Facts, bound_by, issued, stated
 from client_sdk.protocol.study.certificate import SignedCertificate
 from client_sdk.protocol.study.messages import ModelInfo
 from client_sdk.protocol.study.plan_of import PlanDiffers
 from client_sdk.protocol.wire.signing import CERTIFICATE
 from server.db import rows
 from server.db.comparison import DatabaseDiffers, require_as_signed
-from server.db.ledger_store import entries
+from server.db.ledger_store import entries, require_released
 from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
 from server.domain.errors import Rejected
@@ -71,11 +71,16 @@ def _model(tx: Transaction, study: StudyRow, round: int | None) -> ModelInfo | N
     if round is None:
         newest = rows.latest_model(tx, study.id)
         # No record went into the initial one.
-        return None if newest is None or newest.version == 0 else model_info(newest)
+        return None if newest is None or newest.version == 0 else _signed_for(tx, study, newest)
     row = tx.session.get(ModelRow, (study.id, round))
     if row is None:
         raise Rejected("unknown-model", "this round released no model: GET …/rounds shows which did")
-    return model_info(row)
+    return _signed_for(tx, study, row)
+
+
+def _signed_for(tx: Transaction, study: StudyRow, model: ModelRow) -> ModelInfo:
+    require_released(tx, study, model)
+    return model_info(model)
 
 
 def _computed(coordinator: Coordinator, study: str, study_id: int, newest: Entry, round: int | None) -> Computed:
@@ -102,12 +107,12 @@ def _certified(
     coordinator: Coordinator, study: str, study_id: int, newest: Entry, round: int | None, known: Certified | None
 ) -> Certified:
     walk = _walk(coordinator, study, study_id, newest)
-    told_by = walk.told_by(round)
+    told_by, bound = walk.told_by(round), bound_by(walk.named, newest, walk.begun, round)
     if known is not None and known.told_by == told_by:
-        # Later rounds change nothing of an earlier one but how long the ledger is.
-        return Certified(told_by, replace(known.computed, entries=newest.sequence, sha256=newest.sha256))
+        # Later rounds change nothing of an earlier one's numbers.
+        return Certified(told_by, replace(known.computed, entries=newest.sequence, sha256=newest.sha256, bound=bound))
     again = _entries(coordinator, study_id, *walk.since(round))
-    return Certified(told_by, stated(walk.opening, walk.history(round, again), newest))
+    return Certified(told_by, stated(walk.opening, walk.history(round, again), newest, bound))
 
 
 def _walk(coordinator: Coordinator, study: str, study_id: int, newest: Entry) -> Walk:

@@ -51,6 +51,7 @@ class Coordinator:
     """Everything a use case may touch. Built once by whoever starts the process.
 
     origin      public origin, for example `https://study.example.org`
+    binds_models  new studies name every released model in their ledger
     statements  by study, the last budget statement that this process compared with what was signed, beside the rows
                 that it was made of
     reports     by study, the tighter numbers beside its limits, and the charges that they are of
@@ -68,6 +69,7 @@ class Coordinator:
     noise: DiscreteGaussianNoise
     signer: SigningKey
     origin: str
+    binds_models: bool = True
     statements: dict[str, tuple[RawRows, BudgetStatement]] = field(
         default_factory=dict[str, tuple[RawRows, BudgetStatement]], repr=False, compare=False
     )

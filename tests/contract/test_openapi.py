@@ -31,6 +31,7 @@ from schemathesis.specs.openapi.checks import (
 
 from client_sdk.protocol.secure_sum.messages import MANIFEST_HEADER
 from client_sdk.protocol.study.messages import LedgerHead
+from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.study.witness import sign_head
 from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, request_token, sign_document, to_base64url
 from client_sdk.protocol.wire.tensors import encode
@@ -68,6 +69,7 @@ STEPS_BEFORE = {
 QUERIES = {"ask_query", "forecast_query", "list_queries", "show_query", "query_json", "put_consent"}
 BY_CLIENTS = {"next_assignment", "put_update", "put_refusal", "put_witness", "rotate_key", "withdraw"}
 OCTETS = "application/octet-stream"
+AUDITOR = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 
 
 class Signed(requests.auth.AuthBase):
@@ -193,18 +195,30 @@ def _good_in_a_secure_sum(here: Live, operation: str, path: dict[str, Any]) -> G
     return Good(path, messages[operation]().model_dump(mode="json"), "application/json", who=hospitals[0])
 
 
+def _with_an_auditor() -> StudySettings:
+    key = encode_public_key(AUDITOR.public_key())
+    return study_settings(schedule={"witnesses": [{"name": "auditor", "public_key": key}]})
+
+
+def _signed_by_auditor(here: Live, study: str) -> dict[str, Any]:
+    head = LedgerHead.model_validate(here.operator("GET", f"/v1/studies/{study}/ledger").json()["head"]["head"])
+    signed = sign_head(AUDITOR, "auditor", head)
+    return {"head": head.model_dump(mode="json"), "signature": signed.signature}
+
+
 def _good_in_a_round(here: Live, operation: str, path: dict[str, Any]) -> Good:
-    north, _ = here.running(path["study"], "north", "south")
+    north, _ = here.running(path["study"], "north", "south", settings=_with_an_auditor())
     if operation == "resume_study":
         here.operator("POST", f"/v1/studies/{path['study']}/pause")
     bodies: dict[str, Any] = {
         "put_update": update(),
         "put_refusal": {"code": "site-policy"},
         "put_witness": _signed_head(here, north),
+        "put_outside_witness": _signed_by_auditor(here, path["study"]),
         "rotate_key": _new_key(north),
         "put_metrics": {"evaluation_set": "held-out", "values": {"accuracy": 0.5}},
     }
-    parts = {"client": "north", "round": 1, "version": 0}
+    parts = {"client": "north", "round": 1, "version": 0, "name": "auditor"}
     template = next(p for p, _, name in _operations() if name == operation)
     path |= {name: value for name, value in parts.items() if f"{{{name}}}" in template}
     media_type = OCTETS if operation == "put_update" else "application/json"

@@ -28,7 +28,6 @@ from tests.factories.lying_coordinator import (
     forget_witnesses,
     ledger_of,
     rewrite,
-    rewrite_models,
     started,
     together,
     working,
@@ -70,7 +69,7 @@ def one_round(here: Live, tmp_path: Path) -> list[Ward]:
     wards = started(here, tmp_path, CHOSEN, "mercy", "grace")
     assert together(*(lambda ward=ward: ward.join(until=1) for ward in wards)) == [None, None]
     here.work()
-    assert [e.kind for e in ledger_of(here)][-2:] == ["settled", "reserved"]
+    assert [e.kind for e in ledger_of(here)][-3:] == ["settled", "released", "reserved"]
     return wards
 
 
@@ -102,7 +101,7 @@ def test_a_lie_about_the_round_that_a_hospital_took_part_in_stops_it_for_good(
         proof = json.loads(ward.proof.read_bytes())
         assert proof["said"] in str(error)
         assert proof["shown"]["pages"][0]["entries"][0]["kind"] in ("settled", "cancelled")
-        assert len(proof["seen"]["entries"]) == 4
+        assert len(proof["seen"]["entries"]) == 5
     codes = [c["refusal"]["code"] for c in here.operator("GET", "/v1/studies/sepsis/rounds/2").json()["clients"]]
     assert codes == ["ledger-contradicted"] * 2
     # Put right afterwards: the hospital does not come back by itself.
@@ -145,7 +144,7 @@ def test_a_shortened_ledger_is_refused(here: Live, tmp_path: Path) -> None:
     together(*(lambda ward=ward: ward.join(until=2) for ward in wards))
     here.work()
     # Round 1 and everything after it never happened, and round 3 is asked for.
-    rewrite(here, lambda entry: same(entry) if entry.sequence < 5 else None)
+    rewrite(here, lambda entry: same(entry) if entry.sequence < 6 else None)
     error = told(wards[0])
     assert isinstance(error, LedgerNotExtended)
     assert "restored from an older copy" in str(error)
@@ -165,9 +164,7 @@ def forked(here: Live, tmp_path: Path, *, models: bool = True) -> tuple[Ward, Wa
         body = dict(entry.body)
         return entry.kind, body | ({"report": None} if entry.kind == "settled" else {})
 
-    made = rewrite(here, other)
-    if models:
-        rewrite_models(here, made)
+    rewrite(here, other, models=models)
     return mercy, grace
 
 
@@ -175,7 +172,7 @@ def test_two_hospitals_that_are_shown_two_ledgers_find_out_by_the_next_signed_he
     mercy, grace = forked(here, tmp_path)
     error = told(grace)
     assert isinstance(error, LedgerForked)
-    assert "the coordinator shows two ledgers: mercy has signed one whose entry 6 is another" in str(error)
+    assert "the coordinator shows two ledgers: mercy has signed one whose entry 8 is another" in str(error)
     proof = json.loads(grace.proof.read_bytes())
     assert proof["witness"]["client"] == "mercy"
     # And mercy is shown what is not hers either, once the round is over.

@@ -62,4 +62,4 @@ def ledger(coordinator: Coordinator) -> list[Entry]:
 
 def kinds(coordinator: Coordinator) -> list[str]:
     """Of the ledger's entries since the study began."""
-    return [entry.kind for entry in ledger(coordinator) if entry.kind not in ("opened", "roster")]
+    return [entry.kind for entry in ledger(coordinator) if entry.kind not in ("opened", "roster", "released")]

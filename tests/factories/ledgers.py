@@ -44,5 +44,5 @@ def standing_names() -> list[str]:
 
 
 def kinds_in(entries: Iterable[Entry | LedgerEntry]) -> list[str]:
-    """What happened to rounds, in order; who came and left meanwhile is left out."""
-    return [entry.kind for entry in entries if entry.kind != "roster"]
+    """What happened to rounds, in order; who came and left meanwhile, and which files were released, is left out."""
+    return [entry.kind for entry in entries if entry.kind not in ("roster", "released")]

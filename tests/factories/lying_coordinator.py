@@ -48,15 +48,24 @@ def ledger_of(here: Live, study: str = "sepsis") -> list[Entry]:
     return here.coordinator.database.read("look", lambda tx: entries(tx, find_study(tx, study).id, 0, 500))
 
 
-def rewrite(here: Live, change: Change, study: str = "sepsis") -> list[Entry]:
-    """Every entry as `change` wants it, on a good chain, under a good signature of the coordinator."""
+def rewrite(here: Live, change: Change, study: str = "sepsis", *, models: bool = False) -> list[Entry]:
+    """Every entry as `change` wants it, on a good chain, under a good signature of the coordinator.
+
+    models  the file of every released model names the new entry that settles its round, and is named by the ledger
+    """
     made: list[Entry] = []
+    files: dict[int | None, dict[str, Any]] = {}
     written = ledger_of(here, study)
     for entry in written:
         changed = change(entry)
         if changed is None:
             break
-        made.append(append(made[-1] if made else None, changed[0], entry.round, changed[1]))
+        kind, body = changed
+        if kind == "released":
+            body = body | files.get(entry.round, {})
+        made.append(append(made[-1] if made else None, kind, entry.round, body))
+        if models and kind == "settled":
+            files[entry.round] = _rewrite_model(here, made[-1], study)
     head = LedgerHead(study=study, entries=len(made), sha256=made[-1].sha256)
     signature = here.coordinator.signer.sign(LEDGER_HEAD, head.model_dump(mode="json"))
     id = here.coordinator.database.read("look", lambda tx: find_study(tx, study).id)
@@ -96,25 +105,25 @@ def _set_back(here: Live, study: str, budget: Budget) -> None:
     here.coordinator.database.write("set-back", work)
 
 
-def rewrite_models(here: Live, made: list[Entry], study: str = "sepsis") -> None:
-    """The file of every released model names the entry that settles its round in this ledger."""
+def _rewrite_model(here: Live, entry: Entry, study: str) -> dict[str, Any]:
+    """The file of the model that this entry settles says so; what its ledger entry says then."""
     coordinator = here.coordinator
 
-    def work(tx: Transaction) -> None:
-        for entry in (one for one in made if one.kind == "settled"):
-            id = find_study(tx, study).id
-            row = tx.session.scalars(select(ModelRow).filter_by(study_id=id, version=entry.round)).one()
-            file = coordinator.blobs.open(models_of(study), row.sha256)
-            assert file is not None
-            with file:
-                body = os.read(file.descriptor, file.bytes)
-            said = ModelMetadata.within(metadata_in(body))
-            assert said is not None
-            told = said.model_copy(update={"ledger_entries": entry.sequence, "ledger_sha256": entry.sha256})
-            blob = coordinator.blobs.write(models_of(study), save(load(body), told.header()))
-            row.sha256, row.bytes = blob.sha256, blob.bytes
+    def work(tx: Transaction) -> dict[str, Any]:
+        id = find_study(tx, study).id
+        row = tx.session.scalars(select(ModelRow).filter_by(study_id=id, version=entry.round)).one()
+        file = coordinator.blobs.open(models_of(study), row.sha256)
+        assert file is not None
+        with file:
+            body = os.read(file.descriptor, file.bytes)
+        said = ModelMetadata.within(metadata_in(body))
+        assert said is not None
+        told = said.model_copy(update={"ledger_entries": entry.sequence, "ledger_sha256": entry.sha256})
+        blob = coordinator.blobs.write(models_of(study), save(load(body), told.header()))
+        row.sha256, row.bytes = blob.sha256, blob.bytes
+        return {"sha256": blob.sha256, "bytes": blob.bytes}
 
-    coordinator.database.write("rewrite-models", work)
+    return coordinator.database.write("rewrite-model", work)
 
 
 def forget_witnesses(here: Live) -> None:

@@ -68,7 +68,7 @@ def ledger(coordinator: Coordinator) -> list[Entry]:
 
 
 def kinds(coordinator: Coordinator) -> list[str]:
-    return [entry.kind for entry in ledger(coordinator) if entry.round == 1]
+    return [entry.kind for entry in ledger(coordinator) if entry.round == 1 and entry.kind != "released"]
 
 
 def released_mean(coordinator: Coordinator) -> float:

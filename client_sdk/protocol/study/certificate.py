@@ -84,6 +84,9 @@ class CertifiedLedger(Message):
     sha256: Sha256 = Field(description="hash of its newest entry")
     signature: Signature = Field(description="the coordinator's, on that head")
     counted: Whole = Field(ge=1, description="the numbers are those after this entry")
+    released: Whole | None = Field(
+        default=None, ge=1, description="the entry that names the model's file; null: no entry does"
+    )
 
 
 class Answer(Message):
@@ -104,6 +107,7 @@ class Certificate(Message):
 
     round  the newest round whose charge is counted; 0 before the first
     model  the model that this round released, or the newest one; null where there is none
+    state  as the ledger says it where it names models: enrolling, running (paused or not) or finished
     """
 
     format: Format = Field(description="this form of the document")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from accounting.plan.limits import LimitPlan
 from accounting.units import Definition, Level
 from client_sdk.protocol.study.masking import MOST_CLIENTS, Masking
+from client_sdk.protocol.study.outside_witness import MOST_WITNESSES, OutsideWitness, require_different
 from client_sdk.protocol.wire.values import Finite, Message, Positive, Probability, Whole
 
 LevelName = Literal["client", "instance"]
@@ -56,6 +57,17 @@ class Schedule(Message):
     round_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)] = Field(
         description="how long a round waits for updates: several times what the slowest hospital computes"
     )
+    witnesses: Annotated[
+        tuple[OutsideWitness, ...], Field(max_length=MOST_WITNESSES), AfterValidator(require_different)
+    ] = Field(
+        default=(), description="auditors who sign the ledger's heads beside the hospitals; none: hospitals alone"
+    )
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Without any, the settings have the digest that they had before there were such witnesses.
+        found = handler(self)
+        return found if self.witnesses else {name: found[name] for name in found if name != "witnesses"}
 
     def require_sessions(self, masking: Masking | None) -> None:
         """Whether a round that has enough clients has enough for the sums that the study makes under masks.

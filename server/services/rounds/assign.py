@@ -12,11 +12,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, bindparam, select
 
-from client_sdk.protocol.study.messages import Assignment, AssignmentBody, SignedParameters
+from client_sdk.protocol.study.messages import Assignment, AssignmentBody, ModelInfo, SignedParameters
 from client_sdk.protocol.study.queries import QueryAsked
 from client_sdk.protocol.wire.signing import ASSIGNMENT
 from server.db import rows
-from server.db.ledger_store import require_unchanged
+from server.db.ledger_store import require_released, require_unchanged
 from server.db.session import Transaction
 from server.db.session_store import AWAITED, is_awaited, members_at_opening
 from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, SessionRow, StudyRow
@@ -173,7 +173,7 @@ def _read(coordinator: Coordinator, tx: Transaction, study: str) -> Prepared | N
     if round.query is not None:
         document = asked_of(tx, row, round)
         number = document.question.model_number
-        about = None if number is None else model_info(tx.session.get_one(ModelRow, (row.id, number)))
+        about = None if number is None else _model(tx, row, number)
         query = QueryAsked(number=round.query, document=document, model=about)
     body = AssignmentBody(
         study=study,
@@ -182,7 +182,7 @@ def _read(coordinator: Coordinator, tx: Transaction, study: str) -> Prepared | N
         round=round.number,
         phase="train" if query is None else "query",
         deadline=at(round.deadline),
-        model=None if query is not None else model_info(tx.session.get_one(ModelRow, (row.id, round.base_version))),
+        model=None if query is not None else _model(tx, row, round.base_version or 0),
         query=query,
         settings_sha256=row.settings_sha256,
         roster_sha256=row.roster_sha256 if opened_with is None else opened_with[0],
@@ -192,3 +192,9 @@ def _read(coordinator: Coordinator, tx: Transaction, study: str) -> Prepared | N
     if session is not None:
         signed = SignedParameters(parameters=session.parameters, signature=session.signature)
     return Prepared(round.number, budget.head_sha256, body, signed)
+
+
+def _model(tx: Transaction, study: StudyRow, version: int) -> ModelInfo:
+    row = tx.session.get_one(ModelRow, (study.id, version))
+    require_released(tx, study, row)
+    return model_info(row)

@@ -35,7 +35,7 @@ from server.db.blobs import (
     update_of,
 )
 from server.db.leases import Lease, commit_under_lease
-from server.db.ledger_store import lock_account, require_unchanged, settled_at
+from server.db.ledger_store import lock_account, names_models, require_released, require_unchanged, settled_at
 from server.db.session import Transaction
 from server.db.session_store import opened_sums
 from server.db.tables import ModelRow, RoundRow, StudyRow
@@ -96,6 +96,7 @@ def _inputs(coordinator: Coordinator, tx: Transaction, study: str, number: int) 
     require_unchanged(tx, coordinator.signer, row)
     round = rows.find_round(tx, row.id, number)
     base = tx.session.get_one(ModelRow, (row.id, round.base_version))
+    require_released(tx, row, base)
     received = [(p.client, p.sha256) for p in rows.participants(tx, round) if p.sha256 is not None]
     session = rows.find_session(tx, row.id, number)
     opened = [] if session is None else [found for found in opened_sums(session) if found[0].name == UPDATE]
@@ -273,6 +274,8 @@ def _release(coordinator: Coordinator, tx: Transaction, inputs: Inputs, model: B
         created_at=tx.now(),
     )
     tx.session.add(published)
+    if names_models(tx, study):
+        lock_account(tx, coordinator.signer, study).record_release(published)
     round.state, round.ended_at = move(round.state, "released"), tx.now()
     study.abandoned_in_a_row, study.next_round_at = 0, 0.0
     evaluate_released(tx, study, round.number)

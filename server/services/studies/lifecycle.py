@@ -18,7 +18,7 @@ from client_sdk.protocol.study.messages import RoundUnderWay, Study, StudyCreate
 from client_sdk.protocol.study.plan_of import hides_attendance, plan_of
 from client_sdk.protocol.study.reasons import BY_OPERATOR
 from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.versions import min_protocol
+from client_sdk.protocol.versions import study_protocol
 from client_sdk.protocol.wire.signing import roster_fingerprint
 from server.db import rows
 from server.db.ledger_store import lock_account, open_account, require_unchanged
@@ -55,7 +55,7 @@ def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
         same = _same(coordinator, tx, request)
         if same is not None:
             return Written(same, created=False)
-        row = _study_row(tx, request)
+        row = _study_row(tx, request, coordinator.binds_models)
         tx.session.add(row)
         tx.session.flush()
         # From the beginning, so that a worker takes it by one conditional UPDATE.
@@ -243,7 +243,7 @@ def _feasible_plan(request: StudyCreate) -> AnyPlan:
     return plan
 
 
-def _study_row(tx: Transaction, request: StudyCreate) -> StudyRow:
+def _study_row(tx: Transaction, request: StudyCreate, names_models: bool) -> StudyRow:
     return StudyRow(
         name=request.study,
         title=request.title,
@@ -252,7 +252,7 @@ def _study_row(tx: Transaction, request: StudyCreate) -> StudyRow:
         settings=request.settings.as_json(),
         settings_sha256=request.settings.digest(),
         roster_sha256=roster_fingerprint(request.study, []),
-        protocol=min_protocol(request.settings.as_json()),
+        protocol=study_protocol(request.settings.as_json(), names_models=names_models),
         # A round of nobody would be charged for nothing.
         quorum=max(1, request.settings.schedule.min_clients),
         state_since=tx.now(),

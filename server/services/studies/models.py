@@ -5,11 +5,13 @@ from __future__ import annotations
 from client_sdk.protocol.study.any_settings import trained
 from client_sdk.protocol.study.messages import Metrics, ModelInfo
 from client_sdk.protocol.study.model_file import ModelMetadata
+from client_sdk.protocol.versions import NAMED_MODELS
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.tensor_files import TensorFile, read
 from client_sdk.protocol.wire.tensors import Spec, TensorError, spec_to_json
 from server.db import rows
 from server.db.blobs import Blob, IncomingFile, models_of
+from server.db.ledger_store import lock_account
 from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
 from server.domain.errors import Rejected
@@ -44,7 +46,9 @@ def put_initial(coordinator: Coordinator, study: str, incoming: IncomingFile) ->
     failpoint("api.before-model-file")
     blob = coordinator.blobs.keep(incoming, models_of(study))
     failpoint("api.after-model-file")
-    written = coordinator.database.write("put-initial-model", lambda tx: _record(tx, study, incoming, blob, spec))
+    written = coordinator.database.write(
+        "put-initial-model", lambda tx: _record(coordinator, tx, study, incoming, blob, spec)
+    )
     failpoint("api.after-model-commit")
     return written
 
@@ -78,7 +82,9 @@ def _known(tx: Transaction, study: StudyRow, incoming: IncomingFile) -> Written[
     return Written(model_info(row), created=False)
 
 
-def _record(tx: Transaction, study: str, incoming: IncomingFile, blob: Blob, spec: Spec) -> Written[ModelInfo]:
+def _record(
+    coordinator: Coordinator, tx: Transaction, study: str, incoming: IncomingFile, blob: Blob, spec: Spec
+) -> Written[ModelInfo]:
     row = rows.lock_study(tx, study)
     # Again, under the lock: two may have sent different models at once.
     known = _known(tx, row, incoming)
@@ -87,6 +93,9 @@ def _record(tx: Transaction, study: str, incoming: IncomingFile, blob: Blob, spe
     model = ModelRow(study_id=row.id, version=0, sha256=blob.sha256, bytes=blob.bytes, created_at=tx.now())
     tx.session.add(model)
     row.model_spec = spec_to_json(spec)
+    # Hospitals of a study that was created before could not read such a ledger.
+    if coordinator.binds_models and row.protocol >= NAMED_MODELS:
+        lock_account(tx, coordinator.signer, row).record_release(model)
     rows.enter_state(tx, row, "enrolling")
     return Written(model_info(model), created=True)
 

@@ -1,4 +1,4 @@
-"""A hospital vouches for the ledger in a request of its own: after the study's end, when no update follows."""
+"""Who vouches for the ledger in a request of its own: a hospital after the study's end, an auditor at any time."""
 
 from __future__ import annotations
 
@@ -28,3 +28,24 @@ def put(coordinator: Coordinator, study: str, client: str, signed: SignedLedgerH
         return Written(witness, created=keep_witness(tx, row.id, witness))
 
     return coordinator.database.write("put-witness", work)
+
+
+def put_outside(coordinator: Coordinator, study: str, name: str, signed: SignedLedgerHead) -> Written[WitnessedHead]:
+    """As `put`, of a witness whom the study's settings name: its signature says who it is, whoever brings it.
+
+    Raises:
+        Rejected: `unknown-study`, `unknown-witness`, `unknown-head`, `invalid-request` (a head of another study).
+        SigningError: the signature is not that of the witness.
+    """
+    if signed.head.study != study:
+        raise Rejected("invalid-request", "the signed head is another study's")
+
+    def work(tx: Transaction) -> Written[WitnessedHead]:
+        row = rows.lock_study(tx, study)
+        keys = {one.name: one.public_key for one in rows.settings_of(row).schedule.witnesses}
+        if name not in keys:
+            raise Rejected("unknown-witness", "the study's settings name no outside witness of this name")
+        witness = WitnessedHead(client=name, public_key=keys[name], head=signed.head, signature=signed.signature)
+        return Written(witness, created=keep_witness(tx, row.id, witness))
+
+    return coordinator.database.write("put-outside-witness", work)

@@ -69,6 +69,7 @@ EVERY: dict[str, Call[Any]] = {
     "ledger": calls.ledger("s", 0, 10),
     "rounds": calls.rounds("s"),
     "put_witness": calls.put_witness("s", WITNESS),
+    "put_outside_witness": calls.put_outside_witness("s", WITNESS),
     "round_view": calls.round_view("s", 1),
     "create_operator_key": calls.create_operator_key(ANY),
     "operator_keys": calls.operator_keys(),

@@ -44,13 +44,18 @@ HOSTILE = [
 ]
 
 
-def ledger(**options: Any) -> list[Entry]:
+def ledger(*, named: bool = True, **options: Any) -> list[Entry]:
+    """Two rounds. named: every model's file is named, as in studies that began with this version."""
     values: dict[str, Any] = {"max_steps": 6, **options}
     chosen = settings(**values)
     entries = opened(plan_of(chosen), chosen.as_json(), "sepsis")
+    if named:
+        entries.append(after(entries, "released", sha256="cd" * 32, bytes=160))
     for round in (1, 2):
         entries.append(after(entries, "reserved", round))
         entries.append(after(entries, "settled", round, report=None))
+        if named:
+            entries.append(after(entries, "released", round, sha256="ab" * 32, bytes=160))
     return entries
 
 
@@ -144,7 +149,8 @@ def test_what_a_coordinator_signs_beside_the_ledger_is_found(lie: Callable[[dict
     document = sealed(value)
     assert check.signature(document, PUBLIC, "the key", known=True).result == "good"
     bad = [one.words for one in check.ledger(document.certificate, ledger(bayesian=True)) if one.result == "bad"]
-    assert [found in words for words in bad] == [True]
+    # A lie about the model or a limit is found by a second check, too.
+    assert any(found in words for words in bad), bad
 
 
 def test_rounds_that_were_charged_since_are_told() -> None:

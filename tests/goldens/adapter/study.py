@@ -240,8 +240,8 @@ class Study:
         return [
             {"what": ENTRIES[entry.kind], "round": entry.round, "evidence": report_of(entry.body.get("report"))}
             for entry in entries
-            # Who is a member is in no figure; the entries of the roster are younger than the goldens.
-            if entry.kind != "roster"
+            # Who is a member is in no figure; the entries of roster and models are younger than the goldens.
+            if entry.kind not in ("roster", "released")
         ]
 
     def _look(self) -> int:

@@ -54,9 +54,9 @@ def test_the_row_stands_for_the_whole_ledger(opened: Coordinator) -> None:
     assert kept.state == replayed.state()
     assert kept.limits == replayed.statements(whole=False)
     assert kept.percentiles == replayed.percentiles()
-    assert (kept.entries, kept.head_sha256) == (8, written[-1].sha256)
+    assert (kept.entries, kept.head_sha256) == (9, written[-1].sha256)
     assert kept.round == 2
-    head = LedgerHead(study="sepsis", entries=8, sha256=kept.head_sha256).model_dump(mode="json")
+    head = LedgerHead(study="sepsis", entries=9, sha256=kept.head_sha256).model_dump(mode="json")
     verify_document(decode_public_key(opened.signer.public_key), LEDGER_HEAD, head, kept.signature)
 
 
@@ -98,7 +98,7 @@ def test_nor_can_it_be_emptied(opened: Coordinator) -> None:
 @pytest.mark.parametrize(("kinds", "second"), [(("settled", "charged-in-full"), 2), (("reserved", "reserved"), 2)])
 def test_a_round_is_reserved_once_and_ends_once(opened: Coordinator, kinds: tuple[str, str], second: int) -> None:
     def work(tx: Transaction) -> None:
-        for sequence, kind in enumerate(kinds, start=5):
+        for sequence, kind in enumerate(kinds, start=6):
             entry = LedgerRow(study_id=1, sequence=sequence, kind=kind, round=1, body="{}", written_at=0.0)
             entry.previous = entry.sha256 = "0" * 64
             tx.session.add(entry)

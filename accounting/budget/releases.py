@@ -1,0 +1,76 @@
+"""Which models a ledger names: every released file by its digest, so that no other one passes for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from accounting.budget.bodies import event_in
+from accounting.budget.ledger import Entry, LedgerError
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """One file. version: the round that made it, 0 for the initial model. entry: the number of its ledger entry."""
+
+    version: int
+    sha256: str
+    bytes: int
+    entry: int
+
+
+class Releases:
+    """Follows a ledger from its first entry.
+
+    newest  the last model that was named; None: the ledger names none (its coordinator did not bind models)
+    """
+
+    def __init__(self) -> None:
+        self.newest: NamedModel | None = None
+        self._begun = self._asks = False
+        self._settled: int | None = None
+
+    @classmethod
+    def restored(cls, saved: Mapping[str, Any] | None) -> Self:
+        """Go on from what `to_json` gave; None: from before the first entry."""
+        found = cls()
+        if saved is not None:
+            found.newest = None if saved["newest"] is None else NamedModel(**saved["newest"])
+            found._begun, found._asks, found._settled = saved["begun"], saved["asks"], saved["settled"]
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        newest = None if self.newest is None else asdict(self.newest)
+        return {"newest": newest, "begun": self._begun, "asks": self._asks, "settled": self._settled}
+
+    def take(self, entry: Entry) -> None:
+        """Take in the next entry.
+
+        Raises:
+            LedgerError: it names a model that cannot be there: of no settled round of training, or a second one.
+        """
+        if entry.kind in ("reserved", "asked"):
+            # A settled round without a model came to nothing.
+            self._begun, self._asks, self._settled = True, entry.kind == "asked", None
+        elif entry.kind == "settled" and not self._asks:
+            self._settled = entry.round
+        elif entry.kind == "released":
+            self._release(entry)
+
+    def _release(self, entry: Entry) -> None:
+        if entry.round is None and (self._begun or self.newest is not None):
+            raise LedgerError(entry.sequence, "names an initial model after the study had begun")
+        if entry.round is not None and entry.round != self._settled:
+            raise LedgerError(entry.sequence, f"names a model of round {entry.round}, which was not just settled")
+        self.newest, self._settled = _named(entry), None
+
+
+def named_models(entries: Iterable[Entry]) -> dict[int, NamedModel]:
+    """The models that these entries name, by version. The entries were checked before."""
+    return {named.version: named for entry in entries if entry.kind == "released" for named in [_named(entry)]}
+
+
+def _named(entry: Entry) -> NamedModel:
+    event = event_in(entry)
+    return NamedModel(entry.round or 0, event["sha256"], event["bytes"], entry.sequence)

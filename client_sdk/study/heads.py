@@ -1,0 +1,124 @@
+"""A second way for heads: what somebody signed goes from hand to hand, and forks are found without the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from accounting.budget.bodies import settings_in
+from client_sdk.errors import ConfigurationError, LedgerForked
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.identity import Identity, Membership
+from client_sdk.protocol.study.any_settings import AnySettings, settings_from
+from client_sdk.protocol.study.messages import LedgerHead, WitnessedHead
+from client_sdk.protocol.study.witness import require_witnessed, sign_head
+from client_sdk.protocol.wire.documents import read_document
+from client_sdk.protocol.wire.signing import (
+    ASSIGNMENT,
+    LEDGER_HEAD,
+    SigningError,
+    decode_public_key,
+    verify_document,
+)
+from client_sdk.protocol.wire.values import Message
+from client_sdk.study.verifier import trusted_witnesses
+
+Found = Literal["same", "ahead"]
+
+
+class SignedByCoordinator(Message):
+    """A document of the coordinator that names a head, with the label that it was signed under."""
+
+    label: str
+    document: dict[str, Any]
+    signature: str
+
+
+class HeadFile(Message):
+    """One witness's newest head, and what the coordinator signed to show it."""
+
+    witness: WitnessedHead = Field(description="under the signature of who exported it")
+    shown: SignedByCoordinator = Field(description="what the coordinator had signed")
+
+
+def exported(identity: Identity, membership: Membership, ledger: HospitalLedger) -> HeadFile:
+    """The newest head that was seen here, signed.
+
+    Raises:
+        ConfigurationError: nothing of the study was seen here.
+    """
+    seen = ledger.seen(membership.study)
+    if seen.signed is None:
+        raise ConfigurationError(f"nothing of the ledger of {membership.study} was seen here yet: take part first")
+    head = LedgerHead(study=membership.study, entries=seen.head.sequence, sha256=seen.head.sha256)
+    witness = sign_head(identity.key, membership.client, head)
+    return HeadFile(witness=witness, shown=SignedByCoordinator.model_validate(seen.signed))
+
+
+def read_head_file(body: bytes) -> HeadFile:
+    """Raises ConfigurationError: it is no exported head."""
+    try:
+        return read_document(HeadFile, body)
+    except ValueError as error:
+        raise ConfigurationError("it is no exported head: ask for it again (wardround witness export)") from error
+
+
+def compare_heads(membership: Membership, ledger: HospitalLedger, given: HeadFile) -> Found:
+    """Whether somebody else's head lies on the ledger that was seen here: `same`, or `ahead` of it.
+
+    Raises:
+        LedgerForked: it does not; the error carries the proof.
+        ConfigurationError: nothing was seen here, or neither the coordinator nor a known witness signed the head.
+    """
+    head, seen = given.witness.head, ledger.seen(membership.study)
+    entries = seen.entries()
+    if not entries:
+        raise ConfigurationError(f"nothing of the ledger of {membership.study} was seen here yet: take part first")
+    settings = settings_from(settings_in(entries[0]))
+    if not (_is_of_witness(membership, settings, given.witness) or _is_of_coordinator(membership, given)):
+        raise ConfigurationError(
+            "neither this study's coordinator nor a member of the pinned roster signed this head: it proves nothing"
+        )
+    if head.entries > seen.head.sequence:
+        return "ahead"
+    if seen.hash_of(head.entries) != head.sha256:
+        raise LedgerForked(
+            f"the coordinator shows two ledgers: {given.witness.client} was shown one whose entry {head.entries} is "
+            "another than the one shown here",
+            {
+                "seen": {"signed": seen.signed, "entries": [entry.to_dict() for entry in entries]},
+                "witness": given.model_dump(mode="json"),
+            },
+        )
+    return "same"
+
+
+def _is_of_witness(membership: Membership, settings: AnySettings, witness: WitnessedHead) -> bool:
+    if (witness.client, witness.public_key) not in trusted_witnesses(membership, settings):
+        return False
+    try:
+        require_witnessed(witness)
+    except SigningError:
+        return False
+    return True
+
+
+def _is_of_coordinator(membership: Membership, given: HeadFile) -> bool:
+    """Whether the coordinator that was pinned here signed a document that names this very head."""
+    shown = given.shown
+    if shown.label not in (ASSIGNMENT, LEDGER_HEAD):
+        return False
+    try:
+        verify_document(decode_public_key(membership.coordinator_key), shown.label, shown.document, shown.signature)
+        return _named(shown.label, shown.document) == given.witness.head
+    except (SigningError, ValidationError):
+        return False
+
+
+def _named(label: str, document: Mapping[str, Any]) -> LedgerHead:
+    if label == LEDGER_HEAD:
+        return LedgerHead.model_validate(document)
+    # As JSON, in which times are texts.
+    return LedgerHead.model_validate(document.get("ledger"))
