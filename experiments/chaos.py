@@ -318,13 +318,13 @@ def _of(process: Process, holder: str | None) -> bool:
     return f":{process.popen.pid}:" in (holder or "")
 
 
-def record(run: dict[str, Any]) -> None:
-    """Append one run to the record."""
-    runs: list[dict[str, Any]] = json.loads(RECORD.read_text())["runs"] if RECORD.exists() else []
+def record(run: dict[str, Any], path: Path = RECORD) -> None:
+    """Append one run to the record at `path`."""
+    runs: list[dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else []
     total: Counter[str] = Counter()
     for one in (*runs, run):
         total.update(one["faults"])
-    RECORD.write_text(json.dumps({"runs": [*runs, run], "faults": dict(sorted(total.items()))}, indent=1) + "\n")
+    path.write_text(json.dumps({"runs": [*runs, run], "faults": dict(sorted(total.items()))}, indent=1) + "\n")
 
 
 def _blow(home: Path, url: str | None, options: argparse.Namespace, console: Console) -> dict[str, Any] | None:
