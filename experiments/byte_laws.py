@@ -6,6 +6,7 @@ are made here from these bytes alone; the released models and answers have to be
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -215,6 +216,11 @@ def bytes_sent_again_are_the_same(sent: Mapping[str, Collection[str]], homes: Ma
 
 def _travels_as_it_is(body: bytes) -> bool:
     return not any(name.startswith("words/") for name in load(body))
+
+
+def spellings(key: bytes) -> set[str]:
+    """As logs could write it."""
+    return {key.hex(), base64.urlsafe_b64encode(key).decode().rstrip("="), base64.b64encode(key).decode().rstrip("=")}
 
 
 def no_secret_is_logged(logs: Iterable[Path], secrets: Collection[str]) -> None:

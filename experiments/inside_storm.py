@@ -6,21 +6,18 @@ python -m experiments.inside_storm --minutes 10 --seed 1 [--postgres] [--layout 
 from __future__ import annotations
 
 import argparse
-import base64
 import shutil
-import sqlite3
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
 from rich.console import Console
-from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from accounting.budget.budget import Budget
@@ -34,6 +31,7 @@ from client_sdk.tasks import load
 from client_sdk.training.weights import weights_of
 from experiments import byte_laws, laws
 from experiments.chaos import record
+from experiments.faults import lock_sqlite
 from experiments.injected import Chance, FailingStatements, Killed, Wire, deaths
 from experiments.inside import (
     ORIGIN,
@@ -46,7 +44,7 @@ from experiments.inside import (
     operator_of,
 )
 from experiments.law_broken import LawBroken
-from experiments.live import compare_and_pin, embedded_postgres
+from experiments.live import compare_and_pin, embedded_postgres, end_connections
 from experiments.power import WatchedDisk, watched
 from experiments.study_kinds import KINDS, StudyKind, asks, hospitals_of, policy_of, question, settings_of
 from server.config import Settings
@@ -68,10 +66,6 @@ RATES = {
 }
 # Of starts after a death.
 KEY_RATE = 0.06
-_END_ALL = text(
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-)
 
 
 class StoodStill(Exception):
@@ -194,8 +188,7 @@ class InsideStorm:
 
     def _know_secrets(self, hospitals: Mapping[str, HospitalProcess]) -> None:
         keys = [self.settings.home / "coordinator.key", *(one.directory / "identity.key" for one in hospitals.values())]
-        for raw in (path.read_bytes() for path in keys):
-            self.secrets |= {raw.hex(), base64.urlsafe_b64encode(raw).decode().rstrip("=")}
+        self.secrets |= {word for path in keys for word in byte_laws.spellings(path.read_bytes())}
         self.secrets |= {f"patient-of-{key}-{number}" for key in hospitals for number in range(3)}
 
     def _weather(
@@ -211,7 +204,9 @@ class InsideStorm:
                 return
             statement = self.operator.budget(name)
             if statement.pause_reason is not None:
-                self.operator.move_study(name, "resume")
+                # A hospital that has paid for rounds that were given back refuses those past its own last one, and a
+                # person who sees that ends the study.
+                self.operator.move_study(name, "stop" if statement.round > 4 * rounds else "resume")
             if asks(kind) and asked < rounds and self.random.random() < 0.1:
                 asked += 1
                 self.operator.ask_query(name, question(asked))
@@ -220,17 +215,10 @@ class InsideStorm:
             # Where questions are left the study waits for them until a person ends it.
             elif settings.statistics is not None and time.monotonic() > moved + QUIET_SECONDS:
                 done = asked >= rounds or not asks(kind)
-                if done and self._has_trained(name, settings) and not self._waiting(name):
+                if done and laws.has_trained(self.operator, name, settings) and not laws.is_asked(self.operator, name):
                     self.operator.move_study(name, "stop")
             if time.monotonic() > moved + STILL_SECONDS:
                 raise StoodStill(f"{name} stands still in round {reached}; see {self.log}")
-
-    def _has_trained(self, name: str, settings: AnySettings) -> bool:
-        ended = [v for v in laws.whole_history(self.operator, name) if v.query is None and v.ended_at is not None]
-        return len(ended) >= settings.rounds
-
-    def _waiting(self, name: str) -> bool:
-        return any(query.state in ("waiting", "asked") for query in self.operator.queries(name).queries)
 
     def _restart(self, study: str, hospitals: Mapping[str, HospitalProcess]) -> None:
         self._start_again()
@@ -315,15 +303,9 @@ class InsideStorm:
         """Of PostgreSQL all at once; SQLite's file is locked by another process's transaction for a while."""
         url = self.settings.database()
         if url.get_backend_name() == "sqlite":
-            with closing(sqlite3.connect(str(url.database), timeout=5, isolation_level=None)) as other:
-                other.execute("BEGIN IMMEDIATE")
-                time.sleep(self.chance.uniform(0.05, 0.5))
-                other.execute("ROLLBACK")
+            lock_sqlite(Path(str(url.database)), self.chance.uniform(0.05, 0.5))
             return
-        engine = create_engine(url, isolation_level="AUTOCOMMIT")
-        with engine.connect() as connection:
-            connection.execute(_END_ALL)
-        engine.dispose()
+        end_connections(url.render_as_string(hide_password=False))
 
     def _rotate_operator(self) -> None:
         """A successor, then the end of the old key, which opens nothing any more."""

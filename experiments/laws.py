@@ -19,6 +19,7 @@ from client_sdk.api.client import Client
 from client_sdk.errors import NotFoundError
 from client_sdk.guard.ledger import Departure, HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
+from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.messages import RoundView
 from client_sdk.protocol.study.queries import Query
 from client_sdk.secure_sum.store import RoundRecord
@@ -75,6 +76,17 @@ def check(
         byte_laws.bytes_sent_again_are_the_same(sent, homes, study)
         byte_laws.released_is_what_hospitals_made(operator, study, views, homes, queries)
     return budget
+
+
+def has_trained(operator: Client, study: str, settings: AnySettings) -> bool:
+    """Whether as many rounds of training have ended as there may be."""
+    ended = [view for view in whole_history(operator, study) if view.query is None and view.ended_at is not None]
+    return len(ended) >= settings.rounds
+
+
+def is_asked(operator: Client, study: str) -> bool:
+    """Whether a question waits or is under way."""
+    return any(query.state in ("waiting", "asked") for query in operator.queries(study).queries)
 
 
 def whole_queries(operator: Client, study: str) -> list[Query]:

@@ -39,7 +39,8 @@ class WatchedDisk:
         self.root = root.resolve()
         self.counts: Counter[str] = Counter()
         # Beside it: on the same file system, for links, and seen by no program that lists the folder.
-        self._kept = self.root.with_name(f".{self.root.name}.kept")
+        beside = self.root if os.path.ismount(self.root) else self.root.parent
+        self._kept = beside / f".{self.root.name}.kept"
         self._numbers = 0
         self.start()
 
@@ -51,7 +52,8 @@ class WatchedDisk:
         self._names: dict[str, dict[str, int]] = {}
         self._old: dict[tuple[str, str], Path] = {}
         self._databases: dict[str, Path] = {}
-        for folder, _, files in os.walk(self.root):
+        for folder, folders, files in os.walk(self.root):
+            folders[:] = [name for name in folders if Path(folder, name) != self._kept]
             self._note_names(folder)
             for name in files:
                 self.note_content(os.stat(os.path.join(folder, name)))
@@ -79,6 +81,9 @@ class WatchedDisk:
         with suppress(OSError):
             _ORIGINAL["link"](path, copy)
             self._old[folder, name] = copy
+            return
+        # It cannot be given back, so it counts as taken away for good.
+        self._names[folder].pop(name)
 
     def begin(self, database: str) -> None:
         """A connection that does not sync at its commits begins to write."""
@@ -99,7 +104,8 @@ class WatchedDisk:
             strict = source.random() < 0.5
             for folder, names in list(self._names.items()):
                 self._take_back_names(folder, names, source, strict)
-            for folder, _, files in os.walk(self.root):
+            for folder, folders, files in os.walk(self.root):
+                folders[:] = [name for name in folders if Path(folder, name) != self._kept]
                 for name in files:
                     self._tear(Path(folder, name), source, strict)
             for database, folder in self._databases.items():
