@@ -1,7 +1,7 @@
 """Laws of what hospitals made, sent and were answered: their finished bytes, held against what was released.
 
-`keep_finished` notes every finished body beside a hospital's directory, where no fault of the run reaches it. The sums
-are made here from these bytes alone; the released models and answers have to be what follows from them.
+`keeping_finished` notes every finished body beside a hospital's directory, where no fault of the run reaches it. The
+sums are made here from these bytes alone; the released models and answers have to be what follows from them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -35,19 +36,23 @@ from server.domain.admission import mechanism
 from server.domain.optimiser import begin, released
 from server.domain.queries import answer_of, noise_of
 
-_put = durable.Outbox.put
 
-
-def keep_finished() -> None:
-    """From now on every finished body of this process is noted beside the hospital's directory, too."""
+@contextmanager
+def keeping_finished() -> Generator[None]:
+    """Meanwhile every finished body of this process is noted beside the hospital's directory, too."""
+    before = durable.Outbox.put
 
     def put(outbox: durable.Outbox, round: int, body: bytes) -> None:
         folder = _noted(outbox.folder.parents[1], outbox.folder.name)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{round}.{hashlib.sha256(body).hexdigest()}").write_bytes(body)
-        _put(outbox, round, body)
+        before(outbox, round, body)
 
     durable.Outbox.put = put  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        durable.Outbox.put = before  # type: ignore[method-assign]
 
 
 def _noted(home: Path, study: str) -> Path:

@@ -1,12 +1,13 @@
 """Inject faults into coordinators and hospitals that really run, and check the laws of every study.
 
-    python -m experiments.chaos --minutes 30 --seed 1 [--rounds 25] [--postgres [--blobs objects]] [--record]
+    python -m experiments.chaos --minutes 30 --seed 1 [--rounds 25] [--postgres [--blobs objects]]
+        [--layout apart] [--kinds ring joint ...] [--record]
 
 Two coordinators share one database and lease every study from one another; hospitals reach them through a network that
 loses, repeats and delays requests. Processes are killed (SIGKILL) and stopped (SIGSTOP), disks filled, clocks put
-forward and back. Every second study, on average, is masked, and every second one is ended by its limit instead of its
-number of rounds. With `--blobs objects` the two share no disk: models and updates lie in an object store. What is
-struck follows the seed; what it meets there does not. A broken law ends the run with an error and leaves every file
+forward and back, and the database is killed, cut off or locked. Most processes that are started again die at a
+failpoint. The kinds of studies come in turn (`experiments.study_kinds`). With `--layout apart` workers are processes of
+their own. With `--blobs objects` the two share no disk: models and updates lie in an object store. What is struck follows the seed; what it meets there does not. A broken law ends the run with an error and leaves every file
 where it is, `faults.log` among them. Ctrl-C ends it, too; the studies that had ended count. `--record` appends the run
 to `benchmarks/results/chaos.json`. Full disks need root, for small disks in memory; without it there are none.
 """

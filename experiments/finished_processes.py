@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from experiments.forked import ForkedProcesses, become_wardround
+
+# Left by no process before its end.
+_FOR_LIFE = ExitStack()
 
 
 def become(arguments: list[str], env: dict[str, str], log: str) -> None:
     """Run the command `wardround` in this process, a fork, and note what it finishes."""
     # Not at the top: it loads what the process that forks is to have loaded itself.
-    from experiments.byte_laws import keep_finished
+    from experiments.byte_laws import keeping_finished
 
-    keep_finished()
+    _FOR_LIFE.enter_context(keeping_finished())
     if "join" in arguments and "WARDROUND_FAILPOINT" in env:
         _lose_what_is_not_synced(Path(env["WARDROUND_CLIENT_HOME"]), env["WARDROUND_FAILPOINT"])
     become_wardround(arguments, env, log)
@@ -32,7 +36,7 @@ def _lose_what_is_not_synced(home: Path, seed: str) -> None:
         die(name)
 
     failpoints._die = cut
-    watched(disk).__enter__()
+    _FOR_LIFE.enter_context(watched(disk))
 
 
 class FinishedProcesses(ForkedProcesses):

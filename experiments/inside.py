@@ -11,8 +11,8 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext, suppress
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -245,15 +245,30 @@ class _Direct(httpx.BaseTransport):
         self._inner.close()
 
 
-def hurry() -> None:
-    """Pauses that people wait for, and threads here do not have to."""
+@contextmanager
+def hurrying() -> Generator[None]:
+    """Shorten the pauses that people wait for, and threads here do not have to."""
+    before = server.db.news._LISTEN_SECONDS, server.worker._PAUSE_AFTER_FAILURE_SECONDS
     server.db.news._LISTEN_SECONDS = 0.1
     server.worker._PAUSE_AFTER_FAILURE_SECONDS = 0.1
+    try:
+        yield
+    finally:
+        server.db.news._LISTEN_SECONDS, server.worker._PAUSE_AFTER_FAILURE_SECONDS = before
 
 
-def log_into(path: Path) -> None:
-    """Everything that either side logs, as the coordinator's command formats it."""
+@contextmanager
+def logging_into(path: Path) -> Generator[None]:
+    """Everything that either side logs meanwhile, as the coordinator's command formats it."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
     configure_logging("INFO")
     handler = logging.FileHandler(path)
     handler.setFormatter(JsonLines())
-    logging.getLogger().handlers[:] = [handler]
+    root.handlers[:] = [handler]
+    try:
+        yield
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+        handler.close()

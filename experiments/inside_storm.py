@@ -39,8 +39,8 @@ from experiments.inside import (
     CoordinatorProcess,
     HospitalProcess,
     Weather,
-    hurry,
-    log_into,
+    hurrying,
+    logging_into,
     operator_of,
 )
 from experiments.law_broken import LawBroken
@@ -81,13 +81,13 @@ class InsideStorm:
     def __init__(
         self, home: Path, database_url: str | None, seed: int, layout: Layout, weather: Weather | None = None
     ) -> None:
-        hurry()
-        byte_laws.keep_finished()
         self.home, self.chance, self.weather = home, Chance(seed), weather or Weather()
         self.random, self.layout = self.chance.source, layout
         self.wire, self.clock = Wire(self.chance, self.weather.network_rate), Clock()
         self.statements = FailingStatements(self.chance, self.weather.statement_rate, self.weather.commit_rate)
         self._stack = ExitStack()
+        self._stack.enter_context(hurrying())
+        self._stack.enter_context(byte_laws.keeping_finished())
         folder = home / "coordinator"
         url = database_url or f"sqlite:///{folder / 'wardround.db'}"
         self.settings = Settings(
@@ -101,7 +101,7 @@ class InsideStorm:
         )
         self.log = home / "log.jsonl"
         home.mkdir(parents=True, exist_ok=True)
-        log_into(self.log)
+        self._stack.enter_context(logging_into(self.log))
         self.secrets: set[str] = set()
         self.homes: dict[str, Path] = {}
         self.started_again, self.lost = 0, Counter[str]()
@@ -373,7 +373,7 @@ def _blow(storm: InsideStorm, options: argparse.Namespace, console: Console) -> 
             "charged rounds": charged,
             "faults": dict(sorted(storm.chance.counts.items())),
             "ended by a fault and started again": storm.started_again,
-            "lost at power cuts": dict(sorted(storm.lost.items())),
+            "lost at power cuts": dict(sorted((storm.lost + storm.disk.counts).items())),
         }
         console.print(f"study {studies.total()} ({kind}): every law holds; {storm.chance.counts.total()} faults so far")
     return run

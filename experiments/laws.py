@@ -45,7 +45,7 @@ def check(
     """Every law of one study. Returns the budget, computed again.
 
     homes  client name -> the hospital's directory
-    sent   where `byte_laws.keep_finished` was in force: address of an upload -> SHA-256 of every body sent to it
+    sent   where `byte_laws.keeping_finished` was in force: address of an upload -> SHA-256 of every body sent to it
 
     Raises:
         LawBroken, LedgerNotExtended.

@@ -15,7 +15,10 @@ from safetensors.numpy import load, save
 
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry
+from client_sdk import durable
 from client_sdk.api.client import Client
+from client_sdk.errors import LedgerDamaged, LostLedger, UpdateDisputed
+from client_sdk.guard import ledger_file
 from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.messages import RoundView
 from client_sdk.protocol.study.queries import Query
@@ -229,6 +232,32 @@ def test_a_hospital_that_disagrees_is_noticed(study: Study, changed: Callable[[S
     name, home = next(iter(study.homes.items()))
     with pytest.raises(LawBroken, match=law):
         charge_laws.hospital_agrees(name, home, "calm", other.settings, other.entries, other.views)
+
+
+def _forget_to_sync_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable, "write_durably", lambda path, data, mode=0o600: path.write_bytes(data))
+
+
+def _forget_to_sync_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = ledger_file.connect
+
+    def connected(path: Path, *, read_only: bool) -> Any:
+        connection = connect(path, read_only=read_only)
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+
+    monkeypatch.setattr(ledger_file, "connect", connected)
+
+
+@pytest.mark.parametrize("defect", [_forget_to_sync_files, _forget_to_sync_commits])
+def test_a_hospital_that_forgets_to_sync_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    defect(monkeypatch)
+    weather = replace(CALM, hospital_kill_rate=0.3)
+    found = (LedgerDamaged, LostLedger, UpdateDisputed, LawBroken)
+    with storm_over(tmp_path / "storm", weather=weather) as storm, pytest.raises(found):
+        storm.run("unsynced", "plain", 6, clear("plain", 6))
 
 
 def test_a_secret_in_a_log_is_noticed(tmp_path: Path) -> None:
