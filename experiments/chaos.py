@@ -7,9 +7,10 @@ Two coordinators share one database and lease every study from one another; hosp
 loses, repeats and delays requests. Processes are killed (SIGKILL) and stopped (SIGSTOP), disks filled, clocks put
 forward and back, and the database is killed, cut off or locked. Most processes that are started again die at a
 failpoint. The kinds of studies come in turn (`experiments.study_kinds`). With `--layout apart` workers are processes of
-their own. With `--blobs objects` the two share no disk: models and updates lie in an object store. What is struck follows the seed; what it meets there does not. A broken law ends the run with an error and leaves every file
-where it is, `faults.log` among them. Ctrl-C ends it, too; the studies that had ended count. `--record` appends the run
-to `benchmarks/results/chaos.json`. Full disks need root, for small disks in memory; without it there are none.
+their own. With `--blobs objects` the two share no disk: models and updates lie in an object store. What is struck
+follows the seed; what it meets there does not. A broken law ends the run with an error and leaves every file where it
+is, `faults.log` among them. Ctrl-C ends it, too; the studies that had ended count. `--record` appends the run to
+`benchmarks/results/chaos_processes.json`. Full disks need root, for small disks in memory; without it there are none.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ from experiments.object_store import ObjectStore
 from experiments.storm import Storm
 from experiments.study_kinds import KINDS
 
-RECORD = Path(__file__).parents[1] / "benchmarks" / "results" / "chaos.json"
+RECORD = Path(__file__).parents[1] / "benchmarks" / "results" / "chaos_processes.json"
 
 
-def record(run: dict[str, Any], path: Path = RECORD) -> None:
-    """Append one run to the record at `path`."""
+def record(run: dict[str, Any], path: Path | None = None) -> None:
+    """Append one run to the record at `path`, by default that of processes."""
+    path = path or RECORD
     runs: list[dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else []
     total: Counter[str] = Counter()
     for one in (*runs, run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from client_sdk.guard import ledger_file
 from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.messages import RoundView
 from client_sdk.protocol.study.queries import Query
-from experiments import byte_laws, charge_laws, laws, study_kinds
+from experiments import byte_laws, charge_laws, inside_storm, laws, study_kinds
 from experiments.inside import Weather
 from experiments.inside_storm import InsideStorm
 from experiments.law_broken import LawBroken
@@ -258,6 +259,25 @@ def test_a_hospital_that_forgets_to_sync_is_found(
     found = (LedgerDamaged, LostLedger, UpdateDisputed, LawBroken)
     with storm_over(tmp_path / "storm", weather=weather) as storm, pytest.raises(found):
         storm.run("unsynced", "plain", 6, clear("plain", 6))
+
+
+def test_the_page_shows_every_recorded_run() -> None:
+    runs = json.loads(inside_storm.RECORD.read_text())["runs"]
+    lines = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text().splitlines()
+    rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    start = next(at for at, cells in enumerate(rows) if cells[:2] == ["run", "layout"])
+    end = next(at for at in range(start, len(rows)) if rows[at][0] == "all")
+    displayed = {cells[0]: (cells[1], int(cells[2]), int(cells[-1])) for cells in rows[start + 2 : end]}
+    recorded = {
+        f"{run['database']}, seed {run['seed']}": (
+            run["layout"],
+            sum(run["studies"].values()),
+            sum(run["faults"].values()),
+        )
+        for run in runs
+    }
+    assert displayed == recorded
+    assert int(rows[end][-1]) == sum(faults for _, _, faults in recorded.values()) >= 10_000
 
 
 def test_a_secret_in_a_log_is_noticed(tmp_path: Path) -> None:
