@@ -189,6 +189,10 @@ class MaskedDelivery:
         if self._store is not None:
             self._store.erase_expired(int(self._client.clock.read()))
 
+    def keeps(self, round: int) -> bool:
+        """Not once the result was checked or the session is over: the words are without masks."""
+        return self._store is None or self._store.needs_words(self._membership.study, round)
+
     def close(self) -> None:
         """Give the folder back: whoever goes on, also in this process, takes it anew."""
         if self._store is not None:

@@ -272,7 +272,7 @@ class SecureSumClient:
         statement = transcript.result_statement(current.h1, current.u3, result.digests)
         if not transcript.is_signed(self._party.coordinator, result.signature, statement):
             raise ResultRefused("unsigned-result", "the coordinator's signature on the result is not valid")
-        self._save(record.model_copy(update={"session": None}))
+        self._save(record.checked)
 
     def abort(self) -> None:
         """Leave the session: erase its secrets. What was sent so far cannot be unmasked with this hospital's help."""

@@ -139,6 +139,7 @@ class Participation:
         wait = _FIRST_WAIT_SECONDS
         while True:
             self._delivery.erase_expired()
+            self._outbox.keep(self._delivery.keeps)
             if self._consents is not None:
                 wait = min(wait, self._consents.speak())
             try:
@@ -196,6 +197,8 @@ class Participation:
             if charged is not None and charged.model_sha256 != work.subject(assignment):
                 raise BadAssignment("this round was assigned before, about another model or another query")
             finished = charged is not None and charged.sha256 is not None
+            if finished and not self._delivery.keeps(assignment.round):
+                raise Refused("round-over", "the session of this round is over here, and its bytes are erased")
             # Before keys are promised to the others: the accounts may still say no.
             make = None if finished else work.open(assignment)
             # 3. Prepare the delivery.
@@ -245,6 +248,7 @@ class Participation:
         taken, digest = self._delivery.taken, hashlib.sha256(body).hexdigest()
         self._ledger.mark_answered(self.study, round, digest, answer, taken=taken)
         failpoint("hospital.after-answer")
+        self._outbox.keep(self._delivery.keeps)
 
     def _refuse(self, round: int, refused: Refused, witness: WitnessedHead | None = None) -> None:
         """Write the no down, then tell the coordinator."""
@@ -309,6 +313,9 @@ class Participation:
             failpoint("hospital.before-witness")
             self._client.put_witness(self.study, witness)
             failpoint("hospital.after-witness")
+        if statement.stop_reason is not None:
+            # No round of it is ever asked for again.
+            self._outbox.keep(lambda _: False, checkpoint=False)
         reason = statement.stop_reason or "no further round fits"
         self._ledger.finish_study(self.study, reason)
         return Outcome(self.study, reason, self._sent, self._refused, statement)
