@@ -29,7 +29,7 @@ from client_sdk.guard.query_rules import require_schedule
 from client_sdk.guard.rules import require_allowed
 from client_sdk.guard.split import Split
 from client_sdk.identity import Identity, Membership
-from client_sdk.protocol.randomness.source import Randomness
+from client_sdk.protocol.randomness.source import HospitalRandomness, Randomness
 from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.bounds import largest_classical
 from client_sdk.protocol.study.messages import Study
@@ -149,7 +149,8 @@ class Hospital:
         agree  called before anything is written or sent, with what the study asks for; what it raises is the answer no
         on_round  called after every round that was answered, with a `RoundEvent`; what it raises ends the participation
         on_wait  called with a `Waiting` whenever something is waited for, with None when it goes on; by default the log
-        randomness  of batches, noise and accounting sample; None: cryptographic, keyed by the operating system
+        randomness  of batches, noise and accounting sample; None: cryptographic, keyed by the operating system and by
+                    the secret in this hospital's directory
         backbone  file of the public weights that the study names, if it names any
         feature_cache  keep what a frozen backbone makes of the records in the hospital's directory, encrypted
 
@@ -190,7 +191,7 @@ class Hospital:
                 records,
                 rules,
                 settings,
-                randomness,
+                randomness or HospitalRandomness(self.identity.draw_secret()),
                 device,
                 checkpoint_seconds,
                 membership.client,

@@ -38,7 +38,14 @@ from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_allowed
 from client_sdk.identity import Membership
-from client_sdk.protocol.study.messages import Assignment, AssignmentBody, BudgetStatement, Refusal, WitnessedHead
+from client_sdk.protocol.study.messages import (
+    Assignment,
+    AssignmentBody,
+    BudgetStatement,
+    Refusal,
+    SignedParameters,
+    WitnessedHead,
+)
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.study.answers import AnsweringWork
 from client_sdk.study.consents import Consents
@@ -101,7 +108,7 @@ class Participation:
     ) -> None:
         self._client, self._membership, self._ledger = client, membership, ledger
         self._policy, self._dataset = policy, dataset
-        self._settings, self._outbox = able.settings, Outbox(outbox)
+        self._settings, self._outbox, self._able = able.settings, Outbox(outbox), able
         self.study, self.name = membership.study, membership.client
         self._verifier = CoordinatorVerifier(client, membership, self._settings, ledger)
         self._evidence = evidence
@@ -196,6 +203,7 @@ class Participation:
             work = self._work_of(assignment)
             if charged is not None and charged.model_sha256 != work.subject(assignment):
                 raise BadAssignment("this round was assigned before, about another model or another query")
+            self._bind(assignment, given.session, work.subject(assignment))
             finished = charged is not None and charged.sha256 is not None
             if finished and not self._delivery.keeps(assignment.round):
                 raise Refused("round-over", "the session of this round is over here, and its bytes are erased")
@@ -217,6 +225,19 @@ class Participation:
         self._watch.others(assignment, given.session)
         # 7. Send.
         self._send(assignment.round)
+
+    def _bind(self, assignment: AssignmentBody, session: SignedParameters | None, subject: str) -> None:
+        """Let the keys of this round's noise depend on all that the round is: as a whole it never comes again."""
+        training, own = self._able.training, self._ledger.entries
+        self._able.randomness.bind(
+            self.study,
+            str(assignment.round),
+            assignment.ledger.sha256,
+            "" if session is None else hashlib.sha256(session.parameters).hexdigest(),
+            subject,
+            own[-1].sha256 if own else "",
+            "" if training is None else training.dataset.digest,
+        )
 
     def _work_of(self, assignment: AssignmentBody) -> Work:
         work = self._answers if assignment.phase == "query" else self._training
