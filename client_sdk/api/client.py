@@ -107,6 +107,8 @@ class ServerClock:
 
     read: Callable[[], float] = time.time
     offset: float = 0.0
+    elapsed: Callable[[], float] = time.monotonic
+    """Seconds that only grow, from any beginning."""
 
     def now(self) -> float:
         """Seconds since the epoch."""
@@ -136,6 +138,8 @@ class _Base:
         # Its key or fingerprint, as somebody knows it; answers are verified with it.
         self.coordinator_key = coordinator_key
 
+        # On the clock's `elapsed`: when the last answer was there.
+        self.answered_at = self.clock.elapsed()
         # Told why a request has to be sent again and in how many seconds, and with None that it was answered.
         self.on_pause: OnPause | None = None
 
@@ -177,6 +181,8 @@ class Client(_Base, Methods, Asks):
             except ConnectionFailed as error:
                 self.sleep(exchange.failed(error))
                 continue
+            # Before it is read: an error is an answer, too.
+            self.answered_at = self.clock.elapsed()
             pause = exchange.answered(answer)
             if pause is None:
                 return exchange.result

@@ -38,10 +38,14 @@ class LimitSpent:
 
 @dataclass(frozen=True)
 class Local:
-    """Not for others. seconds: from the assignment to the answer. own: this hospital's limits, over all studies."""
+    """Not for others. seconds: from the assignment to the answer. own: this hospital's limits, over all studies.
+
+    waited  of the seconds those in which the answer was ready and waited for its slot
+    """
 
     seconds: float
     own: tuple[LimitSpent, ...]
+    waited: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,7 @@ def round_event(
     limits: Sequence[OwnLimit],
     round: int,
     seconds: float,
+    waited: float = 0.0,
 ) -> RoundEvent | None:
     """The event of a round out of what the own ledger says of it; None if nothing was answered to it.
 
@@ -106,7 +111,7 @@ def round_event(
         # Sequences count from 1.
         None if last.charge is None else Charge.from_body(ledger.entries[last.charge - 1].body),
         tuple(_stated(limit) for limit in statement.limits),
-        Local(seconds, own),
+        Local(seconds, own, waited),
     )
 
 

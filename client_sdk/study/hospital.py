@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from accounting.plan.queries import QueryCost
 from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
@@ -37,7 +36,8 @@ from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.enrolment import enrol, rotate
 from client_sdk.study.events import OnRound
 from client_sdk.study.evidence import Evidence
-from client_sdk.study.verifier import require_known_past, rounds_received
+from client_sdk.study.pace import Pace, chosen_slot, warn_of_slot
+from client_sdk.study.verifier import queries_asked, require_known_past, rounds_received
 from client_sdk.study.waiting import OnWait, Watch
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ class Hospital:
         randomness: Randomness | None = None,
         backbone: str | Path | None = None,
         feature_cache: bool = True,
+        slot: float | None = None,
     ) -> Outcome:
         """Take part in `study` until it ends.
 
@@ -152,6 +153,7 @@ class Hospital:
         randomness  of batches, noise and accounting sample; None: cryptographic, keyed by the operating system and by
                     the secret in this hospital's directory
         backbone  file of the public weights that the study names, if it names any
+        slot     of the study's, at whose multiples this hospital answers, in seconds: `client_sdk.study.pace`
         feature_cache  keep what a frozen backbone makes of the records in the hospital's directory, encrypted
 
         Raises:
@@ -184,6 +186,8 @@ class Hospital:
                 agree(Proposal(study, dataset, settings, rules, pinned, ledger.opened(study) is not None, allowed))
             allowed()
             require_schedule(rules, settings, data_version)
+            # Only now: a person has had all the time to agree.
+            begun, chosen = client.clock.elapsed(), chosen_slot(settings, ledger, study, slot)
             split = None if settings.evaluation is None else ledger.split(study, settings.evaluation.share)
             # 2. Make the training and what answers questions, of the patients whom the policy does not leave out.
             found = able(
@@ -201,6 +205,8 @@ class Hospital:
                 backbone=backbone,
                 cache=FeatureCache(self.directory / FOLDER) if feature_cache else None,
             )
+            # What was made of the records took the longer the more there are.
+            Pace(client, chosen, watch.waits).wait("the preparation", since=begun)
             if isinstance(records, Table):
                 _log_counts(settings, found, without(records, rules.exclusions), study)
             # 3. Freeze what was agreed to, and how the records are written.
@@ -212,13 +218,16 @@ class Hospital:
             if isinstance(records, Table) and records.format is not None:
                 ledger.declare_format(records.format)
             _freeze(settings, ledger, membership, dataset, split)
+            if chosen is not None:
+                ledger.declare_slot(study, chosen)
+                warn_of_slot(settings, chosen, found.records)
             # 4. Charge what a lost ledger does not know.
             if accept_lost_ledger:
                 _accept_loss(client, ledger, membership, settings)
             # 5. Take part.
             outbox, evidence = self.directory / "outbox" / study, Evidence(self.directory / "evidence", study)
             return Participation(
-                client, membership, ledger, rules, found, dataset, outbox, evidence, on_round, watch
+                client, membership, ledger, rules, found, dataset, outbox, evidence, on_round, watch, chosen
             ).run()
 
     def erase_expired(self) -> None:
@@ -358,7 +367,7 @@ def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership,
         # Every round up to it: which of them had left is what the lost ledger knew.
         last = max(reported)
         training = Charge.of(settings, range(1, last + 1)) if isinstance(settings, StudySettings) else None
-        charges = _queries_asked(client, membership.study)
+        charges = queries_asked(client, membership.study)
         if ledger.opened(membership.study) is None:
             # To everybody: on which side each patient was is lost, too.
             training = None if training is None else replace(training, bears="all")
@@ -381,16 +390,3 @@ def _require_split_known(client: Client, ledger: HospitalLedger, membership: Mem
             "backup, or take part in a new study"
         )
     require_known_past(client, ledger, membership.study, membership.client, dataset)
-
-
-def _queries_asked(client: Client, study: str) -> list[Charge]:
-    """What every query of the study cost, as the coordinator's ledger says."""
-    found: list[Charge] = []
-    after: int | None = 0
-    while after is not None:
-        page = client.ledger(study, after)
-        found += [
-            Charge.of_query(QueryCost.from_dict(entry.body["cost"])) for entry in page.entries if entry.kind == "asked"
-        ]
-        after = page.next
-    return found

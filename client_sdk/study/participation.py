@@ -46,6 +46,7 @@ from client_sdk.protocol.study.messages import (
     SignedParameters,
     WitnessedHead,
 )
+from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.study.answers import AnsweringWork
 from client_sdk.study.consents import Consents
@@ -53,6 +54,7 @@ from client_sdk.study.delivery import Able, delivery_of
 from client_sdk.study.events import OnRound, round_event
 from client_sdk.study.evidence import Evidence
 from client_sdk.study.models import StudyModels
+from client_sdk.study.pace import Pace
 from client_sdk.study.permission import Permission
 from client_sdk.study.verifier import CoordinatorVerifier, require_known_past
 from client_sdk.study.waiting import Watch, awaited
@@ -91,6 +93,7 @@ class Participation:
     able      what this hospital can do in the study: train, answer, or both
     outbox    folder of the study's finished bytes and checkpoints
     evidence  where a proof against the coordinator is kept, which ends the participation for good
+    slot      seconds at whose multiples this hospital answers; None: as soon as it can
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class Participation:
         evidence: Evidence,
         on_round: OnRound | None = None,
         watch: Watch | None = None,
+        slot: float | None = None,
     ) -> None:
         self._client, self._membership, self._ledger = client, membership, ledger
         self._policy, self._dataset = policy, dataset
@@ -124,6 +128,11 @@ class Participation:
             self._consents = Consents(client, membership, policy, able, permission)
         self._sent = self._refused = self._reported = 0
         self._on_round, self._watch = on_round, watch or Watch()
+        self._pace = Pace(client, slot, self._watch.waits)
+        # Their opening takes the longer the more patients there are, before anything is sent.
+        self._opens_accounts = policy.individual is not None or (
+            isinstance(able.settings, StudySettings) and able.settings.privacy.bayesian is not None
+        )
 
     def run(self) -> Outcome:
         """Take part until the study ends.
@@ -169,6 +178,7 @@ class Participation:
         """Take part in a round or say why not."""
         # Without the coordinator's correction, which may come in between.
         begun, round = self._client.clock.read(), given.assignment.round
+        self._pace.begin()
         try:
             self._take_part(given)
         except Refused as refused:
@@ -197,8 +207,14 @@ class Participation:
             )
             charged = self._ledger.charged_round(self.study, assignment.round)
             # A round that is paid for is finished and sent: the coordinator alone knows whether it is too late.
-            if charged is None and assignment.deadline.timestamp() <= self._client.clock.read():
+            left = assignment.deadline.timestamp() - self._client.clock.read()
+            if charged is None and left <= 0:
                 self._pass(assignment.round, "its deadline has passed; nothing is charged")
+                return
+            if charged is None and not self._pace.ends_by(min(left, self._settings.schedule.round_deadline_seconds)):
+                self._pass(
+                    assignment.round, f"the slot of {self._pace.slot:g} s ends after its deadline; nothing is charged"
+                )
                 return
             work = self._work_of(assignment)
             if charged is not None and charged.model_sha256 != work.subject(assignment):
@@ -209,6 +225,8 @@ class Participation:
                 raise Refused("round-over", "the session of this round is over here, and its bytes are erased")
             # Before keys are promised to the others: the accounts may still say no.
             make = None if finished else work.open(assignment)
+            if make is not None and self._opens_accounts:
+                self._pace.wait(f"round {assignment.round}")
             # 3. Prepare the delivery.
             self._watch.others(assignment, given.session)
             vectors = self._delivery.prepare(assignment, given.session)
@@ -222,6 +240,7 @@ class Participation:
         except (Refused, TrainingStopped, BadAssignment):
             self._delivery.leave(assignment)
             raise
+        self._pace.wait(f"round {assignment.round}")
         self._watch.others(assignment, given.session)
         # 7. Send.
         self._send(assignment.round)
@@ -280,6 +299,7 @@ class Participation:
         digest = hashlib.sha256(body).hexdigest()
         self._ledger.ready_refusal(self.study, round, sha256=digest, size=len(body))
         failpoint("hospital.before-refusal")
+        self._pace.wait(f"the refusal of round {round}")
         try:
             self._client.put_refusal(self.study, round, self.name, refusal, witness)
             answer = "recorded"
@@ -310,7 +330,7 @@ class Participation:
         if self._on_round is None or round <= self._reported:
             return
         statement, limits = self._client.budget(self.study), self._policy.own_limits()
-        event = round_event(self._ledger, self._settings.rounds, statement, limits, round, seconds)
+        event = round_event(self._ledger, self._settings.rounds, statement, limits, round, seconds, self._pace.waited)
         if event is not None:
             self._reported = round
             self._on_round(event)

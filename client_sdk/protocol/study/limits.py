@@ -56,6 +56,25 @@ class Schedule(Message):
     round_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)] = Field(
         description="how long a round waits for updates: several times what the slowest hospital computes"
     )
+    # Left out of what is written where it is none: settings of earlier versions keep their digest.
+    slots: Annotated[tuple[Annotated[Positive, Field(le=30 * 86400)], ...], Field(max_length=32)] | None = Field(
+        default=None,
+        exclude_if=lambda slots: slots is None,
+        description="in seconds, ascending: a hospital answers at multiples of one of them, so that the time does not "
+        "tell how many patients it has; [] for none. Longer: for more patients, and slower rounds. Left out: `study "
+        "create` takes 1, 2, 5, 10, … from a second for each 1,000 planned patients on",
+    )
+
+    @model_validator(mode="after")
+    def _slots_end_before_the_round(self) -> Self:
+        slots = self.slots or ()
+        if list(slots) != sorted(set(slots)):
+            raise ValueError("slots must ascend, such as [1.0, 2.0, 5.0]")
+        if slots and slots[0] >= self.round_deadline_seconds:
+            raise ValueError(
+                f"the shortest of slots, {slots[0]:g} s, must be below round_deadline_seconds: no hospital could answer"
+            )
+        return self
 
     def require_sessions(self, masking: Masking | None) -> None:
         """Whether a round that has enough clients has enough for the sums that the study makes under masks.
@@ -65,5 +84,7 @@ class Schedule(Message):
         """
         if masking is not None and self.min_clients < masking.min_survivors:
             raise ValueError(f"with masking, min_clients must be at least min_survivors, {masking.min_survivors}")
+        if masking is not None and self.slots and self.slots[0] >= masking.step_deadline_seconds:
+            raise ValueError(f"the shortest of slots, {self.slots[0]:g} s, must be below step_deadline_seconds")
         if masking is not None and self.min_clients > MOST_CLIENTS:
             raise ValueError(f"with masking, min_clients must be at most {MOST_CLIENTS}: no session has more clients")
