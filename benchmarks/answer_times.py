@@ -2,8 +2,8 @@
 
     python -m benchmarks.answer_times --out benchmarks/results/answer_times.json
 
-A coordinator and one hospital of so many patients, which trains a logistic regression of two columns on all of them. The
-time is what the coordinator sees: from its last answer before the update until the update comes.
+A coordinator and one hospital of so many patients, which trains a logistic regression of two columns on all of them.
+The time is what the coordinator sees: from its last answer before the update until the update comes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.factories.hospitals import plain_policy, records
 from tests.factories.live_coordinator import live
 from tests.factories.settings import settings
 
-COUNTS, ROUNDS, SLOT = (1_000, 100_000), 6, 2.0
+COUNTS, ROUNDS, SLOT = (1_000, 100_000), 3, 20.0
 
 
 class TimedTransport(Transport):
