@@ -49,7 +49,13 @@ class TimedTransport(Transport):
 def measured(count: int, slots: Sequence[float]) -> list[float]:
     """Seconds of each round."""
     schedule = {"min_clients": 1, "slots": list(slots)}
-    chosen = settings(sampling_rate=1.0, expected_clients=1.0, max_steps=ROUNDS, schedule=schedule)
+    chosen = settings(
+        sampling_rate=1.0,
+        expected_batch_size=float(max(COUNTS)),
+        expected_clients=1.0,
+        max_steps=ROUNDS,
+        schedule=schedule,
+    )
     seconds: list[float] = []
     with TemporaryDirectory() as folder, live(Path(folder) / "home", long_poll_seconds=1.0) as here:
         here.open_study("sepsis", chosen, model=False)
