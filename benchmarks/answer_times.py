@@ -51,7 +51,7 @@ def measured(count: int, slots: Sequence[float]) -> list[float]:
     schedule = {"min_clients": 1, "slots": list(slots)}
     chosen = settings(
         sampling_rate=1.0,
-        expected_batch_size=float(max(COUNTS)),
+        expected_batch_size=float(min(COUNTS)),
         expected_clients=1.0,
         max_steps=ROUNDS,
         schedule=schedule,
