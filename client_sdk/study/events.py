@@ -40,12 +40,12 @@ class LimitSpent:
 class Local:
     """Not for others. seconds: from the assignment to the answer. own: this hospital's limits, over all studies.
 
-    waited  of the seconds those in which the answer was ready and waited for its slot
+    waited  of the seconds those in which the answer was ready and waited for its slot; None: the study has no slots
     """
 
     seconds: float
     own: tuple[LimitSpent, ...]
-    waited: float = 0.0
+    waited: float | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,10 @@ class RoundEvent:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for one line of JSON."""
-        return asdict(self)
+        line = asdict(self)
+        if self.local.waited is None:
+            del line["local"]["waited"]
+        return line
 
 
 OnRound = Callable[[RoundEvent], None]
@@ -87,7 +90,7 @@ def round_event(
     limits: Sequence[OwnLimit],
     round: int,
     seconds: float,
-    waited: float = 0.0,
+    waited: float | None = None,
 ) -> RoundEvent | None:
     """The event of a round out of what the own ledger says of it; None if nothing was answered to it.
 

@@ -330,7 +330,15 @@ class Participation:
         if self._on_round is None or round <= self._reported:
             return
         statement, limits = self._client.budget(self.study), self._policy.own_limits()
-        event = round_event(self._ledger, self._settings.rounds, statement, limits, round, seconds, self._pace.waited)
+        event = round_event(
+            self._ledger,
+            self._settings.rounds,
+            statement,
+            limits,
+            round,
+            seconds,
+            None if self._pace.slot is None else self._pace.waited,
+        )
         if event is not None:
             self._reported = round
             self._on_round(event)

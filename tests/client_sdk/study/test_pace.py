@@ -12,6 +12,7 @@ from client_sdk.api.client import ServerClock
 from client_sdk.errors import ConfigurationError, TrainingStopped
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.log_moments import LogMomentBounds
+from client_sdk.study.events import OnRound, RoundEvent
 from client_sdk.study.pace import Pace
 from client_sdk.study.work import Books
 from client_sdk.training import LocalTraining
@@ -59,6 +60,7 @@ def seconds_of(
     monkeypatch: pytest.MonkeyPatch,
     waits: list[tuple[str, float]] | None = None,
     other: Coordinator | None = None,
+    on_round: OnRound | None = None,
     **study: Any,
 ) -> list[tuple[str, float]]:
     """What each request of a participation waited for since the coordinator's last answer. waits: gets them, too."""
@@ -81,7 +83,7 @@ def seconds_of(
     with monkeypatch.context() as patch:
         patch.setattr(LocalTraining, "contribution", contribution)
         patch.setattr(LogMomentBounds, "open", open_bounds)
-        here.join("sepsis", None, records(count), policy=plain_policy(), dataset="icu")
+        here.join("sepsis", None, records(count), policy=plain_policy(), dataset="icu", on_round=on_round)
     return watched.waits
 
 
@@ -138,6 +140,12 @@ def test_what_takes_longer_than_a_slot_is_sent_at_the_next_multiple_and_said_her
     assert waits["PUT updates"] == pytest.approx(2.5)
     assert "sent after 5 slots" in caplog.text
     assert "join --slot 50" in caplog.text, "the slot that is meant for so many is named here"
+
+
+def test_the_wait_is_reported_apart_and_to_this_hospital_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[RoundEvent] = []
+    seconds_of(tmp_path, SMALL, monkeypatch, on_round=events.append, max_steps=1)
+    assert events[0].as_json()["local"]["waited"] == pytest.approx(SLOT - PER_RECORD * SMALL)
 
 
 def test_a_slot_that_ends_after_the_deadline_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
