@@ -28,7 +28,7 @@ from client_sdk.guard.seen import SeenLedger
 from client_sdk.guard.split import Split
 
 # Stand where a study's name does, and can be none: the patients' sums, and the format of the data set's tables.
-_INDIVIDUAL, _FORMAT = "/individual", "/format"
+_INDIVIDUAL, _FORMAT, _SLOT = "/individual", "/format", "/slot/"
 # The coordinator's ledger has no entries of this kind.
 _DECLARED = cast(Kind, "declared")
 # After an entry of these kinds something may have left.
@@ -146,6 +146,17 @@ class HospitalLedger:
             replaced = None if before is None else before.to_dict()
             body = {"format": format.to_dict(), "replaced": replaced, "at": self._moment()}
             self._append(_DECLARED, _FORMAT, None, body)
+
+    def slot(self, study: str) -> float | None:
+        """The slot in seconds that a person here, or the study, chose for its answers; None: none yet."""
+        declared = [entry.body["slot"] for entry in self._of(_SLOT + study)]
+        return declared[-1] if declared else None
+
+    def declare_slot(self, study: str, slot: float) -> None:
+        """Keep it for every later `join`. The same again is no entry."""
+        if slot != self.slot(study):
+            with self._writing():
+                self._append(_DECLARED, _SLOT + study, None, {"slot": slot, "at": self._moment()})
 
     def charges(self) -> list[Charge]:
         """Every charge of every study, also for rounds whose update never became ready."""

@@ -145,8 +145,9 @@ class MaskedDelivery:
             TrainingStopped: a value does not fit its vector.
         """
         (spec,) = vectors
+        blind = self._summed.randomness(round).of(Purpose.THRESHOLDS, subject=part.tobytes())
         try:
-            words = encode(spec, part.astype(np.float64), self._summed.randomness(round).of(Purpose.THRESHOLDS).read)
+            words = encode(spec, part.astype(np.float64), blind.read)
         except EncodingError as error:
             raise TrainingStopped(f"vector {spec.name}") from error
         return to_bytes({spec.name: words}, {})
@@ -189,6 +190,10 @@ class MaskedDelivery:
         if self._store is not None:
             self._store.erase_expired(int(self._client.clock.read()))
 
+    def keeps(self, round: int) -> bool:
+        """Not once the result was checked or the session is over: the words are without masks."""
+        return self._store is None or self._store.needs_words(self._membership.study, round)
+
     def close(self) -> None:
         """Give the folder back: whoever goes on, also in this process, takes it anew."""
         if self._store is not None:
@@ -216,7 +221,8 @@ class MaskedDelivery:
         self.erase_expired()
         exact = assignment.query is None and trained(self._settings).privacy.sums_exact_values
         plan = self._plan(assignment)
-        return MaskedRound(self._client, party, plan, store, exact=exact, witness=self._vouch())
+        derived = self._summed.randomness(assignment.round).randomness.derived
+        return MaskedRound(self._client, party, plan, store, exact=exact, witness=self._vouch(), derived=derived)
 
     def _plan(self, assignment: AssignmentBody) -> SessionPlan:
         study, round, roster = self._membership.study, assignment.round, assignment.roster_sha256
@@ -265,7 +271,7 @@ def ring_vectors_of(
             values = flatten(made.update, model)
         elif spec.name == histogram_name(privacy.rules):
             # An address for each vector: no two draw the same.
-            noise = randomness.of(Purpose.CLIENT_HISTOGRAM, step=place)
+            noise = randomness.of(Purpose.CLIENT_HISTOGRAM, step=place, subject=repr(made.client_distance).encode())
             values = _histogram(privacy, randomness.round, made.client_distance, noise)
         elif spec.name == METRICS:
             values = np.array([float(records)])
@@ -277,9 +283,11 @@ def ring_vectors_of(
         else:
             raise TrainingStopped(f"vector {spec.name}")
         try:
-            words[spec.name] = encode(spec, values, randomness.of(Purpose.THRESHOLDS, step=place).read)
+            blinds = randomness.of(Purpose.THRESHOLDS, step=place, subject=np.ascontiguousarray(values).data)
+            words[spec.name] = encode(spec, values, blinds.read)
             if spec.name == UPDATE and privacy.rules.divides_noise:
-                _add_share(privacy, spec, words[spec.name], randomness.of(Purpose.CENTRAL_NOISE))
+                share = randomness.of(Purpose.CENTRAL_NOISE, subject=words[spec.name].data)
+                _add_share(privacy, spec, words[spec.name], share)
         except EncodingError as error:
             raise TrainingStopped(f"vector {spec.name}") from error
     return words

@@ -80,7 +80,6 @@ class AnsweringWork:
         if patients is None:
             raise Refused("no-table", "this hospital takes part with records that have no columns")
         _require_columns(question, patients)
-        _log_counts(question, patients)
         return _Part(patients.identifiers, partial(patients.columns, question))
 
     def _evaluated(self, asked: QueryAsked, model: ModelInfo) -> _Part:
@@ -91,7 +90,6 @@ class AnsweringWork:
             raise Refused("no-evaluation", "the study sets no patients aside who could bear an evaluation")
         # Of everybody's: that nobody here may be set aside is told by no refusal that is left out.
         _require_columns(question, self._able.patients)
-        _log_counts(question, self._able.patients)
         require_form(evaluated.training.task, question)
         weights = self._models.assigned(model)
         return _Part(evaluated.identifiers, partial(evaluated.columns, question, weights))
@@ -110,10 +108,11 @@ class AnsweringWork:
         price = Charge.of_query(asked.document.cost())
         if not paid:
             books.pay(round, price, self.subject(assignment))
+        _log_counts(question, self._able.patients)
         # Who has no room left adds zero, like somebody who is not there.
         columns = part.columns(None if individual is None else individual.room_for(price))
         total = question.total(columns, question.grid().spacing)
-        source = self._able.randomness.of(Purpose.QUERY, party=self._party, round=round)
+        source = self._able.randomness.of(Purpose.QUERY, party=self._party, round=round, subject=total.tobytes())
         noised = total + noise_share(question.grid(), self._able.noise_shares, total.size, source)
         body = self._delivery.answer(round, vectors, noised)
         failpoint("hospital.after-training")

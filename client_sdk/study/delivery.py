@@ -128,6 +128,10 @@ class Delivery(Protocol):
         """Erase what may be kept no longer. Called whenever the hospital looks for work."""
         ...
 
+    def keeps(self, round: int) -> bool:
+        """Whether the finished bytes of this round may still have to be sent."""
+        ...
+
     def close(self) -> None:
         """Let another process take over."""
 
@@ -168,6 +172,10 @@ class ClearDelivery:
 
     def erase_expired(self) -> None:
         """There are no secrets."""
+
+    def keeps(self, round: int) -> bool:
+        """Until a later round begins or the study ends: a coordinator that was restored asks for them again."""
+        return True
 
     def close(self) -> None:
         """Nothing is held."""

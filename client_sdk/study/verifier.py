@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 
+from accounting.plan.queries import QueryCost
 from accounting.plan.report import moments_in, report_from_dict
 from client_sdk.api.client import Client, Signature
 from client_sdk.errors import BadAssignment, LedgerNotExtended, LostLedger, PolicyRefused, RosterNotPinned
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.policy import Charge, SitePolicy
 from client_sdk.identity import Membership
 from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.messages import (
@@ -335,3 +336,16 @@ def strangers(membership: Membership, roster: Roster, own: str | None = None) ->
         return []
     known = {(member.client, member.public_key) for member in membership.pinned} | {(membership.client, own)}
     return [m.client for m in roster.members if m.state == "active" and (m.client, m.public_key) not in known]
+
+
+def queries_asked(client: Client, study: str) -> list[Charge]:
+    """What every query of the study cost, as the coordinator's ledger says."""
+    found: list[Charge] = []
+    after: int | None = 0
+    while after is not None:
+        page = client.ledger(study, after)
+        found += [
+            Charge.of_query(QueryCost.from_dict(entry.body["cost"])) for entry in page.entries if entry.kind == "asked"
+        ]
+        after = page.next
+    return found
