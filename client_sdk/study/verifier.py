@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 from accounting.plan.report import moments_in, report_from_dict
 from client_sdk.api.client import Client, Signature
@@ -78,16 +79,34 @@ class CoordinatorVerifier:
         if (body.study, body.client) != (self._membership.study, self._membership.client):
             raise BadAssignment("the assignment is for another study or another client")
         if body.settings_sha256 != self._settings_sha256:
-            raise BadAssignment("the study's settings are not those that this hospital joined under")
+            raise BadAssignment(
+                "the study's settings are not those that this hospital joined under", self.shown_with(given)
+            )
         # Before the ledger: it shows whose signatures are to be believed.
         roster = self.roster(body)
         checks = self.follow(body.ledger, signed, reserved_round=body.round)
         if body.query is not None:
-            checks.require_asked(body.round, body.query.document)
+            try:
+                checks.require_asked(body.round, body.query.document)
+            except BadAssignment as error:
+                error.proof = self.shown_with(given)
+                raise
         if self._masked or self._membership.pinned is not None:
             self._require_pinned(roster)
         checks.require_within_limits()
         return body
+
+    def shown_with(self, given: Assignment) -> dict[str, Any]:
+        """What a proof about a round holds: the assignment and its session as signed, and the ledger that was seen."""
+        entries = [entry.to_dict() for entry in self._seen.entries()]
+        return {"round": given.model_dump(mode="json"), "seen": {"signed": self._seen.signed, "entries": entries}}
+
+    def charge(self, round: int) -> tuple[int, str]:
+        """Number and hash of the entry that charges a round. Raises BadAssignment: the ledger seen has none."""
+        charge = self._seen.charge_of(round)
+        if charge is None:
+            raise BadAssignment(f"the ledger does not hold the charge of round {round}")
+        return charge
 
     def roster(self, assignment: AssignmentBody) -> Roster:
         """The members of the round, as the coordinator shows them.

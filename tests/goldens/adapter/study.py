@@ -146,6 +146,7 @@ class Study:
             round=round,
             roster=parameters.roster,
             model=parameters.model,
+            ledger=(parameters.ledger_entries, parameters.ledger_sha256),
         )
         members = views.roster(at, *place)
         halves = {side.hospital.name: self._half(side, members, round) for side in self._sides}
