@@ -188,8 +188,18 @@ class HospitalLedger:
         lost = (entry.body["rounds_lost"] for entry in self._of(study) if entry.kind == "charged-in-full")
         return max(lost, default=0)
 
-    def charge(self, study: str, round: int, charge: Charge, limits: tuple[OwnLimit, ...], model_sha256: str) -> None:
+    def charge(
+        self,
+        study: str,
+        round: int,
+        charge: Charge,
+        limits: tuple[OwnLimit, ...],
+        model_sha256: str,
+        approval: str | None = None,
+    ) -> None:
         """Pay for one round, before anything of it is computed.
+
+        approval  identity of the decision of a person here under which it is answered
 
         Raises:
             OwnBudgetExceeded: a limit of this hospital would be passed; nothing is written.
@@ -197,7 +207,8 @@ class HospitalLedger:
         # This process holds the ledger alone: nothing comes between the question and the charge.
         require_affordable(self.charges(), charge, limits)
         with self._writing():
-            self._append("reserved", study, round, {**asdict(charge), "model_sha256": model_sha256})
+            under = {} if approval is None else {"approval": approval}
+            self._append("reserved", study, round, {**asdict(charge), "model_sha256": model_sha256, **under})
 
     def finish_update(
         self,
@@ -339,6 +350,15 @@ class HospitalLedger:
         """
         others = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round != besides)
         return [entry.body["model_sha256"] for entry in others if entry.body["bears"] == "evaluated"]
+
+    def sessions_under(self, study: str, approval: str | None, subject: str, *, besides: int | None = None) -> int:
+        """In how many rounds other than `besides` this hospital has paid for its part under one approval.
+
+        approval  its identity; None: of an earlier version, whose charges name its subject alone
+        """
+        paid = (e.body for e in self._of(study) if e.kind == "reserved" and e.round != besides)
+        under = [body for body in paid if body.get("approval") == approval]
+        return len(under) if approval is not None else sum(body["model_sha256"] == subject for body in under)
 
     def _moment(self) -> str:
         return self._now().isoformat(timespec="seconds")

@@ -109,11 +109,11 @@ class MaskedRound:
             if self._party.roster.get(self._party.client) != self._party.identity.public_key():
                 changed = "this hospital's identity key changed after the round was opened: it takes part in the next"
                 raise ParametersRefused("rotated-key", changed)
-            vectors = self._expected(signed)
             # Started again after masking: keys and shares are behind, `complete` goes on.
             if self._sum.phase in ("masked", "confirmed", "unmasked"):
-                return vectors
+                return self._expected(signed)
             keys = self._sum.advertise(signed, self._plan, self._now())
+            vectors = self._expected(signed)
             cohort = self._say("keys", keys, KeyList, self._witness)
             before = self._sum.opened_cohort() if shows_totals(vectors) else None
             shares = self._sum.share(cohort, self._now(), before, exact=self._exact)
@@ -191,7 +191,7 @@ class MaskedRound:
         return found
 
     def _expected(self, signed: SignedParameters) -> tuple[VectorSpec, ...]:
-        # The number of clients is the coordinator's; every check of the parameters follows in `advertise`.
+        # The number of clients is the coordinator's.
         try:
             return self._plan.vectors(SessionParameters.from_bytes(signed.parameters).clients)
         except ParameterFault as fault:

@@ -120,8 +120,9 @@ class SecureSumClient:
         record = self.forget_if_expired(now)
         if record.released:
             raise StateRefused("already-released", "this hospital opened shares for the round and does so only once")
-        parameters = checks.check_parameters(signed, plan, self._party, now)
-        if record.session is not None and record.session.parameters == signed.parameters:
+        joined = record.session is not None and record.session.parameters == signed.parameters
+        parameters = checks.check_parameters(signed, plan, self._party, now, joined=joined)
+        if joined:
             # The same keys again, also after a restart: others would not fit what was sent.
             return self._live(now).session.keys
         if parameters.session in record.sessions:
@@ -154,7 +155,9 @@ class SecureSumClient:
         session = current.session
         if session.shares is not None:
             if cohort.entries != session.cohort:
-                raise CohortRefused("second-key-list", "the coordinator showed another list of keys before")
+                lists = {"keys": cohort.entries, "keys_before": session.cohort}
+                proof = {name: [one.model_dump(mode="json") for one in entries] for name, entries in lists.items()}
+                raise CohortRefused("second-key-list", "the coordinator showed another list of keys before", proof)
             return session.shares
         checks.check_cohort(cohort.entries, current, self._party, previous_cohort)
         if exact or checks.shows_totals(current.parameters.vectors):
@@ -251,7 +254,7 @@ class SecureSumClient:
             round=self._round,
             cohort=tuple(entry.client for entry in session.cohort),
             survivors=tuple(entry.client for entry in session.survivors),
-            model=current.parameters.model,
+            model=current.parameters.subject,
         )
         # First: killed in between, the shares count as opened though they never left. The other way round they would
         # be forgotten.
@@ -301,7 +304,7 @@ class SecureSumClient:
 
     def _opened_from(self, current: Current) -> Opened | None:
         # The last one stands for all that went before: they were over the same set, or refused.
-        return opened_from(self._store, self._study, current.parameters.model)
+        return opened_from(self._store, self._study, current.parameters.subject)
 
     def _draw(self, use: str, context: bytes) -> bytes:
         """32 secret bytes. context: digest of what they are for, so that no other session has them."""

@@ -59,7 +59,8 @@ class SessionRecord(Message):
 
 
 class Opened(Message):
-    """Of a sum that this hospital helped to open: its round, cohort (U1), survivors (U3), and the model at its start.
+    """Of a sum that this hospital helped to open: its round, cohort (U1), survivors (U3), and the model at its start or
+    the query that was asked.
 
     Kept twice, so that no step reads what all rounds have left: as the newest one, and under the model.
     """

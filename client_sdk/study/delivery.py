@@ -121,6 +121,10 @@ class Delivery(Protocol):
         update in the clear, or shares that open a sum. Also after `send` has raised."""
         ...
 
+    def has_opened(self, round: int) -> bool:
+        """Whether the coordinator has shown this hospital the opened sum of a round."""
+        ...
+
     def leave(self, assignment: AssignmentBody) -> None:
         """Give a round up, so that nobody waits for this hospital; nothing where it was not joined."""
 
@@ -167,6 +171,10 @@ class ClearDelivery:
         self._put(round, body)
         self.taken = True
 
+    def has_opened(self, round: int) -> bool:
+        """No sum is shown to hospitals: the ledger alone says what became of a round."""
+        return False
+
     def leave(self, assignment: AssignmentBody) -> None:
         """The refusal says everything."""
 
@@ -194,7 +202,7 @@ def delivery_of(
         study, name = membership.study, membership.client
         return ClearDelivery(lambda round, body: client.put_update(study, round, name, body, verifier.vouch()))
     floors, state = policy.floors(), folder / "secure-sum"
-    believed = verifier.roster, verifier.vouch, verifier.total_records
+    believed = verifier.roster, verifier.vouch, verifier.total_records, verifier.charge
     return MaskedDelivery(client, membership, floors, able.summed(membership.client), state, *believed)
 
 

@@ -28,6 +28,7 @@ from client_sdk.errors import (
     NotTrusted,
     Refused,
     RosterNotPinned,
+    SessionContradicted,
     SessionEnded,
     UnexpectedAnswer,
     UpdateDisputed,
@@ -182,6 +183,9 @@ class Participation:
         try:
             self._take_part(given)
         except Refused as refused:
+            if refused.proof is not None:
+                proof = {**refused.proof, **self._verifier.shown_with(given)}
+                self._stop(round, SessionContradicted(refused.detail, proof), refused.code)
             self._refuse(round, refused, self._verifier.vouch())
         except (BadAssignment, LedgerNotExtended, LedgerContradicted, LedgerForked, RosterNotPinned) as error:
             self._stop(round, error)
@@ -214,9 +218,10 @@ class Participation:
                 )
                 return
             work = self._work_of(assignment)
-            if charged is not None and charged.model_sha256 != work.subject(assignment):
-                raise BadAssignment("this round was assigned before, about another model or another query")
-            self._bind(assignment, given.session, work.subject(assignment))
+            if charged is not None and charged.model_sha256 not in work.subjects(assignment):
+                another = "this round was assigned before, about another model or another query"
+                raise BadAssignment(another, self._verifier.shown_with(given))
+            self._bind(assignment, given.session, work.subjects(assignment)[0])
             finished = charged is not None and charged.sha256 is not None
             if finished and not self._delivery.keeps(assignment.round):
                 raise Refused("round-over", "the session of this round is over here, and its bytes are erased")
@@ -306,13 +311,16 @@ class Participation:
         failpoint("hospital.after-refusal")
         self._ledger.mark_answered(self.study, round, digest, answer)
 
-    def _stop(self, round: int, error: NotTrusted) -> NoReturn:
-        """Keep the proof, say why, so that the round does not wait for this hospital, and stop."""
+    def _stop(self, round: int, error: NotTrusted, code: str | None = None) -> NoReturn:
+        """Keep the proof, say why, so that the round does not wait for this hospital, and stop.
+
+        code  of what was refused, where that says more than the error's own
+        """
         said = str(error)
         self._keep(error)
         try:
             # Without a signature on the ledger.
-            self._refuse(round, Refused(error.code, said))
+            self._refuse(round, Refused(code or error.code, said))
         except (ApiError, ConnectionFailed, UnexpectedAnswer) as unheard:
             _LOG.warning("the coordinator did not take the refusal: %s", unheard)
         raise error
