@@ -8,7 +8,6 @@ import os
 import struct
 import zipfile
 import zlib
-import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,8 +23,8 @@ from client_sdk.data.unpacking import array_header, read_array, require_safe
 
 Split = Literal["train", "val", "test"]
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-# What NumPy and zipfile raise, when an archive is opened or an array is read, for what they did not write: broken, packed
-# in another way (NotImplementedError), or encrypted (RuntimeError).
+# What NumPy and zipfile raise for what they did not write: broken, packed in another way (NotImplementedError), or
+# encrypted (RuntimeError).
 _BROKEN_ARCHIVE = (
     *(EOFError, OSError, ValueError, OverflowError, NotImplementedError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, struct.error),
