@@ -159,8 +159,8 @@ class Coordinator:
         self._learn_records(report.report)
         try:
             self._release(opening, answers)
-        except NotFinite:
-            self._came_to_nothing("not-finite")
+        except NotFinite as error:
+            self._came_to_nothing(error.reason)
 
     def finish(self, reason: StopReason) -> None:
         """No round after this."""

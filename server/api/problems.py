@@ -108,6 +108,7 @@ CATALOGUE: dict[str, ProblemKind] = {
     "wrong-shape": ProblemKind(422, "A tensor has another shape"),
     "wrong-dtype": ProblemKind(422, "A tensor has another type"),
     "not-finite": ProblemKind(422, "A tensor holds NaN or an infinity"),
+    "weights-out-of-bounds": ProblemKind(422, "A number of the model is too large"),
     "wrong-metadata": ProblemKind(422, "The file says that it is another model"),
     "clip-exceeded": ProblemKind(422, "The update exceeds the clip norm"),
     "norm-exceeded": ProblemKind(422, "The update is longer than the study allows"),

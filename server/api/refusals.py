@@ -29,7 +29,7 @@ _OF_OPERATION: Mapping[str, tuple[str, ...]] = {
     "rotate_key": ("bad-signature", "frozen", "unknown-client", "not-enrolled"),
     "revoke": ("unknown-client", "not-enrolled"),
     "withdraw": ("unknown-client", "not-enrolled"),
-    "put_initial_model": ("frozen", "wrong-metadata", *_TENSORS),
+    "put_initial_model": ("frozen", "weights-out-of-bounds", "wrong-metadata", *_TENSORS),
     "get_model": ("unknown-model", "range-not-satisfiable"),
     "put_metrics": ("unknown-model",),
     "read_certificate": ("unknown-model",),

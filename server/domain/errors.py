@@ -36,7 +36,15 @@ SessionForbids = Literal["too-early", "session-failed", "different-message"]
 InvitationForbids = Literal["invitation-used", "invitation-expired"]
 Body = Literal["body-too-large", "digest-mismatch", "log-moments-missing", "invalid-request"]
 Length = Literal["clip-exceeded", "norm-exceeded"]
-Tensors = Literal["malformed-tensors", "wrong-names", "wrong-shape", "wrong-dtype", "not-finite", "wrong-metadata"]
+Tensors = Literal[
+    "malformed-tensors",
+    "wrong-names",
+    "wrong-shape",
+    "wrong-dtype",
+    "not-finite",
+    "weights-out-of-bounds",
+    "wrong-metadata",
+]
 Forbids = Literal[StudyForbids, RoundForbids, SessionForbids, InvitationForbids]
 Code = Literal[WhoAsks, Unknown, Forbids, Body, Length, Tensors, "first-round-overspends", "beyond-bounds"]
 

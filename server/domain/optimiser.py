@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from client_sdk.protocol.study.bounds import MAX_WEIGHT
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.study.training import ServerOptimiser
 from client_sdk.protocol.wire.tensor_files import Arrays, Piece, Tensors, gathered, pieces, runs
 from client_sdk.protocol.wire.tensors import Array, Spec
-from server.domain.release import Real, require_finite
+from server.domain.release import OutOfBounds, Real, require_finite
 
 _FIRST, _SECOND, _STEPS = "first/", "second/", "steps"
 _Float32 = NDArray[np.float32]
@@ -63,6 +64,7 @@ def new_weights(settings: StudySettings, weights: Tensors, total: Tensors, state
 
     Raises:
         NotFinite: the step leaves the range of float32.
+        OutOfBounds: it leaves that of weights.
     """
     optimiser = settings.training.optimiser
     for name, start, stop in pieces(weights.spec):
@@ -72,6 +74,8 @@ def new_weights(settings: StudySettings, weights: Tensors, total: Tensors, state
             step = _step(optimiser, direction, state, name, start, stop)
             new = (weights.piece(name, start, stop) + optimiser.learning_rate * step).astype(np.float32)
         require_finite(new)
+        if float(np.abs(new).max(initial=0.0)) > MAX_WEIGHT:
+            raise OutOfBounds(f"the new {name} has a number beyond ±{MAX_WEIGHT:g}")
         yield name, start, new
 
 

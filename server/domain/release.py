@@ -45,7 +45,18 @@ class Opened:
 
 
 class NotFinite(Exception):
-    """The aggregate holds NaN or an infinity, or does not fit the grid: nothing can be released from it."""
+    """The aggregate holds NaN or an infinity, or does not fit the grid: nothing can be released from it.
+
+    reason  of the round, which ends without a model
+    """
+
+    reason = "not-finite"
+
+
+class OutOfBounds(NotFinite):
+    """The new model has a number beyond ±MAX_WEIGHT: every hospital would refuse to train from it."""
+
+    reason = "weights-out-of-bounds"
 
 
 def summed_spec(model: Spec) -> Spec:

@@ -54,6 +54,8 @@ _WORDS = {
     "updates-lost": "files of updates are gone from the coordinator's store: mend the store first",
     "noised-sum-lost": "the file of the noised sum is gone from the coordinator's store: mend the store first",
     "not-finite": "the new model held NaN or an infinity: a new study with a smaller learning rate is needed",
+    "weights-out-of-bounds": "the new model held a weight beyond ±2³⁰, from which no hospital trains: a new "
+    "study with a smaller learning rate is needed",
     "stopped": "an operator stopped the study",
 }
 

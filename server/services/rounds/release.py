@@ -82,7 +82,7 @@ def release_round(
         with _total(coordinator, lease, inputs, renew_lease) as total:
             model, state = _publish(coordinator, inputs, total, renew_lease)
     except (InputsLost, NotFinite) as error:
-        reason = str(error) if isinstance(error, InputsLost) else "not-finite"
+        reason = str(error) if isinstance(error, InputsLost) else error.reason
         commit_under_lease(coordinator.database, lease, "abandon", lambda tx: _abandon(coordinator, tx, inputs, reason))
         return
     commit_under_lease(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from client_sdk.protocol.study.any_settings import trained
+from client_sdk.protocol.study.bounds import MAX_WEIGHT
 from client_sdk.protocol.study.messages import Metrics, ModelInfo
 from client_sdk.protocol.study.model_file import ModelMetadata
 from client_sdk.protocol.versions import NAMED_MODELS
@@ -25,7 +28,7 @@ def put_initial(coordinator: Coordinator, study: str, incoming: IncomingFile) ->
     """Freeze names, shapes and types; the study begins to enrol. The same bytes again: created False.
 
     Raises:
-        Rejected: `unknown-study`, `frozen` (other bytes than before).
+        Rejected: `unknown-study`, `frozen` (other bytes than before), `weights-out-of-bounds`.
         TensorError: `malformed`, `wrong-names` (no tensor at all), `wrong-dtype`, `wrong-shape` (an empty tensor),
             `not-finite`, `wrong-metadata` (the file says that it is another model).
     """
@@ -54,7 +57,7 @@ def put_initial(coordinator: Coordinator, study: str, incoming: IncomingFile) ->
 
 
 def _initial_spec(tensors: TensorFile) -> Spec:
-    """Names, shapes and types of an initial model, every number of it finite."""
+    """Names, shapes and types of an initial model, every number of it finite and within the bound of weights."""
     spec = tensors.spec
     if not spec:
         raise TensorError("wrong-names", "a model has at least one tensor")
@@ -63,9 +66,14 @@ def _initial_spec(tensors: TensorFile) -> Spec:
             raise TensorError("wrong-dtype", "model parameters are float32")
         if 0 in shape:
             raise TensorError("wrong-shape", "a model has no empty tensors")
-    # Read for what it raises: a number that is not finite.
-    for _ in read(tensors):
-        pass
+    # Reading raises for a number that is not finite.
+    for name, _, values in read(tensors):
+        if float(np.abs(values).max()) > MAX_WEIGHT:
+            raise Rejected(
+                "weights-out-of-bounds",
+                f"the model's parameter {name!r} holds a number beyond ±{MAX_WEIGHT:g}, from which no hospital trains: "
+                "begin with other weights",
+            )
     return spec
 
 

@@ -50,6 +50,7 @@ const REASONS = {
   "noised-sum-lost": ["The stored sum is gone", LOST],
   "sum-lost": ["The stored sum is gone", LOST],
   "not-finite": ["The sum of the updates was not a number", "The learning rate may be too large, or a hospital sent overflowing values. Compare the accuracy of the rounds before."],
+  "weights-out-of-bounds": ["A weight of the new model was too large", "No hospital trains from weights beyond ±2³⁰. Open a new study with a smaller learning rate."],
   "sum-of-three": ["A hospital refused a sum of three hospitals", "With three, two of them could compute the third's value. Enrol one more hospital, or have every hospital set allow_three in policy.toml."],
   "too-few-drawn": ["Too few hospitals were drawn", "By chance fewer than schedule.min_clients were drawn for this round. The next round draws anew."],
   "same-model-again": ["A hospital refused to sum the same model again", "Without new noise two sums over different hospitals would show one hospital. End the study and open a new one."],

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from client_sdk.errors import ConfigurationError
 from client_sdk.gradients import PerRecordGradients
 from client_sdk.gradients.inspection import known_layers, trainable
+from client_sdk.protocol.study.bounds import MAX_WEIGHT
 from client_sdk.protocol.study.training import Training
 from client_sdk.tasks import Task, load, of_study
 from client_sdk.tasks.adapters import LowRank, adapt, merge
@@ -168,16 +169,28 @@ def test_a_head_for_other_classes_and_one_that_the_file_lacks_begin_as_the_task_
         ),
         ("head", {"5.weight": None}, "no tensor '5.weight', which the study does not train"),
         ("head", {"0.bias": torch.full((2,), torch.nan)}, "'0.bias' holds NaN"),
+        ("head", {"0.bias": torch.full((2,), -torch.inf)}, "'0.bias' holds NaN or a number beyond"),
+        ("head", {"0.bias": torch.full((2,), -MAX_WEIGHT - 128)}, "'0.bias' holds NaN or a number beyond"),
+        ("head", {"7.weight": torch.full((3, 4), 2 * MAX_WEIGHT)}, "'7.weight' holds NaN or a number beyond"),
+        ("head", {"unused": torch.full((1,), 2.0**31, dtype=torch.float64)}, "'unused' holds NaN or a number beyond"),
         (("5.*",), {"5.weight": torch.ones(4, 3)}, "'5.weight' has shape"),
         (("fc.*",), {}, "no parameter of the task's model is called 'fc.*'; there are for example"),
         ("lora:5", {}, "layer '0' has a matrix of 2 × 9, whose rank is at most 2: take lora:2 or less"),
         ("all", {}, "say which part is"),
     ],
-    ids=["other shape", "absent", "NaN", "other shape of what is trained", "no match", "rank too large", "no part"],
+    ids=[
+        *("other shape", "absent", "NaN", "infinite", "beyond the bound", "head beyond the bound", "unused beyond it"),
+        *("other shape of what is trained", "no match", "rank too large", "no part"),
+    ],
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, wanted: Any, change: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         part(wanted, backbone(tmp_path, change))
+
+
+def test_public_weights_at_the_bound_are_taken(tmp_path: Path) -> None:
+    file = backbone(tmp_path, {"0.bias": torch.tensor([MAX_WEIGHT, -MAX_WEIGHT])})
+    assert dict(part("head", file).named_parameters())["0.bias"].tolist() == [MAX_WEIGHT, -MAX_WEIGHT]
 
 
 def test_the_file_is_believed_by_its_digest_alone(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +89,59 @@ def test_rows_of_patients_stay_together(tmp_path: Path) -> None:
     features = features_of(task)
     found = features.of_dataset(grouped)
     assert found.grouped
+    assert isinstance(found.inputs, Tensor)
     assert torch.equal(found.inputs.flatten(0, 1), features.of_inputs(rows.inputs))
+
+
+class _Odd(nn.Module):
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.way == "raises" and bool((inputs == ODD).any()):
+            raise ArithmeticError("no such record")
+        return inputs.masked_fill(inputs == ODD, torch.nan)
+
+
+ODD = 1234.5
+
+
+class _Fails(Fixed):
+    def __init__(self, way: str) -> None:
+        self.way = way
+
+    def model(self) -> nn.Module:
+        whole = super().model()
+        assert isinstance(whole, nn.Sequential)
+        return nn.Sequential(_Odd(self.way), *whole)
+
+
+@pytest.mark.parametrize("way", ["raises", "gives NaN"])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_record_that_the_frozen_rest_fails_on_adds_zero_and_changes_no_other(way: str, rows: int) -> None:
+    draw = np.random.default_rng(5)
+    inputs, labels = draw.normal(size=(40, 6)).astype(np.float32), draw.integers(3, size=40)
+    inputs[11, 2] = ODD
+    part = load_part(_Fails(way), "own", "head", None, None)
+    whole = part.dataset(Examples(inputs, labels, tuple(f"p{row // rows}" for row in range(40)))).by_patient(rows)
+    here, failed = features_of(part), 11 // rows
+    found = here.of_dataset(whole)
+    keep = [row for row in range(len(whole)) if row != failed]
+    rest = replace(
+        whole, inputs=whole.inputs[keep], targets=whole.targets[keep], patients=tuple(whole.patients[i] for i in keep)
+    )
+    alone = here.of_dataset(rest).inputs
+    assert bool(torch.isnan(found.inputs[failed]).any())
+    assert isinstance(alone, Tensor)
+    assert torch.equal(found.inputs[keep], alone)
+    chosen = settings(
+        training={"task": "own", "task_parameters": {}, "rows_per_patient": rows}, expected_batch_size=len(whole)
+    )
+    training = LocalTraining(here.task(), found, chosen, SeededRandomness(3, allow_insecure=True))
+    assert training.try_gradients(len(whole)) == 1
+    assert training.try_gradients(failed) == 0
+    assert all(np.isfinite(array).all() for array in training.update(weights_of(part.model()), None).values())
 
 
 class _GoesOn(Fixed):

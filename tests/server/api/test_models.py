@@ -8,6 +8,7 @@ import httpx
 import numpy as np
 import pytest
 
+from client_sdk.protocol.study.bounds import MAX_WEIGHT
 from client_sdk.protocol.study.model_file import ModelMetadata
 from client_sdk.protocol.wire.tensor_files import encode_model
 from client_sdk.protocol.wire.tensors import encode
@@ -16,6 +17,7 @@ from tests.factories.live_coordinator import Live
 from tests.factories.settings import settings
 
 BODY = encode(MODEL)
+LARGE = "weights-out-of-bounds"
 ETAG = f'"{hashlib.sha256(BODY).hexdigest()}"'
 
 
@@ -53,8 +55,9 @@ def test_the_initial_model_freezes(here: Live, path: str) -> None:
         (b"not tensors", "malformed-tensors"),
         (BODY[:-1], "malformed-tensors"),
         (encode(MODEL).replace(b"F32", b"I32"), "wrong-dtype"),
+        (encode({**MODEL, "weight": np.full(3, np.nextafter(-MAX_WEIGHT, -np.inf, dtype=np.float32))}), LARGE),
     ],
-    ids=["empty", "text", "cut short", "integers"],
+    ids=["empty", "text", "cut short", "integers", "a large number"],
 )
 def test_a_bad_initial_model_is_refused(here: Live, study: str, body: bytes, code: str) -> None:
     here.open_study(study, model=False)

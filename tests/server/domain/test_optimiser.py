@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from client_sdk.protocol.study.bounds import MAX_WEIGHT
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensor_files import Arrays, encoded
 from client_sdk.protocol.wire.tensors import Array, decode, spec_of
 from server.domain.optimiser import State, begin, new_state, released, restored, state_spec
-from server.domain.release import NotFinite
+from server.domain.release import NotFinite, OutOfBounds
 from tests.factories.settings import settings
 
 WEIGHTS = {"w": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)}
@@ -98,6 +99,17 @@ def test_a_saved_state_goes_on_where_it_stopped(name: str) -> None:
 def test_a_step_out_of_float32_is_refused() -> None:
     with pytest.raises(NotFinite):
         step(study("fedavg"), WEIGHTS, np.full((3, 4), 1e300), begin())
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_model_beyond_the_bound_of_weights_is_refused(sign: float) -> None:
+    largest = {"w": np.full((3, 4), sign * MAX_WEIGHT, np.float32)}
+    moved, _ = step(study("fedavg"), largest, np.zeros((3, 4)), begin())
+    np.testing.assert_array_equal(moved["w"], largest["w"])
+    one_more = np.zeros((3, 4))
+    one_more[2, 3] = sign * 2**12
+    with pytest.raises(OutOfBounds, match="the new w "):
+        step(study("fedavg"), largest, one_more, begin())
 
 
 @pytest.mark.parametrize("name", ["plain", "momentum", "adam"])

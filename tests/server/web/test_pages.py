@@ -15,6 +15,7 @@ from accounting.units import Observer
 from client_sdk.protocol.study.messages import RoundState, StopReason, StudyState
 from client_sdk.protocol.study.reasons import SAME_MODEL_AGAIN, SUM_OF_THREE, TOO_FEW_DRAWN
 from server.api.docs import CONTENT_SECURITY_POLICY, STATIC
+from server.domain.release import NotFinite, OutOfBounds
 from server.domain.secure_sum_session import Failure
 from server.web import bundle
 from server.web.bundle import Bundle, find_bundle
@@ -68,7 +69,7 @@ def _reasons(text: str) -> set[str]:
     given = re.findall(r'(?:Abandon|InputsLost)\([^"\n]*"([a-z-]+)"', text) + re.findall(
         r'"([a-z-]+-lost|not-finite)"', text
     )
-    return set(given)
+    return set(given) | {kind.reason for kind in (NotFinite, OutOfBounds)}
 
 
 def test_the_twins_need_a_key(here: Live) -> None:

@@ -275,6 +275,16 @@ def test_an_aggregate_that_is_not_finite_is_never_released(coordinator: Coordina
     assert views.locate_model(coordinator, "sepsis").info.version == 0
 
 
+def test_a_model_that_no_hospital_would_train_from_is_never_released(coordinator: Coordinator) -> None:
+    hospitals = collecting(coordinator, training={"optimiser": {"name": "plain", "learning_rate": 2.0**34}})
+    for hospital in hospitals:
+        hospital.send(1, update(0.4))
+    work(coordinator)
+    assert (shown(coordinator).state, shown(coordinator).reason) == ("abandoned", "weights-out-of-bounds")
+    assert kinds(coordinator)[:3] == ["opened", "reserved", "settled"]
+    assert views.locate_model(coordinator, "sepsis").info.version == 0
+
+
 @pytest.mark.parametrize("name", ["momentum", "adam"])
 def test_an_optimiser_goes_on_from_release_to_release(coordinator: Coordinator, name: str) -> None:
     optimiser = {"name": name, "learning_rate": 0.5}
