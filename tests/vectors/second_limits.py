@@ -25,7 +25,7 @@ from tests.vectors.second_study import SCHEMES, Json, Query, Study
 Numbers = dict[str, tuple[mpf, mpf]]
 # Grid steps to a standard deviation from which on the lattice's excess is known. Below, Rényi divergences are read.
 LEAST_GRID_STD = 8.0
-# Those of a certificate's `orders` among which the best ones of small studies lie.
+# Among those that a certificate lists in `orders`.
 ORDERS = [tenths / 10 for tenths in range(1, 100)] + [float(order) for order in range(10, 65)]
 
 
@@ -119,8 +119,7 @@ class Classical(Limit):
         if published:
             unsampled += published * (self.moved / mpf(self.release["std"])) ** 2
         if published and self.release["std"] < LEAST_GRID_STD:
-            found = self._best_order(count, published, of_queries)
-            return found, found
+            return self._best_order(count, published, of_queries)
         excess = self._excess(of_queries=bool(of_queries), published=bool(published))
         if not count or step.rate == 1:
             return self._unsampled(unsampled, excess)
@@ -143,19 +142,25 @@ class Classical(Limit):
             found.append(excess_of(self.release["std"] / self.moved, self.release["std"]))
         return max(found)
 
-    def _best_order(self, count: int, published: int, of_queries: mpf) -> mpf:
-        """The least ε over `ORDERS`: it falls with the order and then rises."""
+    def _best_order(self, count: int, published: int, of_queries: mpf) -> tuple[mpf, mpf]:
+        """The least ε over all orders, and over `ORDERS`: it falls with the order and then rises."""
 
-        def at(place: int) -> mpf:
-            order = ORDERS[place]
+        def at(order: float) -> mpf:
             moment = count * self.step.moment(order) + published * self.histogram(order)
             return epsilon_of(order, moment + query_moment(order, of_queries), self.beta)
 
         low, high = 0, len(ORDERS) - 1
         while high - low > 2:
-            third = (high - low) // 3
-            low, high = (low, high - third) if at(low + third) < at(high - third) else (low + third, high)
-        return min(at(place) for place in range(low, high + 1))
+            third = max(1, (high - low) // 3)
+            better = at(ORDERS[low + third]) < at(ORDERS[high - third])
+            low, high = (low, high - third) if better else (low + third, high)
+        listed = min(at(order) for order in ORDERS[low : high + 1])
+        left, right = ORDERS[max(0, low - 1)], ORDERS[min(high + 1, len(ORDERS) - 1)]
+        for _ in range(30):
+            third = (right - left) / 3
+            better = at(left + third) < at(right - third)
+            left, right = (left, right - third) if better else (left + third, right)
+        return min(listed, at((left + right) / 2)), listed
 
     def reports(self) -> Numbers:
         return {"privacy-loss distribution": self.privacy_loss()}
