@@ -96,11 +96,12 @@ def gaussian_epsilon(precision: mpf, delta: mpf, excess: mpf = mpf(0)) -> mpf:
 
 
 Law = tuple[list[int], int]
-_BITS = 128
+# Of a mass: what is cut off is 1e-17 in all.
+_BITS = 72
 
 
 def _losses(q: float, r: float, width: float, up: bool, forward: bool) -> Law:
-    """Masses × 2^128 of one step's loss on a grid, moved to the next line above or below, and the first line's number.
+    """Masses × 2^72 of one step's loss on a grid, moved to the next line above or below, and the first line's number.
 
     r = d/s. What lies beyond 13 deviations, 1e-38, is left out.
     """
@@ -128,7 +129,7 @@ def _losses(q: float, r: float, width: float, up: bool, forward: bool) -> Law:
 
 def _convolved(a: Law, b: Law) -> Law:
     """By one product of two whole numbers, whose digits are the masses."""
-    size, places = (3 * _BITS) // 8, len(a[0]) + len(b[0]) - 1
+    size, places = (2 * _BITS + 24) // 8, len(a[0]) + len(b[0]) - 1
     x, y = (int.from_bytes(b"".join(m.to_bytes(size, "little") for m in law[0]), "little") for law in (a, b))
     product = (x * y).to_bytes(size * (places + 1), "little")
     digits = (int.from_bytes(product[i * size : (i + 1) * size], "little") >> _BITS for i in range(places))
@@ -147,8 +148,9 @@ def sampled_bounds(steps: Sequence[tuple[float, float, int]], delta: float, *, s
     share: of δ, which the upper one leaves for what is not computed here. Floats carry 1e-16 a mass.
     """
     bounds: list[float] = []
-    # A loss is moved by at most a line in each step: 1e-2 in all.
-    width = 1e-2 / sum(count for _, _, count in steps)
+    # A loss is moved by at most a line in each step: 1e-2 in all, or more where the lines would be too many.
+    span = max(13 / sigma + 1 / sigma**2 for _, sigma, _ in steps)
+    width = max(1e-2 / sum(count for _, _, count in steps), span / 2500)
     for up in (False, True):
         found = 0.0
         for forward in (True, False):

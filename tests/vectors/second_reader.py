@@ -19,9 +19,6 @@ from tests.vectors.second_formats import digest, entry_hash, is_document_signed,
 from tests.vectors.second_limits import Classical, Questions, limit_of
 from tests.vectors.second_study import Json, Study, Wrong, require
 
-CHARGES = {"settled", "charged-in-full"}
-# Entries that cost nobody anything.
-FREE = {"roster", "released"}
 # How far above the exact value a statement may be: log-moments are rounded up by less than 1e-6 of themselves.
 ABOVE, BELOW = mpf("2e-6"), mpf("1e-9")
 POPULATIONS = {0.9: 10, 0.99: 100, 0.999: 1000}
@@ -43,14 +40,10 @@ def read_ledger(lines: Iterable[str]) -> tuple[Study, list[Json], Json]:
             study, settings_sha256 = Study(body["plan"]), body["settings_sha256"]
             continue
         require(body["settings_sha256"] == settings_sha256, f"{where}: other settings")
-        if entry["kind"] == "finished":
-            require(study.pending is None, "the study ends in a round")
-            study.finished = True
-            if body["report"] is not None:
-                study.rounds = [(told, one[1]) for told, one in zip(body["report"], study.rounds, strict=True)]
-        elif entry["kind"] not in FREE:
-            require(entry["kind"] in CHARGES | {"reserved", "asked", "cancelled"}, f"{where}: an unknown kind")
+        try:
             study.apply(entry["kind"], entry["round"], body)
+        except Wrong as error:
+            raise Wrong(f"{where}: {error}") from error
     head = signed["head"]["head"]
     require(study is not None and head["entries"] == len(entries) and head["sha256"] == previous, "another head")
     key, signature = signed["coordinator_key"], signed["head"]["signature"]
@@ -79,12 +72,18 @@ def compare(study: Study, entries: Sequence[Json], signed: Json, statement: Json
     said = {"limits": short, "percentiles": statement["percentiles"]}
     if digest(said) != entries[-1]["body"]["statement_sha256"]:
         wrong.append("the statement does not have the digest in the newest entry")
-    limits = [one for one in statement["limits"] if one["state"] != "unbounded"]
+    return wrong + compare_numbers(study, statement["limits"], statement["percentiles"])
+
+
+def compare_numbers(study: Study, stated: Sequence[Json], percentiles: Sequence[Json]) -> list[str]:
+    """The part of `compare` that is about ε and δ."""
+    limits = [one for one in stated if one["state"] != "unbounded"]
     if [(x["level"], x["definition"]) for x in limits] != [(x["level"], x["definition"]) for x in study.plan["limits"]]:
-        return [*wrong, "the statement has other limits than the plan"]
-    for limit, stated in zip(study.plan["limits"], limits, strict=True):
-        wrong += [f"{limit['level']} {limit['definition']}: {reason}" for reason in _limit(study, limit, stated)]
-    return [*wrong, *_percentiles(study, statement["percentiles"])]
+        return ["the statement has other limits than the plan"]
+    wrong: list[str] = []
+    for limit, one in zip(study.plan["limits"], limits, strict=True):
+        wrong += [f"{limit['level']} {limit['definition']}: {reason}" for reason in _limit(study, limit, one)]
+    return [*wrong, *_percentiles(study, percentiles)]
 
 
 def capped(study: Study, limit: Json, *, told: bool = False, certified: bool = False) -> mpf:

@@ -18,6 +18,9 @@ SCHEMES: Mapping[str, tuple[tuple[tuple[str, bool], ...], int]] = {
     "sequential": ((("instance", True),), 2),
     "joint": ((("instance", True), ("client", False)), 2),
 }
+CHARGES = {"settled", "charged-in-full"}
+# Entries that cost nobody anything.
+FREE = {"roster", "released"}
 
 
 class Wrong(ValueError):
@@ -61,8 +64,20 @@ class Study:
         return release is not None and number % release["every"] == 0
 
     def apply(self, kind: str, number: int, body: Json) -> None:
+        """Do what an entry after the first one says. Raises Wrong: it cannot have happened."""
+        if kind in FREE:
+            return
+        require(kind in CHARGES | {"reserved", "asked", "cancelled", "finished"}, f"an unknown kind {kind}")
+        require(not self.finished, "the study had ended")
+        if kind == "finished":
+            require(self.pending is None, "the study ends in a round")
+            self.finished = True
+            if body["report"] is not None:
+                require(len(body["report"]) == len(self.rounds), "not one report for each charged round")
+                self.rounds = [(told, one[1]) for told, one in zip(body["report"], self.rounds, strict=True)]
+            return
         if kind in ("reserved", "asked"):
-            require(self.pending is None and number > self.last and not self.finished, "a round begins out of order")
+            require(self.pending is None and number > self.last, "a round begins out of order")
             cost = body["cost"] if kind == "asked" else None
             query = None if cost is None else Query(cost["noise_std"], cost["sensitivity"], cost["bears"])
             self.pending, self.last = (number, query), number

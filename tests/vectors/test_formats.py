@@ -1,4 +1,4 @@
-"""Wire, ledger and certificate as bytes: the program gives its vectors, and so does a reader without the project's code.
+"""Wire, ledger and certificate as bytes: the program gives its vectors, and so does a second reader.
 
 A vector that the program no longer gives is a change of the wire: it breaks ledgers, tokens and files that are out
 there.
@@ -161,7 +161,7 @@ RFC_8032 = [
 ]
 
 
-@pytest.mark.parametrize(("seed", "key", "message", "signature"), RFC_8032)
+@pytest.mark.parametrize(("seed", "key", "message", "signature"), RFC_8032, ids=["1", "2", "3"])
 def test_the_readers_signatures_are_those_of_rfc_8032(seed: str, key: str, message: str, signature: str) -> None:
     text, signed = second.public_key(bytes.fromhex(seed)), bytes.fromhex(signature)
     assert second.from_text(text).hex() == key

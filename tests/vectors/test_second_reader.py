@@ -50,13 +50,22 @@ def test_the_recordings_are_of_every_kind() -> None:
         assert len({one[name] for one in estimated}) == choices
 
 
-@pytest.mark.parametrize("name", NAMES)
+def _slow_but(*quick: str) -> list[Any]:
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+
+
+@pytest.mark.parametrize("name", _slow_but("client-central", "joint-at-end", "mixed", "questions"))
 def test_the_program_still_states_what_its_recordings_do(name: str, tmp_path: Path) -> None:
-    """Recorded anew: the reader reads what the program writes now, and every ε is what it was."""
+    """Recorded anew: the reader reads what the program writes now, and every ε is what it was.
+
+    Real training may differ in its last bits elsewhere, and so in a count: there the reader alone decides.
+    """
     coordinator = record.run(name, tmp_path)
     ledger, statement = record.exported(coordinator, name)
     coordinator.database.dispose()
     assert check(ledger, statement) == []
+    if name in record.MASKED:
+        return
     now, then = (_epsilons(json.loads(text)) for text in (statement, statement_of(name)))
     assert now == pytest.approx(then, rel=1e-9)
 
@@ -179,21 +188,31 @@ def test_the_same_ledger_chained_and_signed_again_passes() -> None:
     assert check(chained(lines), statement_of("parallel-sampled")) == []
 
 
-def test_a_charge_less_is_found_by_its_epsilon_alone() -> None:
-    """The statement is signed over, too: its digest in the newest entry agrees, and its ε does not."""
-    lines = read("questions")
-    gone = place_of(lines, "asked")
-    del lines[gone : gone + 2]
-    statement = json.loads(statement_of("questions"))
-    statement["round"] = 3
+@pytest.mark.parametrize("name", NAMES)
+def test_a_charge_less_is_found_by_its_epsilon_alone(name: str) -> None:
+    """The last charged round was never there; all is chained and signed again, and the statement's digest agrees."""
+    lines = read(name)
+    end = max(i for i, line in enumerate(lines) if line.get("kind") in ("settled", "charged-in-full"))
+    gone = {i for i, line in enumerate(lines) if line.get("round") == lines[end]["round"]}
+    assert len(gone) >= 2
+    lines = [line for i, line in enumerate(lines) if i not in gone]
+    last = lines[-2]["body"]
+    if last.get("report") is not None and lines[-2]["kind"] == "finished":
+        del last["report"][-1]
+    statement = json.loads(statement_of(name))
+    statement["round"] = max(line.get("round") or 0 for line in lines)
     _sign_over(lines, statement)
     wrong = check(written(lines), json.dumps(statement))
     assert wrong
-    assert all("used" in reason or "privacy-loss" in reason for reason in wrong)
+    assert not any("digest" in reason or "another ledger" in reason or "entry" in reason for reason in wrong)
 
 
 def _sign_over(lines: list[Json], statement: Json) -> None:
-    said = {"limits": statement["limits"], "percentiles": statement["percentiles"]}
+    trains = lines[0]["body"]["plan"]["scheme"] != "statistics"
+    said = {"limits": [dict(limit) for limit in statement["limits"]], "percentiles": statement["percentiles"]}
+    for limit in said["limits"]:
+        # Loss distributions take long, and are in no digest.
+        limit |= {"reports": []} if trains and limit["definition"] == "classical" else {}
     lines[-2]["body"]["statement_sha256"] = second_formats.digest(said)
     chained(lines)
     head = lines[-1]["head"]
