@@ -253,22 +253,28 @@ def _band(sample: Sequence[tuple[mpf, int]], size: int, gamma: float, top: mpf) 
     total, before = mpf(0), mpf(0)
     ordered = sorted(sample)
     for (x, _), rank in zip(ordered, accumulate(n for _, n in ordered), strict=True):
-        reached = max(before, _beta_quantile(rank, size, mpf(gamma) / size))
+        reached = max(before, mpf(_beta_quantile(rank, size, gamma / size)))
         total, before = total + (reached - before) * mp.exp(x), reached
     return mp.log(total + (1 - before) * mp.exp(top))
 
 
 @cache
-def _beta_quantile(rank: int, size: int, probability: mpf) -> mpf:
+def _beta_quantile(rank: int, size: int, probability: float) -> float:
     """x with P(Beta(rank, size − rank + 1) ≤ x) = probability: that many of `size` uniform numbers lie below x."""
 
-    def reached(x: mpf) -> bool:
-        if x >= 1:
-            return True
-        terms = (mp.binomial(size, k) * x**k * (1 - x) ** (size - k) for k in range(rank, size + 1))
-        return mp.fsum(terms) >= probability
+    def reached(x: float) -> bool:
+        logs = math.log(math.comb(size, rank)) + rank * math.log(x) + (size - rank) * math.log1p(-x)
+        term = total = math.exp(logs)
+        for k in range(rank, size):
+            term *= (size - k) / (k + 1) * x / (1 - x)
+            total += term
+        return total >= probability
 
-    return least(reached, mpf(1), mpf("1e-14"))
+    low, high = 0.0, 1.0 - 1e-15
+    while high - low > 1e-14 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return high
 
 
 def lowered(counts: Counts, std: float, gamma: float, size: int) -> list[int]:

@@ -155,6 +155,9 @@ class Classical(Limit):
             better = at(ORDERS[low + third]) < at(ORDERS[high - third])
             low, high = (low, high - third) if better else (low + third, high)
         listed = min(at(order) for order in ORDERS[low : high + 1])
+        if self.step.rate < 1:
+            return listed, listed
+        # In closed form more orders are asked than these.
         left, right = ORDERS[max(0, low - 1)], ORDERS[min(high + 1, len(ORDERS) - 1)]
         for _ in range(30):
             third = (right - left) / 3
