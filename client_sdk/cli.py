@@ -41,6 +41,7 @@ def register(app: typer.Typer) -> None:
     app.command("rotate-key")(hospital.rotate_key)
     app.command("withdraw")(hospital.withdraw)
     app.command("egress-log")(hospital.egress_log)
+    app.command("evidence")(witnesses.evidence)
     app.command("own-budget")(hospital.own_budget)
     app.command("budget")(ledger.budget)
     ledger.app.command("seen")(witnesses.seen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -50,6 +50,24 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def erase(paths: Iterable[Path]) -> None:
+    """Remove these files of one directory, durably. One that is not there is no error."""
+    present = [path for path in paths if path.exists()]
+    for path in present:
+        path.unlink(missing_ok=True)
+    if present:
+        sync_directory(present[0].parent)
+
+
+def unfinished_files(directory: Path) -> list[Path]:
+    """What a process that was killed left of `replacing`. Only for a directory that this process alone writes to."""
+    return list(directory.glob(".*.tmp"))
+
+
+CHECKPOINT = "checkpoint"
+"""The file of a round under way, beside the finished bytes: `client_sdk.training.checkpoint`."""
+
+
 class Outbox:
     """One study's folder: one file a round, synced before anything is sent."""
 
@@ -78,11 +96,16 @@ class Outbox:
 
     def forget_before(self, round: int) -> None:
         """Scrub updates of earlier rounds: they will not be asked for again, and their digests are in the ledger."""
-        old = [p for p in self.folder.glob("*.safetensors") if p.stem.isdigit() and int(p.stem) < round]
-        for path in old:
-            path.unlink()
-        if old:
-            sync_directory(self.folder)
+        self.keep(lambda number: number >= round)
+
+    def keep(self, is_needed: Callable[[int], bool], *, checkpoint: bool = True) -> None:
+        """Scrub the updates of all other rounds, and what a killed process left half written.
+
+        checkpoint  whether the checkpoint of a round under way stays
+        """
+        finished = (path for path in self.folder.glob("*.safetensors") if path.stem.isdigit())
+        useless = [path for path in finished if not is_needed(int(path.stem))]
+        erase([*useless, *unfinished_files(self.folder), *([] if checkpoint else [self.folder / CHECKPOINT])])
 
     def _file(self, round: int) -> Path:
         return self.folder / f"{round}.safetensors"

@@ -21,7 +21,8 @@ WardroundError
 │   ├── LedgerContradicted        an entry says what this hospital knows to be otherwise
 │   ├── LedgerForked              another hospital vouches for another ledger
 │   ├── AnswerNotSigned           the answer to a query is not the coordinator's own, or answers something else
-│   ├── EvidenceKept              an earlier one of these three was proved, and nobody has looked at the proof
+│   ├── SessionContradicted       a secure sum is not of what this hospital was shown, or others were shown another
+│   ├── EvidenceKept              an earlier one of these was proved, and nobody has looked at the proof
 │   ├── RosterNotPinned           a member that the pinned roster does not hold
 │   └── UpdateDisputed            the coordinator holds another update under this hospital's name
 ├── Refused                       this hospital says no before anything is computed; `code` goes to the coordinator
@@ -173,6 +174,12 @@ class LedgerForked(NotTrusted):
     code = "ledger-forked"
 
 
+class SessionContradicted(NotTrusted):
+    """A secure sum's parameters are not those of what was shown here, or the others were shown another session."""
+
+    code = "session-contradicted"
+
+
 class AnswerNotSigned(NotTrusted):
     """Not signed by the coordinator's key, or the answer to something else."""
 
@@ -199,6 +206,9 @@ class UpdateDisputed(NotTrusted):
 
 class Refused(WardroundError):
     """A no of this hospital. `code` and text are sent to the coordinator: nothing about patients may be in them."""
+
+    # What proves that the coordinator contradicts itself; a hospital that has one takes no part any more.
+    proof: Mapping[str, Any] | None = None
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)

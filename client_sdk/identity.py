@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import stat
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from client_sdk.protocol.wire.values import NAME_PATTERN, Message, Name
 
 KEY_FILE = "identity.key"
 NEXT_KEY_FILE = "identity.key.next"
+DRAW_KEY_FILE = "draws.key"
 
 
 class Membership(Message):
@@ -92,6 +94,16 @@ class Identity:
         """The key in NEXT_KEY_FILE takes the place of the old one, durably; this object keeps the old one."""
         os.replace(self.directory / NEXT_KEY_FILE, self.directory / KEY_FILE)
         sync_directory(self.directory)
+
+    def draw_secret(self) -> bytes:
+        """32 secret bytes for `HospitalRandomness`; new ones where there are none.
+
+        Nothing that was drawn before needs the old ones, so that a lost or damaged file is replaced.
+        """
+        path = self.directory / DRAW_KEY_FILE
+        if not path.exists() or path.stat().st_size != 32 or path.stat().st_mode & 0o077:
+            write_durably(path, secrets.token_bytes(32))
+        return path.read_bytes()
 
     def memberships(self) -> list[Membership]:
         """Every study that this hospital enrolled in, by name."""

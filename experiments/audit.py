@@ -33,7 +33,7 @@ from accounting import ClassicalAccountant
 from client_sdk.data import Records
 from client_sdk.gradients import ClippedSum, PerRecordGradients
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
-from client_sdk.protocol.randomness.source import Purpose, RandomSource, SeededRandomness, SeededSource
+from client_sdk.protocol.randomness.source import Purpose, RandomSource, SeededRandomness, SeededSource, Subject
 from client_sdk.protocol.secure_sum.parameters import UPDATE, coordinates
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
@@ -88,7 +88,7 @@ class Canaries(Task):
 class ReusedNoise(SeededRandomness):
     """A defect: every round draws what the first one drew."""
 
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0) -> RandomSource:
+    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
         return super().of(purpose, party=party, round=min(round, 1), step=step)
 
 
@@ -274,7 +274,7 @@ BATCH_RATE, BATCH_RECORDS, BATCH_STEPS = 0.25, 400, 40
 class Shuffled(SeededRandomness):
     """A defect: coins that put every record into exactly one batch of an epoch, as shuffling does."""
 
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0) -> RandomSource:
+    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
         sound = super().of(purpose, party=party, round=round, step=step)
         return _ShuffledCoins(self._seed, step) if purpose is Purpose.SAMPLE else sound
 

@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[1]
 MARKS = ROOT / ".campaigns"
 CHAOS_MINUTES = 30
 PARSER_MINUTES = 10
+INSIDE_MINUTES = 15
 SEEDS = range(1, 6)
 
 
@@ -53,13 +54,24 @@ def _parse(name: str) -> Part:
     return Part(command, f"the parser of {name}, with bytes that coverage guides")
 
 
+def _inside(seed: int, about: str, *options: str) -> Part:
+    chosen = ("--minutes", str(INSIDE_MINUTES), "--seed", str(seed), *options)
+    return Part(("-m", "experiments.inside_storm", *chosen), about)
+
+
 PARTS: Mapping[str, Part] = {
     **{f"fuzz-{seed}": _fuzz(seed) for seed in SEEDS},
     **{f"parse-{name}": _parse(name) for name in NAMES},
     "chaos-sqlite": _chaos(1, "faults of processes, disks, clocks and network, on SQLite"),
-    "chaos-postgresql": _chaos(2, "the same on PostgreSQL", "--postgres"),
+    "chaos-postgresql": _chaos(2, "the same on PostgreSQL, with workers apart", "--postgres", *("--layout", "apart")),
     "chaos-objects": _chaos(
         3, "the same, with an object store in place of a shared disk", *("--postgres", "--blobs", "objects")
+    ),
+    "inside-sqlite": _inside(4, "many injected faults in one process, on SQLite"),
+    "inside-sqlite-apart": _inside(5, "the same, with workers apart", *("--layout", "apart")),
+    "inside-postgresql": _inside(6, "the same on PostgreSQL", "--postgres"),
+    "inside-postgresql-apart": _inside(
+        7, "the same on PostgreSQL, with workers apart", "--postgres", *("--layout", "apart")
     ),
 }
 

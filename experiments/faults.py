@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import http.client
 import os
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from pathlib import Path
@@ -74,6 +76,14 @@ def can_mount() -> bool:
     return os.geteuid() == 0 and shutil.which("mount") is not None
 
 
+def lock_sqlite(path: Path, seconds: float) -> None:
+    """Hold the write lock of a database's file, as another program would that copies it."""
+    with closing(sqlite3.connect(path, timeout=5.0, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        time.sleep(seconds)
+        other.execute("ROLLBACK")
+
+
 class JumpingClock:
     """The wall clock of whatever is started with `variables`, through libfaketime; monotonic time goes on as it is."""
 
@@ -120,6 +130,8 @@ class UnreliableNetwork:
     def __init__(self, addresses: Sequence[str], seed: int, rate: float) -> None:
         self.addresses, self.rate, self.armed = tuple(addresses), rate, False
         self.counts: Counter[str] = Counter()
+        # SHA-256 of every body that was sent to the address of an update or of masked vectors.
+        self.sent: dict[str, set[str]] = defaultdict(set)
         self._random, self._lock = random.Random(seed), threading.Lock()
         self._server = _Server(("127.0.0.1", 0), self._handler())
         self.address = f"http://127.0.0.1:{self._server.server_port}"
@@ -140,6 +152,13 @@ class UnreliableNetwork:
                 chosen = "delayed request"
             self.counts[chosen] += 1
             return chosen
+
+    def note(self, method: str, path: str, body: bytes) -> None:
+        """Remember what was uploaded."""
+        address = path.partition("?")[0]
+        if method == "PUT" and {"updates", "masked"} & set(address.split("/")):
+            with self._lock:
+                self.sent[address].add(hashlib.sha256(body).hexdigest())
 
     def forward(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes
@@ -166,6 +185,7 @@ class UnreliableNetwork:
 
             def handle_any(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                network.note(self.command, self.path, body)
                 fault = network.fault(self.path)
                 if fault == "delayed request":
                     time.sleep(random.uniform(0.05, 0.5))

@@ -19,21 +19,33 @@ from client_sdk.api.client import Client
 from client_sdk.errors import NotFoundError
 from client_sdk.guard.ledger import Departure, HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
+from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.messages import RoundView
+from client_sdk.protocol.study.queries import Query
 from client_sdk.secure_sum.store import RoundRecord
 from client_sdk.study.audit import audited
+from experiments import byte_laws, charge_laws
+from experiments.law_broken import LawBroken
+
+__all__ = ["LawBroken", "check", "whole_history", "whole_ledger"]
 
 ENDS = ("settled", "charged-in-full", "cancelled")
 # Nats and ε are floats that both sides compute by the same code from the same events.
 SAME = 1e-12
 
 
-class LawBroken(Exception):
-    """The text says which law, in which round."""
+def check(
+    operator: Client,
+    study: str,
+    homes: Mapping[str, Path],
+    *,
+    finished: bool = True,
+    sent: Mapping[str, Collection[str]] | None = None,
+) -> Budget:
+    """Every law of one study. Returns the budget, computed again.
 
-
-def check(operator: Client, study: str, homes: Mapping[str, Path], *, finished: bool = True) -> Budget:
-    """Every law of one study. `homes`: client name -> the hospital's directory. Returns the budget, computed again.
+    homes  client name -> the hospital's directory
+    sent   where `byte_laws.keeping_finished` was in force: address of an upload -> SHA-256 of every body sent to it
 
     Raises:
         LawBroken, LedgerNotExtended.
@@ -54,7 +66,39 @@ def check(operator: Client, study: str, homes: Mapping[str, Path], *, finished: 
         _what_was_opened_is_charged(entries, {name: _opened(home, study) for name, home in homes.items()})
     else:
         _what_was_seen_is_charged(entries, views)
+    settings = operator.study(study).settings
+    charge_laws.spent_is_what_the_formula_says(settings, entries, budget)
+    for name, home in homes.items():
+        charge_laws.hospital_agrees(name, home, study, settings, entries, views)
+    queries = whole_queries(operator, study)
+    byte_laws.no_question_is_answered_twice(entries, queries, homes)
+    if sent is not None:
+        byte_laws.bytes_sent_again_are_the_same(sent, homes, study)
+        byte_laws.released_is_what_hospitals_made(operator, study, views, homes, queries)
     return budget
+
+
+def has_trained(operator: Client, study: str, settings: AnySettings) -> bool:
+    """Whether as many rounds of training have ended as there may be."""
+    ended = [view for view in whole_history(operator, study) if view.query is None and view.ended_at is not None]
+    return len(ended) >= settings.rounds
+
+
+def is_asked(operator: Client, study: str) -> bool:
+    """Whether a question waits or is under way."""
+    return any(query.state in ("waiting", "asked") for query in operator.queries(study).queries)
+
+
+def whole_queries(operator: Client, study: str) -> list[Query]:
+    """All queries with their answers, page after page."""
+    queries: list[Query] = []
+    after: int | None = None
+    while True:
+        page = operator.queries(study, after=after)
+        queries += [operator.query(study, query.number) for query in page.queries]
+        if page.next is None:
+            return queries
+        after = page.next
 
 
 def whole_ledger(operator: Client, study: str) -> list[Entry]:
@@ -103,8 +147,9 @@ def _every_round_is_reserved_once_and_ends_once(entries: Sequence[Entry], *, fin
     if sorted(kinds) != list(range(1, last + 1)):
         raise LawBroken("round numbers have gaps")
     for number, found in kinds.items():
-        open_one = not finished and number == last and found == ["reserved"]
-        if not open_one and not (len(found) == 2 and found[0] == "reserved" and found[1] in ENDS):
+        open_one = not finished and number == last and found in (["reserved"], ["asked"])
+        begun_once = len(found) == 2 and found[0] in ("reserved", "asked") and found[1] in ENDS
+        if not open_one and not begun_once:
             raise LawBroken(f"round {number} reads {found}: reserved once and ended once is the law")
     closing = [entry.kind for entry in entries].count("finished")
     if closing != (1 if finished else 0):
@@ -117,15 +162,17 @@ def _only_charged_rounds_are_released(
     settled = {entry.round for entry in entries if entry.kind == "settled"}
     digests: Counter[str] = Counter()
     for view in views:
-        if (view.model_version is not None) != (view.state == "released"):
-            raise LawBroken(f"round {view.round} is {view.state} with model {view.model_version}")
         if view.state == "released" and view.round not in settled:
             raise LawBroken(f"round {view.round} was released without its charge")
+        # What a query releases is an answer.
+        makes_model = view.state == "released" and view.query is None
+        if (view.model_version is not None) != makes_model:
+            raise LawBroken(f"round {view.round} is {view.state} with model {view.model_version}")
         try:
             body = operator.model(study, view.round)
         except NotFoundError:
             body = None
-        if (body is not None) != (view.state == "released"):
+        if (body is not None) != makes_model:
             raise LawBroken(f"round {view.round} is {view.state}, but its model is {'' if body else 'not '}there")
         if body is not None:
             # Not the file's: its header names the round.

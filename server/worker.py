@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sqlalchemy import and_, exists, func, or_, select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from client_sdk.protocol.study.messages import RoundState
 from server.db.leases import Lease, LeaseLost, acquire, is_free_for, release
@@ -99,7 +99,7 @@ class Worker:
             if not self._pass():
                 self._wait()
         # Where the database is away they run out by themselves.
-        with suppress(DBAPIError):
+        with suppress(SQLAlchemyError):
             self._let_go()
             self._changes.close()
 
@@ -171,8 +171,8 @@ class Worker:
                     self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
                     return
                 self._pause_seconds = self._poll_seconds
-            except DBAPIError:
-                # The next look says so.
+            except SQLAlchemyError:
+                # The next look says so. Not only of the driver: a pool without a free connection is none of its errors.
                 return
         self._pause_seconds = self._poll_seconds
 
@@ -180,16 +180,17 @@ class Worker:
         """One look at everything; what goes wrong in one study does not keep the others waiting."""
         try:
             tasks = self._tasks()
+            self._coordinator.observer.looked()
+            moved = [self._attempt(task) for task in tasks if not self._stopping.is_set()]
+            if not any(moved):
+                self._due_at = 0.0 if tasks else time.monotonic() + min(self._seconds_left(), _LONGEST_WAIT_SECONDS)
+            return any(moved)
+        # Every question of a look may meet a database that is away, and the thread must outlive all of them.
         except Exception as error:
             logger.warning("nothing can be found", exc_info=error)
             # Not `_news`, which may be set again and again while the database is away.
             self._stopping.wait(self._poll_seconds)
             return False
-        self._coordinator.observer.looked()
-        moved = [self._attempt(task) for task in tasks if not self._stopping.is_set()]
-        if not any(moved):
-            self._due_at = 0.0 if tasks else time.monotonic() + min(self._seconds_left(), _LONGEST_WAIT_SECONDS)
-        return any(moved)
 
     def _seconds_left(self) -> float:
         return self._coordinator.database.read("find-next", lambda tx: seconds_left(tx, self.owner))

@@ -195,7 +195,8 @@ class Coordinator:
     def _vectors(self, round: int, drawn: int) -> tuple[VectorSpec, ...]:
         if self.settings.privacy.masking is None:
             return ()
-        plan = SessionPlan.of(self.settings, self._spec, study=_STUDY, round=round, roster=_NOBODY, model=_NOBODY)
+        named = {"study": _STUDY, "roster": _NOBODY, "model": _NOBODY}
+        plan = SessionPlan.of(self.settings, self._spec, round=round, ledger=(round, _NOBODY), **named)
         return plan.parameters(drawn, session=bytes(32), now=0.0).vectors
 
     def _collected(self, opening: Opening, findings: tuple[Findings, ...]) -> Collected:

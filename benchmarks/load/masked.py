@@ -27,7 +27,7 @@ from client_sdk.guard.policy import Floors
 from client_sdk.protocol.secure_sum import masking, transcript
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.protocol.study.messages import Assignment, Roster
+from client_sdk.protocol.study.messages import Assignment, AssignmentBody, Roster
 from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.protocol.wire.tensors import spec_of
 from client_sdk.secure_sum.round import MaskedRound
@@ -61,6 +61,13 @@ class MemoryStore:
 
     def save(self, study: str, key: int | str, record: bytes) -> None:
         self._records[study, key] = record
+
+
+def bound_to(given: AssignmentBody) -> dict[str, Any]:
+    """What else a session names; an earlier version knows nothing of it."""
+    if "ledger" not in SessionPlan.__dataclass_fields__:
+        return {}
+    return {"ledger": (given.ledger.entries, given.ledger.sha256)}
 
 
 def share_computations() -> None:
@@ -209,6 +216,7 @@ class Hospital:
             round=assignment.round,
             roster=assignment.roster_sha256,
             model=assignment.model.sha256,
+            **bound_to(assignment),
         )
 
     def _round(self, given: Assignment) -> MaskedRound:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from .coordinators import Served
 from .jobs import Figures, timed
 from .line import Line
 from .masked import Hospital as MaskedHospital
-from .masked import MaskedLoad
+from .masked import MaskedLoad, bound_to
 from .meter import Meter
 from .plain import Hospital, Load
 from .studies import Case, Member, open_study
@@ -70,12 +71,15 @@ class MaskedAnswer(MaskedHospital):
     def plan(self, given: Assignment) -> SessionPlan:
         case, assignment = self.member.case, given.assignment
         assert assignment.query is not None
+        bound = bound_to(assignment)
+        about: dict[str, Any] = bound | ({"model": None} if bound else {})
         return SessionPlan.of_query(
             case.settings(),
             assignment.query.document,
             study=case.name,
             round=assignment.round,
             roster=assignment.roster_sha256,
+            **about,
         )
 
 

@@ -108,6 +108,8 @@ class ServerClock:
 
     read: Callable[[], float] = time.time
     offset: float = 0.0
+    elapsed: Callable[[], float] = time.monotonic
+    """Seconds that only grow, from any beginning."""
 
     def now(self) -> float:
         """Seconds since the epoch."""
@@ -139,6 +141,8 @@ class _Base:
 
         # What the last description of a study said of the coordinator.
         self.spoken = Spoken()
+        # On the clock's `elapsed`: when the last answer was there.
+        self.answered_at = self.clock.elapsed()
         # Told why a request has to be sent again and in how many seconds, and with None that it was answered.
         self.on_pause: OnPause | None = None
 
@@ -181,6 +185,8 @@ class Client(_Base, Methods, Asks):
                 self.sleep(exchange.failed(error))
                 continue
             self.spoken = Spoken.within(answer.headers) or self.spoken
+            # Before it is read: an error is an answer, too.
+            self.answered_at = self.clock.elapsed()
             pause = exchange.answered(answer)
             if pause is None:
                 return exchange.result

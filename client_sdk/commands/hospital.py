@@ -81,6 +81,13 @@ Backbone = Annotated[
 NoFeatureCache = Annotated[
     bool, typer.Option("--no-feature-cache", help="compute the backbone's features anew in every run; keep none")
 ]
+Slot = Annotated[
+    float | None,
+    typer.Option(
+        help="seconds at whose multiples this hospital answers, of the study's schedule.slots: one for each 1,000 "
+        "patients, rounded up; left out: as declared before, else as the study plans"
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask; what the site policy forbids stays forbidden")]
 Fingerprint = Annotated[
     list[str],
@@ -125,6 +132,7 @@ def join(
     accept_lost_ledger: AcceptLost = False,
     backbone: Backbone = None,
     no_feature_cache: NoFeatureCache = False,
+    slot: Slot = None,
     yes: Yes = False,
     home: Home = None,
     as_json: AsJson = False,
@@ -164,6 +172,7 @@ def join(
             agree=Question(yes),
             backbone=backbone,
             feature_cache=not no_feature_cache,
+            slot=slot,
         )
     if as_json:
         print_json(dataclasses.asdict(outcome) | {"statement": outcome.statement.model_dump(mode="json")})

@@ -336,6 +336,8 @@ def _show_replaced(replaced: dict[str, Any], output: Path | None) -> None:
 
 
 def _notes(settings: StudySettings, found: Forecast) -> None:
+    from client_sdk.protocol.study.slots import notes_on_slots
+
     if any(one.limit.definition == "bayesian" for one in found.limits):
         say(
             "note: Bayesian numbers are worst cases at the clip norm; the real ones depend on the data, and the study "
@@ -357,6 +359,8 @@ def _notes(settings: StudySettings, found: Forecast) -> None:
             "asked in a round on average: rounds will be abandoned, or updates are divided by too little",
             err=True,
         )
+    for line in notes_on_slots(settings, found.rounds):
+        say(f"note: {line}", err=True)
     wrong = _wrong_task(settings.training)
     if wrong is not None:
         say(f"note: {wrong}", err=True)

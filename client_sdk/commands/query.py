@@ -138,9 +138,9 @@ def decided_here(home: Path | None, study: str, query: Query) -> str:
     from client_sdk.guard.approvals import Approvals
 
     approvals = Approvals(hospital(home).directory / "outbox" / study)
-    if approvals.has(query.document.digest()):
+    if approvals.has(query.approved_digest):
         return "approved here"
-    return "denied here" if approvals.denied(query.document.digest()) else "nobody here has decided"
+    return "denied here" if approvals.denied(query.approved_digest) else "nobody here has decided"
 
 
 def _template(what: str, columns: Path | None, noise: float | None) -> str:
@@ -170,6 +170,8 @@ def _say_words(query: Query, decided: str) -> None:
     say(f"about records of version {query.document.data_version}; columns: {', '.join(question.columns) or 'none'}")
     noise = f"noise of {question.noise_multiplier:g} times what one patient can change"
     say(f"{question.cells} numbers leave this hospital, with {noise}")
+    if query.model is not None:
+        say(f"about model {query.model.version}, SHA-256 {query.model.sha256}: about no other is it answered")
     say(f"at this hospital: {decided}")
 
 
@@ -187,6 +189,6 @@ def _decide(study: str, query: int, home: Path | None, *, approved: bool, yes: b
             raise ConfigurationError("nobody can be asked here, because there is no terminal: --yes approves it")
         if not yes and not typer.confirm("Answer it?", default=False, err=True):
             raise NotAgreed("not approved: nothing was written or sent")
-        digest, words = found.document.digest(), found.document.question.in_words()
+        digest, words = found.approved_digest, found.document.question.in_words()
         Approvals(here.directory / "outbox" / study).decide(digest, approved=approved, words=words)
         say(f"query {query} of {study}: {'approved' if approved else 'denied'} for this hospital")

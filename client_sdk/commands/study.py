@@ -79,9 +79,10 @@ def create(
     """Create a study and upload its initial model. May be run again."""
     from client_sdk.protocol.study.messages import StudyCreate
     from client_sdk.protocol.study.settings import StudySettings
+    from client_sdk.protocol.study.slots import with_slots
 
     with plain_errors():
-        frozen = read_any_settings(settings)
+        frozen = with_slots(read_any_settings(settings))
         if (note := _many_neighbours(frozen)) is not None:
             say(note, err=True)
         for line in _accuracy(frozen):

@@ -57,6 +57,29 @@ def seen(
         typer.echo(f"{study}, entry {number}: {' '.join(sha256[i : i + 8] for i in range(0, 64, 8))}")
 
 
+def evidence(
+    study: Annotated[str | None, typer.Argument(help="the study; left out: all")] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the proofs against coordinators that this hospital keeps. Works without a network."""
+    from client_sdk.study.evidence import proofs_in
+
+    with plain_errors():
+        directory = (home or load_settings().client_home) / "evidence"
+        found = {name: kept for name, kept in proofs_in(directory).items() if study in (None, name)}
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        say("no proof is kept here" if study is None else f"no proof about {study} is kept here")
+        return
+    rows = [
+        [name, kept["at"], kept["code"], kept["said"], str(directory / f"{name}.json")] for name, kept in found.items()
+    ]
+    table("Proofs against coordinators", ["study", "kept at", "code", "what was found", "file"], rows)
+
+
 @dataclass(frozen=True)
 class Witnesses:
     """Who vouches for a ledger.

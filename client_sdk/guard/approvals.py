@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import secrets
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 from client_sdk.durable import write_durably
 
@@ -27,12 +29,22 @@ class Approvals:
         """Keep a person's decision, durably, with the words that it was about."""
         self._folder.mkdir(parents=True, exist_ok=True)
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        body = json.dumps({"approved": approved, "question": words, "at": at}, indent=1)
+        decision = {"approved": approved, "question": words, "at": at, "id": secrets.token_hex(8)}
+        body = json.dumps(decision, indent=1)
         write_durably(self._folder / f"{sha256}.json", body.encode())
 
+    def identity(self, sha256: str) -> str | None:
+        """Of the decision, which charges under it name. None: there is none, or an earlier version wrote it."""
+        found = self._read(sha256).get("id")
+        return found if isinstance(found, str) else None
+
     def _decision(self, sha256: str) -> bool | None:
-        try:
-            found = json.loads((self._folder / f"{sha256}.json").read_text())["approved"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        found = self._read(sha256).get("approved")
         return found if isinstance(found, bool) else None
+
+    def _read(self, sha256: str) -> dict[str, Any]:
+        try:
+            found = json.loads((self._folder / f"{sha256}.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}

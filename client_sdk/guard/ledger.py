@@ -28,7 +28,7 @@ from client_sdk.guard.seen import SeenLedger
 from client_sdk.guard.split import Split
 
 # Stand where a study's name does, and can be none: the patients' sums, and the format of the data set's tables.
-_INDIVIDUAL, _FORMAT = "/individual", "/format"
+_INDIVIDUAL, _FORMAT, _SLOT = "/individual", "/format", "/slot/"
 # The coordinator's ledger has no entries of this kind.
 _DECLARED = cast(Kind, "declared")
 # After an entry of these kinds something may have left.
@@ -147,6 +147,17 @@ class HospitalLedger:
             body = {"format": format.to_dict(), "replaced": replaced, "at": self._moment()}
             self._append(_DECLARED, _FORMAT, None, body)
 
+    def slot(self, study: str) -> float | None:
+        """The slot in seconds that a person here, or the study, chose for its answers; None: none yet."""
+        declared = [entry.body["slot"] for entry in self._of(_SLOT + study)]
+        return declared[-1] if declared else None
+
+    def declare_slot(self, study: str, slot: float) -> None:
+        """Keep it for every later `join`. The same again is no entry."""
+        if slot != self.slot(study):
+            with self._writing():
+                self._append(_DECLARED, _SLOT + study, None, {"slot": slot, "at": self._moment()})
+
     def charges(self) -> list[Charge]:
         """Every charge of every study, also for rounds whose update never became ready."""
         return [Charge.from_body(e.body) for e in self._entries if e.kind in ("reserved", "charged-in-full")]
@@ -177,8 +188,18 @@ class HospitalLedger:
         lost = (entry.body["rounds_lost"] for entry in self._of(study) if entry.kind == "charged-in-full")
         return max(lost, default=0)
 
-    def charge(self, study: str, round: int, charge: Charge, limits: tuple[OwnLimit, ...], model_sha256: str) -> None:
+    def charge(
+        self,
+        study: str,
+        round: int,
+        charge: Charge,
+        limits: tuple[OwnLimit, ...],
+        model_sha256: str,
+        approval: str | None = None,
+    ) -> None:
         """Pay for one round, before anything of it is computed.
+
+        approval  identity of the decision of a person here under which it is answered
 
         Raises:
             OwnBudgetExceeded: a limit of this hospital would be passed; nothing is written.
@@ -186,7 +207,8 @@ class HospitalLedger:
         # This process holds the ledger alone: nothing comes between the question and the charge.
         require_affordable(self.charges(), charge, limits)
         with self._writing():
-            self._append("reserved", study, round, {**asdict(charge), "model_sha256": model_sha256})
+            under = {} if approval is None else {"approval": approval}
+            self._append("reserved", study, round, {**asdict(charge), "model_sha256": model_sha256, **under})
 
     def finish_update(
         self,
@@ -328,6 +350,15 @@ class HospitalLedger:
         """
         others = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round != besides)
         return [entry.body["model_sha256"] for entry in others if entry.body["bears"] == "evaluated"]
+
+    def sessions_under(self, study: str, approval: str | None, subject: str, *, besides: int | None = None) -> int:
+        """In how many rounds other than `besides` this hospital has paid for its part under one approval.
+
+        approval  its identity; None: of an earlier version, whose charges name its subject alone
+        """
+        paid = (e.body for e in self._of(study) if e.kind == "reserved" and e.round != besides)
+        under = [body for body in paid if body.get("approval") == approval]
+        return len(under) if approval is not None else sum(body["model_sha256"] == subject for body in under)
 
     def _moment(self) -> str:
         return self._now().isoformat(timespec="seconds")

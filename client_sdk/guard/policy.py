@@ -102,6 +102,11 @@ class QueryRules(_Section):
         description="ask: a person here approves each (wardround query approve); allow: those that the other rules let "
         "through; refuse: none",
     )
+    max_sessions_per_approval: Annotated[int, Field(ge=1)] = Field(
+        default=2,
+        description="ask: in so many sums this hospital puts its part of an approved question, each charged, where "
+        "earlier ones came to nothing; then a person is asked again",
+    )
     allowed_columns: frozenset[str] | None = Field(
         default=None, description="columns that a question may name; left out: any but the denied ones"
     )

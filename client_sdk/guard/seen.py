@@ -125,6 +125,16 @@ class SeenLedger:
         with self._writing():
             self._connection.execute("INSERT OR IGNORE INTO heads_ahead VALUES (?, ?, ?, ?, ?)", row)
 
+    def charge_of(self, round: int) -> tuple[int, str] | None:
+        """Number and hash of the entry that charges a round, or reserves its cost; None: none was seen."""
+        rows = self._connection.execute(
+            "SELECT entry FROM entries_seen WHERE study = ? ORDER BY sequence DESC", (self._study,)
+        )
+        # The newest first, one by one: it is the last or nearly so.
+        entries = (Entry.from_dict(json.loads(row[0])) for row in rows)
+        charges = (one for one in entries if one.round == round and one.kind in ("reserved", "asked"))
+        return next(((one.sequence, one.sha256) for one in charges), None)
+
     def ahead(self) -> list[WitnessedHead]:
         """Heads that other hospitals signed and that this one has not come to yet."""
         rows = self._connection.execute(

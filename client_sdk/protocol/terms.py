@@ -10,6 +10,7 @@ from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.bounds import guaranteed_noise_multiplier
 from client_sdk.protocol.study.evaluation import EvaluationSettings
 from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.study.slots import planned_slot
 from client_sdk.protocol.study.statistics import Statistics
 from client_sdk.protocol.study.training import ALL, rank_of
 from client_sdk.protocol.study.who_sees_what import WHOM, seen
@@ -112,7 +113,11 @@ def _drawn(settings: StudySettings) -> str:
 
 def _waiting(settings: AnySettings) -> str:
     schedule = settings.schedule
-    return f"a round waits {schedule.round_deadline_seconds:g} s at most, and needs {schedule.min_clients} hospitals"
+    answers = (
+        "" if not schedule.slots else f"; a hospital answers at multiples of its slot, {planned_slot(settings):g} s"
+    )
+    waits = f"a round waits {schedule.round_deadline_seconds:g} s at most, and needs {schedule.min_clients} hospitals"
+    return f"{waits}{answers}"
 
 
 def _clips(settings: StudySettings) -> str:

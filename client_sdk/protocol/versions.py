@@ -46,10 +46,15 @@ def _witnessed(settings: Settings) -> bool:
     return bool(settings["schedule"].get("witnesses"))
 
 
+def _in_slots(settings: Settings) -> bool:
+    return settings["schedule"].get("slots") is not None
+
+
 # One line each. A key that older settings do not have is read with `get`.
 REQUIREMENTS = (
     Requirement(2, "sums under masks", _masked),
     Requirement(2, "outside witnesses", _witnessed),
+    Requirement(2, "answers in slots", _in_slots),
 )
 
 

@@ -24,13 +24,18 @@ from client_sdk.secure_sum.steps import Current, Party
 from client_sdk.secure_sum.store import Opened
 
 
-def check_parameters(signed: SignedParameters, plan: SessionPlan, party: Party, now: int) -> SessionParameters:
+def check_parameters(
+    signed: SignedParameters, plan: SessionPlan, party: Party, now: int, *, joined: bool = False
+) -> SessionParameters:
     """The parameters, if this hospital may join their session.
 
-    plan  known from the signed assignment, the settings and this hospital's own task, not from the session
+    plan    known from the signed assignment, the settings, the ledger that was seen and this hospital's own task, not
+            from the session
+    joined  this hospital has joined it before: also one of an earlier version is gone on with
 
     Raises:
-        ParametersRefused: unsigned, malformed, unsound, below the floors, expired, or not what had to be signed.
+        ParametersRefused: unsigned, of another version, malformed, unsound, below the floors, expired, or not what had
+            to be signed. Whatever contradicts the coordinator's other words carries a proof.
     """
     ph = transcript.parameters_hash(signed.parameters)
     # Nothing in the bytes is read before they are known to be the coordinator's.
@@ -38,22 +43,31 @@ def check_parameters(signed: SignedParameters, plan: SessionPlan, party: Party, 
         raise ParametersRefused("unsigned-parameters", "the coordinator's signature on the parameters is not valid")
     try:
         parameters = SessionParameters.from_bytes(signed.parameters)
+        if parameters.version == 1 and not joined:
+            old = "the coordinator's version binds secure sums to too little: it has to be brought up to date"
+            raise ParametersRefused("other-version", old)
         require_sound(parameters)
-        _check_floors(parameters, party)
         if now > parameters.expires:
             raise ParametersRefused("session-expired", "the session has expired")
         _check_due(parameters, plan.due(parameters))
+        _check_floors(parameters, party)
         # Else its secrets would live for as long as the coordinator likes.
         if plan.start(parameters) > now + MOST_SKEW_SECONDS:
             raise ParametersRefused("future-session", "the session begins later than now, by this machine's clock")
     except ParameterFault as fault:
-        raise ParametersRefused(fault.code, str(fault)) from fault
+        # Another version is nobody's lie; whatever else is signed and unsound is.
+        proof = None if fault.code == "other-version" else {"rule": fault.code}
+        raise ParametersRefused(fault.code, str(fault), proof) from fault
     return parameters
 
 
 _OTHER = {
     "study": ("wrong-round", "the session belongs to another study"),
     "round": ("wrong-round", "the session belongs to another round, not to this one"),
+    "settings": ("wrong-settings", "the session names other settings than this hospital joined under"),
+    "ledger_entries": ("wrong-ledger", "the session names another entry as the round's charge than the ledger shown"),
+    "ledger_sha256": ("wrong-ledger", "the session names another ledger than the one shown to this hospital"),
+    "query": ("wrong-query", "the session names another question than the assignment"),
     "model": ("wrong-model", "the session names another model than the assignment"),
     "roster": ("wrong-roster", "the session names another roster than the pinned one"),
     "vectors": ("wrong-vectors", "the session sums other vectors, lengths or ranges than expected"),
@@ -63,9 +77,8 @@ _OTHER = {
 def _check_due(parameters: SessionParameters, due: SessionParameters) -> None:
     for name in SessionParameters.model_fields:
         if getattr(parameters, name) != getattr(due, name):
-            raise ParametersRefused(
-                *_OTHER.get(name, ("wrong-parameters", f"{name} is not what follows from the study's settings"))
-            )
+            other = ("wrong-parameters", f"{name} is not what follows from the study's settings")
+            raise ParametersRefused(*_OTHER.get(name, other), proof={"expected": due.model_dump(mode="json")})
 
 
 def _check_floors(parameters: SessionParameters, party: Party) -> None:
@@ -89,8 +102,10 @@ def check_cohort(
     """U1: sorted, of allowed size, everyone on the roster and signed for this session, no key twice, ours unaltered.
 
     Raises:
-        CohortRefused: with the first of these that fails.
+        CohortRefused: with the first of these that fails. With a proof where a key is not for this session: its owner
+            was shown another one.
     """
+    proof = {"keys": [entry.model_dump(mode="json") for entry in entries]}
     _require_sorted(entries, "unsorted-cohort", CohortRefused)
     least, most = current.parameters.least, current.parameters.clients
     if not least <= len(entries) <= most:
@@ -98,12 +113,16 @@ def check_cohort(
     for entry in entries:
         identity = party.roster.get(entry.client)
         if identity is None:
-            raise CohortRefused("outside-roster", f"{entry.client} is not on the pinned roster")
+            raise CohortRefused("outside-roster", f"{entry.client} is not on the pinned roster", proof)
         statement = transcript.keys_statement(current.ph, entry.client, entry.share_key, entry.mask_key)
         if not transcript.is_signed(identity, entry.signature, statement):
-            raise CohortRefused("unsigned-key", f"the masking keys of {entry.client} are not signed for this session")
+            detail = (
+                f"the masking keys of {entry.client} are not signed for this session: it was shown other settings, "
+                "another ledger, question, model or roster, or other deadlines"
+            )
+            raise CohortRefused("unsigned-key", detail, proof)
     if current.session.keys not in entries:
-        raise CohortRefused("own-key-altered", "this hospital's own keys are missing or altered")
+        raise CohortRefused("own-key-altered", "this hospital's own keys are missing or altered", proof)
     keys = [key for entry in entries for key in (entry.share_key, entry.mask_key)]
     if len(set(keys)) != len(keys):
         raise CohortRefused("repeated-key", "a masking key occurs twice")

@@ -49,7 +49,7 @@ from client_sdk.protocol.wire.signing import decode_public_key
 from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.steps import Party
-from client_sdk.secure_sum.store import FileStore, newest_opened
+from client_sdk.secure_sum.store import FileStore, newest_opened, record_of
 from client_sdk.training import Contribution
 
 _LOG = logging.getLogger(__name__)
@@ -79,6 +79,7 @@ class MaskedDelivery:
     roster   the members of an assignment's round, checked against the assignment
     vouch    the newest head of the coordinator's ledger under this hospital's signature
     records  N of all clients, as entries that this hospital has checked tell it; None while none does
+    charge   number and hash of the entry that charges a round, in the ledger that this hospital has checked
     """
 
     def __init__(
@@ -91,10 +92,11 @@ class MaskedDelivery:
         roster: Callable[[AssignmentBody], Roster],
         vouch: Callable[[], WitnessedHead | None],
         records: Callable[[], float | None],
+        charge: Callable[[int], tuple[int, str]],
     ) -> None:
         self._client, self._membership, self._floors = client, membership, floors
         self._summed, self._folder = summed, folder
-        self._roster, self._vouch, self._records = roster, vouch, records
+        self._roster, self._vouch, self._records, self._charge = roster, vouch, records, charge
         self._taken = False
         self._settings = summed.settings
         self._store: FileStore | None = None
@@ -145,8 +147,9 @@ class MaskedDelivery:
             TrainingStopped: a value does not fit its vector.
         """
         (spec,) = vectors
+        blind = self._summed.randomness(round).of(Purpose.THRESHOLDS, subject=part.tobytes())
         try:
-            words = encode(spec, part.astype(np.float64), self._summed.randomness(round).of(Purpose.THRESHOLDS).read)
+            words = encode(spec, part.astype(np.float64), blind.read)
         except EncodingError as error:
             raise TrainingStopped(f"vector {spec.name}") from error
         return to_bytes({spec.name: words}, {})
@@ -169,6 +172,12 @@ class MaskedDelivery:
     def taken(self) -> bool:
         return self._taken
 
+    def has_opened(self, round: int) -> bool:
+        """Whether this hospital opened its shares in a round and was shown the result that came of them."""
+        record = record_of(self._opened(), self._membership.study, round)
+        # Until then the session is kept, to ask for it.
+        return record.released and record.session is None
+
     def leave(self, assignment: AssignmentBody) -> None:
         """Erase the session's secrets and say so; also of a session that this hospital joined before it was killed."""
         joined, self._round = self._round, None
@@ -188,6 +197,10 @@ class MaskedDelivery:
         """Erase the secrets of sessions that have expired: killed in the midst, no step of them may ever come again."""
         if self._store is not None:
             self._store.erase_expired(int(self._client.clock.read()))
+
+    def keeps(self, round: int) -> bool:
+        """Not once the result was checked or the session is over: the words are without masks."""
+        return self._store is None or self._store.needs_words(self._membership.study, round)
 
     def close(self) -> None:
         """Give the folder back: whoever goes on, also in this process, takes it anew."""
@@ -216,17 +229,22 @@ class MaskedDelivery:
         self.erase_expired()
         exact = assignment.query is None and trained(self._settings).privacy.sums_exact_values
         plan = self._plan(assignment)
-        return MaskedRound(self._client, party, plan, store, exact=exact, witness=self._vouch())
+        derived = self._summed.randomness(assignment.round).randomness.derived
+        return MaskedRound(self._client, party, plan, store, exact=exact, witness=self._vouch(), derived=derived)
 
     def _plan(self, assignment: AssignmentBody) -> SessionPlan:
         study, round, roster = self._membership.study, assignment.round, assignment.roster_sha256
+        ledger = self._charge(round)
         if assignment.query is not None:
-            document = assignment.query.document
-            return SessionPlan.of_query(self._settings, document, study=study, round=round, roster=roster)
+            document, about = assignment.query.document, assignment.query.model
+            model = None if about is None else about.sha256
+            return SessionPlan.of_query(
+                self._settings, document, study=study, round=round, roster=roster, model=model, ledger=ledger
+            )
         if assignment.model is None:
             raise BadAssignment("the assignment names neither a model nor a query")
-        settings, model = trained(self._settings), assignment.model.sha256
-        return SessionPlan.of(settings, self._summed.model, study=study, round=round, roster=roster, model=model)
+        settings, spec, model = trained(self._settings), self._summed.model, assignment.model.sha256
+        return SessionPlan.of(settings, spec, study=study, round=round, roster=roster, model=model, ledger=ledger)
 
     def _party(self, assignment: AssignmentBody) -> Party:
         if not isinstance(self._client.credentials, Signature):
@@ -265,7 +283,7 @@ def ring_vectors_of(
             values = flatten(made.update, model)
         elif spec.name == histogram_name(privacy.rules):
             # An address for each vector: no two draw the same.
-            noise = randomness.of(Purpose.CLIENT_HISTOGRAM, step=place)
+            noise = randomness.of(Purpose.CLIENT_HISTOGRAM, step=place, subject=repr(made.client_distance).encode())
             values = _histogram(privacy, randomness.round, made.client_distance, noise)
         elif spec.name == METRICS:
             values = np.array([float(records)])
@@ -277,9 +295,11 @@ def ring_vectors_of(
         else:
             raise TrainingStopped(f"vector {spec.name}")
         try:
-            words[spec.name] = encode(spec, values, randomness.of(Purpose.THRESHOLDS, step=place).read)
+            blinds = randomness.of(Purpose.THRESHOLDS, step=place, subject=np.ascontiguousarray(values).data)
+            words[spec.name] = encode(spec, values, blinds.read)
             if spec.name == UPDATE and privacy.rules.divides_noise:
-                _add_share(privacy, spec, words[spec.name], randomness.of(Purpose.CENTRAL_NOISE))
+                share = randomness.of(Purpose.CENTRAL_NOISE, subject=words[spec.name].data)
+                _add_share(privacy, spec, words[spec.name], share)
         except EncodingError as error:
             raise TrainingStopped(f"vector {spec.name}") from error
     return words

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from client_sdk.errors import Refused
 
 
@@ -16,7 +19,13 @@ class SecureSumRefused(Refused):
     ├── SurvivorsRefused     the survivor list, or too little agreement on it
     ├── ResultRefused        the announced result
     └── StateRefused         the step does not follow from what this hospital did before
+
+    proof  what of it contradicts what the coordinator signed and showed elsewhere, as JSON; None: nothing does
     """
+
+    def __init__(self, code: str, detail: str, proof: Mapping[str, Any] | None = None) -> None:
+        super().__init__(code, detail)
+        self.proof = proof
 
 
 class ParametersRefused(SecureSumRefused):

@@ -43,7 +43,7 @@ from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.protocol.wire.signing import to_base64url
 from client_sdk.secure_sum.checks import shows_totals
 from client_sdk.secure_sum.refusals import ParametersRefused, SecureSumRefused
-from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
+from client_sdk.secure_sum.session import Derived, MaskedUpload, SecureSumClient
 from client_sdk.secure_sum.steps import Party
 from client_sdk.secure_sum.store import Store
 
@@ -68,6 +68,7 @@ class MaskedRound:
     plan           what this hospital expects of the session
     exact          hospitals sum values without noise that are new in every model: see `Privacy.sums_exact_values`
     witness        vouches for the ledger, with the keys
+    derived        makes the session's secrets of fresh bytes: `Randomness.derived`
     shares_taken   the coordinator has acknowledged this hospital's shares: the sum may be opened
     """
 
@@ -80,11 +81,12 @@ class MaskedRound:
         *,
         exact: bool = False,
         witness: WitnessedHead | None = None,
+        derived: Derived = lambda fresh, use, context: fresh,
     ) -> None:
         self._witness, self.shares_taken = witness, False
         self._client, self._party = client, party
         self._plan, self._exact = plan, exact
-        self._sum = SecureSumClient(party, plan.study, plan.round, store)
+        self._sum = SecureSumClient(party, plan.study, plan.round, store, derived=derived)
         self._calls = SessionCalls(plan.study, plan.round, party.client)
         # What the last answer brought along; asked for where a process was started again in between.
         self._inbox: Inbox | None = None
@@ -107,11 +109,11 @@ class MaskedRound:
             if self._party.roster.get(self._party.client) != self._party.identity.public_key():
                 changed = "this hospital's identity key changed after the round was opened: it takes part in the next"
                 raise ParametersRefused("rotated-key", changed)
-            vectors = self._expected(signed)
             # Started again after masking: keys and shares are behind, `complete` goes on.
             if self._sum.phase in ("masked", "confirmed", "unmasked"):
-                return vectors
+                return self._expected(signed)
             keys = self._sum.advertise(signed, self._plan, self._now())
+            vectors = self._expected(signed)
             cohort = self._say("keys", keys, KeyList, self._witness)
             before = self._sum.opened_cohort() if shows_totals(vectors) else None
             shares = self._sum.share(cohort, self._now(), before, exact=self._exact)
@@ -189,7 +191,7 @@ class MaskedRound:
         return found
 
     def _expected(self, signed: SignedParameters) -> tuple[VectorSpec, ...]:
-        # The number of clients is the coordinator's; every check of the parameters follows in `advertise`.
+        # The number of clients is the coordinator's.
         try:
             return self._plan.vectors(SessionParameters.from_bytes(signed.parameters).clients)
         except ParameterFault as fault:

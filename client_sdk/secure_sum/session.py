@@ -51,6 +51,7 @@ from client_sdk.secure_sum.store import (
     record_of,
 )
 
+Derived = Callable[[bytes, str, bytes], bytes]
 Phase = Literal["idle", "advertised", "shared", "masked", "confirmed", "unmasked", "ended"]
 
 
@@ -73,14 +74,20 @@ class SecureSumClient:
     """
 
     def __init__(
-        self, party: Party, study: str, round_number: int, store: Store, randomness: Callable[[int], bytes] = os.urandom
+        self,
+        party: Party,
+        study: str,
+        round_number: int,
+        store: Store,
+        randomness: Callable[[int], bytes] = os.urandom,
+        derived: Derived = lambda fresh, use, context: fresh,
     ) -> None:
-        """`randomness(n)` returns n bytes of a cryptographic generator."""
+        """`randomness(n)` returns n bytes of a cryptographic generator; `derived` is `Randomness.derived`."""
         self._party = party
         self._study = study
         self._round = round_number
         self._store = store
-        self._randomness = randomness
+        self._randomness, self._derived = randomness, derived
 
     @property
     def phase(self) -> Phase:
@@ -113,18 +120,18 @@ class SecureSumClient:
         record = self.forget_if_expired(now)
         if record.released:
             raise StateRefused("already-released", "this hospital opened shares for the round and does so only once")
-        parameters = checks.check_parameters(signed, plan, self._party, now)
-        if record.session is not None and record.session.parameters == signed.parameters:
+        joined = record.session is not None and record.session.parameters == signed.parameters
+        parameters = checks.check_parameters(signed, plan, self._party, now, joined=joined)
+        if joined:
             # The same keys again, also after a restart: others would not fit what was sent.
             return self._live(now).session.keys
         if parameters.session in record.sessions:
             raise StateRefused("session-replayed", "this session was joined before, with other parameters or keys")
         # Two pairs, because one private half is opened if this client is lost, and must not open shares.
-        secrets = Secrets(
-            share_private=self._randomness(32), mask_private=self._randomness(32), seed=self._randomness(32)
-        )
-        share_key, mask_key = masking.public_key(secrets.share_private), masking.public_key(secrets.mask_private)
         ph, client = transcript.parameters_hash(signed.parameters), self._party.client
+        share, mask, seed = (self._draw(use, ph) for use in ("share-key", "mask-key", "seed"))
+        secrets = Secrets(share_private=share, mask_private=mask, seed=seed)
+        share_key, mask_key = masking.public_key(secrets.share_private), masking.public_key(secrets.mask_private)
         signature = self._sign(transcript.keys_statement(ph, client, share_key, mask_key))
         keys = KeysMessage(client=client, share_key=share_key, mask_key=mask_key, signature=signature)
         session = SessionRecord(parameters=signed.parameters, secrets=secrets, keys=keys)
@@ -148,7 +155,9 @@ class SecureSumClient:
         session = current.session
         if session.shares is not None:
             if cohort.entries != session.cohort:
-                raise CohortRefused("second-key-list", "the coordinator showed another list of keys before")
+                lists = {"keys": cohort.entries, "keys_before": session.cohort}
+                proof = {name: [one.model_dump(mode="json") for one in entries] for name, entries in lists.items()}
+                raise CohortRefused("second-key-list", "the coordinator showed another list of keys before", proof)
             return session.shares
         checks.check_cohort(cohort.entries, current, self._party, previous_cohort)
         if exact or checks.shows_totals(current.parameters.vectors):
@@ -156,7 +165,7 @@ class SecureSumClient:
         # Kept: a member may leave or change its key before the sum is opened.
         identities = {entry.client: self._party.roster[entry.client].public_bytes_raw() for entry in cohort.entries}
         current = current.having(cohort=cohort.entries, identities=identities)
-        slots, kept = steps.seal_shares(current, self._randomness(32))
+        slots, kept = steps.seal_shares(current, self._draw("shares", current.h1))
         client, secrets = current.client, current.secrets
         commitment = transcript.seed_commitment(current.h1, client, secrets.seed)
         signature = self._sign(transcript.shares_statement(current.h1, client, commitment, slots))
@@ -245,7 +254,7 @@ class SecureSumClient:
             round=self._round,
             cohort=tuple(entry.client for entry in session.cohort),
             survivors=tuple(entry.client for entry in session.survivors),
-            model=current.parameters.model,
+            model=current.parameters.subject,
         )
         # First: killed in between, the shares count as opened though they never left. The other way round they would
         # be forgotten.
@@ -272,7 +281,7 @@ class SecureSumClient:
         statement = transcript.result_statement(current.h1, current.u3, result.digests)
         if not transcript.is_signed(self._party.coordinator, result.signature, statement):
             raise ResultRefused("unsigned-result", "the coordinator's signature on the result is not valid")
-        self._save(record.model_copy(update={"session": None}))
+        self._save(record.checked)
 
     def abort(self) -> None:
         """Leave the session: erase its secrets. What was sent so far cannot be unmasked with this hospital's help."""
@@ -295,7 +304,11 @@ class SecureSumClient:
 
     def _opened_from(self, current: Current) -> Opened | None:
         # The last one stands for all that went before: they were over the same set, or refused.
-        return opened_from(self._store, self._study, current.parameters.model)
+        return opened_from(self._store, self._study, current.parameters.subject)
+
+    def _draw(self, use: str, context: bytes) -> bytes:
+        """32 secret bytes. context: digest of what they are for, so that no other session has them."""
+        return self._derived(self._randomness(32), use, context)
 
     def _sign(self, statement: bytes) -> bytes:
         return transcript.sign(self._party.identity, statement)

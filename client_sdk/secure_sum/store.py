@@ -10,7 +10,7 @@ from typing import Protocol, Self
 
 from pydantic import Field, ValidationError
 
-from client_sdk.durable import write_durably
+from client_sdk.durable import Outbox, erase, unfinished_files, write_durably
 from client_sdk.protocol.secure_sum.messages import (
     ConsistencyMessage,
     Digest,
@@ -59,7 +59,8 @@ class SessionRecord(Message):
 
 
 class Opened(Message):
-    """Of a sum that this hospital helped to open: its round, cohort (U1), survivors (U3), and the model at its start.
+    """Of a sum that this hospital helped to open: its round, cohort (U1), survivors (U3), and the model at its start or
+    the query that was asked.
 
     Kept twice, so that no step reads what all rounds have left: as the newest one, and under the model.
     """
@@ -74,7 +75,8 @@ class RoundRecord(Message):
     """All attempts at one round. `released` and `sessions` are kept for ever.
 
     sessions   identities of every session joined
-    words      SHA-256 of the words before masking: a retry sends the same ones
+    words      SHA-256 of the words before masking: a retry sends the same ones. None once the result was checked, since
+               a digest of few possible values is as good as the values
     released   this hospital opened shares for the round and never does so again
     """
 
@@ -84,6 +86,16 @@ class RoundRecord(Message):
     words: dict[VectorName, Digest] | None = None
     released: bool = False
     session: SessionRecord | None = None
+
+    @property
+    def needs_words(self) -> bool:
+        """Whether the round's finished words may still have to be sent: its session is neither checked nor over."""
+        return self.session is not None and (self.session.secrets is not None or self.session.unmask is not None)
+
+    @property
+    def checked(self) -> RoundRecord:
+        """The same once the result was checked: what is kept for ever."""
+        return self.model_copy(update={"session": None, "words": None})
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:
@@ -154,19 +166,27 @@ def _opened(store: Store, study: str, key: str) -> Opened | None:
 
 
 def erase_expired(folder: Path, now: int) -> None:
-    """As `FileStore.erase_expired`; nothing where another process holds the folder, which does it itself."""
+    """As `FileStore.erase_expired`, and every unmasked vector of `folder`'s parent, the study's outbox, that is needed
+    no more. Nothing where another process holds the folder, which does it itself.
+    """
     try:
         store = FileStore(folder)
     except StateRefused:
         return
     try:
         store.erase_expired(now)
+        study = folder.parent.name
+        # A checkpoint belongs to a round whose session goes on.
+        Outbox(folder.parent).keep(lambda round: store.needs_words(study, round), checkpoint=store.holds_secrets)
     finally:
         store.close()
 
 
 def _unless_expired(record: RoundRecord, now: int) -> RoundRecord:
     session = record.session
+    if session is None and record.released:
+        # Of a version that kept the digests.
+        return record if record.words is None else record.checked
     if session is None or session.secrets is None or now <= SessionParameters.from_bytes(session.parameters).expires:
         return record
     return record.model_copy(update={"session": session.model_copy(update={"secrets": None})})
@@ -200,6 +220,7 @@ class FileStore:
         except FileNotFoundError:
             stayed = False
         # An empty directory cannot be an older state.
+        erase(unfinished_files(directory))
         self.moved = not stayed and any(directory.glob("*.json"))
         if not stayed and not self.moved:
             self.settle()
@@ -232,6 +253,18 @@ class FileStore:
                 self.save(study, number, kept.to_bytes())
             if kept.session is None or kept.session.secrets is None:
                 self._holding.discard((study, number))
+
+    @property
+    def holds_secrets(self) -> bool:
+        """Whether a session here may go on, as `erase_expired` saw it last."""
+        return self._holding is None or bool(self._holding)
+
+    def needs_words(self, study: str, round_number: int) -> bool:
+        """As `RoundRecord.needs_words`, of what is stored; True of a record that cannot be read."""
+        try:
+            return record_of(self, study, round_number).needs_words
+        except StateRefused:
+            return True
 
     def has_secrets(self, study: str, round_number: int) -> bool:
         """Whether a session of the round was joined and not yet left, unmasked or erased."""

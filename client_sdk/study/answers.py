@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from accounting.budget.ledger import Entry
 from client_sdk.errors import BadAssignment, PolicyRefused, Refused
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.policy import Charge
@@ -58,8 +59,9 @@ class AnsweringWork:
         self._party, self._books, self._able = party, books, able
         self._models, self._delivery, self._permission = models, delivery, permission
 
-    def subject(self, assignment: AssignmentBody) -> str:
-        return _asked(assignment).document.digest()
+    def subjects(self, assignment: AssignmentBody) -> tuple[str, ...]:
+        asked = _asked(assignment)
+        return asked.approved_digest, asked.document.digest()
 
     def open(self, assignment: AssignmentBody) -> Make:
         """Raises Refused: the site policy, the records or the patients' own limit cannot answer it. BadAssignment: the
@@ -67,8 +69,10 @@ class AnsweringWork:
         """
         asked, books = _asked(assignment), self._books
         require_answerable(books.policy, asked.document, self._able.data_version)
+        seen = books.ledger.seen(books.study).entries()
+        require_never_opened(seen, asked.document.digest(), assignment.round, self._delivery.has_opened)
         # Asked again: a coordinator may say that this hospital has consented when nobody here has.
-        if not self._permission.of(asked.document, besides=assignment.round):
+        if not self._permission.of(asked, besides=assignment.round):
             raise PolicyRefused("not-approved", "no person at this hospital has approved this question")
         part = self._asked_about_everybody(asked) if asked.model is None else self._evaluated(asked, asked.model)
         return partial(self._make, assignment, asked, part, books.individual(part.identifiers))
@@ -80,7 +84,6 @@ class AnsweringWork:
         if patients is None:
             raise Refused("no-table", "this hospital takes part with records that have no columns")
         _require_columns(question, patients)
-        _log_counts(question, patients)
         return _Part(patients.identifiers, partial(patients.columns, question))
 
     def _evaluated(self, asked: QueryAsked, model: ModelInfo) -> _Part:
@@ -91,7 +94,6 @@ class AnsweringWork:
             raise Refused("no-evaluation", "the study sets no patients aside who could bear an evaluation")
         # Of everybody's: that nobody here may be set aside is told by no refusal that is left out.
         _require_columns(question, self._able.patients)
-        _log_counts(question, self._able.patients)
         require_form(evaluated.training.task, question)
         weights = self._models.assigned(model)
         return _Part(evaluated.identifiers, partial(evaluated.columns, question, weights))
@@ -109,11 +111,13 @@ class AnsweringWork:
         round, books, question = assignment.round, self._books, asked.document.question
         price = Charge.of_query(asked.document.cost())
         if not paid:
-            books.pay(round, price, self.subject(assignment))
+            subject = asked.approved_digest
+            books.pay(round, price, subject, self._permission.under(subject))
+        _log_counts(question, self._able.patients)
         # Who has no room left adds zero, like somebody who is not there.
         columns = part.columns(None if individual is None else individual.room_for(price))
         total = question.total(columns, question.grid().spacing)
-        source = self._able.randomness.of(Purpose.QUERY, party=self._party, round=round)
+        source = self._able.randomness.of(Purpose.QUERY, party=self._party, round=round, subject=total.tobytes())
         noised = total + noise_share(question.grid(), self._able.noise_shares, total.size, source)
         body = self._delivery.answer(round, vectors, noised)
         failpoint("hospital.after-training")
@@ -122,6 +126,23 @@ class AnsweringWork:
             individual.charge_query(price)
             own = individual.to_bytes(entries=books.ledger.next_sequence)
         books.finish(round, body, individual=own)
+
+
+def require_never_opened(entries: Sequence[Entry], digest: str, round: int, has_opened: Callable[[int], bool]) -> None:
+    """That every earlier round which asked this question has come to nothing, by the signed ledger and by what this
+    hospital saw itself: two answers to one question have half the noise, whatever became of the first.
+
+    entries     of the coordinator's ledger
+    has_opened  whether this hospital was shown the opened sum of a round
+
+    Raises:
+        Refused: one was opened.
+    """
+    before = {entry.round for entry in entries if entry.kind == "asked" and entry.body["query"] == digest} - {round}
+    nothing = {entry.round for entry in entries if entry.kind in ("cancelled", "charged-in-full")}
+    for earlier in sorted(number for number in before if number is not None):
+        if earlier not in nothing or has_opened(earlier):
+            raise Refused("opened-before", f"round {earlier} opened a sum of this question: it is answered only once")
 
 
 def _require_columns(question: Question, patients: AskedPatients | None) -> None:

@@ -51,7 +51,7 @@ class Consents:
             require_answerable(self._policy, query.document, self._able.data_version)
         except PolicyRefused as refused:
             return Consent(allowed=False, code=refused.code, detail=refused.detail[:500])
-        decided = self._permission.of(query.document)
+        decided = self._permission.of(query)
         if decided is None:
             self._tell(query)
             return None
@@ -61,11 +61,14 @@ class Consents:
         if query.sha256 in self._told:
             return
         self._told.add(query.sha256)
+        used = self._permission.approvals.has(query.approved_digest)
+        again = " It was approved, and that many sums of it have come to nothing since." if used else ""
         _LOG.warning(
-            "query %d of study %s waits for a person here: %s Approve it with `wardround query approve %s %d`",
+            "query %d of study %s waits for a person here: %s%s Approve it with `wardround query approve %s %d`",
             query.number,
             query.study,
             query.document.question.in_words(),
+            again,
             query.study,
             query.number,
         )

@@ -121,11 +121,19 @@ class Delivery(Protocol):
         update in the clear, or shares that open a sum. Also after `send` has raised."""
         ...
 
+    def has_opened(self, round: int) -> bool:
+        """Whether the coordinator has shown this hospital the opened sum of a round."""
+        ...
+
     def leave(self, assignment: AssignmentBody) -> None:
         """Give a round up, so that nobody waits for this hospital; nothing where it was not joined."""
 
     def erase_expired(self) -> None:
         """Erase what may be kept no longer. Called whenever the hospital looks for work."""
+        ...
+
+    def keeps(self, round: int) -> bool:
+        """Whether the finished bytes of this round may still have to be sent."""
         ...
 
     def close(self) -> None:
@@ -163,11 +171,19 @@ class ClearDelivery:
         self._put(round, body)
         self.taken = True
 
+    def has_opened(self, round: int) -> bool:
+        """No sum is shown to hospitals: the ledger alone says what became of a round."""
+        return False
+
     def leave(self, assignment: AssignmentBody) -> None:
         """The refusal says everything."""
 
     def erase_expired(self) -> None:
         """There are no secrets."""
+
+    def keeps(self, round: int) -> bool:
+        """Until a later round begins or the study ends: a coordinator that was restored asks for them again."""
+        return True
 
     def close(self) -> None:
         """Nothing is held."""
@@ -186,7 +202,7 @@ def delivery_of(
         study, name = membership.study, membership.client
         return ClearDelivery(lambda round, body: client.put_update(study, round, name, body, verifier.vouch()))
     floors, state = policy.floors(), folder / "secure-sum"
-    believed = verifier.roster, verifier.vouch, verifier.total_records
+    believed = verifier.roster, verifier.vouch, verifier.total_records, verifier.charge
     return MaskedDelivery(client, membership, floors, able.summed(membership.client), state, *believed)
 
 

@@ -38,10 +38,14 @@ class LimitSpent:
 
 @dataclass(frozen=True)
 class Local:
-    """Not for others. seconds: from the assignment to the answer. own: this hospital's limits, over all studies."""
+    """Not for others. seconds: from the assignment to the answer. own: this hospital's limits, over all studies.
+
+    waited  of the seconds those in which the answer was ready and waited for its slot; None: the study has no slots
+    """
 
     seconds: float
     own: tuple[LimitSpent, ...]
+    waited: float | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,10 @@ class RoundEvent:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for one line of JSON."""
-        return asdict(self)
+        line = asdict(self)
+        if self.local.waited is None:
+            del line["local"]["waited"]
+        return line
 
 
 OnRound = Callable[[RoundEvent], None]
@@ -83,6 +90,7 @@ def round_event(
     limits: Sequence[OwnLimit],
     round: int,
     seconds: float,
+    waited: float | None = None,
 ) -> RoundEvent | None:
     """The event of a round out of what the own ledger says of it; None if nothing was answered to it.
 
@@ -106,7 +114,7 @@ def round_event(
         # Sequences count from 1.
         None if last.charge is None else Charge.from_body(ledger.entries[last.charge - 1].body),
         tuple(_stated(limit) for limit in statement.limits),
-        Local(seconds, own),
+        Local(seconds, own, waited),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from client_sdk.durable import write_durably
-from client_sdk.errors import EvidenceKept, NotTrusted
+from client_sdk.errors import ConfigurationError, EvidenceKept, NotTrusted
 from client_sdk.identity import Membership
 from client_sdk.protocol.study.messages import Name
 
@@ -56,4 +56,22 @@ class Evidence:
         if not self.path.exists():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_durably(self.path, json.dumps({**kept, **error.proof}, indent=1).encode())
-        error.args = (f"{said}. The proof is in {self.path}. {_CALL.format(entry=entry, study=self._study)}",)
+        call = _CALL.format(entry=entry, study=self._study)
+        where = f"The proof is in {self.path} (wardround evidence {self._study})"
+        error.args = (f"{said}. {where}. {call}",)
+
+
+def proofs_in(folder: Path) -> dict[str, dict[str, Any]]:
+    """Every proof that is kept in a hospital's folder of them, by study.
+
+    Raises:
+        ConfigurationError: a file there is none.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            kept = json.loads(path.read_bytes())
+            found[path.stem] = kept | {name: str(kept[name]) for name in ("at", "code", "said")}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(f"{path} cannot be read as a proof: look at it with an editor") from error
+    return found

@@ -9,6 +9,7 @@ computed anew. The key lies beside the files: it protects copies of the files al
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import logging
 import os
@@ -125,9 +126,11 @@ def _write(path: Path, key: bytes, bound: bytes, features: Tensor) -> None:
     with replacing(path) as file:
         file.write(_MAGIC + len(header).to_bytes(4, "big") + header)
         for number, start in enumerate(range(0, len(flat), _PIECE)):
-            # Random: under one key far fewer than 2³² pieces are ever sealed (NIST SP 800-38D, 8.3).
-            nonce = secrets.token_bytes(_NONCE)
             piece = bytes(flat[start : start + _PIECE])
+            # Random: under one key far fewer than 2³² pieces are ever sealed (NIST SP 800-38D, 8.3). Of the piece too,
+            # so that random bytes that repeat do not seal two pieces under one nonce.
+            drawn = secrets.token_bytes(32) + hashlib.sha256(piece + _about(bound, header, number)).digest()
+            nonce = hmac.digest(key, drawn, "sha256")[:_NONCE]
             file.write(nonce + sealing.encrypt(nonce, piece, _about(bound, header, number)))
 
 

@@ -10,34 +10,33 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from accounting.plan.queries import QueryCost
 from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
 from client_sdk.data import DataError, Records, Table, as_declared, records_of
-from client_sdk.errors import BadAssignment, ConfigurationError, PolicyRefused
+from client_sdk.errors import PolicyRefused
 from client_sdk.guard.first_round import require_first_round
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import Charge, SitePolicy
 from client_sdk.guard.query_rules import require_schedule
 from client_sdk.guard.rules import require_allowed
-from client_sdk.guard.split import Split
 from client_sdk.identity import Identity, Membership
-from client_sdk.protocol.randomness.source import Randomness
+from client_sdk.protocol.randomness.source import HospitalRandomness, Randomness
 from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.bounds import largest_classical
 from client_sdk.protocol.study.messages import Study
 from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.study.agreed import accept_loss, freeze, require_split_known, settings_shown
 from client_sdk.study.enrolment import enrol, rotate
 from client_sdk.study.events import OnRound
 from client_sdk.study.evidence import Evidence
-from client_sdk.study.verifier import require_known_past, rounds_received
+from client_sdk.study.pace import Pace, chosen_slot, warn_of_slot
 from client_sdk.study.versions import joined_with, require_compatible
 from client_sdk.study.waiting import OnWait, Watch
 
@@ -134,6 +133,7 @@ class Hospital:
         randomness: Randomness | None = None,
         backbone: str | Path | None = None,
         feature_cache: bool = True,
+        slot: float | None = None,
     ) -> Outcome:
         """Take part in `study` until it ends.
 
@@ -150,8 +150,10 @@ class Hospital:
         agree  called before anything is written or sent, with what the study asks for; what it raises is the answer no
         on_round  called after every round that was answered, with a `RoundEvent`; what it raises ends the participation
         on_wait  called with a `Waiting` whenever something is waited for, with None when it goes on; by default the log
-        randomness  of batches, noise and accounting sample; None: cryptographic, keyed by the operating system
+        randomness  of batches, noise and accounting sample; None: cryptographic, keyed by the operating system and by
+                    the secret in this hospital's directory
         backbone  file of the public weights that the study names, if it names any
+        slot     of the study's, at whose multiples this hospital answers, in seconds: `client_sdk.study.pace`
         feature_cache  keep what a frozen backbone makes of the records in the hospital's directory, encrypted
 
         Raises:
@@ -177,7 +179,7 @@ class Hospital:
             client.on_pause = watch.away
             # 1. See what the study asks for, and whether this hospital's rules allow it: before anything is waited for.
             shown = client.study(study)
-            settings = _settings_shown(shown, ledger, membership)
+            settings = settings_shown(shown, ledger, membership)
             require_compatible(client.spoken, joined_with(ledger.opened(study), settings), settings)
             pinned = membership.pinned is not None
             allowed = partial(_require_allowed, rules, shown, dataset, ledger, pinned=pinned)
@@ -185,6 +187,8 @@ class Hospital:
                 agree(Proposal(study, dataset, settings, rules, pinned, ledger.opened(study) is not None, allowed))
             allowed()
             require_schedule(rules, settings, data_version)
+            # Only now: a person has had all the time to agree.
+            begun, chosen = client.clock.elapsed(), chosen_slot(settings, ledger, study, slot)
             split = None if settings.evaluation is None else ledger.split(study, settings.evaluation.share)
             # 2. Make the training and what answers questions, of the patients whom the policy does not leave out.
             found = able(
@@ -192,7 +196,7 @@ class Hospital:
                 records,
                 rules,
                 settings,
-                randomness,
+                randomness or HospitalRandomness(self.identity.draw_secret()),
                 device,
                 checkpoint_seconds,
                 membership.client,
@@ -203,24 +207,29 @@ class Hospital:
                 cache=FeatureCache(self.directory / FOLDER) if feature_cache else None,
                 choice=choice_of(ledger.opened(study)),
             )
+            # What was made of the records took the longer the more there are.
+            Pace(client, chosen, watch.waits).wait("the preparation", since=begun)
             if isinstance(records, Table):
                 _log_counts(settings, found, without(records, rules.exclusions), study)
             # 3. Freeze what was agreed to, and how the records are written.
             _warn(rules, settings, records=found.records, pinned=pinned)
             if split is not None and ledger.opened(study) is None:
                 if accept_lost_ledger:
-                    _accept_loss(client, ledger, membership, settings)
-                _require_split_known(client, ledger, membership, dataset)
+                    accept_loss(client, ledger, membership, settings)
+                require_split_known(client, ledger, membership, dataset)
             if isinstance(records, Table) and records.format is not None:
                 ledger.declare_format(records.format)
-            _freeze(found, ledger, membership, dataset, split)
+            freeze(found, ledger, membership, dataset, split)
+            if chosen is not None:
+                ledger.declare_slot(study, chosen)
+                warn_of_slot(settings, chosen, found.records)
             # 4. Charge what a lost ledger does not know.
             if accept_lost_ledger:
-                _accept_loss(client, ledger, membership, settings)
+                accept_loss(client, ledger, membership, settings)
             # 5. Take part.
             outbox, evidence = self.directory / "outbox" / study, Evidence(self.directory / "evidence", study)
             return Participation(
-                client, membership, ledger, rules, found, dataset, outbox, evidence, on_round, watch
+                client, membership, ledger, rules, found, dataset, outbox, evidence, on_round, watch, chosen
             ).run()
 
     def erase_expired(self) -> None:
@@ -331,74 +340,3 @@ def _log_counts(settings: AnySettings, found: Able, records: Table, study: str) 
             log_counts(cells_of_question(scheduled, records), f"study {study}, its scheduled question")
         except DataError as lacks:
             _LOG.warning("study %s, its scheduled question, which this hospital will refuse: %s", study, lacks)
-
-
-def _settings_shown(shown: Study, ledger: HospitalLedger, membership: Membership) -> AnySettings:
-    """The study's settings: those frozen when the hospital first joined, also if the coordinator forgets."""
-    # Computed here: every assignment is held against this digest.
-    digest = shown.settings.digest()
-    if digest != shown.settings_sha256:
-        raise BadAssignment("the study's settings do not have the digest that the coordinator names")
-    opened = ledger.opened(membership.study)
-    joined = None if opened is None else (opened["settings_sha256"], opened["coordinator_key"])
-    if joined not in (None, (digest, membership.coordinator_key)):
-        raise BadAssignment("the study's settings or its coordinator are not those that this hospital joined under")
-    return shown.settings
-
-
-def _freeze(found: Able, ledger: HospitalLedger, membership: Membership, dataset: str, split: Split | None) -> None:
-    if ledger.opened(membership.study) is None:
-        choice = None if found.training is None else found.training.require_trainable()
-        facts: dict[str, Any] = {
-            "client": membership.client,
-            "dataset": dataset,
-            "settings_sha256": found.settings.digest(),
-            "coordinator_key": membership.coordinator_key,
-            "protocol": joined_with(None, found.settings),
-            "gradients": None if choice is None else choice.to_dict(),
-        }
-        ledger.open_study(membership.study, facts, split)
-
-
-def _accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, settings: AnySettings) -> None:
-    reported = rounds_received(client, membership.study, membership.client)
-    if reported - ledger.rounds_known(membership.study):
-        # Every round up to it: which of them had left is what the lost ledger knew.
-        last = max(reported)
-        training = Charge.of(settings, range(1, last + 1)) if isinstance(settings, StudySettings) else None
-        charges = _queries_asked(client, membership.study)
-        if ledger.opened(membership.study) is None:
-            # To everybody: on which side each patient was is lost, too.
-            training = None if training is None else replace(training, bears="all")
-            charges = [replace(query, bears="all") for query in charges]
-        ledger.accept_loss(membership.study, last, training, charges)
-
-
-def _require_split_known(client: Client, ledger: HospitalLedger, membership: Membership, dataset: str) -> None:
-    """Before a split is kept for a study: that there was none. With another one patients would be trained on and
-    evaluated in one study.
-
-    Raises:
-        LostLedger: nobody has said yet that the ledger is lost.
-        ConfigurationError: it is.
-    """
-    if ledger.rounds_lost(membership.study):
-        raise ConfigurationError(
-            "the lost ledger knew which patients this study trains on and which it evaluates: this hospital cannot go "
-            "on with it, and what it may have cost is charged to this hospital's own limits. Restore the ledger from a "
-            "backup, or take part in a new study"
-        )
-    require_known_past(client, ledger, membership.study, membership.client, dataset)
-
-
-def _queries_asked(client: Client, study: str) -> list[Charge]:
-    """What every query of the study cost, as the coordinator's ledger says."""
-    found: list[Charge] = []
-    after: int | None = 0
-    while after is not None:
-        page = client.ledger(study, after)
-        found += [
-            Charge.of_query(QueryCost.from_dict(entry.body["cost"])) for entry in page.entries if entry.kind == "asked"
-        ]
-        after = page.next
-    return found

@@ -28,6 +28,7 @@ from client_sdk.errors import (
     NotTrusted,
     Refused,
     RosterNotPinned,
+    SessionContradicted,
     SessionEnded,
     UnexpectedAnswer,
     UpdateDisputed,
@@ -37,7 +38,15 @@ from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_allowed
 from client_sdk.identity import Membership
-from client_sdk.protocol.study.messages import Assignment, AssignmentBody, BudgetStatement, Refusal, WitnessedHead
+from client_sdk.protocol.study.messages import (
+    Assignment,
+    AssignmentBody,
+    BudgetStatement,
+    Refusal,
+    SignedParameters,
+    WitnessedHead,
+)
+from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.failpoints import failpoint, register
 from client_sdk.study.answers import AnsweringWork
 from client_sdk.study.consents import Consents
@@ -45,6 +54,7 @@ from client_sdk.study.delivery import Able, delivery_of
 from client_sdk.study.events import OnRound, round_event
 from client_sdk.study.evidence import Evidence
 from client_sdk.study.models import StudyModels
+from client_sdk.study.pace import Pace
 from client_sdk.study.permission import Permission
 from client_sdk.study.verifier import CoordinatorVerifier, require_known_past
 from client_sdk.study.waiting import Watch, awaited
@@ -83,6 +93,7 @@ class Participation:
     able      what this hospital can do in the study: train, answer, or both
     outbox    folder of the study's finished bytes and checkpoints
     evidence  where a proof against the coordinator is kept, which ends the participation for good
+    slot      seconds at whose multiples this hospital answers; None: as soon as it can
     """
 
     def __init__(
@@ -97,10 +108,11 @@ class Participation:
         evidence: Evidence,
         on_round: OnRound | None = None,
         watch: Watch | None = None,
+        slot: float | None = None,
     ) -> None:
         self._client, self._membership, self._ledger = client, membership, ledger
         self._policy, self._dataset = policy, dataset
-        self._settings, self._outbox = able.settings, Outbox(outbox)
+        self._settings, self._outbox, self._able = able.settings, Outbox(outbox), able
         self.study, self.name = membership.study, membership.client
         self._verifier = CoordinatorVerifier(client, membership, self._settings, ledger)
         self._evidence = evidence
@@ -116,6 +128,11 @@ class Participation:
             self._consents = Consents(client, membership, policy, able, permission)
         self._sent = self._refused = self._reported = 0
         self._on_round, self._watch = on_round, watch or Watch()
+        self._pace = Pace(client, slot, self._watch.waits)
+        # Their opening takes the longer the more patients there are, before anything is sent.
+        self._opens_accounts = policy.individual is not None or (
+            isinstance(able.settings, StudySettings) and able.settings.privacy.bayesian is not None
+        )
 
     def run(self) -> Outcome:
         """Take part until the study ends.
@@ -139,6 +156,7 @@ class Participation:
         wait = _FIRST_WAIT_SECONDS
         while True:
             self._delivery.erase_expired()
+            self._outbox.keep(self._delivery.keeps)
             if self._consents is not None:
                 wait = min(wait, self._consents.speak())
             try:
@@ -161,9 +179,13 @@ class Participation:
         """Take part in a round or say why not."""
         # Without the coordinator's correction, which may come in between.
         begun, round = self._client.clock.read(), given.assignment.round
+        self._pace.begin()
         try:
             self._take_part(given)
         except Refused as refused:
+            if refused.proof is not None:
+                proof = {**refused.proof, **self._verifier.shown_with(given)}
+                self._stop(round, SessionContradicted(refused.detail, proof), refused.code)
             self._refuse(round, refused, self._verifier.vouch())
         except (BadAssignment, LedgerNotExtended, LedgerContradicted, LedgerForked, RosterNotPinned) as error:
             self._stop(round, error)
@@ -186,15 +208,27 @@ class Participation:
             self._verifier.require_witnesses(self._policy)
             charged = self._ledger.charged_round(self.study, assignment.round)
             # A round that is paid for is finished and sent: the coordinator alone knows whether it is too late.
-            if charged is None and assignment.deadline.timestamp() <= self._client.clock.read():
+            left = assignment.deadline.timestamp() - self._client.clock.read()
+            if charged is None and left <= 0:
                 self._pass(assignment.round, "its deadline has passed; nothing is charged")
                 return
+            if charged is None and not self._pace.ends_by(min(left, self._settings.schedule.round_deadline_seconds)):
+                self._pass(
+                    assignment.round, f"the slot of {self._pace.slot:g} s ends after its deadline; nothing is charged"
+                )
+                return
             work = self._work_of(assignment)
-            if charged is not None and charged.model_sha256 != work.subject(assignment):
-                raise BadAssignment("this round was assigned before, about another model or another query")
+            if charged is not None and charged.model_sha256 not in work.subjects(assignment):
+                another = "this round was assigned before, about another model or another query"
+                raise BadAssignment(another, self._verifier.shown_with(given))
+            self._bind(assignment, given.session, work.subjects(assignment)[0])
             finished = charged is not None and charged.sha256 is not None
+            if finished and not self._delivery.keeps(assignment.round):
+                raise Refused("round-over", "the session of this round is over here, and its bytes are erased")
             # Before keys are promised to the others: the accounts may still say no.
             make = None if finished else work.open(assignment)
+            if make is not None and self._opens_accounts:
+                self._pace.wait(f"round {assignment.round}")
             # 3. Prepare the delivery.
             self._watch.others(assignment, given.session)
             vectors = self._delivery.prepare(assignment, given.session)
@@ -208,9 +242,23 @@ class Participation:
         except (Refused, BadAssignment):
             self._delivery.leave(assignment)
             raise
+        self._pace.wait(f"round {assignment.round}")
         self._watch.others(assignment, given.session)
         # 7. Send.
         self._send(assignment.round)
+
+    def _bind(self, assignment: AssignmentBody, session: SignedParameters | None, subject: str) -> None:
+        """Let the keys of this round's noise depend on all that the round is: as a whole it never comes again."""
+        training, own = self._able.training, self._ledger.entries
+        self._able.randomness.bind(
+            self.study,
+            str(assignment.round),
+            assignment.ledger.sha256,
+            "" if session is None else hashlib.sha256(session.parameters).hexdigest(),
+            subject,
+            own[-1].sha256 if own else "",
+            "" if training is None else training.dataset.digest,
+        )
 
     def _work_of(self, assignment: AssignmentBody) -> Work:
         work = self._answers if assignment.phase == "query" else self._training
@@ -242,6 +290,7 @@ class Participation:
         taken, digest = self._delivery.taken, hashlib.sha256(body).hexdigest()
         self._ledger.mark_answered(self.study, round, digest, answer, taken=taken)
         failpoint("hospital.after-answer")
+        self._outbox.keep(self._delivery.keeps)
 
     def _refuse(self, round: int, refused: Refused, witness: WitnessedHead | None = None) -> None:
         """Write the no down, then tell the coordinator."""
@@ -252,6 +301,7 @@ class Participation:
         digest = hashlib.sha256(body).hexdigest()
         self._ledger.ready_refusal(self.study, round, sha256=digest, size=len(body))
         failpoint("hospital.before-refusal")
+        self._pace.wait(f"the refusal of round {round}")
         try:
             self._client.put_refusal(self.study, round, self.name, refusal, witness)
             answer = "recorded"
@@ -261,13 +311,16 @@ class Participation:
         failpoint("hospital.after-refusal")
         self._ledger.mark_answered(self.study, round, digest, answer)
 
-    def _stop(self, round: int, error: NotTrusted) -> NoReturn:
-        """Keep the proof, say why, so that the round does not wait for this hospital, and stop."""
+    def _stop(self, round: int, error: NotTrusted, code: str | None = None) -> NoReturn:
+        """Keep the proof, say why, so that the round does not wait for this hospital, and stop.
+
+        code  of what was refused, where that says more than the error's own
+        """
         said = str(error)
         self._keep(error)
         try:
             # Without a signature on the ledger.
-            self._refuse(round, Refused(error.code, said))
+            self._refuse(round, Refused(code or error.code, said))
         except (ApiError, ConnectionFailed, UnexpectedAnswer) as unheard:
             _LOG.warning("the coordinator did not take the refusal: %s", unheard)
         raise error
@@ -282,7 +335,15 @@ class Participation:
         if self._on_round is None or round <= self._reported:
             return
         statement, limits = self._client.budget(self.study), self._policy.own_limits()
-        event = round_event(self._ledger, self._settings.rounds, statement, limits, round, seconds)
+        event = round_event(
+            self._ledger,
+            self._settings.rounds,
+            statement,
+            limits,
+            round,
+            seconds,
+            None if self._pace.slot is None else self._pace.waited,
+        )
         if event is not None:
             self._reported = round
             self._on_round(event)
@@ -306,6 +367,9 @@ class Participation:
             failpoint("hospital.before-witness")
             self._client.put_witness(self.study, witness)
             failpoint("hospital.after-witness")
+        if statement.stop_reason is not None:
+            # No round of it is ever asked for again.
+            self._outbox.keep(lambda _: False, checkpoint=False)
         reason = statement.stop_reason or "no further round fits"
         self._ledger.finish_study(self.study, reason)
         return Outcome(self.study, reason, self._sent, self._refused, statement)

@@ -9,7 +9,7 @@ from client_sdk.guard.approvals import Approvals
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.queries import QueryDocument
+from client_sdk.protocol.study.queries import Query, QueryAsked, QueryDocument
 
 
 @dataclass(frozen=True)
@@ -22,18 +22,30 @@ class Permission:
     approvals: Approvals
     ledger: HospitalLedger
 
-    def of(self, document: QueryDocument, *, besides: int | None = None) -> bool | None:
+    def of(self, asked: Query | QueryAsked, *, besides: int | None = None) -> bool | None:
         """What a person here has decided, or the policy for all questions, or whoever joined for those that stand in
         the settings; None: a person has to decide first.
 
-        besides  the round that asks: if it is paid for, it is no other evaluation
+        besides  the round that asks: if it is paid for, it is no other evaluation and no other session
         """
-        digest = document.digest()
+        digest = asked.approved_digest
         if self.approvals.denied(digest):
             return False
-        if self.policy.statistics.queries == "allow" or self.approvals.has(digest):
+        if self.policy.statistics.queries == "allow" or (
+            self.approvals.has(digest) and not self.is_used_up(digest, besides=besides)
+        ):
             return True
-        return True if self._is_agreed(document, besides) else None
+        return True if self._is_agreed(asked.document, besides) else None
+
+    def is_used_up(self, digest: str, *, besides: int | None = None) -> bool:
+        """Whether an approval covers no further session: each may have been opened, whatever is said of it."""
+        approval = self.approvals.identity(digest)
+        sessions = self.ledger.sessions_under(self.study, approval, digest, besides=besides)
+        return sessions >= self.policy.statistics.max_sessions_per_approval
+
+    def under(self, digest: str) -> str | None:
+        """Identity of the approval that a session of this question is charged under; None: it needs none."""
+        return self.approvals.identity(digest) if self.approvals.has(digest) else None
 
     def _is_agreed(self, document: QueryDocument, besides: int | None) -> bool:
         """Whether it stands in the settings that this hospital joined under, and fewer were answered than they ask for.

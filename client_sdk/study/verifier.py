@@ -6,16 +6,16 @@ coordinator says it took from this hospital must be in the hospital's own ledger
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
+from accounting.plan.queries import QueryCost
 from accounting.plan.report import moments_in, report_from_dict
 from client_sdk.api.client import Client, Signature
 from client_sdk.errors import BadAssignment, LedgerNotExtended, LostLedger, PolicyRefused, RosterNotPinned
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.policy import Charge, SitePolicy
 from client_sdk.identity import Membership
 from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.messages import (
@@ -82,18 +82,35 @@ class CoordinatorVerifier:
         if (body.study, body.client) != (self._membership.study, self._membership.client):
             raise BadAssignment("the assignment is for another study or another client")
         if body.settings_sha256 != self._settings_sha256:
-            raise BadAssignment("the study's settings are not those that this hospital joined under")
+            raise BadAssignment(
+                "the study's settings are not those that this hospital joined under", self.shown_with(given)
+            )
         # Before the ledger: it shows whose signatures are to be believed.
         roster = self.roster(body)
         checks = self.follow(body.ledger, signed, reserved_round=body.round)
-        with self._proving(signed):
+        try:
             if body.query is not None:
                 checks.require_asked(body.round, body.query.document)
             checks.require_models(body.model, None if body.query is None else body.query.model)
+        except BadAssignment as error:
+            error.proof = self.shown_with(given)
+            raise
         if self._masked or self._membership.pinned is not None:
             self._require_pinned(roster)
         checks.require_within_limits()
         return body
+
+    def shown_with(self, given: Assignment) -> dict[str, Any]:
+        """What a proof about a round holds: the assignment and its session as signed, and the ledger that was seen."""
+        entries = [entry.to_dict() for entry in self._seen.entries()]
+        return {"round": given.model_dump(mode="json"), "seen": {"signed": self._seen.signed, "entries": entries}}
+
+    def charge(self, round: int) -> tuple[int, str]:
+        """Number and hash of the entry that charges a round. Raises BadAssignment: the ledger seen has none."""
+        charge = self._seen.charge_of(round)
+        if charge is None:
+            raise BadAssignment(f"the ledger does not hold the charge of round {round}")
+        return charge
 
     def roster(self, assignment: AssignmentBody) -> Roster:
         """The members of the round, as the coordinator shows them.
@@ -214,19 +231,6 @@ class CoordinatorVerifier:
             "Ask them by telephone for their newest head (wardround witness export), and compare it (witness compare)",
         )
 
-    @contextmanager
-    def _proving(self, signed: Signed) -> Generator[None]:
-        """Within, what is raised carries the signed document and the whole ledger whose head it names."""
-        try:
-            yield
-        except BadAssignment as error:
-            entries = [entry.to_dict() for entry in self._seen.entries()]
-            error.proof = {
-                "seen": {"signed": self._seen.signed, "entries": entries},
-                "shown": {"signed": asdict(signed)},
-            }
-            raise
-
     def _page(self, after: int) -> LedgerPage:
         page = self._client.ledger(self._membership.study, after)
         self._require_signed(page.head.head, page.head.signature)
@@ -335,3 +339,16 @@ def strangers(membership: Membership, roster: Roster, own: str | None = None) ->
         return []
     known = {(member.client, member.public_key) for member in membership.pinned} | {(membership.client, own)}
     return [m.client for m in roster.members if m.state == "active" and (m.client, m.public_key) not in known]
+
+
+def queries_asked(client: Client, study: str) -> list[Charge]:
+    """What every query of the study cost, as the coordinator's ledger says."""
+    found: list[Charge] = []
+    after: int | None = 0
+    while after is not None:
+        page = client.ledger(study, after)
+        found += [
+            Charge.of_query(QueryCost.from_dict(entry.body["cost"])) for entry in page.entries if entry.kind == "asked"
+        ]
+        after = page.next
+    return found

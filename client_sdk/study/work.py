@@ -41,8 +41,9 @@ class Make(Protocol):
 class Work(Protocol):
     """One kind of round."""
 
-    def subject(self, assignment: AssignmentBody) -> str:
-        """SHA-256 of what the round is about: a charged round is never about anything else.
+    def subjects(self, assignment: AssignmentBody) -> tuple[str, ...]:
+        """SHA-256 of what the round is about: a charged round is never about anything else. The first is what a charge
+        names now, others what earlier versions did.
 
         Raises:
             BadAssignment: the assignment names none.
@@ -67,10 +68,10 @@ class Books:
     policy: SitePolicy
     outbox: Outbox
 
-    def pay(self, round: int, price: Charge, subject: str) -> None:
+    def pay(self, round: int, price: Charge, subject: str, approval: str | None = None) -> None:
         """Raises OwnBudgetExceeded: a limit of this hospital would be passed."""
         failpoint("hospital.before-charge")
-        self.ledger.charge(self.study, round, price, self.policy.own_limits(), subject)
+        self.ledger.charge(self.study, round, price, self.policy.own_limits(), subject, approval)
         failpoint("hospital.after-charge")
 
     def finish(
@@ -122,10 +123,10 @@ class TrainingWork:
         self._party, self._books, self._training = party, books, training
         self._models, self._delivery = models, delivery
 
-    def subject(self, assignment: AssignmentBody) -> str:
+    def subjects(self, assignment: AssignmentBody) -> tuple[str, ...]:
         if assignment.model is None or assignment.query is not None:
             raise BadAssignment("the assignment of a round of training names no model")
-        return assignment.model.sha256
+        return (assignment.model.sha256,)
 
     def open(self, assignment: AssignmentBody) -> Make:
         """Raises also ConfigurationError (the patients' own limit cannot be kept any more, or is not the one they began

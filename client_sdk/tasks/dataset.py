@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -69,6 +73,14 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
     def row_targets(self) -> Tensor:
         """(rows, ...) targets of single rows: of every patient those that it has."""
         return self.targets[present(self.targets, 2)] if self.grouped else self.targets
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of everything in memory; of inputs that are read on demand, of the places that are read."""
+        hashed = hashlib.sha256(json.dumps([self.patients, self.grouped, list(self.inputs.shape)]).encode())
+        for part in (self.targets, self.inputs if isinstance(self.inputs, Tensor) else self.inputs.places):
+            hashed.update(np.ascontiguousarray(part.cpu().numpy()).data)
+        return hashed.hexdigest()
 
     @property
     def longest(self) -> int:

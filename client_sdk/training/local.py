@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from client_sdk.durable import CHECKPOINT
 from client_sdk.errors import ConfigurationError, TrainingStopped
 from client_sdk.gradients import DeviceLost, NonFiniteError, PerRecordGradients, UnsupportedLayer
 from client_sdk.gradients.choice import GradientChoice
@@ -47,7 +48,6 @@ from client_sdk.training.views import Views, require_views
 from client_sdk.training.weights import arrays_of, load_weights, spec_of_model, weight_out_of_bounds, weights_of
 
 _LOG = logging.getLogger(__name__)
-_CHECKPOINT = "checkpoint"
 # What is found once and depends on no record.
 _OF_THE_MODEL = ("spec", "_devices", "_model", "_buffers", "_of_records")
 
@@ -261,7 +261,7 @@ class LocalTraining:
             return None
         # Whoever withdrew since is not gone on with.
         patients = self.dataset.patients
-        return Checkpoints.open(folder / _CHECKPOINT, *belonging, *patients, every_seconds=self.checkpoint_seconds)
+        return Checkpoints.open(folder / CHECKPOINT, *belonging, *patients, every_seconds=self.checkpoint_seconds)
 
     def update(
         self, weights: Mapping[str, Array], log_moments: LogMomentBounds | None, *, round: int = 1

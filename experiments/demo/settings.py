@@ -24,6 +24,8 @@ from experiments.demo.scenarios import Scenario
 
 ORDERS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0)
 DEADLINE_SECONDS = 60.0
+# Its hospitals have 205 patients at most: a second would be for 1,000, and nobody wants to watch that.
+SLOTS = (0.2, 1.0)
 # With this many hospitals a round goes on without one of them, and does not wait long for it.
 LEAST_WITH_ONE_TO_SPARE = 5
 SHORT_STEP_SECONDS = 10.0
@@ -250,7 +252,7 @@ def _instance(
             expected_clients=float(clients),
             **own,
         ),
-        schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS),
+        schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS, slots=SLOTS),
         robustness=whole,
     )
 
@@ -284,7 +286,7 @@ def _client_level(scenario: Scenario, epsilon: float | None) -> StudySettings:
             histogram_noise=None,
             accounting_sample=None,
         ),
-        schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS),
+        schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS, slots=SLOTS),
     )
 
 

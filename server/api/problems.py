@@ -87,6 +87,7 @@ CATALOGUE: dict[str, ProblemKind] = {
     "no-queries": ProblemKind(409, "The study takes no queries"),
     "no-evaluation": ProblemKind(409, "The study evaluates no model on its patients"),
     "query-overspends": ProblemKind(409, "The query could pass a limit"),
+    "query-opened": ProblemKind(409, "The question's sum was opened before"),
     "query-closed": ProblemKind(410, "The query waits for no consent any more"),
     "model-missing": ProblemKind(409, "The study has no initial model"),
     "invitation-used": ProblemKind(409, "The invitation has been used"),

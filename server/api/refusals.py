@@ -39,7 +39,7 @@ _OF_OPERATION: Mapping[str, tuple[str, ...]] = {
     "put_update": (*_IN_ROUND, *_TENSORS, "clip-exceeded", "norm-exceeded", "log-moments-missing"),
     "put_refusal": _IN_ROUND,
     "show_round": ("round-unknown",),
-    "ask_query": ("no-queries", "no-evaluation", "unknown-model", "query-overspends"),
+    "ask_query": ("no-queries", "no-evaluation", "unknown-model", "query-overspends", "query-opened"),
     "forecast_query": ("no-queries", "no-evaluation"),
     "show_query": ("unknown-query",),
     "query_json": ("unknown-query",),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, func, select
 
 from accounting.budget.bodies import Standing
 from accounting.budget.ledger import GENESIS, Entry, LedgerError, digest, verify_chain
@@ -123,6 +123,7 @@ def require_whole(tx: Transaction, study: StudyRow, budget: BudgetRow) -> None:
         for row in page:
             if row.kind == "asked" and row.round is not None:
                 require_asked(tx, study, row.round)
+    require_queries_as_charged(tx, study)
     if reached != (budget.entries, budget.head_sha256):
         raise DatabaseDiffers(study.name, "its ledger does not lead to the head that was signed")
 
@@ -139,6 +140,66 @@ def require_asked(tx: Transaction, study: StudyRow, round: int) -> None:
     sha256 = tx.session.scalar(select(QueryRow.sha256).where(*asks, QueryRow.number == RoundRow.query))
     if entry is None or sha256 is None or json.loads(entry.body).get("query") != sha256:
         raise DatabaseDiffers(study.name, "a round asks another query than the one that the ledger charges")
+
+
+def round_that_opened(tx: Transaction, study: StudyRow, sha256: str) -> int | None:
+    """The round whose sum of this query the ledger has settled: hospitals answer it no more. None: there is none."""
+    charged = [round for round, asked in _asked(tx, study).items() if asked == sha256]
+    settled = (LedgerRow.study_id == study.id, LedgerRow.kind == "settled", LedgerRow.round.in_(charged))
+    return tx.session.scalar(select(func.min(LedgerRow.round)).where(*settled))
+
+
+def require_queries_as_charged(tx: Transaction, study: StudyRow, sha256: str | None = None) -> None:
+    """That every query stands where the ledger's entries of its rounds have left it; sha256: this one alone.
+
+    A row that is set back would have an answered question asked anew, and an open one asked twice.
+
+    Raises:
+        DatabaseDiffers: names the first that does not.
+    """
+    # Of each query the newest round.
+    newest = {query: round for round, query in _asked(tx, study).items()}
+    ended = (LedgerRow.study_id == study.id, LedgerRow.round.in_(newest.values()), LedgerRow.kind != "asked")
+    endings: dict[int | None, str] = {
+        row.round: row.kind for row in tx.session.scalars(select(LedgerRow).where(*ended))
+    }
+    # By columns: of rows that are no queries any more others speak.
+    columns = select(QueryRow.number, QueryRow.sha256, QueryRow.state, QueryRow.round)
+    rows = tx.session.execute(columns.where(QueryRow.study_id == study.id).order_by(QueryRow.number)).all()
+    for query in newest.keys() - {row.sha256 for row in rows}:
+        if sha256 in (None, query):
+            raise DatabaseDiffers(study.name, "a query that the ledger charges is missing in the database")
+    for row in rows:
+        if sha256 not in (None, row.sha256):
+            continue
+        round = newest.get(row.sha256)
+        state = None if round is None else tx.session.scalar(
+            select(RoundRow.state).where(RoundRow.study_id == study.id, RoundRow.number == round)
+        )  # fmt: skip
+        left = (row.state, state)
+        if row.round != round or left not in _LEFT[None if round is None else endings.get(round, "asked")]:
+            what = f"query {row.number} stands in the database where the ledger's entries have not left it"
+            raise DatabaseDiffers(study.name, what)
+
+
+_NOTHING: set[tuple[str, str | None]] = {
+    (query, end) for query in ("failed", "waiting") for end in ("abandoned", "stopped")
+}
+# By the newest entry of the newest round that asked a query: in which states the query and that round may be.
+_LEFT: dict[str | None, set[tuple[str, str | None]]] = {
+    None: {("waiting", None), ("failed", None)},
+    "asked": {("asked", "collecting")},
+    "settled": {("asked", "settled"), ("answered", "released"), ("failed", "abandoned"), ("failed", "stopped")},
+    "cancelled": _NOTHING,
+    "charged-in-full": _NOTHING,
+}
+
+
+def _asked(tx: Transaction, study: StudyRow) -> dict[int, str]:
+    """The digest of what each round asked, in the order of the ledger."""
+    wanted = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.kind == "asked")
+    found = tx.session.scalars(wanted.order_by(LedgerRow.sequence))
+    return {row.round: json.loads(row.body).get("query") for row in found if row.round is not None}
 
 
 def _newest(tx: Transaction, signer: SigningKey, study: StudyRow, budget: BudgetRow) -> Entry:

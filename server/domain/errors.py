@@ -29,6 +29,7 @@ StudyForbids = Literal[
     "no-evaluation",
     "query-overspends",
     "query-closed",
+    "query-opened",
 ]
 RoundForbids = Literal["not-sampled", "different-update", "round-closed", "unknown-head"]
 SessionForbids = Literal["too-early", "session-failed", "different-message"]

@@ -19,6 +19,7 @@ COMMANDS = (
         "egress-log",
         "enrol",
         "evaluate",
+        "evidence",
         "export",
         "invite",
         "join",

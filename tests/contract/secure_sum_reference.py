@@ -47,10 +47,15 @@ class Example:
     threshold: int
     min_survivors: int
     lost: str
+    query: str | None
+    model: str | None
 
 
-COMPLETE = Example("complete", NAMES, 0, 3, 3, 3, "dogwood")
-RING = Example("ring", (*NAMES, *MORE), 1, 4, 4, 5, "dogwood")
+# A round of training; a question about a released model; a question about none.
+COMPLETE = Example("complete", NAMES, 0, 3, 3, 3, "dogwood", None, "0b" * 32)
+RING = Example("ring", (*NAMES, *MORE), 1, 4, 4, 5, "dogwood", "0e" * 32, "0b" * 32)
+ASKED = Example("asked", NAMES, 0, 3, 3, 3, "alder", "0f" * 32, None)
+EXAMPLES = (COMPLETE, RING, ASKED)
 
 
 def key(name: str, use: str) -> bytes:
@@ -245,13 +250,17 @@ def parameters_of(example: Example) -> str:
     """Canonical JSON."""
     times = {"deadlines": {"keys": 100, "shares": 200, "masked": 300}, "expires": 1000}
     given = {
-        "version": 1,
+        "version": 2,
         "suite": "ed25519-x25519-hkdfsha256-aes256gcm-aes256ctr2-shamir31",
         "study": "example",
         "round": 1,
         "session": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8",
+        "settings": "0c" * 32,
+        "ledger_entries": 7,
+        "ledger_sha256": "0d" * 32,
         "roster": "0a" * 32,
-        "model": "0b" * 32,
+        "query": example.query,
+        "model": example.model,
         "clients": len(example.names),
         "colluders": example.colluders,
         "threshold": example.threshold,
@@ -277,4 +286,4 @@ def parameters_of(example: Example) -> str:
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps({example.key: compute(example) for example in (COMPLETE, RING)}, indent=1) + "\n")
+    FILE.write_text(json.dumps({example.key: compute(example) for example in EXAMPLES}, indent=1) + "\n")

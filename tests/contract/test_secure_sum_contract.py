@@ -27,7 +27,7 @@ from tests.factories.secure_sum import MemoryStore, plan_of_session
 NOW = 50
 
 
-EXAMPLES = {example.key: example for example in (reference.COMPLETE, reference.RING)}
+EXAMPLES = {example.key: example for example in reference.EXAMPLES}
 
 
 @pytest.fixture(scope="module", params=list(EXAMPLES))
@@ -114,7 +114,10 @@ def test_the_whole_session_is_reproduced_message_by_message(published) -> None:
         study="example",
         round=1,
         roster="0a" * 32,
-        model="0b" * 32,
+        query=parameters.query,
+        model=parameters.model,
+        settings="0c" * 32,
+        ledger=(7, "0d" * 32),
         start=0,
         deadlines=parameters.deadlines,
         expires=parameters.expires,
@@ -176,9 +179,13 @@ def test_the_sums_decode_to_what_the_survivors_sent(example, published) -> None:
     parameters = SessionParameters.from_bytes(published["parameters"].encode())
     log_moments = parameters.vector("terms")
     total = np.frombuffer(bytes.fromhex(published["sums"]["terms"]), log_moments.dtype)
-    expected = {"complete": [1 + 2**40 + 5, 2 + 3 + 2**50], "ring": [1 + 2**40 + 5 + 7, 2 + 3 + 2**50 + 303]}
+    expected = {
+        "complete": [1 + 2**40 + 5, 2 + 3 + 2**50],
+        "ring": [1 + 2**40 + 5 + 7, 2 + 3 + 2**50 + 303],
+        "asked": [2**40 + 5 + 7, 3 + 2**50 + 9],
+    }
     assert secure_sum_vectors.decode(log_moments, total).tolist() == expected[example.key]
     update = parameters.vector("update")
     total = np.frombuffer(bytes.fromhex(published["sums"]["update"]), update.dtype)
-    expected = {"complete": [-4, 11, 9], "ring": [-10, 41, 12]}
+    expected = {"complete": [-4, 11, 9], "ring": [-10, 41, 12], "asked": [-4, 14, 7]}
     assert (secure_sum_vectors.decode(update, total) * 2**20).tolist() == expected[example.key]

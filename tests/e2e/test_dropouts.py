@@ -112,6 +112,7 @@ class Site:
                 round=reported.round,
                 roster=reported.roster_sha256,
                 model=reported.model.sha256,
+                ledger=(reported.ledger.entries, reported.ledger.sha256),
             )
             masked = MaskedRound(self.client, self.party, plan, self.store)
             assert given.session is not None

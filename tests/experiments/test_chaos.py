@@ -12,9 +12,10 @@ import pytest
 from accounting.budget.budget import Budget
 from client_sdk.errors import LedgerNotExtended
 from experiments import tiny
-from experiments.chaos import PLAIN, Storm
-from experiments.forked import ForkedProcesses, become_wardround
+from experiments.finished_processes import become as become_wardround
+from experiments.forked import ForkedProcesses
 from experiments.laws import LawBroken
+from experiments.storm import PLAIN, Storm
 
 
 def _forget_an_update() -> None:

@@ -14,7 +14,7 @@ ME = "h001"
 # Every attack is tried where all six are neighbours, and on a ring.
 GRAPHS = pytest.mark.parametrize("neighbours", [None, 4], ids=["complete", "ring"])
 # On the ring of four neighbours that this makes, only h004 is none of mine.
-_TAG = "ring 1"
+_TAG = "ring 3"
 
 
 def started(step: str, clients: int = 6, colluders: int = 1, neighbours: int | None = None) -> Run:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -49,9 +49,9 @@ class Site(threading.Thread):
         clock = ServerClock(self._here.now)
         return Hospital(Identity.open(self.directory), connection=self.connection, clock=clock)
 
-    def again(self) -> Site:
+    def again(self) -> Self:
         """The same hospital, to be started once more."""
-        other = Site(self._here, self.directory.parent, self.name)
+        other = type(self)(self._here, self.directory.parent, self.name)
         other.policy = self.policy
         return other
 

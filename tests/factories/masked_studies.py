@@ -178,7 +178,8 @@ class Turn:
             study=self.study,
             round=self.round,
             roster=parameters.roster,
-            model=parameters.model,
+            model=parameters.model or "",
+            ledger=(parameters.ledger_entries or 0, parameters.ledger_sha256 or ""),
         )
         return self.client.advertise(view.signed, plan, self.now)
 

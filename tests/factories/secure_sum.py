@@ -25,6 +25,7 @@ from server.domain import secure_sum as views
 from server.domain import secure_sum_recovery as recovery
 
 STUDY, ROUND, MODEL, ROSTER = "sepsis", 7, "ab" * 32, "cd" * 32
+SETTINGS, LEDGER = "ef" * 32, (9, "12" * 32)
 NOW, DEADLINES, EXPIRES = 1_000, Deadlines(keys=2_000, shares=3_000, masked=4_000), 100_000
 STEPS = ("keys", "shares", "masked", "consistency", "unmask")
 
@@ -38,7 +39,10 @@ def plan_of_session(
     study: str = STUDY,
     round: int = ROUND,
     roster: str = ROSTER,
-    model: str = MODEL,
+    query: str | None = None,
+    model: str | None = MODEL,
+    settings: str = SETTINGS,
+    ledger: tuple[int, str] = LEDGER,
     start: int = NOW,
     deadlines: Deadlines = DEADLINES,
     expires: int = EXPIRES,
@@ -54,7 +58,7 @@ def plan_of_session(
         expiry_seconds=float(expires - deadlines.masked),
     )
     seconds = float(deadlines.masked - deadlines.shares)
-    return SessionPlan(study, round, roster, model, masking, seconds, lambda _: tuple(vectors))
+    return SessionPlan(study, round, settings, ledger, roster, query, model, masking, seconds, lambda _: tuple(vectors))
 
 
 def stream(seed: str) -> Callable[[int], bytes]:

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from server.db.news import Changes
 from server.db.session import Database
 from server.db.tables import RoundRow
 from server.domain.errors import Rejected
@@ -146,20 +148,42 @@ def test_one_broken_study_does_not_keep_the_others_waiting(
     assert views.show_round(coordinator, "a-broken", 1, with_clients=False).state == "settled"
 
 
-def test_a_worker_outlives_a_database_that_is_away(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_study(coordinator)
+@pytest.mark.parametrize("question", ["find-due", "find-next"])
+def test_a_worker_outlives_a_database_that_is_away(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, question: str
+) -> None:
+    """At every question of a look, also of one that found nothing to do."""
     read, away = Database.read, [3]
 
     def unreliable(database: Database, name: str, work: Any) -> Any:
-        if name == "find-due" and away[0] > 0:
+        if name == question and away[0] > 0:
             away[0] -= 1
             raise OperationalError("", {}, Exception("the connection was refused"))
         return read(database, name, work)
 
     monkeypatch.setattr(Database, "read", unreliable)
     with running(Worker(coordinator, poll_seconds=0.01)):
+        eventually(lambda: away == [0])
+        open_study(coordinator)
         eventually(lambda: len(facts(coordinator).rounds) == 1)
-    assert away == [0]
+
+
+def test_a_worker_outlives_a_pool_without_a_free_connection(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = [3]
+
+    def since_last(changes: Changes) -> bool:
+        if full[0] > 0:
+            full[0] -= 1
+            raise PoolTimeout("no connection is free")
+        return True
+
+    monkeypatch.setattr(Changes, "since_last", since_last)
+    with running(Worker(coordinator, poll_seconds=0.01)):
+        eventually(lambda: full == [0])
+        open_study(coordinator)
+        eventually(lambda: len(facts(coordinator).rounds) == 1)
 
 
 def test_a_worker_without_the_lease_leaves_the_study_alone(coordinator: Coordinator, clock: FakeClock) -> None:

@@ -1,4 +1,5 @@
-"""Where private noise and private coins come from: AES-256 in counter mode, keyed by the operating system.
+"""Where private noise and private coins come from: AES-256 in counter mode, keyed by the operating system and, at a
+hospital, by a stored secret and what the draw is for.
 
 Randomness is addressed: `randomness.of(purpose, party=…, round=…, step=…)` is a stream of its own. Seeded, what an
 address gives depends on the seed and the address alone, not on what was drawn before, in which order or process.
@@ -7,6 +8,7 @@ address gives depends on the seed and the address alone, not on what was drawn b
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 import operator
@@ -14,17 +16,23 @@ import os
 import secrets
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 _LOG = logging.getLogger(__name__)
 # Encrypted zeros are the keystream itself.
 _ZEROS = memoryview(bytes(1 << 16))
 _REKEY_BYTES = 1 << 36  # far below the 2^64 blocks after which counter mode becomes distinguishable
+
+
+Subject = bytes | memoryview
 
 
 class InsecureSource(ValueError):
@@ -103,17 +111,21 @@ class RandomSource(ABC):
 
 
 class SecureSource(RandomSource):
-    """AES-256-CTR under a fresh key from os.urandom; rekeyed after a fork."""
+    """AES-256-CTR under a fresh key; rekeyed after a fork.
+
+    derive  makes a key of 32 fresh bytes of the operating system; None: they are the key
+    """
 
     secure = True
 
-    def __init__(self) -> None:
+    def __init__(self, derive: Callable[[bytes], bytes] | None = None) -> None:
         super().__init__()
-        self._owner = 0
+        self._owner, self._derive = 0, derive
 
     def _key(self) -> bytes:
         self._owner = os.getpid()
-        return os.urandom(32)
+        fresh = os.urandom(32)
+        return fresh if self._derive is None else self._derive(fresh)
 
     def _must_rekey(self) -> bool:
         # A forked child would otherwise repeat its parent's noise, and the difference of the two would show the data.
@@ -151,13 +163,21 @@ class Randomness(ABC):
     secure: bool
 
     @abstractmethod
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0) -> RandomSource:
+    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
         """The stream of this address.
 
-        party  a client's name, or COORDINATOR
-        round  from 1; 0: before the first
-        step   within the round, where the purpose has several
+        party    a client's name, or COORDINATOR
+        round    from 1; 0: before the first
+        step     within the round, where the purpose has several
+        subject  what the stream hides, where that is known before it is first read: no part of the address
         """
+
+    def bind(self, *context: str) -> None:  # noqa: B027
+        """Say what all later draws are for, such as a session."""
+
+    def derived(self, fresh: bytes, use: str, context: bytes) -> bytes:
+        """A secret of 32 bytes out of 32 fresh ones. Also beside seeded randomness nobody can reproduce it."""
+        return fresh
 
     def in_round(self, party: str, round: int) -> RoundRandomness:
         """The part of one party in one round."""
@@ -172,9 +192,9 @@ class RoundRandomness:
     party: str
     round: int
 
-    def of(self, purpose: Purpose, *, step: int = 0) -> RandomSource:
-        """The stream of this address."""
-        return self.randomness.of(purpose, party=self.party, round=self.round, step=step)
+    def of(self, purpose: Purpose, *, step: int = 0, subject: Subject = b"") -> RandomSource:
+        """The stream of this address. subject: as `Randomness.of`."""
+        return self.randomness.of(purpose, party=self.party, round=self.round, step=step, subject=subject)
 
 
 class SecureRandomness(Randomness):
@@ -185,9 +205,48 @@ class SecureRandomness(Randomness):
     def __init__(self) -> None:
         self._source = SecureSource()
 
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0) -> RandomSource:
+    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
         """The stream of the operating system's key, wherever it has come to."""
         return self._source
+
+
+class HospitalRandomness(Randomness):
+    """Every stream under a key of its own, out of fresh bytes, a stored secret and what the draw is for.
+
+    A machine that is put back to a snapshot of its memory may be given the same fresh bytes again. Then streams are
+    alike only where all else is alike, too: the secret, what was bound, the address, and the subject. Who knows the
+    fresh bytes, from a weak generator or a copy of the memory, still lacks the secret, and the reverse.
+
+    The key is HKDF-SHA-256 (RFC 5869) with salt = secret, input = fresh bytes and info = the rest.
+
+    secret  32 bytes that this hospital keeps
+    """
+
+    secure = True
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret, self._context = secret, tuple[str, ...]()
+
+    def bind(self, *context: str) -> None:
+        """Session, heads of the ledgers, round, and digests of what is computed on."""
+        self._context = context
+
+    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
+        """A new stream: an address that is asked for twice gives two, while the fresh bytes differ."""
+        use = json.dumps([Purpose(purpose).value, party, operator.index(round), operator.index(step)])
+        # Bound now: the stream may be read, and its key be drawn, in another thread.
+        context, streams = self._context, itertools.count()
+        return SecureSource(
+            lambda fresh: self._key(context, fresh, f"{use} {next(streams)}", hashlib.sha256(subject).digest())
+        )
+
+    def derived(self, fresh: bytes, use: str, context: bytes) -> bytes:
+        return self._key(self._context, fresh, use, context)
+
+    def _key(self, bound: tuple[str, ...], fresh: bytes, use: str, context: bytes) -> bytes:
+        # JSON: no two lists are written alike.
+        info = json.dumps(["wardround/1/draw", *bound, use, context.hex()]).encode()
+        return HKDF(SHA256(), 32, self._secret, info).derive(fresh)
 
 
 class SeededRandomness(Randomness):
@@ -203,7 +262,7 @@ class SeededRandomness(Randomness):
         _require_allowed(allow_insecure)
         self._seed = operator.index(seed)
 
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0) -> RandomSource:
+    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
         """The stream of this address, from its beginning."""
         # JSON: no two addresses are written alike.
         address = json.dumps([self._seed, party, operator.index(round), Purpose(purpose).value, operator.index(step)])

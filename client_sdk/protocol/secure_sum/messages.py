@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from client_sdk.protocol.secure_sum.masking import TAG_BYTES
 from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES
@@ -48,11 +48,23 @@ class Deadlines(Message):
     masked: Seconds
 
 
+_SINCE_2 = {"settings", "ledger_entries", "ledger_sha256", "query"}
+
+
 class SessionParameters(Message):
     """Everything the parties agree on before a key exists; the coordinator signs the canonical JSON.
 
+    Each hospital computes them from what it was shown itself. Its keys are signed over their hash, so that hospitals
+    that were shown two of anything accept no keys of each other.
+
+    version        1: of a session that an earlier version opened. It names neither settings, ledger nor query, and for
+                   a query's round `model` is the digest of its document. Only who has joined one goes on with it
     session        32 random bytes, unique to this attempt at the round
-    roster, model  fingerprint of the pinned roster; digest of the model that the round starts from
+    settings       digest of the study's settings
+    ledger_entries, ledger_sha256  number and hash of the entry that charges the round: all before it hangs on that
+    roster         fingerprint of the pinned roster
+    query          digest of the document that is asked; None: a round of training
+    model          digest of the model that the round starts from, or that the query is about; None: it is about none
     clients        n, the planned cohort
     colluders      c, how many of them may share what they know with the coordinator
     threshold      t of the k + 1 shares of a secret rebuild it
@@ -61,13 +73,17 @@ class SessionParameters(Message):
     expires        after this the session is dead and clients erase its secrets
     """
 
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 2
     suite: str = Field(default=SUITE, max_length=128)
     study: Name
     round: int = Field(ge=1, lt=2**53)
     session: Key
+    settings: Sha256 | None = None
+    ledger_entries: int | None = Field(default=None, ge=1, lt=2**53)
+    ledger_sha256: Sha256 | None = None
     roster: Sha256
-    model: Sha256
+    query: Sha256 | None = None
+    model: Sha256 | None
     clients: int = Field(ge=1, le=MOST_CLIENTS)
     colluders: int = Field(ge=0, le=MOST_CLIENTS)
     threshold: int = Field(ge=1, le=MOST_CLIENTS)
@@ -77,22 +93,39 @@ class SessionParameters(Message):
     deadlines: Deadlines
     expires: Seconds
 
+    @model_validator(mode="after")
+    def _names_what_its_version_does(self) -> Self:
+        bound = (self.settings, self.ledger_entries, self.ledger_sha256)
+        if self.version == 1 and (bound != (None, None, None) or self.query is not None or self.model is None):
+            raise ValueError("version 1 names a model, and neither settings, ledger nor query")
+        if self.version > 1 and (None in bound or (self.query is None and self.model is None)):
+            raise ValueError("settings, the charge's entry, and a query or a model are named")
+        return self
+
+    @property
+    def subject(self) -> str:
+        """Digest of what the round is about: the query's document, or the model that is trained."""
+        return self.query or self.model or ""
+
     def to_bytes(self) -> bytes:
         """Canonical JSON: what travels, is hashed to ph, and is signed."""
-        return canonical_json(self.model_dump(mode="json"))
+        return canonical_json(self.model_dump(mode="json", exclude=_SINCE_2 if self.version == 1 else None))
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:
         """Parse canonical JSON.
 
         Raises:
-            ParameterFault: not these parameters, or not in canonical form.
+            ParameterFault: not these parameters, of a later version, or not in canonical form.
         """
         try:
             parameters = cls.model_validate_json(raw)
         except ValidationError as error:
-            where = ".".join(str(part) for part in error.errors()[0]["loc"])
-            raise ParameterFault("malformed-parameters", f"the parameters are malformed at {where!r}") from error
+            places = [".".join(str(part) for part in one["loc"]) for one in error.errors()]
+            if "version" in places:
+                detail = "the parameters are of another version of the protocol: bring the older program up to date"
+                raise ParameterFault("other-version", detail) from error
+            raise ParameterFault("malformed-parameters", f"the parameters are malformed at {places[0]!r}") from error
         # Only one spelling is signed and hashed: no two parties can hold other bytes for the same content.
         if parameters.to_bytes() != raw:
             raise ParameterFault("malformed-parameters", "the parameters are not in canonical form")

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,21 +60,37 @@ _MOMENTS = ThresholdGrid(low=1e-4, high=1e4, count=1024)
 class SessionPlan:
     """What both sides know of a round's session before it is opened; only its clients, its time and its name are new.
 
-    roster, model     fingerprint of the pinned roster; digest of the model that the round starts from
+    settings          their digest
+    ledger            number and hash of the entry that charges the round
+    roster            fingerprint of the pinned roster
+    query, model      digests of what is asked, and of the model that is trained or asked about; None: there is none
     training_seconds  how long the clients may train
     vectors           planned number of clients -> what is summed; may raise ParameterFault
     """
 
     study: str
     round: int
+    settings: str
+    ledger: tuple[int, str]
     roster: str
-    model: str
+    query: str | None
+    model: str | None
     masking: Masking
     training_seconds: float
     vectors: Callable[[int], tuple[VectorSpec, ...]]
 
     @classmethod
-    def of(cls, settings: StudySettings, spec: Spec, *, study: str, round: int, roster: str, model: str) -> Self:
+    def of(
+        cls,
+        settings: StudySettings,
+        spec: Spec,
+        *,
+        study: str,
+        round: int,
+        roster: str,
+        model: str,
+        ledger: tuple[int, str],
+    ) -> Self:
         """The session that a study's settings ask for.
 
         spec  the model's parameters
@@ -85,12 +101,34 @@ class SessionPlan:
         masking = settings.privacy.masking
         if masking is None:
             raise ValueError("masking: this study sums nothing under masks")
-        seconds = settings.schedule.round_deadline_seconds
-        return cls(study, round, roster, model, masking, seconds, lambda clients: vectors_of(settings, spec, clients))
+        return cls(
+            study,
+            round,
+            settings.digest(),
+            ledger,
+            roster,
+            None,
+            model,
+            masking,
+            settings.schedule.round_deadline_seconds,
+            lambda clients: vectors_of(settings, spec, clients),
+        )
 
     @classmethod
-    def of_query(cls, settings: AnySettings, document: QueryDocument, *, study: str, round: int, roster: str) -> Self:
-        """The session of a query's round; in place of a model it names the query.
+    def of_query(
+        cls,
+        settings: AnySettings,
+        document: QueryDocument,
+        *,
+        study: str,
+        round: int,
+        roster: str,
+        model: str | None,
+        ledger: tuple[int, str],
+    ) -> Self:
+        """The session of a query's round.
+
+        model  digest of the released model that it is about
 
         Raises:
             ValueError: the study sums nothing under masks.
@@ -98,17 +136,27 @@ class SessionPlan:
         masking = settings.privacy.masking
         if masking is None:
             raise ValueError("masking: this study sums nothing under masks")
-        seconds, cells = settings.schedule.round_deadline_seconds, document.question.cells
+        cells = document.question.cells
         return cls(
-            study, round, roster, document.digest(), masking, seconds, lambda clients: (answer_vector(cells, clients),)
+            study,
+            round,
+            settings.digest(),
+            ledger,
+            roster,
+            document.digest(),
+            model,
+            masking,
+            settings.schedule.round_deadline_seconds,
+            lambda clients: (answer_vector(cells, clients),),
         )
 
-    def parameters(self, clients: int, *, session: bytes, now: float) -> SessionParameters:
+    def parameters(self, clients: int, *, session: bytes, now: float, version: Literal[1, 2] = 2) -> SessionParameters:
         """Sound parameters for so many planned clients: the study's graph, the least threshold, no fewer survivors than
         the study promises.
 
         session  32 random bytes
         now      seconds; deadlines count from it, whole seconds rounded up
+        version  of the parameters
 
         Raises:
             ParameterFault: no session of so many clients is sound.
@@ -127,11 +175,11 @@ class SessionPlan:
         # Training lies between the shares and the masked vectors.
         masked = start + 2 * step + math.ceil(self.training_seconds)
         made = SessionParameters(
+            **self._names(version),
             study=self.study,
             round=self.round,
             session=session,
             roster=self.roster,
-            model=self.model,
             clients=clients,
             colluders=masking.colluders,
             threshold=threshold,
@@ -145,6 +193,14 @@ class SessionPlan:
         require_sound(made)
         return made
 
+    def _names(self, version: Literal[1, 2]) -> dict[str, Any]:
+        """What the session is of, as each version says it."""
+        if version == 1:
+            return {"version": 1, "model": self.query or self.model}
+        entries, sha256 = self.ledger
+        charge = {"ledger_entries": entries, "ledger_sha256": sha256}
+        return {"version": version, "settings": self.settings, **charge, "query": self.query, "model": self.model}
+
     def start(self, signed: SessionParameters) -> int:
         """The one instant of a session that the settings do not say, in seconds; all others follow from it."""
         return signed.deadlines.keys - math.ceil(self.masking.step_deadline_seconds)
@@ -156,7 +212,8 @@ class SessionPlan:
             ParameterFault: no session of so many clients is sound.
         """
         try:
-            return self.parameters(signed.clients, session=signed.session, now=self.start(signed))
+            now = self.start(signed)
+            return self.parameters(signed.clients, session=signed.session, now=now, version=signed.version)
         except ValidationError as error:
             raise ParameterFault("unordered-deadlines", "the deadlines are no times of a study") from error
 

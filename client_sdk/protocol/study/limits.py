@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from accounting.plan.limits import LimitPlan
 from accounting.units import Definition, Level
@@ -57,17 +57,32 @@ class Schedule(Message):
     round_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)] = Field(
         description="how long a round waits for updates: several times what the slowest hospital computes"
     )
+    # Both are left out of what is written where there are none: settings of earlier versions keep their digest.
     witnesses: Annotated[
         tuple[OutsideWitness, ...], Field(max_length=MOST_WITNESSES), AfterValidator(require_different)
     ] = Field(
-        default=(), description="auditors who sign the ledger's heads beside the hospitals; none: hospitals alone"
+        default=(),
+        exclude_if=lambda witnesses: not witnesses,
+        description="auditors who sign the ledger's heads beside the hospitals; none: hospitals alone",
+    )
+    slots: Annotated[tuple[Annotated[Positive, Field(le=30 * 86400)], ...], Field(max_length=32)] | None = Field(
+        default=None,
+        exclude_if=lambda slots: slots is None,
+        description="in seconds, ascending: a hospital answers at multiples of one of them, so that the time does not "
+        "tell how many patients it has; [] for none. Longer: for more patients, and slower rounds. Left out: `study "
+        "create` takes 1, 2, 5, 10, … from a second for each 1,000 planned patients on",
     )
 
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Without any, the settings have the digest that they had before there were such witnesses.
-        found = handler(self)
-        return found if self.witnesses else {name: found[name] for name in found if name != "witnesses"}
+    @model_validator(mode="after")
+    def _slots_end_before_the_round(self) -> Self:
+        slots = self.slots or ()
+        if list(slots) != sorted(set(slots)):
+            raise ValueError("slots must ascend, such as [1.0, 2.0, 5.0]")
+        if slots and slots[0] >= self.round_deadline_seconds:
+            raise ValueError(
+                f"the shortest of slots, {slots[0]:g} s, must be below round_deadline_seconds: no hospital could answer"
+            )
+        return self
 
     def require_sessions(self, masking: Masking | None) -> None:
         """Whether a round that has enough clients has enough for the sums that the study makes under masks.
@@ -77,5 +92,7 @@ class Schedule(Message):
         """
         if masking is not None and self.min_clients < masking.min_survivors:
             raise ValueError(f"with masking, min_clients must be at least min_survivors, {masking.min_survivors}")
+        if masking is not None and self.slots and self.slots[0] >= masking.step_deadline_seconds:
+            raise ValueError(f"the shortest of slots, {self.slots[0]:g} s, must be below step_deadline_seconds")
         if masking is not None and self.min_clients > MOST_CLIENTS:
             raise ValueError(f"with masking, min_clients must be at most {MOST_CLIENTS}: no session has more clients")

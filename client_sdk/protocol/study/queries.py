@@ -35,6 +35,12 @@ class QueryDocument(Message):
         """SHA-256 (hex) of the canonical JSON: what assignments and the ledger name it by."""
         return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).hexdigest()
 
+    def digest_with(self, model: str | None) -> str:
+        """What a person at a hospital approves: this question, about the model with this SHA-256 (hex) if about one."""
+        if model is None:
+            return self.digest()
+        return hashlib.sha256(canonical_json({"query": self.digest(), "model": model})).hexdigest()
+
     def cost(self) -> QueryCost:
         """What every limit is charged. Raises InvalidArgument: noise or size beyond what can be drawn."""
         grid = self.question.grid()
@@ -123,6 +129,12 @@ class Query(Message):
     number: int = Field(ge=1, description="from 1")
     sha256: Sha256 = Field(description="digest of the document")
     document: QueryDocument = Field(description="what is asked")
+    model: ModelInfo | None = Field(
+        default=None,
+        # An earlier version knows no such field; it is asked about models by no study that needs this one.
+        exclude_if=lambda model: model is None,
+        description="the released model that it is about; left out: about none",
+    )
     state: QueryState = Field(description="waiting for consent or for its turn; asked: its round is under way")
     created_at: AwareDatetime = Field(description="when it was first asked")
     round: int | None = Field(description="the round that answers it")
@@ -148,6 +160,11 @@ class Query(Message):
         if (stated.study, stated.query, stated.sha256) != (self.study, self.number, self.sha256):
             raise SigningError("bad-signature", "the answer is another question's")
 
+    @property
+    def approved_digest(self) -> str:
+        """What a hospital's approval of it is kept by."""
+        return self.document.digest_with(None if self.model is None else self.model.sha256)
+
 
 class QueryList(Message):
     queries: list[Query] = Field(description="in order of their numbers")
@@ -160,3 +177,8 @@ class QueryAsked(Message):
     number: int = Field(ge=1, description="from 1")
     document: QueryDocument = Field(description="what is asked")
     model: ModelInfo | None = Field(default=None, description="the released model that it is about; null: about none")
+
+    @property
+    def approved_digest(self) -> str:
+        """What a hospital's approval of it is kept by."""
+        return self.document.digest_with(None if self.model is None else self.model.sha256)

@@ -14,6 +14,19 @@ WHOM = {"instance": "each patient", "client": "each hospital as a whole"}
 
 def seen(settings: AnySettings, *, mine: bool) -> list[str]:
     """Who sees what of a hospital, one sentence each. mine: it is the reader's own; else anybody's that takes part."""
+    return [*_parties(settings, mine=mine), _time_seen(settings.schedule.slots, mine=mine)]
+
+
+def _time_seen(slots: tuple[float, ...] | None, *, mine: bool) -> str:
+    answers, has = ("your hospital answers", "you have") if mine else ("a hospital answers", "it has")
+    if slots:
+        return (
+            f"whoever sees when {answers}: its slot, of {slots[0]:g} to {slots[-1]:g} s, and how many of them it took"
+        )
+    return f"whoever sees when {answers}: about how many patients {has}, for the study has no slots (schedule.slots)"
+
+
+def _parties(settings: AnySettings, *, mine: bool) -> list[str]:
     privacy = settings.privacy
     if isinstance(privacy, StatisticsPrivacy):
         return [_query_seen(masked=privacy.masking is not None, mine=mine), *_others(mine=mine, what="answers")]

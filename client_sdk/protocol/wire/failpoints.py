@@ -7,6 +7,7 @@ the file `WARDROUND_FAILPOINT_LOG`. Unset, a failpoint does nothing.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 EXIT_CODE = 86
 
@@ -25,13 +26,18 @@ def names(prefix: str = "") -> list[str]:
 
 
 def failpoint(name: str) -> None:
-    """Die here if the environment says so.
+    """Die here if the environment, or whatever stands in for it, says so.
 
     Raises:
         ValueError: a name that nobody registered; a test could never find it.
     """
     if name not in _names:
         raise ValueError(f"failpoint {name!r} is not registered")
+    passage(name)
+
+
+def follow_environment(name: str) -> None:
+    """Die at the passage that the environment names."""
     wanted, _, nth = os.environ.get("WARDROUND_FAILPOINT", "").partition(":")
     if wanted != name:
         return
@@ -49,3 +55,7 @@ def _die(name: str) -> None:
             os.fsync(file.fileno())
     # Not SystemExit: no handler, no finally block and no buffer may run, as when the power goes.
     os._exit(EXIT_CODE)
+
+
+# Called at every passage. A simulation of many deaths in one process puts its own choice here.
+passage: Callable[[str], None] = follow_environment

@@ -10,6 +10,7 @@ from accounting.plan.queries import QueryCost
 from client_sdk.protocol.study.queries import Consent, Query, QueryDocument, QueryForecast
 from client_sdk.protocol.study.reasons import REFUSED_BY_HOSPITALS
 from server.db import rows
+from server.db.comparison import require_queries_as_charged, round_that_opened
 from server.db.ledger_store import budget_of, lock_account
 from server.db.query_tables import ConsentRow, QueryRow
 from server.db.session import Transaction
@@ -33,6 +34,7 @@ def forecast(coordinator: Coordinator, study: str, document: QueryDocument) -> Q
     def work(tx: Transaction) -> QueryForecast:
         row = rows.find_study(tx, study)
         cost, budget = _cost(row, document), budget_of(tx, coordinator.signer, row)
+        require_queries_as_charged(tx, row, document.digest())
         known = same(tx, row, document)
         asked, noise = budget.authorise_query(cost), noise_of(document, rows.settings_of(row), row.quorum)
         answered = known is not None and known.state == "answered"
@@ -57,17 +59,19 @@ def ask(coordinator: Coordinator, study: str, document: QueryDocument) -> Writte
 
     Raises:
         Rejected: `unknown-study`, `no-queries`, `no-evaluation`, `unknown-model`, `invalid-request`, `study-finished`,
-            `query-overspends` (extra least_noise_multiplier).
+            `query-overspends` (extra least_noise_multiplier), `query-opened` (its answer is lost).
     """
 
     def work(tx: Transaction) -> Written[Query]:
         row = rows.lock_study(tx, study)
         cost = _cost(row, document)
+        require_queries_as_charged(tx, row, document.digest())
         known = same(tx, row, document)
         if known is not None and known.state != "failed":
             return Written(view(coordinator, tx, row, known, with_clients=True), created=False)
         if row.state == "finished":
             raise Rejected("study-finished", "the study is finished: what it has answered stays, nothing more is asked")
+        _require_never_opened(tx, row, document)
         _require_model(tx, row, document)
         _require_fits(lock_account(tx, coordinator.signer, row).budget, cost)
         query = known or queue(tx, row, document)
@@ -139,6 +143,16 @@ def _cost(study: StudyRow, document: QueryDocument) -> QueryCost:
         return document.cost()
     except InvalidArgument as error:
         raise Rejected("invalid-request", f"no such noise can be drawn: {error}") from error
+
+
+def _require_never_opened(tx: Transaction, study: StudyRow, document: QueryDocument) -> None:
+    opened = round_that_opened(tx, study, document.digest())
+    if opened is not None:
+        raise Rejected(
+            "query-opened",
+            f"round {opened} opened this question's sum and its answer was lost: hospitals answer what was opened only "
+            "once. Another question, if only with another noise_multiplier, is a new one with its own cost",
+        )
 
 
 def _require_model(tx: Transaction, study: StudyRow, document: QueryDocument) -> None:

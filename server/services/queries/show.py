@@ -21,11 +21,11 @@ from server.db.comparison import require_asked
 from server.db.query_tables import ConsentRow, QueryRow
 from server.db.session import Transaction
 from server.db.soundness import RowBroken
-from server.db.tables import ClientRow, RoundRow, StudyRow
+from server.db.tables import ClientRow, ModelRow, RoundRow, StudyRow
 from server.domain.errors import Rejected
 from server.domain.queries import Consents, consents_of
 from server.services.coordinator import Coordinator
-from server.services.views import at
+from server.services.views import at, model_info
 
 
 def list_queries(
@@ -127,11 +127,15 @@ def view(
     """
     said, counted = said_of(tx, study, row.number), consents(tx, study, row.number)
     shown = [one for one in said if with_clients or one.client == own]
+    document = QueryDocument.model_validate(row.document)
+    number = document.question.model_number
+    about = None if number is None else tx.session.get(ModelRow, (study.id, number))
     return Query(
         study=study.name,
         number=row.number,
         sha256=row.sha256,
-        document=QueryDocument.model_validate(row.document),
+        document=document,
+        model=None if about is None else model_info(about),
         state=row.state,
         created_at=at(row.created_at),
         round=row.round,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
+from accounting.budget.ledger import Entry
 from client_sdk.protocol.secure_sum import transcript
 from client_sdk.protocol.secure_sum.messages import ParameterFault
 from client_sdk.protocol.secure_sum.parameters import SessionPlan
 from client_sdk.protocol.study.queries import QueryDocument
 from client_sdk.protocol.study.settings import StudySettings
 from server.db import rows
+from server.db.comparison import require_queries_as_charged, round_that_opened
 from server.db.leases import Lease, commit_under_lease
 from server.db.ledger_store import Account, Statement, budget_of, lock_account, statement_after
 from server.db.query_tables import QueryRow
@@ -57,7 +59,7 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         heads = partial(coordinator.coins.heads, round=number)
         sampled = sample(active, settings.privacy.client_sampling_rate, heads)
         round = _write_round(tx, row, number, sampled, base=_newest_model(tx, row))
-        plan = None if settings.privacy.masking is None else _training_session(tx, row, round, settings)
+        plan = None if settings.privacy.masking is None else _training_session(tx, row, round, settings, account.newest)
         _open_session(coordinator, tx, row, account, round, sampled, plan, drawn_of=len(active))
 
     ready = coordinator.database.read("prepare-reservation", lambda tx: _prepare(coordinator, tx, study))
@@ -77,13 +79,15 @@ def _prepare(coordinator: Coordinator, tx: Transaction, study: str) -> Statement
 def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Account, query: QueryRow) -> None:
     """A round of its own kind: what it costs is reserved, and every hospital that consents is asked."""
     document, settings = QueryDocument.model_validate(query.document), rows.settings_of(study)
+    require_queries_as_charged(tx, study, query.sha256)
     cost, counted = document.cost(), consents(tx, study, query.number)
     query.due_at = None
     asked = sorted(counted.allowed & counted.active)
     authorisation = account.budget.authorise_query(cost)
-    if authorisation.reason is not None or len(asked) < counted.needed:
+    opened = round_that_opened(tx, study, query.sha256) is not None
+    if opened or authorisation.reason is not None or len(asked) < counted.needed:
         # Others were charged, or have left, since it was let in.
-        query.state, query.reason = "failed", authorisation.reason or "too-few-clients"
+        query.state, query.reason = "failed", "query-opened" if opened else authorisation.reason or "too-few-clients"
         rows.append_event(tx, study, "query-failed")
         return
     number = account.budget.last_round + 1
@@ -92,7 +96,17 @@ def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Ac
     round = _write_round(tx, study, number, asked, query=query.number)
     plan = None
     if settings.privacy.masking is not None:
-        plan = SessionPlan.of_query(settings, document, study=study.name, round=number, roster=study.roster_sha256)
+        about = document.question.model_number
+        model = None if about is None else tx.session.get_one(ModelRow, (study.id, about)).sha256
+        plan = SessionPlan.of_query(
+            settings,
+            document,
+            study=study.name,
+            round=number,
+            roster=study.roster_sha256,
+            model=model,
+            ledger=(account.newest.sequence, account.newest.sha256),
+        )
     _open_session(coordinator, tx, study, account, round, asked, plan, drawn_of=len(asked))
 
 
@@ -103,7 +117,9 @@ def _newest_model(tx: Transaction, study: StudyRow) -> ModelRow:
     return base
 
 
-def _training_session(tx: Transaction, study: StudyRow, round: RoundRow, settings: StudySettings) -> SessionPlan:
+def _training_session(
+    tx: Transaction, study: StudyRow, round: RoundRow, settings: StudySettings, charge: Entry
+) -> SessionPlan:
     base = tx.session.get_one(ModelRow, (study.id, round.base_version))
     return SessionPlan.of(
         settings,
@@ -112,6 +128,7 @@ def _training_session(tx: Transaction, study: StudyRow, round: RoundRow, setting
         round=round.number,
         roster=study.roster_sha256,
         model=base.sha256,
+        ledger=(charge.sequence, charge.sha256),
     )
 
 

@@ -191,7 +191,9 @@ def _require_a_session(tx: Transaction, row: StudyRow) -> None:
     if not isinstance(settings, StudySettings) or settings.privacy.masking is None or base is None:
         return
     spec = rows.model_spec_of(row)
-    plan = SessionPlan.of(settings, spec, study=row.name, round=1, roster=row.roster_sha256, model=base.sha256)
+    named = {"study": row.name, "roster": row.roster_sha256, "model": base.sha256}
+    # No entry charges it yet; of which one it is says nothing about whether it can be opened.
+    plan = SessionPlan.of(settings, spec, round=1, ledger=(1, base.sha256), **named)
     try:
         # Whether they are sound does not depend on the session's name; nothing is signed.
         plan.parameters(max(_active(tx, row), row.quorum), session=bytes(32), now=tx.now())

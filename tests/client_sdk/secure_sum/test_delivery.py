@@ -27,7 +27,7 @@ from client_sdk.study.verifier import active_fingerprint
 from client_sdk.training import Contribution, spec_of_model
 from server.domain import secure_sum as views
 from tests.factories.masked_studies import reported_log_moments
-from tests.factories.secure_sum import EXPIRES, MODEL, NOW, ROUND, STUDY, Run, World, small_counts
+from tests.factories.secure_sum import EXPIRES, LEDGER, MODEL, NOW, ROUND, STUDY, Run, World, small_counts
 from tests.factories.settings import settings
 
 RECORDS = 137
@@ -41,7 +41,11 @@ def study(folder: Path, records: float | None) -> MaskedDelivery:
     summed = Summed(SETTINGS, SPEC, _streams, RECORDS)
     membership: Any = SimpleNamespace(study="sepsis", client="mercy")
     floors = Floors(1, 4, False)
-    return MaskedDelivery(client, membership, floors, summed, folder, _nobody, lambda: None, lambda: records)
+    return MaskedDelivery(client, membership, floors, summed, folder, _nobody, lambda: None, lambda: records, _charge)
+
+
+def _charge(round: int) -> tuple[int, str]:
+    return LEDGER
 
 
 def _nobody(assignment: object) -> Roster:
@@ -108,7 +112,9 @@ def after_a_restart(folder: Path, run: Run, *, round: int = ROUND, now: int = NO
         round=round, roster_sha256=active_fingerprint(roster), model=SimpleNamespace(sha256=MODEL), query=None
     )
     floors = Floors(1, 4, False)
-    made = MaskedDelivery(client, membership, floors, summed, folder, lambda _: roster, lambda: None, lambda: None)
+    made = MaskedDelivery(
+        client, membership, floors, summed, folder, lambda _: roster, lambda: None, lambda: None, _charge
+    )
     made._of(assignment)
     made.close()
     return SecureSumClient(mine.party, STUDY, ROUND, FileStore(folder))

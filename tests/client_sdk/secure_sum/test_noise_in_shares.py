@@ -210,7 +210,13 @@ def session_of(clients: int, size: int, **options: Any) -> tuple[StudySettings, 
     try:
         chosen = settings("client-distributed", **options)
         plan = SessionPlan.of(
-            chosen, {"weight": ((size,), "float32")}, study="s", round=1, roster="0" * 64, model="0" * 64
+            chosen,
+            {"weight": ((size,), "float32")},
+            study="s",
+            round=1,
+            roster="0" * 64,
+            model="0" * 64,
+            ledger=(2, "0" * 64),
         )
         return chosen, plan.parameters(clients, session=bytes(32), now=0.0)
     except ValueError as error:

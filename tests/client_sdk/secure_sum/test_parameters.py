@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk.guard.policy import Floors
 from client_sdk.protocol.secure_sum import transcript
+from client_sdk.protocol.secure_sum.messages import KeysMessage, SessionParameters
 from client_sdk.protocol.secure_sum.vectors import VectorSpec, count_vector
+from client_sdk.secure_sum.refusals import ParametersRefused
+from client_sdk.secure_sum.store import RoundRecord, Secrets, SessionRecord
 from tests.factories.deviating_coordinator import GRAPHS, ME, me, refuses, started
-from tests.factories.secure_sum import EXPIRES, NOW, ROUND
+from tests.factories.secure_sum import EXPIRES, NOW, ROUND, STUDY
 
 
 @GRAPHS
@@ -32,14 +37,18 @@ from tests.factories.secure_sum import EXPIRES, NOW, ROUND
         ),
         ({"threshold": 3}, "low-threshold", "threshold 3 is below 4"),
         ({"min_survivors": 2}, "low-survivors", "min_survivors 2 is below"),
-        ({"colluders": 0}, "few-colluders", "least_colluders asks for 1"),
+        ({"colluders": 0}, "wrong-parameters", "colluders is not what follows"),
+        ({"settings": "00" * 32}, "wrong-settings", "other settings"),
+        ({"ledger_entries": 8}, "wrong-ledger", "another entry as the round's charge"),
+        ({"ledger_sha256": "00" * 32}, "wrong-ledger", "another ledger"),
+        ({"query": "00" * 32}, "wrong-query", "another question"),
+        ({"query": "00" * 32, "model": None}, "wrong-query", "another question"),
         ({"clients": 2, "neighbours": 1, "threshold": 2}, "too-few-clients", "each would learn"),
         (
             {"clients": 3, "neighbours": 2, "threshold": 3, "min_survivors": 3},
             "sum-of-three",
             "not allowed here: allow_three",
         ),
-        ({"clients": 7, "neighbours": 6, "threshold": 5, "min_survivors": 5}, "too-many-clients", "than the roster"),
         ({"suite": "none"}, "unknown-suite", "not known"),
         ({"vectors": (count_vector("terms", 4, 6),)}, "wrong-vectors", "other vectors"),
         ({"expires": 4_000, "deadlines": {"keys": 1, "shares": 2, "masked": 3}}, None, ""),
@@ -52,6 +61,61 @@ def test_parameters_that_differ_from_the_assignment_or_weaken_the_rules(changes,
         refuses(run, lambda: me(run).advertise(signed, run.world.plan, 4_001), "session-expired", "expired")
     else:
         refuses(run, lambda: me(run).advertise(signed, run.world.plan, NOW), code, words)
+
+
+def test_more_clients_than_the_roster_has() -> None:
+    run = started("keys")
+    changes = {"clients": 7, "neighbours": 6, "threshold": 5, "min_survivors": 5}
+    signed = run.world.signed(run.world.parameters(**changes))
+    refuses(run, lambda: me(run).advertise(signed, run.world.plan, NOW), "too-many-clients", "than the roster")
+
+
+@pytest.mark.parametrize("name", [name for name in SessionParameters.model_fields if name not in ("session", "suite")])
+def test_whatever_differs_from_what_was_shown_carries_what_had_to_be_signed(name: str) -> None:
+    """Of every field, so that one which is added later is not left out of the comparison."""
+    run = started("keys")
+    plan, true = run.world.plan, run.world.parameters()
+    other = OTHER[name](getattr(true, name))
+    signed = run.world.signed(SessionParameters.model_construct(**{**dict(true), name: other}))
+    with pytest.raises(ParametersRefused) as refused:
+        me(run).advertise(signed, plan, NOW)
+    # Another version alone is nobody's lie.
+    assert (refused.value.proof is None) == (name == "version")
+
+
+OTHER: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("settings", "ledger_sha256", "roster", "query", "model"), lambda _: "77" * 32),
+    **dict.fromkeys(("ledger_entries", "round", "clients", "threshold", "min_survivors", "expires"), lambda n: n + 1),
+    "version": lambda _: 3,
+    "study": lambda _: "other",
+    "colluders": lambda _: 0,
+    "neighbours": lambda n: n - 1,
+    "vectors": lambda _: (count_vector("terms", 4, 6),),
+    "deadlines": lambda times: times.model_copy(update={"shares": times.shares + 1}),
+}
+
+
+def test_a_session_of_an_earlier_version_is_gone_on_with_and_never_joined() -> None:
+    """A coordinator or a hospital that was brought up to date in the middle of a round."""
+    run = started("keys")
+    hospital, plan = run.world.hospitals[ME], run.world.plan
+    made = plan.parameters(6, session=run.world.draw(32), now=NOW, version=1)
+    assert SessionParameters.from_bytes(made.to_bytes()) == made
+    assert b"ledger" not in made.to_bytes()
+    signed = run.world.signed(made)
+    refuses(run, lambda: me(run).advertise(signed, plan, NOW), "other-version", "brought up to date")
+    # As an earlier version has left it.
+    joined = SessionRecord(
+        parameters=signed.parameters,
+        secrets=Secrets(share_private=bytes(32), mask_private=bytes(32), seed=bytes(32)),
+        keys=KeysMessage(client=ME, share_key=bytes(32), mask_key=bytes(32), signature=bytes(64)),
+    )
+    record = RoundRecord(study=STUDY, round=ROUND, sessions=(made.session,), session=joined)
+    hospital.store.save(STUDY, ROUND, record.to_bytes())
+    assert me(run).advertise(signed, plan, NOW) == joined.keys
+    # Of another model than it was joined for it is none.
+    other = replace(plan, model="77" * 32)
+    refuses(run, lambda: me(run).advertise(signed, other, NOW), "wrong-model", "another model")
 
 
 @GRAPHS

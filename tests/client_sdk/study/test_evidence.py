@@ -8,11 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from client_sdk.errors import EvidenceKept, LedgerContradicted, LedgerForked, LedgerNotExtended
+from client_sdk.errors import ConfigurationError, EvidenceKept, LedgerContradicted, LedgerForked, LedgerNotExtended
 from client_sdk.identity import Membership
-from client_sdk.study.evidence import Evidence
+from client_sdk.study.evidence import Evidence, proofs_in
 
 HERE = Membership(study="sepsis", client="mercy", url="https://x", origin="https://x", coordinator_key="k" * 43)
+
+
+def test_proofs_are_listed_by_study(tmp_path: Path) -> None:
+    assert proofs_in(tmp_path / "none") == {}
+    Evidence(tmp_path, "sepsis").keep(LedgerContradicted("entry 7 is not true", {"shown": 1}), HERE, 6)
+    found = proofs_in(tmp_path)
+    assert list(found) == ["sepsis"]
+    assert (found["sepsis"]["code"], found["sepsis"]["shown"]) == ("ledger-contradicted", 1)
+    (tmp_path / "other.json").write_text("{")
+    with pytest.raises(ConfigurationError, match=r"other\.json"):
+        proofs_in(tmp_path)
 
 
 def test_the_first_proof_stays_and_says_whom_to_call(tmp_path: Path) -> None:
@@ -21,7 +32,8 @@ def test_the_first_proof_stays_and_says_whom_to_call(tmp_path: Path) -> None:
     first = LedgerContradicted("entry 7 is not true", {"shown": 1})
     evidence.keep(first, HERE, 6)
     assert str(first) == (
-        f"entry 7 is not true. The proof is in {evidence.path}. Nothing more is sent to this study. Do not settle it "
+        f"entry 7 is not true. The proof is in {evidence.path} (wardround evidence sepsis). "
+        "Nothing more is sent to this study. Do not settle it "
         "with the operator alone: call the privacy officers of the other hospitals, by numbers that you have from "
         "elsewhere, and compare entry 6 of your ledgers (wardround ledger seen sepsis)"
     )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from accounting.budget.ledger import Entry, append
 from client_sdk.durable import Outbox
 from client_sdk.errors import Refused
 from client_sdk.guard.approvals import Approvals
@@ -18,7 +20,7 @@ from client_sdk.guard.split import Split
 from client_sdk.protocol.study.messages import AssignmentBody, LedgerHead
 from client_sdk.protocol.study.model_info import ModelInfo
 from client_sdk.protocol.study.queries import QueryAsked, QueryDocument
-from client_sdk.study.answers import AnsweringWork
+from client_sdk.study.answers import AnsweringWork, require_never_opened
 from client_sdk.study.permission import Permission
 from client_sdk.study.preparation import able
 from client_sdk.study.work import Books
@@ -59,7 +61,7 @@ def test_what_stands_in_the_settings_needs_no_person_and_anything_else_does(
     tmp_path: Path, ledger: HospitalLedger
 ) -> None:
     asks = permission(tmp_path, ledger)
-    assert asks.of(document()) is True
+    assert asks.of(QueryAsked(number=1, document=document())) is True
     other = (
         {"noise_multiplier": 2.9},
         {"edges": [0.41]},
@@ -67,26 +69,26 @@ def test_what_stands_in_the_settings_needs_no_person_and_anything_else_does(
         {"rows": "any"},
     )
     for entries in (*other, {"model": 0}, {"title": "the same"}, {"where": [{"column": "age", "low": 90}]}):
-        assert asks.of(document(**entries)) is None
-    assert asks.of(document(version="2")) is None
-    assert permission(tmp_path, ledger, "allow").of(document(**other[0])) is True
+        assert asks.of(QueryAsked(number=1, document=document(**entries))) is None
+    assert asks.of(QueryAsked(number=1, document=document(version="2"))) is None
+    assert permission(tmp_path, ledger, "allow").of(QueryAsked(number=1, document=document(**other[0]))) is True
     asks.approvals.decide(document().digest(), approved=False, words="no")
-    assert asks.of(document()) is False
-    assert permission(tmp_path, ledger, "allow").of(document()) is False
+    assert asks.of(QueryAsked(number=1, document=document())) is False
+    assert permission(tmp_path, ledger, "allow").of(QueryAsked(number=1, document=document())) is False
 
 
 def test_a_coordinator_gets_no_more_evaluations_than_the_schedule_has(tmp_path: Path, ledger: HospitalLedger) -> None:
     asks = permission(tmp_path, ledger)
     # The same one twice: a round that came to nothing is a draw, too.
     for round in (3, 4):
-        assert asks.of(document(), besides=round) is True
+        assert asks.of(QueryAsked(number=1, document=document()), besides=round) is True
         pay(ledger, round, document())
         # Killed after it has paid, the hospital goes on with that round.
-        assert asks.of(document(), besides=round) is True
-    assert asks.of(document(3), besides=5) is None
-    assert asks.of(document(3)) is None
+        assert asks.of(QueryAsked(number=1, document=document()), besides=round) is True
+    assert asks.of(QueryAsked(number=1, document=document(3)), besides=5) is None
+    assert asks.of(QueryAsked(number=1, document=document(3))) is None
     asks.approvals.decide(document(3).digest(), approved=True, words="yes")
-    assert asks.of(document(3), besides=5) is True
+    assert asks.of(QueryAsked(number=1, document=document(3)), besides=5) is True
 
 
 def test_what_a_person_approved_takes_no_place_of_the_schedule(tmp_path: Path, ledger: HospitalLedger) -> None:
@@ -95,7 +97,7 @@ def test_what_a_person_approved_takes_no_place_of_the_schedule(tmp_path: Path, l
         by_hand = document(1, noise_multiplier=5.0 + round)
         asks.approvals.decide(by_hand.digest(), approved=True, words="yes")
         pay(ledger, round, by_hand)
-    assert asks.of(document()) is True
+    assert asks.of(QueryAsked(number=1, document=document())) is True
 
 
 @pytest.mark.parametrize("somebody", [True, False])
@@ -110,13 +112,72 @@ def test_whether_a_column_lacks_is_said_also_where_nobody_is_set_aside(
     books, allowed = Books("sepsis", ledger, policy, Outbox(tmp_path)), permission(tmp_path, ledger, "allow")
     # Neither models nor a way out: it is refused before either is needed.
     models: Any = object()
-    delivery: Any = object()
+    delivery: Any = SimpleNamespace(has_opened=lambda round: False)
     work = AnsweringWork("mercy", books, here, models, delivery, allowed)
     asked = document(groups=[{"column": "nowhere", "edges": [50]}])
     model = ModelInfo(version=2, sha256="a" * 64, bytes=9)
     with pytest.raises(Refused, match="nowhere") as refused:
         work.open(assigned(QueryAsked(number=1, document=asked, model=model)))
     assert refused.value.code == "unknown-column"
+
+
+def test_an_approval_covers_two_sessions_and_then_a_person_is_asked_again(
+    tmp_path: Path, ledger: HospitalLedger
+) -> None:
+    asks, asked = permission(tmp_path, ledger), QueryAsked(number=1, document=document(where=[FROM_FIFTY]))
+    subject, price = asked.approved_digest, Charge.of_query(asked.document.cost())
+    for round in (3, 6):
+        asks.approvals.decide(subject, approved=True, words="one")
+        for number in (round, round + 1):
+            assert asks.of(asked, besides=number) is True
+            ledger.charge("sepsis", number, price, (), subject, asks.under(subject))
+            # Started again in the same round it is no other session.
+            assert asks.of(asked, besides=number) is True
+        assert asks.of(asked, besides=round + 2) is None
+        assert asks.of(asked) is None
+    assert permission(tmp_path, ledger, "allow").of(asked) is True
+    asks.approvals.decide(subject, approved=False, words="one")
+    assert permission(tmp_path, ledger, "allow").of(asked) is False
+
+
+def test_an_approval_of_an_earlier_version_covers_two_sessions_too(tmp_path: Path, ledger: HospitalLedger) -> None:
+    asks, asked = permission(tmp_path, ledger), QueryAsked(number=1, document=document(where=[FROM_FIFTY]))
+    (tmp_path / "queries").mkdir()
+    (tmp_path / "queries" / f"{asked.approved_digest}.json").write_text('{"approved": true, "question": "", "at": ""}')
+    for round in (3, 4):
+        assert asks.of(asked) is True
+        pay(ledger, round, asked.document)
+    assert asks.of(asked) is None
+
+
+def test_an_approval_is_of_one_model(tmp_path: Path, ledger: HospitalLedger) -> None:
+    asks, asked = permission(tmp_path, ledger), document(where=[FROM_FIFTY])
+    of = [QueryAsked(number=1, document=asked, model=ModelInfo(version=2, sha256=c * 64, bytes=9)) for c in "ab"]
+    asks.approvals.decide(of[0].approved_digest, approved=True, words="one")
+    assert asks.of(of[0]) is True
+    assert asks.of(of[1]) is None
+    assert asks.of(QueryAsked(number=1, document=asked)) is None
+
+
+@pytest.mark.parametrize("ending", ["settled", "cancelled", "charged-in-full", None])
+@pytest.mark.parametrize("opened", [False, True])
+def test_what_was_opened_is_answered_no_more(ending: Any, opened: bool) -> None:
+    entries: list[Entry] = []
+    digest = "ab" * 32
+    for kind, round in (("asked", 1), (ending, 1), ("asked", 2)):
+        if kind is not None:
+            entries.append(append(entries[-1] if entries else None, kind, round, {"query": digest}))
+    require_never_opened(entries, "cd" * 32, 2, lambda round: True)
+    require_never_opened(entries[:1], digest, 1, lambda round: True)
+    if ending in ("cancelled", "charged-in-full") and not opened:
+        require_never_opened(entries, digest, 2, lambda round: False)
+        return
+    with pytest.raises(Refused, match="round 1 opened") as refused:
+        require_never_opened(entries, digest, 2, lambda round: opened)
+    assert refused.value.code == "opened-before"
+
+
+FROM_FIFTY = {"column": "age", "low": 50, "high": 100}
 
 
 def assigned(query: QueryAsked) -> AssignmentBody:

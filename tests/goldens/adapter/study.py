@@ -145,7 +145,8 @@ class Study:
             study=self._name,
             round=round,
             roster=parameters.roster,
-            model=parameters.model,
+            model=parameters.model or "",
+            ledger=(parameters.ledger_entries or 0, parameters.ledger_sha256 or ""),
         )
         members = views.roster(at, *place)
         halves = {side.hospital.name: self._half(side, members, round) for side in self._sides}

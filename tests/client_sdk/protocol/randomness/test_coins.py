@@ -6,7 +6,14 @@ import pytest
 from scipy.stats import binomtest
 
 from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
-from client_sdk.protocol.randomness.source import AddressedCoins, Purpose, Randomness, RandomSource, SeededRandomness
+from client_sdk.protocol.randomness.source import (
+    AddressedCoins,
+    Purpose,
+    Randomness,
+    RandomSource,
+    SeededRandomness,
+    Subject,
+)
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.1, 1 / 3])
@@ -23,7 +30,9 @@ def test_a_coin_is_exact() -> None:
     class Given(Randomness):
         secure = False
 
-        def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0) -> RandomSource:
+        def of(
+            self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b""
+        ) -> RandomSource:
             return _Byte(round)
 
     coins = AddressedCoins(Given())

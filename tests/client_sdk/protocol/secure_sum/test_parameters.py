@@ -31,7 +31,7 @@ def settings(clients: int, colluders: int, min_survivors: int, allow_three: bool
 
 def session_plan(chosen: StudySettings, **changes: str) -> SessionPlan:
     names = {"study": "sepsis", "roster": "0a" * 32, "model": "0b" * 32} | changes
-    return SessionPlan.of(chosen, MODEL, round=1, **names)
+    return SessionPlan.of(chosen, MODEL, round=1, ledger=(2, "0c" * 32), **names)
 
 
 @cache
@@ -42,6 +42,9 @@ def sound(clients: int, colluders: int, threshold: int, survivors: int) -> bool:
         round=1,
         session=bytes(32),
         roster="0a" * 32,
+        settings="0d" * 32,
+        ledger_entries=2,
+        ledger_sha256="0c" * 32,
         model="0b" * 32,
         clients=clients,
         colluders=colluders,

@@ -41,6 +41,15 @@ def test_a_process_dies_at_the_passage_that_was_named(
     assert run(tmp_path, wanted) == result
 
 
+def test_what_stands_in_for_the_environment_is_asked_at_every_passage(monkeypatch: pytest.MonkeyPatch) -> None:
+    failpoints.register("test.simulated")
+    passed = list[str]()
+    monkeypatch.setattr(failpoints, "passage", passed.append)
+    failpoints.failpoint("test.simulated")
+    failpoints.failpoint("test.simulated")
+    assert passed == ["test.simulated"] * 2
+
+
 def test_a_name_that_nobody_registered_is_an_error() -> None:
     with pytest.raises(ValueError, match="not registered"):
         failpoints.failpoint("test.misspelt")

@@ -60,7 +60,7 @@ def test_one_answer_was_seen_and_both_draws_are_charged(coordinator: Coordinator
 
 
 def test_all_answers_were_seen_but_the_files_are_gone(coordinator: Coordinator, clock: FakeClock) -> None:
-    """Settled, and then nothing can be published: the charge stays, and another draw is charged for itself."""
+    """Settled, and then nothing can be published: the charge stays, and nobody is asked for another draw."""
     hospitals = open_asked(coordinator)
     first = consented(coordinator, hospitals, document())
     for hospital in hospitals:
@@ -75,14 +75,13 @@ def test_all_answers_were_seen_but_the_files_are_gone(coordinator: Coordinator, 
     work(coordinator)
     assert (shown(coordinator).state, shown(coordinator).reason) == ("failed", "updates-lost")
     assert kinds(coordinator) == ["asked", "settled"]
-    once = spent(coordinator)
-    second = consented(coordinator, hospitals, document())
-    for hospital in hospitals:
-        send(hospital, second)
-    work(coordinator)
-    assert shown(coordinator).state == "answered"
-    assert kinds(coordinator) == ["asked", "settled", "asked", "settled"]
-    assert spent(coordinator) > once
+    with pytest.raises(Rejected) as refused:
+        ask.ask(coordinator, STUDY, document())
+    assert refused.value.code == "query-opened"
+    assert "another noise_multiplier" in refused.value.detail
+    # Another question is one.
+    other = consented(coordinator, hospitals, document(noise_multiplier=9.0))
+    assert (other.number, other.round) == (2, 2)
 
 
 def test_what_was_charged_once_may_not_fit_again(coordinator: Coordinator, clock: FakeClock) -> None:

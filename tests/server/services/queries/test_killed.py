@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from accounting.budget.budget import replay
+from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
+from server.services.queries import ask
 from server.worker import Worker
 from tests.factories.asked_studies import STUDY, consented, document, kinds, ledger, open_asked, send, shown
 from tests.factories.dying import Killed, dying_at
@@ -60,7 +62,7 @@ def test_an_answer_that_never_comes_again_is_charged_if_anybody_may_have_seen_it
 
 
 @pytest.mark.parametrize("point", ABANDONING)
-def test_an_answer_that_is_given_up_is_charged_once_and_can_be_asked_again(
+def test_an_answer_that_is_given_up_is_charged_once_and_never_asked_again(
     coordinator: Coordinator, clock: FakeClock, point: str
 ) -> None:
     hospitals = open_asked(coordinator)
@@ -70,12 +72,10 @@ def test_an_answer_that_is_given_up_is_charged_once_and_can_be_asked_again(
     work(coordinator)
     assert (shown(coordinator).state, shown(coordinator).reason) == ("failed", "updates-lost")
     assert kinds(coordinator) == ["asked", "settled"]
-    again = consented(coordinator, hospitals, document())
-    for hospital in hospitals:
-        send(hospital, again)
-    work(coordinator)
-    assert shown(coordinator).state == "answered"
-    assert replay(ledger(coordinator)).charged_queries == 2
+    with pytest.raises(Rejected) as refused:
+        ask.ask(coordinator, STUDY, document())
+    assert refused.value.code == "query-opened"
+    assert replay(ledger(coordinator)).charged_queries == 1
 
 
 def _settle_and_lose(coordinator: Coordinator, hospitals: list[Hospital]) -> None:

@@ -17,7 +17,6 @@ from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.queries import ask, show
 from tests.factories.asked_studies import STUDY, consented, document, kinds, open_asked, send, shown
-from tests.factories.hospital_double import Hospital
 from tests.factories.studies import FakeClock, work
 
 
@@ -119,14 +118,48 @@ def test_an_answer_to_another_question_is_not_believed(coordinator: Coordinator)
         shown(coordinator, 7)
 
 
-def test_an_answer_struck_out_is_asked_anew_and_charged_anew(coordinator: Coordinator) -> None:
-    query = _answered(coordinator)
-    forge(coordinator, "UPDATE queries SET answer = NULL, state = 'failed', reason = 'stopped'")
-    hospitals = [Hospital(None, STUDY, f"h{i}") for i in range(3)]  # type: ignore[arg-type]
-    again = consented(coordinator, hospitals, document())
-    assert (again.number, again.state, again.round) == (1, "asked", 2)
-    assert kinds(coordinator) == ["asked", "settled", "asked"]
-    assert query.round == 1
+SET_BACK = {
+    "failed": "UPDATE queries SET answer = NULL, state = 'failed', reason = 'stopped'",
+    "and its round": "UPDATE queries SET answer = NULL, state = 'failed', reason = 'stopped', round = NULL",
+    "waiting": "UPDATE queries SET answer = NULL, state = 'waiting', due_at = 0",
+    "waiting, of no round": "UPDATE queries SET answer = NULL, state = 'waiting', due_at = 0, round = NULL",
+    "asked": "UPDATE queries SET answer = NULL, state = 'asked'",
+}
+
+
+@pytest.mark.parametrize("how", SET_BACK)
+def test_an_answered_question_that_is_set_back_stops_the_study_and_is_not_asked(
+    coordinator: Coordinator, how: str
+) -> None:
+    """No person is asked again, and nothing is charged again: an operator who asks is told, and so is the worker."""
+    _answered(coordinator)
+    forge(coordinator, SET_BACK[how])
+    with pytest.raises(Rejected) as refused:
+        ask.ask(coordinator, STUDY, document())
+    assert refused.value.extra["stop_reason"] == "database-differs"
+    work(coordinator)
+    assert stop_reason(coordinator) == "database-differs"
+    assert kinds(coordinator) == ["asked", "settled"]
+
+
+@pytest.mark.parametrize("how", ["waiting", "waiting, of no round"])
+def test_the_worker_finds_it_before_it_opens_a_round(coordinator: Coordinator, how: str) -> None:
+    _answered(coordinator)
+    forge(coordinator, SET_BACK[how])
+    work(coordinator)
+    assert stop_reason(coordinator) == "database-differs"
+    assert kinds(coordinator) == ["asked", "settled"]
+
+
+def test_with_its_round_set_back_too_it_is_as_if_the_answer_were_lost(coordinator: Coordinator) -> None:
+    """Consistent, as where files were lost. It is refused all the same."""
+    _answered(coordinator)
+    forge(coordinator, SET_BACK["failed"])
+    forge(coordinator, "UPDATE rounds SET state = 'abandoned', reason = 'updates-lost'")
+    with pytest.raises(Rejected) as refused:
+        ask.ask(coordinator, STUDY, document())
+    assert refused.value.code == "query-opened"
+    assert kinds(coordinator) == ["asked", "settled"]
 
 
 @pytest.mark.parametrize(
@@ -134,19 +167,18 @@ def test_an_answer_struck_out_is_asked_anew_and_charged_anew(coordinator: Coordi
     [
         "UPDATE queries SET state = 'waiting', due_at = 0",
         "UPDATE queries SET state = 'waiting', due_at = 0, round = NULL",
+        "UPDATE queries SET state = 'failed', reason = 'stopped'",
     ],
 )
 def test_a_round_under_way_is_not_opened_twice(coordinator: Coordinator, statement: str) -> None:
     hospitals = open_asked(coordinator)
     query = consented(coordinator, hospitals, document())
     forge(coordinator, statement)
-    work(coordinator)
-    assert kinds(coordinator) == ["asked"]
     for hospital in hospitals:
         send(hospital, query)
     work(coordinator)
-    # Whatever the row said, each draw that is in an answer is one that the ledger charges.
-    assert kinds(coordinator).count("asked") >= kinds(coordinator).count("settled") >= 1
+    assert stop_reason(coordinator) == "database-differs"
+    assert kinds(coordinator).count("asked") == 1
 
 
 @pytest.mark.parametrize("due_at", [0.0, 1e300, None])

@@ -1,0 +1,81 @@
+"""What a hospital agreed to when it first joined a study: frozen in its ledger, or charged where the ledger is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from client_sdk.api.client import Client
+from client_sdk.errors import BadAssignment, ConfigurationError
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.policy import Charge
+from client_sdk.guard.split import Split
+from client_sdk.identity import Membership
+from client_sdk.protocol.study.any_settings import AnySettings
+from client_sdk.protocol.study.messages import Study
+from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.study.verifier import queries_asked, require_known_past, rounds_received
+from client_sdk.study.versions import joined_with
+
+if TYPE_CHECKING:
+    from client_sdk.study.delivery import Able
+
+
+def settings_shown(shown: Study, ledger: HospitalLedger, membership: Membership) -> AnySettings:
+    """The study's settings: those frozen when the hospital first joined, also if the coordinator forgets."""
+    # Computed here: every assignment is held against this digest.
+    digest = shown.settings.digest()
+    if digest != shown.settings_sha256:
+        raise BadAssignment("the study's settings do not have the digest that the coordinator names")
+    opened = ledger.opened(membership.study)
+    joined = None if opened is None else (opened["settings_sha256"], opened["coordinator_key"])
+    if joined not in (None, (digest, membership.coordinator_key)):
+        raise BadAssignment("the study's settings or its coordinator are not those that this hospital joined under")
+    return shown.settings
+
+
+def freeze(found: Able, ledger: HospitalLedger, membership: Membership, dataset: str, split: Split | None) -> None:
+    """Write into the hospital's ledger what it agreed to, when it first joins."""
+    if ledger.opened(membership.study) is None:
+        choice = None if found.training is None else found.training.require_trainable()
+        facts: dict[str, Any] = {
+            "client": membership.client,
+            "dataset": dataset,
+            "settings_sha256": found.settings.digest(),
+            "coordinator_key": membership.coordinator_key,
+            "protocol": joined_with(None, found.settings),
+            "gradients": None if choice is None else choice.to_dict(),
+        }
+        ledger.open_study(membership.study, facts, split)
+
+
+def accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, settings: AnySettings) -> None:
+    """Charge what a lost ledger may have known."""
+    reported = rounds_received(client, membership.study, membership.client)
+    if reported - ledger.rounds_known(membership.study):
+        # Every round up to it: which of them had left is what the lost ledger knew.
+        last = max(reported)
+        training = Charge.of(settings, range(1, last + 1)) if isinstance(settings, StudySettings) else None
+        charges = queries_asked(client, membership.study)
+        if ledger.opened(membership.study) is None:
+            # To everybody: on which side each patient was is lost, too.
+            training = None if training is None else replace(training, bears="all")
+            charges = [replace(query, bears="all") for query in charges]
+        ledger.accept_loss(membership.study, last, training, charges)
+
+
+def require_split_known(client: Client, ledger: HospitalLedger, membership: Membership, dataset: str) -> None:
+    """Before a split is kept for a study: that there was none. With another one patients would be trained on and
+    evaluated in one study.
+
+    Raises:
+        LostLedger: nobody has said yet that the ledger is lost.
+        ConfigurationError: it is.
+    """
+    if ledger.rounds_lost(membership.study):
+        raise ConfigurationError(
+            "the lost ledger knew which patients this study trains on and which it evaluates: this hospital cannot go "
+            "on with it, and what it may have cost is charged to this hospital's own limits. Restore the ledger from a "
+            "backup, or take part in a new study"
+        )
+    require_known_past(client, ledger, membership.study, membership.client, dataset)
