@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from client_sdk.gradients import NonFiniteError, PerRecordGradients, UnsupportedLayer, terms
+from client_sdk.gradients import PerRecordGradients, UnsupportedLayer, terms
 from client_sdk.gradients.errors import NotLayerwise
 from client_sdk.gradients.inspection import known_layers
 from client_sdk.gradients.layerwise import Layerwise
@@ -171,16 +171,22 @@ def test_one_module_called_in_two_ways_by_whole_gradients(monkeypatch: pytest.Mo
     assert_exact(Attends(of="itself and memory", masks="none").double(), tokens(5, 4), targets(5))
 
 
-def test_a_record_whose_every_position_is_hidden_stops_the_step() -> None:
+def test_a_record_whose_every_position_is_hidden_counts_as_zero_and_moves_no_other() -> None:
     torch.manual_seed(0)
 
     class Hidden(Attends):
         def options(self, x: Tensor) -> dict[str, Any]:
-            return super().options(x) | {"key_padding_mask": x == x}
+            return super().options(x) | {"key_padding_mask": (x == x[:, :1]).all(1, keepdim=True).expand(x.shape)}
 
     gradients = PerRecordGradients(Hidden(of="itself", masks="none", weights=True).double(), squared_error)
-    with pytest.raises(NonFiniteError):
-        gradients.norms(tokens(4, 5), targets(4))
+    x, y = tokens(4, 5), targets(4)
+    x[3] = x[3, 0]
+    norms = gradients.norms(x, y)
+    assert torch.isinf(norms).tolist() == [False] * 3 + [True]
+    torch.testing.assert_close(norms[:3], gradients.norms(x[:3], y[:3]), rtol=1e-9, atol=0)
+    found, rest = (gradients.clipped_sum(x[:count], y[:count], clip_norm=1.0) for count in (4, 3))
+    assert (found.failed, rest.failed) == (1, 0)
+    torch.testing.assert_close(found.gradients, rest.gradients, rtol=1e-9, atol=1e-12)
 
 
 def changed(model: Attends, how: str) -> Attends:
