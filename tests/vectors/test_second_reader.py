@@ -231,7 +231,9 @@ def numbers_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path] if isinstance(value, int | float) and not isinstance(value, bool) else []
 
 
-@pytest.mark.parametrize("name", ["questions", "client-central", "sequential-papers"])
+@pytest.mark.parametrize(
+    "name", ["questions", "sequential-papers", pytest.param("client-central", marks=pytest.mark.slow)]
+)
 def test_a_changed_epsilon_of_a_statement_is_found(name: str) -> None:
     """Every number of the limits, of the reports beside them and of the shares of a population, one by one."""
     statement = json.loads(statement_of(name))
