@@ -202,7 +202,9 @@ def _unknown_update(study: Study) -> Study:
         (lambda study: replace(study, budget=cast(Budget, Understating(study.budget))), "follows from the events"),
         (_cancelled, "follows from the events"),
         (lambda study: replace(study, entries=study.entries[:-2]), "does not continue|follows from the events"),
-        (_asked_again, "one question is settled in rounds|which was never|not asked in it|another price"),
+        pytest.param(
+            _asked_again, "one question is settled in rounds|which was never|not asked in it|another price", id="again"
+        ),
         (_answer_of_another_round, "its ledger did not settle for it"),
         (_other_answer, "another answer than"),
         (lambda study: _changed_sending(study, lambda digests: digests | {"0" * 64}), "2 different bodies"),

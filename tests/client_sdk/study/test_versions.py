@@ -43,6 +43,7 @@ def test_a_study_that_an_older_version_began_goes_on_for_who_took_part() -> None
         (Spoken("9.9", PROTOCOL, UNNUMBERED), "the study was created by an older version"),
         (Spoken("9.9", 17, 17), "install the coordinator's version (9.9) or a newer one"),
     ],
+    ids=["coordinator", "study", "hospital"],
 )
 def test_what_is_too_old_is_named_with_what_to_install(spoken: Spoken, said: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(said)) as refused:
