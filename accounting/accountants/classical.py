@@ -82,8 +82,8 @@ class ClassicalAccountant:
     'classical'
     >>> from accounting import LaplaceEvent
     >>> account.compose(LaplaceEvent(20.0))
-    >>> account.certificate().composition, round(account.delta_for(2.0), 7)
-    ('rdp', 9e-07)
+    >>> account.certificate().composition, round(account.delta_for(2.0), 9)
+    ('pld', 9.1e-08)
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from accounting.budget.accounts import (
     LimitAccount,
 )
 from accounting.budget.bodies import Standing, event_in, settings_in
-from accounting.budget.feasibility import require_evaluations, require_feasible
+from accounting.budget.feasibility import require_evaluations, require_feasible, require_questions
 from accounting.budget.ledger import GENESIS, Entry, Kind, LedgerError, verify_chain
 from accounting.errors import AccountingError, InvalidArgument
 from accounting.plan.limits import LimitPlan
@@ -73,7 +73,7 @@ class Budget:
 
     @classmethod
     def open(cls, plan: AnyPlan) -> Self:
-        """A budget in which at least one round fits, if the study trains.
+        """A budget in which at least one round fits, if the study trains, or else a query.
 
         Raises:
             FirstRoundOverspends: none does; says which noise would fit.
@@ -82,6 +82,8 @@ class Budget:
         if isinstance(plan, Plan):
             require_feasible(plan, lambda candidate: [account_of(candidate, limit) for limit in candidate.limits])
             require_evaluations(plan, [account_of(plan, limit) for limit in plan.limits])
+        else:
+            require_questions([GaussianLimit(plan, limit) for limit in plan.limits])
         return cls(plan)
 
     def authorise(self, round: int | None = None) -> Authorisation:

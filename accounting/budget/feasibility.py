@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from accounting.accountants.calibration import most_steps
 from accounting.budget.accounts.base import LimitAccount
+from accounting.budget.accounts.gaussian import GaussianLimit
 from accounting.plan.limits import FirstRoundOverspends, PlanError
 from accounting.plan.plan import Plan
 from accounting.units import Definition
@@ -32,6 +33,23 @@ def require_feasible(plan: Plan, accounts: Accounts) -> None:
         if one is None:
             raise PlanError(*_obstacle(offending))
         raise FirstRoundOverspends(offending.limit, one, whole)
+
+
+def require_questions(accounts: Sequence[GaussianLimit]) -> None:
+    """Pass if a study of queries alone may ask anything at all, with enough noise.
+
+    Raises:
+        PlanError: what the noise's whole numbers may add to delta is more than delta.
+    """
+    for account in accounts:
+        limit, queries = account.limit, account.plan.queries
+        if not account.delta > 0:
+            raise PlanError(
+                "epsilon",
+                f"no query could ever be asked: noise in whole steps is off by so little that 1 + e^{limit.epsilon:g} "
+                f"times it, over {queries.max_queries} queries of {queries.max_cells} numbers each, is more than "
+                f"delta = {limit.delta:g}; lower epsilon, max_queries or max_cells",
+            )
 
 
 def require_evaluations(plan: Plan, accounts: Sequence[LimitAccount]) -> None:

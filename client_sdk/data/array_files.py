@@ -23,6 +23,12 @@ from client_sdk.data.unpacking import array_header, read_array, require_safe
 
 Split = Literal["train", "val", "test"]
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+# What NumPy and zipfile raise for what they did not write: broken, packed in another way (NotImplementedError), or
+# encrypted (RuntimeError).
+_BROKEN_ARCHIVE = (
+    *(EOFError, OSError, ValueError, OverflowError, NotImplementedError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
 # Of a member of a zip archive: a header of its own before name, extra field and data.
 _LOCAL_HEADER = 30
 
@@ -182,8 +188,7 @@ def _opened_arrays(path: Path) -> Generator[Any]:
             for member in arrays.zip.infolist():
                 _require_whole(arrays.zip, member)
             yield arrays
-    # EOFError, BadZipFile, ValueError: what NumPy raises, here or where an array is read, for what it did not write.
-    except (EOFError, OSError, zipfile.BadZipFile, ValueError) as error:
+    except _BROKEN_ARCHIVE as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path.name}: not a whole .npz file of plain arrays (numpy.savez writes one)") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from datetime import UTC, datetime
 from functools import cache
@@ -44,7 +45,7 @@ def settings() -> StudySettings:
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    """Its ledger: opened, two rounds of which the second is charged in full, finished."""
+    """Its ledger: opened, its models named, two rounds of which the second is charged in full, finished."""
     budget, chosen = Budget(plan_of(settings())), settings().as_json()
     ledger: list[Entry] = []
 
@@ -61,11 +62,16 @@ def entries() -> tuple[Entry, ...]:
         ledger.append(append(ledger[-1] if ledger else None, kind, round, {**event, **standing.to_dict()}))
 
     write("opened", None, study=STUDY, settings=chosen, plan=plan_of(settings()).to_dict())
-    for number in (1, 2):
-        budget.reserve(number)
-        write("reserved", number)
-        budget.charge_in_full(number, "expired")
-        write("charged-in-full", number, reason="expired")
+    write("released", None, sha256="c" * 64, bytes=160)
+    budget.reserve(1)
+    write("reserved", 1)
+    budget.settle(1, None)
+    write("settled", 1, report=None)
+    write("released", 1, sha256=hashlib.sha256(model_file()).hexdigest(), bytes=len(model_file()))
+    budget.reserve(2)
+    write("reserved", 2)
+    budget.charge_in_full(2, "expired")
+    write("charged-in-full", 2, reason="expired")
     budget.finish("stopped")
     write("finished", None, reason="stopped", report=None)
     return tuple(ledger)

@@ -83,12 +83,16 @@ def _parse_json(data: bytes) -> None:
     assert load_json(text) == value
 
 
-def _session_parameters() -> SessionParameters:
+def _session_parameters(version: int = 2) -> SessionParameters:
     vector = {"name": "update", "encoding": "signed", "length": 5, "ring_bits": 64, "scale_bits": 20, "cap": 1 << 30}
     values: dict[str, Any] = {
+        "version": version,
         "study": "tiny",
         "round": 1,
         "session": to_base64url(bytes(32)),
+        "settings": "c" * 64,
+        "ledger_entries": 3,
+        "ledger_sha256": "d" * 64,
         "roster": "a" * 64,
         "model": "b" * 64,
         "clients": 5,
@@ -100,6 +104,8 @@ def _session_parameters() -> SessionParameters:
         "deadlines": {"keys": 10, "shares": 20, "masked": 30},
         "expires": 40,
     }
+    if version == 1:
+        del values["settings"], values["ledger_entries"], values["ledger_sha256"]
     return read_document(SessionParameters, canonical_json(values))
 
 
@@ -201,7 +207,9 @@ def _header_seeds() -> Iterable[bytes]:
 TARGETS: Mapping[str, Target] = {
     "json": Target(_parse_json, (ValueError,), lambda: example_study.messages().values()),
     "messages": Target(_parse_message, (ValueError,), _message_seeds),
-    "session-parameters": Target(_parse_parameters, (ParameterFault,), lambda: [_session_parameters().to_bytes()]),
+    "session-parameters": Target(
+        _parse_parameters, (ParameterFault,), lambda: [_session_parameters(one).to_bytes() for one in (1, 2)]
+    ),
     "shares": Target(_parse_shares, (SharingError,), lambda: [bytes(3 * SHARE_BYTES)]),
     "tensors": Target(_parse_tensors, (TensorError,), _tensor_seeds),
     "tensor-files": Target(_parse_tensor_file, (TensorError,), _tensor_seeds),

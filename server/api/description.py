@@ -31,7 +31,9 @@ _SIGNED = """A hospital signs every request: a JWT (`EdDSA`, its Ed25519 identit
 - `htm`, `htu`: the method in capitals, and origin, path and query as they are sent;
 - `bh`: SHA-256 of the body in hex, of no bytes where there is no body;
 - `iat`, `exp`: whole seconds since 1970, `exp` at most 60 later;
-- `jti`: in a POST and in the rotation of a key, 16 to 64 letters, digits, `-` and `_` that were not used before.
+- `jti`: in a POST and in the rotation of a key, 16 to 64 letters, digits, `-` and `_` that were not used before;
+- `pro`, `ver`: the number of the protocol that the program speaks, from 1, and its version. Without them it is 1 and
+  unknown; a study may need more.
 
 Other signatures in bodies, but those of a secure sum, are Ed25519 over the length of a label (four octets, the highest
 first), the label, and the SHA-256 of the document as canonical JSON (UTF-8, keys in the order of their code points, no

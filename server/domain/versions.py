@@ -1,4 +1,4 @@
-"""May a program take part in a study: does it speak the number of the protocol that the study was created with?"""
+"""May a program take part in a study: does it speak the number of the protocol that the study needs?"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -10,19 +11,19 @@ from functools import lru_cache
 from typing import Any, get_args
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from sqlalchemy import bindparam, select
+from sqlalchemy import Text, bindparam, cast, select
 
 from client_sdk.protocol.study.messages import ClientState
-from client_sdk.protocol.versions import is_protocol
+from client_sdk.protocol.versions import UNNUMBERED, is_protocol, min_protocol
 from client_sdk.protocol.wire.signing import SigningError, decode_public_key
 from client_sdk.protocol.wire.values import NAME_PATTERN
-from server.db.soundness import RowBroken
+from server.db.soundness import WRONG_VALUE, RowBroken
 from server.db.tables import ClientRow, StudyRow
 from server.services.coordinator import Coordinator
 
 NAME = re.compile(NAME_PATTERN)
 _OF_STUDY = (
-    select(ClientRow.name, ClientRow.public_key, ClientRow.state, StudyRow.protocol)
+    select(ClientRow.name, ClientRow.public_key, ClientRow.state, StudyRow.protocol, cast(StudyRow.settings, Text))
     .join(StudyRow, StudyRow.id == ClientRow.study_id)
     .where(StudyRow.name == bindparam("study"))
 )
@@ -32,11 +33,22 @@ _MEMBER = _OF_STUDY.where(ClientRow.name == bindparam("client"))
 _key = lru_cache(maxsize=4096)(decode_public_key)
 
 
+@lru_cache(maxsize=1024)
+def _needed_by(settings: str) -> int:
+    """The number that this coordinator's wire needs for these settings, a text of JSON."""
+    try:
+        return min_protocol(json.loads(settings))
+    except WRONG_VALUE:
+        # No settings: whoever asks for more than a key finds out, and the study is stopped.
+        return UNNUMBERED
+
+
 @dataclass(frozen=True)
 class Known:
     """A member of a study, whatever its state; `public_key` as it is written, `key` as it is used.
 
-    protocol  the least number of the protocol that its program must speak in this study
+    protocol  the least number of the protocol that its program must speak in this study now, which may be more than
+              the study was created with
     """
 
     public_key: str
@@ -73,7 +85,7 @@ def _rows(coordinator: Coordinator, study: str, clients: Collection[str]) -> Map
 def _known(row: tuple[Any, ...] | None) -> Known | RowBroken | None:
     if row is None:
         return None
-    public_key, state, protocol = row
+    public_key, state, protocol, settings = row
     try:
         key = _key(public_key)
     except (SigningError, TypeError, AttributeError):
@@ -82,4 +94,5 @@ def _known(row: tuple[Any, ...] | None) -> Known | RowBroken | None:
         return RowBroken("clients.state holds what the coordinator never writes")
     if not is_protocol(protocol):
         return RowBroken("studies.protocol holds what the coordinator never writes")
-    return Known(public_key, key, state, protocol)
+    # A study that an older version created goes on over the wire of this one: its next session is of today's kind.
+    return Known(public_key, key, state, max(protocol, _needed_by(settings)))

@@ -65,6 +65,12 @@ COMMANDS = (
         "study template",
         "study weights",
     ),
+    *(
+        "witness compare",
+        "witness export",
+        "witness key",
+        "witness sign",
+    ),
 )
 
 

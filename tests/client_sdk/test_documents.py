@@ -27,9 +27,8 @@ def test_every_command_and_option_of_the_guide_exists() -> None:
     app = typer.Typer()
     register(app)
     text = (DOCS / "hospital.md").read_text()
-    lines = re.findall(
-        r"(?<!from )wardround ((?:roster |ledger |study |data |policy |certificate )?[a-z-]+)([^\n`#]*)", text
-    )
+    groups = "roster |ledger |study |data |policy |certificate |query |witness "
+    lines = re.findall(rf"(?<!from )wardround ((?:{groups})?[a-z-]+)([^\n`#]*)", text)
     commands = {command for command, _ in lines}
     assert {"enrol", "join", "doctor", "egress-log", "roster pin", "roster show"} <= commands
     for command, rest in lines:

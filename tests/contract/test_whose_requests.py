@@ -12,7 +12,7 @@ from client_sdk.protocol.secure_sum.messages import MANIFEST_HEADER
 from tests.contract.test_openapi import _document, _operations
 from tests.factories.live_coordinator import Live, live
 
-_PARTS = {"client": "north", "round": "1", "version": "0", "query": "1", "key": "0" * 16}
+_PARTS = {"client": "north", "round": "1", "version": "0", "query": "1", "key": "0" * 16, "name": "auditor"}
 
 
 @pytest.fixture(scope="module")

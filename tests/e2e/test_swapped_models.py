@@ -78,7 +78,8 @@ def refused(ward: Ward, words: str) -> None:
     with pytest.raises(BadAssignment, match=words):
         ward.join(until=2)
     proof = json.loads(ward.proof.read_bytes())
-    shown = proof["shown"]["signed"]["document"]["model"]
+    # The coordinator's own words, whole: what was assigned, with its signature.
+    shown = proof["round"]["assignment"]["model"]
     named = [entry["body"]["sha256"] for entry in proof["seen"]["entries"] if entry["kind"] == "released"]
     assert shown["sha256"] not in named
     with pytest.raises(EvidenceKept):

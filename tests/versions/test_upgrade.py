@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 import zipfile
@@ -18,11 +19,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from dp_accounting.pld import privacy_loss_distribution
 from sqlalchemy import text
 
 from accounting.budget.budget import Budget
 from client_sdk.api.client import ServerClock
 from client_sdk.api.config import Connection
+from client_sdk.documents.compare import in_form_of
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.identity import Identity
@@ -113,9 +116,33 @@ def _restored(kind: Kind, home: Path, request: pytest.FixtureRequest) -> Iterato
     server.drop(name)
 
 
-def _spent(budget: dict[str, Any]) -> list[tuple[Any, ...]]:
-    return [tuple(limit[name] for name in ("level", "definition", "epsilon", "delta", "spent", "reserved", "remaining"))
-            for limit in budget["limits"]]  # fmt: skip
+def _budget_goes_on(stated: dict[str, Any], now: dict[str, Any], settings: dict[str, Any]) -> None:
+    """State, rounds, ε, δ and what is spent are exactly what they were; what was not stated before is what it must be.
+
+    The chance of a right guess was what ε and δ so far allow. It is now that of everything the study may release.
+    """
+    in_old_form = [in_form_of(old, new) for old, new in zip(stated["limits"], now["limits"], strict=True)]
+    assert now | {"limits": in_old_form} == stated
+    bounded, unbounded = now["limits"]
+    assert unbounded == stated["limits"][1]
+    assert set(bounded) == set(stated["limits"][0])
+    certificates = [bounded["certificate"], *(report["certificate"] for report in bounded["reports"])]
+    added = [("loss-distribution", None, None), *[(None, None, None)] * len(bounded["reports"])]
+    assert [(one["guess_from"], one["allowed"], one["used"]) for one in certificates] == added
+    assert set(certificates[0]) - set(stated["limits"][0]["certificate"]) == {"guess_from", "allowed", "used"}
+    # Its grid rounds up: so near is enough, and the statement's own bound is tested where it is computed.
+    assert abs(bounded["attack_success"] - _chance_by_dp_accounting(settings["privacy"])) < 1e-6
+    assert bounded["attack_success"] < stated["limits"][0]["attack_success"]
+
+
+def _chance_by_dp_accounting(privacy: dict[str, Any]) -> float:
+    """(1 + δ(0)) / 2 of all rounds; under masks the noise of those who are surely honest counts together."""
+    masking = privacy["masking"]
+    honest = 1 if masking is None else masking["min_survivors"] - masking["colluders"]
+    step = privacy_loss_distribution.from_gaussian_mechanism(
+        privacy["noise_multiplier"] * math.sqrt(honest), sampling_prob=privacy["sampling_rate"]
+    )
+    return (1 + float(step.self_compose(ROUNDS).get_delta_for_epsilon(0.0))) / 2
 
 
 def _epsilon(upgraded: Upgraded) -> float:
@@ -131,7 +158,7 @@ def _epsilon(upgraded: Upgraded) -> float:
 def test_a_round_under_way_goes_on_with_the_same_epsilon(upgraded: Upgraded) -> None:
     here, path = upgraded.here, f"/v1/studies/{STUDY}"
     before = here.operator("GET", f"{path}/budget").json()
-    assert before == upgraded.stated["budget"]
+    _budget_goes_on(upgraded.stated["budget"], before, upgraded.stated["entries"][0]["body"]["settings"])
     assert here.operator("GET", f"{path}/ledger").json()["entries"] == upgraded.stated["entries"]
     engine = connect(here.coordinator.database.engine.url)
     with engine.connect() as connection:

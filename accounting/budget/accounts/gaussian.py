@@ -123,6 +123,9 @@ class GaussianLimit(Account):
         )
 
     def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
+        if not self.delta > 0:
+            # Nothing is ever asked under such a limit (`require_questions`).
+            return []
         exact = ClassicalAccountant(delta=self.delta, method="pld", level=self.limit.level, observer=self.plan.observer)
         for event, count in self.queries.events("all", "evaluated"):
             exact.compose(event, count)

@@ -22,6 +22,7 @@ EVENT = {
     "reserved": (1, {}),
     "asked": (2, {"query": "a" * 64, "cost": COST}),
     "settled": (1, {"report": REPORT}),
+    "released": (1, {"sha256": "a" * 64, "bytes": 160}),
     "charged-in-full": (1, {"reason": "updates-lost"}),
     "cancelled": (1, {"reason": "too-few-clients"}),
     "finished": (None, {"reason": "stopped", "report": None}),
@@ -42,7 +43,7 @@ def ledger() -> list[Entry]:
     entries = opened(
         plan(max_steps=60, epsilon={"bayesian": 15.0, "classical": 20.0}, queries=QueryPlan(5, 10, allowance=1.0))
     )
-    for kind in ("roster", "reserved", "settled"):
+    for kind in ("roster", "reserved", "settled", "released"):
         entries.append(after(entries, kind, EVENT[kind][0], **EVENT[kind][1]))
     entries.append(after(entries, "reserved", 2))
     entries.append(after(entries, "cancelled", 2, reason="too-few-clients"))
@@ -65,7 +66,7 @@ def test_a_ledger_of_every_kind_replays():
     assert replay(Entry.from_dict(json.loads(json.dumps(entry.to_dict()))) for entry in ledger()).finished == "stopped"
 
 
-@pytest.mark.parametrize("place", range(7))
+@pytest.mark.parametrize("place", range(10))
 @pytest.mark.parametrize("name", sorted(STANDING))
 def test_an_entry_without_how_the_study_stood_is_named(place, name):
     body = {key: value for key, value in ledger()[place].body.items() if key != name}
@@ -74,7 +75,7 @@ def test_an_entry_without_how_the_study_stood_is_named(place, name):
     assert refused.value.sequence == place + 1
 
 
-@pytest.mark.parametrize("place", range(7))
+@pytest.mark.parametrize("place", range(10))
 def test_an_unknown_field_is_named(place):
     with pytest.raises(LedgerError, match="surplus") as refused:
         replay(map(Entry.from_dict, rewritten(ledger(), place, {**ledger()[place].body, "surplus": 1})))
@@ -110,6 +111,10 @@ def test_every_field_of_an_event_is_needed(kind):
         ("roster", None, {"roster_sha256": "a" * 63}),
         ("cancelled", 1, {"reason": None}),
         ("settled", 1, {"report": []}),
+        ("released", 1, {"sha256": "A" * 64}),
+        ("released", 1, {"bytes": 0}),
+        ("released", None, {"bytes": True}),
+        ("released", None, {"bytes": 2**53 + 1}),
         ("finished", None, {"report": {}}),
         ("finished", None, {"report": [1]}),
     ],

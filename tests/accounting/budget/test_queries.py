@@ -50,6 +50,18 @@ def gaussian_delta(mu, epsilon):
         return mp.ncdf(mu / 2 - epsilon / mu) - mp.exp(epsilon) * mp.ncdf(-mu / 2 - epsilon / mu)
 
 
+@pytest.mark.parametrize("epsilon", [36.0, 38.0, 45.0, 600.0, 1e6])
+def test_a_limit_whose_delta_the_lattice_uses_up_opens_no_study(epsilon):
+    """1 + e^ε times the error of 10⁵ numbers, 8e-23: from ε = 39 on more than δ = 1e-5. Its budget still answers."""
+    plan, lost = statistics(epsilon), epsilon > 39
+    if lost:
+        with pytest.raises(PlanError, match="no query could ever be asked"):
+            Budget.open(plan)
+    budget = Budget(plan) if lost else Budget.open(plan)
+    assert budget.authorise_query(cost(1e6)).allowed != lost
+    assert [limit["reports"] == [] for limit in budget.statements()[:1]] == [lost]
+
+
 @pytest.mark.parametrize(("epsilon", "least"), [(0.1, 30.750), (0.5, 7.0318), (1.0, 3.7306), (2.0, 1.9938)])
 def test_one_query_costs_what_the_analytic_gaussian_does(epsilon, least):
     budget = Budget(statistics(epsilon))

@@ -110,7 +110,10 @@ def test_one_released_model_has_a_certificate_of_its_own(run: Run, written: Path
 
 def test_it_is_printed_in_words_as_pdf_and_as_an_entry_of_the_registry(run: Run, written: Path, tmp_path: Path) -> None:
     said = run("certificate", "show", "sepsis").stdout
-    assert "is right with a probability of at most" in said
+    words = " ".join(said.split())
+    assert "who knows all other records, and who gives equal odds to both, guesses rightly whether" in words
+    assert "with a probability of at most" in words
+    assert "It is an average: on a rare output the attacker may be surer" in words
     assert "does not hold against whoever sees" in said
     assert "signed with the key that was pinned at enrolment" in said
     run("certificate", "show", "sepsis", "-o", str(tmp_path / "direct.pdf"))

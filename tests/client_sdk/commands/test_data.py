@@ -13,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from client_sdk.cli import register
+from client_sdk.training import LocalTraining
 from tests.factories.commands import write_records, write_settings
 
 PARAMETERS = {
@@ -72,6 +73,7 @@ def test_records_patients_labels_and_inputs_are_counted(here: Path) -> None:
         ],
         "unused": ["note"],
         "parameters": 5,
+        "without_gradient": 0,
         "format": {"separator": "semicolon", "encoding": "utf-8", "header": True, "decimal": "comma", "dates": None},
         "confirmed": False,
     }
@@ -79,6 +81,13 @@ def test_records_patients_labels_and_inputs_are_counted(here: Path) -> None:
     assert "4, of up to 2 rows each" in shown
     assert "2 (40%)" in shown
     assert "does not use: note" in shown
+    assert "without a gradient" not in shown
+
+
+def test_first_records_without_a_gradient_are_counted_and_shown(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalTraining, "try_gradients", lambda *_: 2)
+    assert json.loads(check(here, "--json"))["without_gradient"] == 2
+    assert "2: they would count as zero" in check(here)
 
 
 def test_who_is_left_out_by_the_policy_is_not_counted(here: Path) -> None:

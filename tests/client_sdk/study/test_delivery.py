@@ -25,7 +25,7 @@ SPEC = {UPDATE + "weight": ((2,), "float32")}
 
 def made_for(chosen: Any, folder: Path, policy: SitePolicy | None = None) -> Any:
     able = Able(chosen, SecureRandomness(), None, None)
-    verifier: Any = SimpleNamespace(roster=None, vouch=None, total_records=None)
+    verifier: Any = SimpleNamespace(roster=None, vouch=None, total_records=None, charge=None)
     client: Any = SimpleNamespace()
     return delivery_of(client, MEMBERSHIP, policy or SitePolicy(), able, verifier, folder)
 

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from client_sdk import tasks
 from client_sdk.data import Examples, Records, Table
-from client_sdk.errors import ConfigurationError, Refused
+from client_sdk.errors import ConfigurationError, Refused, TrainingStopped
 from client_sdk.guard.split import Split
 from client_sdk.protocol.cells import column_of
 from client_sdk.protocol.statistics.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
+from client_sdk.protocol.study.bounds import MAX_WEIGHT
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.tensors import Array
 from client_sdk.study.delivery import Able
@@ -187,11 +189,27 @@ def test_where_nobody_is_set_aside_the_sum_is_of_zeros_and_nobody_learns_it() ->
 
 
 def test_a_score_that_is_no_number_has_a_cell_of_its_own() -> None:
+    class Broken(LogisticRegression):
+        def predictions(self, outputs: Tensor) -> Tensor:
+            return super().predictions(torch.where(outputs > 0, torch.full_like(outputs, torch.nan), outputs))
+
     chosen, data = study(), records(40)
-    found = evaluated(data, chosen)
-    weights = {name: np.full_like(array, 3e38) for name, array in some_weights(chosen).items()}
+    whole, weights = evaluated(data, chosen), some_weights(chosen)
+    above = int((whole.columns(asked(), weights)[PREDICTION] > 0.5).sum())
+    assert 0 < above < len(whole.identifiers)
+    task = Broken(chosen.training.task_parameters)
+    found = able(task, data, plain_policy(), chosen, None, "cpu", 60.0, "mercy", "1", SPLIT).evaluated
+    assert found is not None
     total = asked().total(found.columns(asked(), weights), 1.0)
-    assert total.sum() == len(found.identifiers)
+    assert (total.sum(), total[-1]) == (len(found.identifiers), above)
+
+
+@pytest.mark.parametrize("weight", [2 * MAX_WEIGHT, -2 * MAX_WEIGHT, np.nan, np.inf])
+def test_weights_beyond_the_public_bound_are_refused_whatever_the_records(weight: float) -> None:
+    chosen = study()
+    weights = {name: np.full_like(array, weight) for name, array in some_weights(chosen).items()}
+    with pytest.raises(TrainingStopped, match="out of bounds"):
+        evaluated(records(40), chosen).columns(asked(), weights)
 
 
 NUMBER = {"prediction": "number", "low": 0.0, "high": 1.0, "largest_error": 1.0}

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from client_sdk.api.client import ServerClock
-from client_sdk.errors import ConfigurationError, TrainingStopped
+from client_sdk.errors import BadAssignment, ConfigurationError, TrainingStopped
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.study.events import OnRound, RoundEvent
@@ -109,18 +109,24 @@ def test_without_slots_the_time_tells(tmp_path: Path, monkeypatch: pytest.Monkey
         assert [waits["PUT updates"] for waits in found] == pytest.approx([PER_RECORD * SMALL, PER_RECORD * LARGE])
 
 
-def test_a_refusal_waits_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(BadAssignment("another model"), [("PUT refusals", SLOT)]), (TrainingStopped("the loss"), [])],
+    ids=["a refusal", "stopped in silence"],
+)
+def test_a_refusal_after_the_computation_waits_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, told: list[tuple[str, float]]
+) -> None:
     def stop(*_: Any, **__: Any) -> None:
-        raise TrainingStopped("the loss")
+        raise error
 
     monkeypatch.setattr(Books, "finish", stop)
-    refusals = list[float]()
     for count in (SMALL, LARGE):
         waits: list[tuple[str, float]] = []
-        with pytest.raises(TrainingStopped):
+        with pytest.raises(type(error)):
             seconds_of(tmp_path / str(count), count, monkeypatch, waits, max_steps=1)
-        refusals += [seconds for what, seconds in waits if what == "PUT refusals"]
-    assert refusals == pytest.approx([SLOT, SLOT])
+        found = [(what, seconds) for what, seconds in waits if what.startswith("PUT")]
+        assert found == [(what, pytest.approx(seconds)) for what, seconds in told]
 
 
 def test_bytes_out_of_the_outbox_wait_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

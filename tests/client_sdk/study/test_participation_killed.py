@@ -225,7 +225,11 @@ def test_a_process_really_killed_leaves_a_study_that_ends_well(tmp_path: Path, n
         outcome = _joined(here, arguments, home)
         assert outcome["reason"] == "max-steps-reached"
         ledger = here.operator("GET", "/v1/studies/sepsis/ledger").json()["entries"]
-        assert [e["kind"] for e in ledger] == ["opened", "roster", *["reserved", "settled"] * 2, "finished"]
+        assert [e["kind"] for e in ledger] == [
+            *("opened", "released", "roster"),
+            *["reserved", "settled", "released"] * 2,
+            "finished",
+        ]
         with HospitalLedger.open(ledger_path(home, "records")) as own:
             assert [(e.kind, e.round) for e in own.entries if e.round] == [
                 (kind, r) for r in (1, 2) for kind in ("reserved", "settled")

@@ -10,9 +10,11 @@ import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from client_sdk.documents import check
 from experiments.fuzzing.mutation import mutate_json
 from experiments.fuzzing.run import NAMES, targets
 from experiments.fuzzing.target import Target, choose
@@ -20,6 +22,7 @@ from experiments.fuzzing.target import Target, choose
 INPUTS = Path(__file__).with_name("inputs")
 # Of each parser, so that all take some seconds together.
 CHANGED = 60
+Place = tuple[int | str, ...]
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +61,57 @@ def _changed(seeds: list[bytes]) -> Iterator[bytes]:
 @pytest.mark.parametrize("find", sorted(INPUTS.glob("*/*")), ids=lambda path: f"{path.parent.name}-{path.name[:16]}")
 def test_what_fuzzing_found_is_met_with_a_documented_error(parsers: dict[str, Target], find: Path) -> None:
     parsers[find.parent.name].try_input(find.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("path", "new"),
+    [
+        (("limits", 0, "certificate", "orders"), {"a": []}),
+        (("limits", 0, "certificate", "orders"), [[1.0], {}]),
+        (("limits", 0, "certificate", "order"), []),
+        (("limits", 0, "observer"), "nobody"),
+        (("limits", 0, "certificate", "observer"), "nobody"),
+    ],
+    ids=["orders-object", "orders-unhashable", "order-list", "observer", "observer-inside"],
+)
+def test_a_certificate_that_once_ended_in_a_traceback(parsers: dict[str, Target], path: Place, new: Any) -> None:
+    target = parsers["certificates"]
+    (seed,) = target.seeds()
+    target.try_input(_put(seed, path, new))
+
+
+@pytest.mark.parametrize(
+    "path", [("state",), ("stop_reason",), ("model", "sha256"), ("ledger", "released")], ids="-".join
+)
+def test_a_change_that_no_check_finds_is_a_fault(
+    parsers: dict[str, Target], path: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = parsers["certificates"]
+    (seed,) = target.seeds()
+    changed = _put(seed, path, _OTHER[path[-1]])
+    target.try_input(changed)
+    monkeypatch.setattr(check, "ledger", lambda stated, entries: [])
+    with pytest.raises(AssertionError, match=path[0]):
+        target.try_input(changed)
+
+
+_OTHER: dict[int | str, Any] = {
+    "state": "running",
+    "stop_reason": "budget-exhausted",
+    "sha256": "e" * 64,
+    "released": 1,
+}
+
+
+def _put(seed: bytes, path: Place, new: Any) -> bytes:
+    """A certificate with another value at this place. The place is there."""
+    value = json.loads(seed)
+    inside: Any = value["certificate"]
+    for part in path[:-1]:
+        inside = inside[part]
+    assert inside[path[-1]] != new
+    inside[path[-1]] = new
+    return json.dumps(value).encode()
 
 
 def test_a_fault_is_not_taken_for_a_documented_error() -> None:

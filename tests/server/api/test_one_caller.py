@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -191,11 +192,17 @@ def test_a_stream_that_is_refused_reads_no_event(attacked: Live, monkeypatch: py
         return read(database, name, work)
 
     with ExitStack() as streams:
+        monkeypatch.setattr(Database, "read", noted)
         for _ in range(lanes.STREAMS_OF_ONE):
             assert streams.enter_context(_stream(attacked, attacked.viewer_key)).status_code == 200
-        monkeypatch.setattr(Database, "read", noted)
+        # Each looks for the events there are, and, once its answer has begun, whether there are more.
+        looks = 2 * lanes.STREAMS_OF_ONE
+        deadline = time.monotonic() + 30
+        while asked.count("events-since") < looks:
+            assert time.monotonic() < deadline, "not every stream that is open has looked"
+            time.sleep(0.01)
         for _ in range(20):
             with _stream(attacked, attacked.viewer_key) as refused:
                 assert refused.status_code == 429
         monkeypatch.undo()
-    assert asked.count("events-since") == 0
+    assert asked.count("events-since") == looks

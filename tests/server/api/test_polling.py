@@ -10,6 +10,7 @@ import pytest
 
 from client_sdk.protocol.study.messages import OperatorKeyCreate
 from server.api.auth import Context, poll
+from server.api.lanes import Lanes
 from server.api.lookups import Lookups
 from server.api.watcher import Watcher
 from server.config import Settings
@@ -17,7 +18,7 @@ from server.services.coordinator import Coordinator
 from server.services.identities import identify
 from server.services.readiness import Readiness
 from server.services.studies import operators
-from server.services.studies.operators import Operator
+from server.services.studies.operators import Operator, authenticate_each
 
 
 def _ask(coordinator: Coordinator, wait: float, look: Callable[[], int], **settings: float) -> tuple[int | None, float]:
@@ -33,7 +34,9 @@ def _ask(coordinator: Coordinator, wait: float, look: Callable[[], int], **setti
         watcher = Watcher(lambda studies: dict.fromkeys(studies, next(marks)), 0.01)
         chosen = Settings.model_validate(settings)
         identities = Lookups(partial(identify, coordinator), at_once=False)
-        context = Context(chosen, coordinator, watcher, lambda: 0.0, identities, Readiness(coordinator))
+        keys = Lookups(partial(authenticate_each, coordinator), at_once=False)
+        readiness = Readiness(coordinator)
+        context = Context(chosen, coordinator, watcher, lambda: 0.0, identities, keys, Lanes(), readiness)
         began = asyncio.get_running_loop().time()
         found = await poll(context, who, "sepsis", wait, looked)
         return found, asyncio.get_running_loop().time() - began

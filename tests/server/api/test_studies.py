@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.factories.live_coordinator import Live, code_of
-from tests.factories.settings import settings_json
+from tests.factories.settings import settings_json, statistics_settings
 
 
 def test_opening_is_repeatable_and_settings_freeze(here: Live, study: str) -> None:
@@ -70,3 +70,11 @@ def test_studies_are_listed_page_by_page(here: Live, study: str) -> None:
 )
 def test_no_such_study(here: Live, noun: str) -> None:
     assert code_of(here.operator("GET", f"/v1/studies/nowhere{noun}")) == (404, "unknown-study")
+
+
+def test_a_limit_under_which_no_question_could_be_asked_is_refused(here: Live, study: str) -> None:
+    chosen = statistics_settings(masked=False, epsilon=45.0).as_json() | {"beyond_bounds": True}
+    answer = here.operator("POST", "/v1/studies", json={"study": study, "settings": chosen})
+    assert code_of(answer) == (422, "invalid-request")
+    assert "no query could ever be asked" in answer.json()["detail"]
+    assert code_of(here.operator("GET", f"/v1/studies/{study}")) == (404, "unknown-study")

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from pathlib import Path
 
 import jwt
 import pytest
+from sqlalchemy import text
 
+from client_sdk.protocol.secure_sum.messages import SessionParameters
 from client_sdk.protocol.versions import (
+    NAMED_MODELS,
     PROTOCOL,
     PROTOCOL_HEADER,
     STUDY_PROTOCOL_HEADER,
@@ -15,9 +20,17 @@ from client_sdk.protocol.versions import (
     VERSION_HEADER,
     program_version,
 )
-from client_sdk.protocol.wire.signing import SigningError, request_token, verify_request_token
+from client_sdk.protocol.wire.signing import SigningError, from_base64url, request_token, verify_request_token
 from experiments import tiny
-from tests.factories.live_coordinator import ORIGIN, Live, code_of
+from tests.factories.live_coordinator import ORIGIN, Live, code_of, live
+from tests.factories.settings import settings
+
+
+@pytest.fixture
+def databases(database_url: str, tmp_path: Path) -> Iterator[Live]:
+    """A coordinator on each kind of database that creates studies as the version before did."""
+    with live(tmp_path, database_url=database_url, bind_models=False) as here:
+        yield here
 
 
 def test_the_coordinator_says_what_it_is(here: Live, study: str) -> None:
@@ -28,12 +41,17 @@ def test_the_coordinator_says_what_it_is(here: Live, study: str) -> None:
     assert (headers[VERSION_HEADER], headers[PROTOCOL_HEADER]) == (program_version(), str(PROTOCOL))
 
 
-def test_a_hospital_is_told_what_its_study_needs(here: Live, study: str) -> None:
-    here.open_study(study)
-    who = here.enrol(study, "north")
-    for token_protocol in (PROTOCOL, UNNUMBERED, None):
-        answer = here.signed(who, "GET", f"/v1/studies/{study}", protocol=token_protocol)
-        assert (answer.status_code, answer.headers[STUDY_PROTOCOL_HEADER]) == (200, str(UNNUMBERED))
+def test_a_hospital_is_told_what_its_study_needs(here: Live, databases: Live, study: str) -> None:
+    # What names its models in the ledger, older programs cannot read.
+    for asked, needed, spoken in (
+        (here, NAMED_MODELS, (PROTOCOL,)),
+        (databases, UNNUMBERED, (PROTOCOL, UNNUMBERED, None)),
+    ):
+        asked.open_study(study)
+        who = asked.enrol(study, "north")
+        for protocol in spoken:
+            answer = asked.signed(who, "GET", f"/v1/studies/{study}", protocol=protocol)
+            assert (answer.status_code, answer.headers[STUDY_PROTOCOL_HEADER]) == (200, str(needed))
 
 
 @pytest.mark.parametrize("protocol", [None, UNNUMBERED])
@@ -53,6 +71,33 @@ def test_a_program_below_what_the_study_needs_is_told_what_to_install(
     # It may always leave.
     path = f"/v1/studies/{study}/clients/north/withdrawn"
     assert here.signed(who, "PUT", path, protocol=protocol).status_code == 200
+
+
+def test_an_older_masked_study_refuses_the_version_before_in_its_next_session(databases: Live, study: str) -> None:
+    """Sessions name more now than that version can read: it is told so, instead of being handed one."""
+    here, path = databases, f"/v1/studies/{study}"
+    old, *others = here.running(study, *"abcd", settings=settings(masked=True))
+    with here.coordinator.database.engine.begin() as connection:
+        # What the migration writes for every study that is there.
+        assert connection.execute(text("UPDATE studies SET protocol = 1")).rowcount == 1
+    for protocol in (None, UNNUMBERED):
+        asked = [("GET", "/assignment"), ("GET", "/rounds/1/secure-sum/keys"), ("PUT", "/rounds/1/secure-sum/keys/a")]
+        for method, where in asked:
+            answer = here.signed(old, method, path + where, b"{}" if method == "PUT" else b"", protocol=protocol)
+            assert code_of(answer) == (403, "client-too-old")
+            assert answer.json()["extra"]["needed_protocol"] == PROTOCOL
+    assert here.signed(old, "GET", path).headers[STUDY_PROTOCOL_HEADER] == str(PROTOCOL)
+    for who in (old, *others):
+        (given,) = [here.signed(who, "GET", f"{path}/assignment").json()]
+        assert SessionParameters.from_bytes(from_base64url(given["session"]["parameters"])).version == 2
+    # It may always leave.
+    assert here.signed(old, "PUT", f"{path}/clients/a/withdrawn", protocol=None).status_code == 200
+
+
+def test_an_older_study_in_the_clear_stays_open_to_the_version_before(databases: Live, study: str) -> None:
+    old, *_ = databases.running(study, *"abc")
+    answer = databases.signed(old, "GET", f"/v1/studies/{study}/assignment", protocol=None)
+    assert (answer.status_code, answer.json()["assignment"]["round"]) == (200, 1)
 
 
 def test_the_number_is_covered_by_the_signature(here: Live, study: str) -> None:

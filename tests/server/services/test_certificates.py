@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
@@ -19,9 +20,10 @@ from server.services import certificates, views
 from server.services.certificates import certificate
 from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
+from server.services.studies import lifecycle
 from server.worker import Worker
 from tests.factories.hospital_double import Hospital, update
-from tests.factories.studies import open_study
+from tests.factories.studies import FakeClock, open_study
 
 
 def work(coordinator: Coordinator) -> None:
@@ -158,6 +160,48 @@ def facts_of(stated: Certificate) -> Facts:
     signature = stated.ledger.signature
     said = {name: getattr(stated, name) for name in ("title", "state", "stop_reason", "issued_at", "coordinator_key")}
     return Facts(**said, head_signature=signature, model=stated.model)
+
+
+def test_the_entry_that_names_the_model_is_the_same_from_caches_and_without(
+    coordinator: Coordinator, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After every single step of the worker, with rounds that release nothing and to the study's end."""
+    monkeypatch.setattr(history, "MILESTONE_ROUNDS", 2)
+    hospitals, worker = open_study(coordinator, max_steps=10, noise_multiplier=8.0), Worker(coordinator)
+    compared = 0
+    for round, senders in ((1, hospitals), (2, hospitals[:1]), (3, hospitals), (4, hospitals), (5, [])):
+        while worker.step():
+            compared += _compared(coordinator)
+        for hospital in senders:
+            hospital.send(round, update())
+        if len(senders) < len(hospitals):
+            for hospital in hospitals[len(senders) :]:
+                hospital.refuse(round)
+        while worker.step():
+            compared += _compared(coordinator)
+        if len(senders) < len(hospitals):
+            # A round that came to nothing is followed by a pause.
+            clock.sleep(3600.0)
+    lifecycle.act(coordinator, "sepsis", "stop")
+    compared += _compared(coordinator)
+    assert certificate(coordinator, "sepsis").certificate.state == "finished"
+    assert compared > 20
+
+
+def _compared(coordinator: Coordinator) -> int:
+    """How many certificates, of every model and the newest, were held against one that nothing was kept for."""
+    whole = _whole(coordinator)
+    named = {entry.round: entry for entry in whole if entry.kind == "released" and entry.round is not None}
+    for round in (None, *named):
+        kept = certificate(coordinator, "sepsis", round).certificate
+        fresh = certificate(replace(coordinator, certified={}, walks={}), "sepsis", round).certificate
+        assert kept.model_copy(update={"issued_at": fresh.issued_at}) == fresh
+        wanted = named.get(max(named, default=0) if round is None else round)
+        assert kept.ledger.released == (None if wanted is None else wanted.sequence)
+        if wanted is not None:
+            assert kept.model is not None
+            assert (kept.model.version, kept.model.sha256) == (wanted.round, wanted.body["sha256"])
+    return len(named) + 1
 
 
 def test_a_ledger_that_was_rewritten_behind_a_milestone_is_not_certified(

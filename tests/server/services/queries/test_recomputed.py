@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from mpmath import mpf
 
+from accounting.budget.budget import replay
+from accounting.budget.ledger import Entry
 from client_sdk.protocol.study.queries import Consent
 from server.services import ledger_pages, views
 from server.services.coordinator import Coordinator
@@ -123,8 +125,11 @@ def test_questions_alone_cost_the_analytic_gaussian_of_their_precisions(
         budget, entries = exported(coordinator)
         found = charged(entries)
         exact = gaussian_exactly(found)
-        spent = next(one["spent"] for one in budget["limits"] if one["epsilon"] is not None)
+        spent = replay([Entry.from_dict(one) for one in entries]).accounts[0].epsilon()
         assert exact <= mpf(spent) <= exact * (1 + mpf("1e-6"))
+        # Which questions were asked may follow from answers: from the first charge on the limit is stated.
+        (stated_limit,) = (one for one in budget["limits"] if one["epsilon"] is not None)
+        assert stated_limit["spent"] == stated_limit["epsilon"] >= spent
     # All but the one that was cancelled.
     assert charged(exported(coordinator)[1]).asked["all"] == pytest.approx((3.0, 7.5, 40.0, 2.0), rel=1e-6)
 
