@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from client_sdk.gradients import NonFiniteError, PerRecordGradients, UnsupportedLayer
+from client_sdk.gradients import PerRecordGradients, UnsupportedLayer
 from client_sdk.gradients.clipping import SAFETY
 from client_sdk.gradients.inspection import gradients_of
 from client_sdk.gradients.slots import Slots
@@ -257,18 +257,21 @@ def test_what_is_behind_the_end_of_a_sequence_counts_nothing() -> None:
     assert lengths_of(x).tolist() == [1] * RECORDS
 
 
-def test_numbers_that_are_not_finite_stop_the_step() -> None:
+def test_numbers_that_are_not_finite_count_as_zero_where_they_reach() -> None:
     model = Whole("LSTM", packed=False, used="states", given=False, batch_first=True, num_layers=1)
     x, y = records(torch.float32)
     gradients = PerRecordGradients(model, loss)
     gradients.norms(x, y)
     x[2, 1, 0] = float("nan")
-    with pytest.raises(NonFiniteError):
-        gradients.clipped_sum(x, y, clip_norm=1.0)
+    found, others = gradients.clipped_sum(x, y, clip_norm=1.0), [row for row in range(RECORDS) if row != 2]
+    rest = gradients.clipped_sum(x[others], y[others], clip_norm=1.0)
+    assert torch.isinf(found.norms).nonzero().flatten().tolist() == [2]
+    torch.testing.assert_close(found.gradients, rest.gradients)
     with torch.no_grad():
         model.rnn.weight_hh_l0[0, 0] = float("inf")
-    with pytest.raises(NonFiniteError):
-        gradients.clipped_sum(records(torch.float32)[0], y, clip_norm=1.0)
+    none = gradients.clipped_sum(records(torch.float32)[0], y, clip_norm=1.0)
+    assert none.failed == RECORDS
+    assert not any(bool(value.any()) for value in none.gradients.values())
 
 
 def test_a_change_in_place_does_not_reach_the_gradients() -> None:
