@@ -148,7 +148,9 @@ def _every_round_is_reserved_once_and_ends_once(entries: Sequence[Entry], *, fin
         raise LawBroken("round numbers have gaps")
     for number, found in kinds.items():
         open_one = not finished and number == last and found in (["reserved"], ["asked"])
-        begun_once = len(found) == 2 and found[0] in ("reserved", "asked") and found[1] in ENDS
+        # Which model a settled round of training made, one entry may name.
+        ended = found[:2] if found == ["reserved", "settled", "released"] else found
+        begun_once = len(ended) == 2 and ended[0] in ("reserved", "asked") and ended[1] in ENDS
         if not open_one and not begun_once:
             raise LawBroken(f"round {number} reads {found}: reserved once and ended once is the law")
     closing = [entry.kind for entry in entries].count("finished")
@@ -160,6 +162,7 @@ def _only_charged_rounds_are_released(
     operator: Client, study: str, entries: Sequence[Entry], views: Sequence[RoundView]
 ) -> None:
     settled = {entry.round for entry in entries if entry.kind == "settled"}
+    named = {entry.round: entry.body["sha256"] for entry in entries if entry.kind == "released"}
     digests: Counter[str] = Counter()
     for view in views:
         if view.state == "released" and view.round not in settled:
@@ -175,6 +178,8 @@ def _only_charged_rounds_are_released(
         if (body is not None) != makes_model:
             raise LawBroken(f"round {view.round} is {view.state}, but its model is {'' if body else 'not '}there")
         if body is not None:
+            if named and hashlib.sha256(body).hexdigest() != named.get(view.round):
+                raise LawBroken(f"round {view.round} released a model that the ledger does not name")
             # Not the file's: its header names the round.
             digests[_tensors_digest(body)] += 1
     # Fresh noise in every round: the same model twice would mean that one round's noise was used again.

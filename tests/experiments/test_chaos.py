@@ -12,6 +12,7 @@ import pytest
 from accounting.budget.budget import Budget
 from client_sdk.errors import LedgerNotExtended
 from experiments import tiny
+from experiments.finished_processes import FinishedProcesses
 from experiments.finished_processes import become as become_wardround
 from experiments.forked import ForkedProcesses
 from experiments.laws import LawBroken
@@ -36,13 +37,17 @@ def _forget_an_update() -> None:
 
 
 def _release_without_charge() -> None:
-    """The coordinator gives the charge of round 1 back and releases it nevertheless; no hospital looks."""
+    """The coordinator gives the charge of round 1 back and releases it nevertheless; no hospital looks.
+
+    Its ledger names no models: where it does, no reader of it takes a model of a round that was given back.
+    """
     from client_sdk.study.entries import EntryChecks
     from client_sdk.study.models import StudyModels
     from server.db.ledger_store import Account
     from server.services.rounds import release
+    from server.services.studies import lifecycle
 
-    original, cancel = Account.conclude, Budget.cancel
+    original, cancel, row = Account.conclude, Budget.cancel, lifecycle._study_row
 
     def conclude(self: Any, kind: Any, round: Any, body: Any, ready: Any = None) -> Any:
         if (kind, round.number) == ("settled", 1):
@@ -54,6 +59,7 @@ def _release_without_charge() -> None:
         cancel(self, round, reason)
         self.charged_rounds += 1
 
+    lifecycle._study_row = lambda tx, request, names_models: row(tx, request, False)
     Account.conclude = conclude  # type: ignore[method-assign]
     Budget.cancel = counted  # type: ignore[method-assign]
     EntryChecks._check_cancelled = lambda *_: None  # type: ignore[method-assign]
@@ -135,7 +141,7 @@ def test_a_program_that_breaks_a_law_is_reported(
 
 
 def test_a_sound_study_keeps_every_law_and_ends_by_its_limit(tmp_path: Path) -> None:
-    with ForkedProcesses() as processes:
+    with FinishedProcesses() as processes:
         budget = _calm_study(tmp_path, processes, by_limit=True)
     # The Bayesian charge of a round is below its worst, but the classical limit allows one round and no more.
     assert budget.charged_rounds == 1

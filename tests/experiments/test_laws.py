@@ -25,6 +25,8 @@ def ledger(events: Sequence[tuple[str, int | None]]) -> list[Entry]:
 def test_a_sound_ledger_passes():
     laws._every_round_is_reserved_once_and_ends_once(ledger(GOOD), finished=True)
     laws._every_round_is_reserved_once_and_ends_once(ledger([*GOOD[:3], ("reserved", 2)]), finished=False)
+    named = [GOOD[0], ("released", None), *GOOD[1:3], ("released", 1), *GOOD[3:]]
+    laws._every_round_is_reserved_once_and_ends_once(ledger(named), finished=True)
 
 
 def test_a_masked_round_that_was_opened_and_given_back_is_noticed(tmp_path: Path):
@@ -55,6 +57,11 @@ def test_a_masked_round_that_was_opened_and_given_back_is_noticed(tmp_path: Path
         (GOOD[:5], True, "finishes 0 times"),
         ([*GOOD, ("finished", None)], True, "finishes 2 times"),
         (GOOD, False, "finishes 1 times"),
+        ([*GOOD[:3], ("released", 1), ("released", 1), *GOOD[3:]], True, "round 1 reads"),
+        ([*GOOD[:2], ("released", 1), *GOOD[3:]], True, "round 1 reads"),
+        ([*GOOD[:2], ("released", 1), *GOOD[2:]], True, "round 1 reads"),
+        ([*GOOD[:5], ("released", 2), GOOD[5]], True, "round 2 reads"),
+        ([GOOD[0], ("asked", 1), ("settled", 1), ("released", 1), *GOOD[3:]], True, "round 1 reads"),
         ([*GOOD[:2], ("cancelled", 1), ("charged-in-full", 1), ("finished", None)], True, "round 1 reads"),
     ],
 )
