@@ -23,7 +23,7 @@ from client_sdk.gradients.generated import Shapes, generator
 from client_sdk.gradients.generated import inputs_of as generated_inputs
 from client_sdk.gradients.inspection import refuse_cross_record, risky_layers
 from client_sdk.protocol.study.training import HEAD
-from client_sdk.tasks import Task, TaskDataset
+from client_sdk.tasks import Task, TaskDataset, TaskError
 from client_sdk.tasks.inputs import Inputs
 from client_sdk.tasks.parts import part_of
 from client_sdk.tasks.reading import dataset_of, inputs_of
@@ -97,6 +97,7 @@ class Features:
 
         Raises:
             NoFeatures: the model uses its head otherwise than once, at its end, on each record.
+            TaskError: the model refuses the study's parameters.
             ConfigurationError: records reach each other in the frozen part, as far as that is seen, or it takes none.
         """
         try:
@@ -108,7 +109,8 @@ class Features:
             # Passes of one shape, with the first record in the first place: only its companions differ.
             try:
                 among, alone = self._computed(rows), self._computed(rows[:1].expand_as(rows).contiguous())
-            except NoFeatures:
+            # A task's own words say what to correct.
+            except (NoFeatures, TaskError):
                 raise
             # Whatever a frozen model raises for records that nobody has.
             except Exception as error:  # noqa: BLE001
