@@ -152,9 +152,7 @@ def test_a_module_that_mixes_records_is_noticed(name: str) -> None:
 
 def test_a_module_that_gives_no_finite_numbers_is_refused() -> None:
     task = load("features", {**OWN, "module": "Endless"})
-    with pytest.raises(
-        ConfigurationError, match="takes no generated record .* NaN or an infinity: look at its weights"
-    ):
+    with pytest.raises(ConfigurationError, match="NaN or an infinity: look at its weights"):
         made(task).require(task.dataset(records()))
 
 
