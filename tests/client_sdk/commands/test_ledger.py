@@ -36,7 +36,8 @@ def test_a_study_from_its_creation_to_its_verified_ledger(here: Live, run: Run, 
     assert "unbounded" in shown
 
     verified = json.loads(run("ledger", "verify", "sepsis", "--json").stdout)
-    assert verified["entries"] == 7
+    # Opened and joined, then reserved, settled and released twice, the initial model, and the end.
+    assert verified["entries"] == 10
     assert all(row["shown"] == row["recomputed"] for row in verified["limits"])
 
     run("ledger", "export", "sepsis", "--out", str(tmp_path / "ledger.jsonl"), operator=True)
@@ -45,7 +46,7 @@ def test_a_study_from_its_creation_to_its_verified_ledger(here: Live, run: Run, 
     assert {w["client"]: w["head"]["entries"] for w in signed["witnesses"]} == {"mercy": verified["entries"]}
     assert signed["head"]["head"]["sha256"] == verified["head"]
     assert [member["client"] for member in signed["roster"]["members"]] == ["mercy"]
-    assert verify_chain([Entry.from_dict(entry) for entry in exported]) == (7, verified["head"])
+    assert verify_chain([Entry.from_dict(entry) for entry in exported]) == (10, verified["head"])
     _verified_without_a_network(here, run, tmp_path / "ledger.jsonl", verified["head"])
 
     left = json.loads(run("egress-log", "--json").stdout)
@@ -60,7 +61,7 @@ def _verified_without_a_network(here: Live, run: Run, file: Path, head: str) -> 
     mark = here.coordinator.signer.fingerprint
     offline = ("ledger", "verify", "sepsis", "--file", str(file), "--coordinator-key")
     again = json.loads(run(*offline, mark, "--json").stdout)
-    assert (again["head"], again["entries"]) == (head, 7)
+    assert (again["head"], again["entries"]) == (head, 10)
     said = run(*offline, here.coordinator.signer.public_key).stdout
     assert "the newest entry (the ledger's head) is signed with the key that you named" in said
     assert "2 rounds reserved: 2 settled" in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,8 +136,10 @@ def _budget_names_the_query(run: Run) -> None:
     (charge,) = budget["charges"]
     assert (charge["round"], charge["query"], charge["title"]) == (1, 1, "Patients by age")
     assert charge["spent"][0]["spent"] == budget["limits"][0]["spent"] > 0
-    spent = f"{charge['spent'][0]['spent']:.2f}"
-    assert f"(+{spent[:3]}" in shown
+    certificate = budget["limits"][0]["certificate"]
+    # The only question so far: its share of μ², rounded up, in the sentence and in the row of its charge.
+    share = f"{math.ceil(1000 * certificate['used'] / certificate['allowed']) / 10:g} %"
+    assert shown.count(share) == 2
 
 
 def test_a_hospital_reads_the_words_before_the_numbers_and_is_asked(
