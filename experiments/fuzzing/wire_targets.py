@@ -20,6 +20,7 @@ from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES, SharingError, com
 from client_sdk.protocol.study import certificate, messages, queries
 from client_sdk.protocol.study.model_file import ModelMetadata
 from client_sdk.protocol.study.witness import from_header, require_witnessed
+from client_sdk.protocol.versions import PROTOCOL
 from client_sdk.protocol.wire.documents import load_json, read_document
 from client_sdk.protocol.wire.signing import (
     SigningError,
@@ -175,6 +176,7 @@ def _token_seeds() -> Iterable[bytes]:
         body_sha256="a" * 64,
         now=_NOW,
         token_id="a" * 20,
+        protocol=PROTOCOL,
         **_PARSED_WITH,
     )
     claims = from_base64url(token.split(".")[1])

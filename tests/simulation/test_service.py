@@ -5,6 +5,7 @@ Six hospitals join a coordinator on a real socket, both sides seeded; the same s
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -185,10 +186,15 @@ def bytes_of(weights: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def events_of(entries: list[Any]) -> list[tuple[str, int | None, Json]]:
-    """What happened, without how the study stood, members who came, and the entry that opens the ledger."""
+    """What happened, without how the study stood, members who came, files' names, and the entry that opens it."""
     told = ("report", "reason", "query", "cost")
-    happened = [entry for entry in entries if entry["kind"] not in ("opened", "roster")]
+    happened = [entry for entry in entries if entry["kind"] not in ("opened", "roster", "released")]
     return [(e["kind"], e["round"], {n: e["body"][n] for n in told if n in e["body"]}) for e in happened]
+
+
+def named_in(entries: list[Any]) -> dict[int, str]:
+    """Digests of the released models by version, as the ledger names them."""
+    return {e["round"] or 0: e["body"]["sha256"] for e in entries if e["kind"] == "released"}
 
 
 @pytest.fixture(autouse=True)
@@ -206,6 +212,9 @@ def test_a_simulation_gives_the_bytes_of_the_service(name: str, tmp_path: Path) 
     chosen = study_of(name)
     first = initial_weights(chosen, SEED)
     models, statement, entries = served(chosen, first, tmp_path)
+    named = named_in(entries)
+    assert sorted(named) == [0, *sorted(models)]
+    assert {version: hashlib.sha256(file).hexdigest() for version, file in models.items()}.items() <= named.items()
     for backend in (Loop, lambda work: Forked(work, 2)):
         found, released = simulated(chosen, first, backend)
         assert [round.round for round in found.rounds if round.reason is None] == sorted(models)
