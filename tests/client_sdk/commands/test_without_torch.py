@@ -21,6 +21,8 @@ OF_THE_COORDINATOR = {
     *("migrate", "serve", "worker"),
     *("operator init", "operator list", "operator revoke", "operator rotate"),
 }
+# An auditor's key has to stand in the study's settings: tests/client_sdk/commands/test_witnesses.py.
+OF_AN_AUDITOR = {"witness sign"}
 # {last}: what the command before has printed. {number}: the roster's number in it.
 TYPED = [
     "policy template",
@@ -31,6 +33,10 @@ TYPED = [
     "ledger verify sepsis",
     "ledger export sepsis --out {home}/ledger.jsonl",
     "ledger seen sepsis",
+    "evidence",
+    "witness key",
+    "witness export sepsis -o {home}/head.json",
+    "witness compare {home}/head.json",
     "own-budget",
     "egress-log",
     "study show sepsis",
@@ -113,7 +119,7 @@ def run_all(lines: list[str], home: Path) -> list[tuple[str, int, str]]:
 
 def test_no_command_is_forgotten() -> None:
     typed = {name for name in every_command() for line in TYPED if f"{line} ".startswith(f"{name} ")}
-    assert every_command() == typed | NEEDS_TORCH | OF_THE_COORDINATOR
+    assert every_command() == typed | NEEDS_TORCH | OF_THE_COORDINATOR | OF_AN_AUDITOR
 
 
 def test_every_command_shows_its_help(tmp_path: Path) -> None:
