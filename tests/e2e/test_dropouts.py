@@ -234,7 +234,7 @@ def test_at_every_step_as_many_may_go_as_were_promised_and_one_more_ends_the_rou
         scene.play(step, lost)
         found = laws.facts(scene.here.coordinator)
         round, case = found.rounds[scene.rounds - 1], (step, gone)
-        (kind,) = [e.kind for e in found.entries if e.round == round.number and e.kind != "reserved"]
+        (kind,) = [e.kind for e in found.entries if e.round == round.number and e.kind not in ("reserved", "released")]
         row, said = scene.rows(round.number)
         assert [m.step for m in said if m.step in ("shares", "unmask") and m.body is not None] == [], case
         assert scene.here.coordinator.blobs.folders(f"rounds/{STUDY}") == [], case
