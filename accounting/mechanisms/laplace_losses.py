@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 
@@ -36,16 +37,20 @@ def laplace_losses(ratio: float, rate: float, interval: float, *, removal: bool)
         logs = np.where(excess > 0, np.log(np.maximum(excess, 1e-320)) - math.log(rate), -np.inf)
     edges = np.where(logs <= -ratio, -np.inf, np.where(logs > ratio, np.inf, (logs / ratio + 1) / 2))
     edges[0], edges[-1] = -np.inf, np.inf
-    without, with_record = _masses(edges, ratio), _masses(1 - edges[::-1], ratio)[::-1]
-    cells = Cells(points, excess, without, 8 * UNIT * without, with_record, 8 * UNIT * with_record)
+    without, with_record = (_masses(edges, ratio, centre) for centre in (0, 1))
+    # Relative: exponents of up to 1/b, each right to a unit, and four roundings.
+    error = UNIT * (8 + 2 * ratio)
+    cells = Cells(points, excess, without, error * without, with_record, error * with_record)
     return dominating(cells, rate, interval, first, below=0.0, infinite=0.0, removal=removal)
 
 
-def _masses(edges: FloatArray, ratio: float) -> FloatArray:
-    """Laplace(0, b) between neighbouring edges, each in [0, 1] or infinite; shape (edges − 1,)."""
+def _masses(edges: FloatArray, ratio: float, centre: Literal[0, 1]) -> FloatArray:
+    """Laplace(centre, b) between neighbouring edges, each in [0, 1] or infinite; shape (edges − 1,)."""
     low, high = np.clip(edges[:-1], 0.0, 1.0), np.clip(edges[1:], 0.0, 1.0)
-    # Between 0 and 1, of which neither end may lose its digits; half of the law lies below 0.
-    inside = -np.exp(-ratio * low) * np.expm1(-ratio * (high - low)) / 2
-    below = np.where(np.isneginf(edges[:-1]) & ~np.isneginf(edges[1:]), 0.5, 0.0)
-    above = np.where(np.isposinf(edges[1:]) & ~np.isposinf(edges[:-1]), math.exp(-ratio) / 2, 0.0)
+    near = low if centre == 0 else 1 - high
+    # Of the very same edges under both laws. A difference of two values of the distribution would have no digits.
+    inside = -np.exp(-ratio * near) * np.expm1(-ratio * (high - low)) / 2
+    tails = (0.5, math.exp(-ratio) / 2) if centre == 0 else (math.exp(-ratio) / 2, 0.5)
+    below = np.where(np.isneginf(edges[:-1]) & ~np.isneginf(edges[1:]), tails[0], 0.0)
+    above = np.where(np.isposinf(edges[1:]) & ~np.isposinf(edges[:-1]), tails[1], 0.0)
     return inside + below + above
