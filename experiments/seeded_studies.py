@@ -16,7 +16,7 @@ from accounting import log_moment
 from accounting.plan.report import DISTANCE_BINS, CumulativeMoments, DistanceHistogram, JointReport, report_to_dict
 from accounting.plan.schemes import TRAINING_SCHEMES
 from client_sdk.protocol.study.settings import StudySettings
-from server.db.ledger_store import Account, lock_account
+from server.db.ledger_store import Account, lock_account, names_models
 from server.db.rows import append_event, clients, find_study
 from server.db.session import Transaction
 from server.db.tables import Answer, ModelRow, ParticipantRow, RoundRow, StudyRow
@@ -165,17 +165,18 @@ def _end(
     report = _report(chosen, round.number, chance)
     account.conclude("settled", round, {"report": None if report is None else report_to_dict(report)})
     metrics = _metrics(round.number, chance) if round.number % past.measured == 0 else None
-    tx.session.add(
-        ModelRow(
-            study_id=row.id,
-            version=round.number,
-            sha256=_NO_MODEL,
-            bytes=1,
-            optimiser_sha256=None,
-            metrics=metrics,
-            created_at=round.ended_at,
-        )
+    model = ModelRow(
+        study_id=row.id,
+        version=round.number,
+        sha256=_NO_MODEL,
+        bytes=1,
+        optimiser_sha256=None,
+        metrics=metrics,
+        created_at=round.ended_at,
     )
+    tx.session.add(model)
+    if names_models(tx, row):
+        account.record_release(model)
     append_event(tx, row, "round-released", round.number)
 
 

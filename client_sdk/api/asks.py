@@ -79,7 +79,7 @@ class Asks:
         Raises:
             ConfigurationError: this is no question; every wrong entry is named.
             ConflictError: `query-overspends` (says what noise would fit), `no-queries`, `study-finished`.
-            QueryFailed: it came to nothing; `code` says why. Asking again tries anew.
+            QueryFailed: it came to nothing; `code` says why, and the message whether asking again helps.
             QueryNotAnswered: not in this time. It goes on waiting at the hospitals.
             AnswerNotSigned: the answer is not the coordinator's own.
         """
@@ -146,7 +146,7 @@ class AwaitedAsks:
         Raises:
             ConfigurationError: this is no question; every wrong entry is named.
             ConflictError: `query-overspends` (says what noise would fit), `no-queries`, `study-finished`.
-            QueryFailed: it came to nothing; `code` says why. Asking again tries anew.
+            QueryFailed: it came to nothing; `code` says why, and the message whether asking again helps.
             QueryNotAnswered: not in this time. It goes on waiting at the hospitals.
             AnswerNotSigned: the answer is not the coordinator's own.
         """

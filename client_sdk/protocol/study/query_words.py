@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from client_sdk.protocol.study.reasons import in_words
+from client_sdk.protocol.study.reasons import FOR_GOOD, in_words
 
 if TYPE_CHECKING:
     from client_sdk.protocol.study.queries import Query
@@ -27,7 +27,8 @@ def state_in_words(query: Query) -> str:
         case "answered":
             return "answered"
         case "failed":
-            return f"failed: {in_words(query.reason or 'unknown')}. Asking again tries anew"
+            again = "" if query.reason in FOR_GOOD else ". Asking again tries anew"
+            return f"failed: {in_words(query.reason or 'unknown')}{again}"
 
 
 def refusals_of(query: Query) -> list[str]:

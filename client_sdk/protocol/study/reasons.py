@@ -10,6 +10,8 @@ TOO_FEW_DRAWN = "too-few-drawn"
 # Of a query alone.
 REFUSED_BY_HOSPITALS = "refused-by-hospitals"
 STUDY_FINISHED = "study-finished"
+# A query that failed so fails again when it is asked again.
+FOR_GOOD = ("query-opened", "max-queries-reached", STUDY_FINISHED)
 # Refusals that both sides tell apart from others: after them the next rounds would end in the same way, so that the
 # round takes their code as its reason.
 STUCK = (SAME_MODEL_AGAIN, SUM_OF_THREE)
@@ -50,6 +52,8 @@ _WORDS = {
     STUDY_FINISHED: "the study ended before it was its turn: a new study may ask",
     "budget-exhausted": "others were charged meanwhile, and now it could pass a limit: `wardround ask --plan` says "
     "what noise would fit",
+    "query-opened": "its sum was opened before and the answer was lost, and hospitals answer what was opened only "
+    "once: ask another question, if only with another noise_multiplier",
     "max-queries-reached": "as many queries as statistics.max_queries allows are charged",
     "updates-lost": "files of updates are gone from the coordinator's store: mend the store first",
     "noised-sum-lost": "the file of the noised sum is gone from the coordinator's store: mend the store first",

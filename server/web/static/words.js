@@ -65,6 +65,7 @@ const REASONS = {
   "refused-by-hospitals": ["Too many hospitals said no", "Operators see who and why below. Talk to them, then ask again or ask something else."],
   "study-finished": ["The study ended before it was asked", "A new study may ask."],
   "budget-exhausted": ["It could have passed a limit", "Others were charged meanwhile. `wardround ask --plan` says what noise would fit."],
+  "query-opened": ["Its sum was opened before, and the answer was lost", "Hospitals answer what was opened only once. Ask another question, if only with another noise_multiplier."],
   "max-queries-reached": ["As many queries as statistics.max_queries are charged", "A new study may ask."],
   "repeated-vector": ["The secure sum could not be set up", SETTINGS],
 };
@@ -74,12 +75,15 @@ export const reasonWords = (reason) => REASONS[reason];
 const ROUND_STATES = { collecting: "under way", settled: "charged, model follows", released: "released", abandoned: "came to nothing", stopped: "stopped" };
 export const roundState = (round) => ROUND_STATES[round.state] ?? round.state;
 
+// The same question fails again: words say what helps.
+const FOR_GOOD = new Set(["query-opened", "study-finished", "max-queries-reached"]);
+
 // [tone, name, sentence]. A failed query that is asked again waits once more.
 const QUERY_STATES = {
   waiting: (query) => ["care", "Waits for hospitals", `${query.allowed} of at least ${query.needed} hospitals say yes${query.refused ? `, ${query.refused} no` : ""}.`],
   asked: (query) => ["live", "Hospitals compute", `Round ${query.round} is under way.`],
   answered: () => ["good", "Answered", ""],
-  failed: (query) => ["care", "Came to nothing", `${failureWords(query.reason).join(". ")} Asking again tries anew.`],
+  failed: (query) => ["care", "Came to nothing", `${failureWords(query.reason).join(". ")}${FOR_GOOD.has(query.reason) ? "" : " Asking again tries anew."}`],
 };
 export const queryState = (query) => QUERY_STATES[query.state](query);
 const failureWords = (reason) => reasonWords(reason) ?? [`Reason: ${reason}`, ""];
