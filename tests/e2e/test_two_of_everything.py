@@ -165,12 +165,18 @@ def require_refused(here: Live, sites: list[Site], codes: set[str], paid: int) -
         assert ("expected" in proof) != ("keys" in proof)
 
 
+def let_ledgers_name_no_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a study of an earlier version: there the sessions alone show that models differ."""
+    monkeypatch.setattr("client_sdk.study.entries.EntryChecks.require_models", lambda *_: None)
+
+
 def test_what_the_check_is_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The attack, on hospitals that do not compare: three models that say no and one that says yes.
 
     The upper bin of the sum is the victim's own patients: noise of .023 on a count.
     """
     monkeypatch.setattr("client_sdk.secure_sum.checks._check_due", lambda *_: None)
+    let_ledgers_name_no_models(monkeypatch)
     with ward(tmp_path, monkeypatch, study(), intercept=-50.0) as (here, faced, sites):
         trained(here, sites)
         faced.face = Face(model=saying(here, 1, 50.0))
@@ -218,6 +224,8 @@ def test_two_of_everything_in_a_round_of_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, what: str, own: bool
 ) -> None:
     make, code = EVERYTHING[what]
+    if what == "model":
+        let_ledgers_name_no_models(monkeypatch)
     with ward(tmp_path, monkeypatch, study()) as (here, faced, sites):
         faced.face = Face(own=own, **make(here))
         for site in sites:
@@ -247,6 +255,8 @@ def test_two_of_everything_in_a_question(
 ) -> None:
     make, code = EVERYTHING.get(what, (lambda _: {}, "wrong-ledger"))
     question = QUESTIONS[kind] | QUIET
+    if what == "model":
+        let_ledgers_name_no_models(monkeypatch)
     with ward(tmp_path, monkeypatch, study()) as (here, faced, sites):
         # Settings are shown at the beginning, and so is the ledger that goes with them.
         early = what == "settings"
