@@ -67,7 +67,15 @@ class Account:
         self._record_unspent("roster", None, {"change": change})
 
     def record_release(self, model: ModelRow) -> None:
-        """A model is released, or the initial one is set: from now on no other file passes for it."""
+        """A model is released, or the initial one is set: from now on no other file passes for it.
+
+        Raises:
+            DatabaseDiffers: the ledger names another file already.
+        """
+        if _named(self.tx, self.study, model.version) is not None:
+            # Somebody has set the database back to before the release: no second entry, and no second file.
+            require_released(self.tx, self.study, model)
+            return
         self._record_unspent("released", model.version or None, {"sha256": model.sha256, "bytes": model.bytes})
 
     def _record_unspent(self, kind: Kind, round: int | None, event: Mapping[str, Any]) -> None:

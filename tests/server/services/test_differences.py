@@ -12,7 +12,7 @@ from client_sdk.protocol.study.messages import ModelInfo
 from server.db.blobs import noised_of
 from server.db.rows import find_study
 from server.db.session import Transaction
-from server.db.tables import BudgetRow, LedgerRow
+from server.db.tables import BudgetRow, LedgerRow, ModelRow
 from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
@@ -300,14 +300,21 @@ def test_of_two_noised_sums_nobody_knows_which_was_released(
     assert views.locate_model(coordinator, "sepsis").info.version == 0
 
 
-def test_an_update_as_long_as_a_huge_clip_norm_is_no_difference(coordinator: Coordinator) -> None:
-    hospitals = open_study(coordinator, scheme="client", max_steps=1, clip_norm=1e13)
+@pytest.mark.parametrize(("length", "released"), [(1e8, 1), (1e12, 0)])
+def test_an_update_as_long_as_a_huge_clip_norm_is_no_difference(
+    coordinator: Coordinator, length: float, released: int
+) -> None:
+    """Of the longer one comes no model: its weights would be beyond what a hospital trains from."""
+    hospitals = open_study(coordinator, scheme="client", max_steps=1, clip_norm=10 * length)
     work(coordinator)
     for hospital in hospitals:
-        hospital.send(1, update(1e12))
+        hospital.send(1, update(length))
     work(coordinator)
-    assert views.locate_model(coordinator, "sepsis").info.version == 1
-    assert ended(coordinator) == ("finished", "max-steps-reached")
+    assert views.locate_model(coordinator, "sepsis").info.version == released
+    assert views.show_round(coordinator, "sepsis", 1, with_clients=False).reason == (
+        None if released else "weights-out-of-bounds"
+    )
+    assert ended(coordinator) == (("finished", "max-steps-reached") if released else ("running", None))
 
 
 def test_a_row_that_is_read_again_in_part_is_no_difference(coordinator: Coordinator) -> None:
@@ -388,6 +395,7 @@ def test_whole_rows_set_back_are_consistent_and_not_noticed_here(coordinator: Co
     def set_back(tx: Transaction) -> None:
         _drop_triggers(tx)
         tx.session.query(LedgerRow).filter(LedgerRow.sequence > length).delete()
+        tx.session.query(ModelRow).filter(ModelRow.version > 1).delete()
         kept = tx.session.query(BudgetRow).one()
         for name, value in values.items():
             setattr(kept, name, value)
