@@ -83,6 +83,15 @@ def rules(
         f"min_witnesses = {policy.min_witnesses}, and only signatures of keys that were compared count: pin the roster "
         "(wardround roster pin)",
     )
+    if expected is not None:
+        others = expected - 1 + outside
+        yield Rule(
+            policy.min_witnesses <= others,
+            "policy-witnesses",
+            f"min_witnesses = {policy.min_witnesses}, and beside this hospital there are {others} who may sign, "
+            f"{expected - 1} hospitals and {outside} auditors: ask the operator for a study with more "
+            "(schedule.witnesses), or lower the entry",
+        )
     yield from _limits(policy, settings)
     yield from _masks(policy, settings, roster_pinned=roster_pinned, expected=expected)
 
