@@ -88,8 +88,8 @@ def rules(
         yield Rule(
             policy.min_witnesses <= others,
             "policy-witnesses",
-            f"min_witnesses = {policy.min_witnesses}, and beside this hospital there are {others} who may sign, "
-            f"{expected - 1} hospitals and {outside} auditors: ask the operator for a study with more "
+            f"min_witnesses = {policy.min_witnesses}, and beside this hospital no more than {others} may sign "
+            f"(hospitals: {expected - 1}, auditors: {outside}): ask the operator for a study with more auditors "
             "(schedule.witnesses), or lower the entry",
         )
     yield from _limits(policy, settings)

@@ -34,7 +34,7 @@ def test_more_witnesses_than_there_can_be_are_refused_before_a_round(
     if allowed:
         require_allowed(policy, "sepsis", "icu", settings(), roster_pinned=True, expected=hospitals)
         return
-    with pytest.raises(PolicyRefused, match="2 hospitals and 0 auditors") as refused:
+    with pytest.raises(PolicyRefused, match="hospitals: 2, auditors: 0") as refused:
         require_allowed(policy, "sepsis", "icu", settings(), roster_pinned=True, expected=hospitals)
     assert refused.value.code == "policy-witnesses"
 
