@@ -34,6 +34,7 @@ class History:
 
     budget   as it stood after that entry;  counted: the entry's number
     charged  after every round that was charged, in order
+    answered how many of the charged rounds were of questions
     kinds    how many entries there are of each kind, up to there
     members  active members when a round was reserved: the least and the most; None before the first
     standing what that entry says besides
@@ -42,6 +43,7 @@ class History:
     budget: Budget
     counted: int
     charged: tuple[SpentAfter, ...]
+    answered: int
     kinds: Counter[str]
     members: tuple[int, int] | None
     standing: Standing
@@ -54,11 +56,13 @@ class _Course:
         self.budget = opened_by(opening)
         self.newest = opening
         self.charged: list[SpentAfter] = []
+        self.answered = 0
         self.kinds = Counter[str]([opening.kind])
         self.members: tuple[int, int] | None = None
 
     def take(self, entry: Entry) -> None:
         """Go one entry further. Raises LedgerError: it cannot have happened."""
+        of_question = self.budget.asked is not None
         self.budget.apply(entry)
         self.newest = entry
         self.kinds[entry.kind] += 1
@@ -68,6 +72,7 @@ class _Course:
             self.members = min(least, active), max(most, active)
         if entry.kind in CHARGED:
             self.charged.append(SpentAfter(entry.round or 0, _spent(self.budget)))
+            self.answered += of_question
 
     def history(self, end: Entry) -> History:
         """Up to here. `end`: the ledger's last entry."""
@@ -76,7 +81,7 @@ class _Course:
             self.budget.finish(str(event_in(end)["reason"]))
         standing = Standing.within(self.newest)
         counted, charged = self.newest.sequence, tuple(self.charged)
-        return History(self.budget, counted, charged, Counter(self.kinds), self.members, standing)
+        return History(self.budget, counted, charged, self.answered, Counter(self.kinds), self.members, standing)
 
 
 def _reveals(budget: Budget, end: Entry) -> bool:
@@ -91,6 +96,7 @@ class _Milestone:
     newest: Entry
     state: Mapping[str, Any]
     charged: int
+    answered: int
     kinds: Counter[str]
     members: tuple[int, int] | None
 
@@ -173,7 +179,7 @@ class Walk:
         course = _Course(self.opening)
         course.budget = Budget.restore(course.budget.plan, start.state)
         course.newest, course.charged = start.newest, self._course.charged[: start.charged]
-        course.kinds, course.members = Counter(start.kinds), start.members
+        course.answered, course.kinds, course.members = start.answered, Counter(start.kinds), start.members
         for entry in again:
             verify_chain([entry], after=(course.newest.sequence, course.newest.sha256))
             course.take(entry)
@@ -187,7 +193,12 @@ class Walk:
     def _milestone(self) -> _Milestone:
         course = self._course
         return _Milestone(
-            course.newest, course.budget.state(), len(course.charged), Counter(course.kinds), course.members
+            course.newest,
+            course.budget.state(),
+            len(course.charged),
+            course.answered,
+            Counter(course.kinds),
+            course.members,
         )
 
 

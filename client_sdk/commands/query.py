@@ -134,10 +134,19 @@ def all_queries(client: Client, study: str) -> list[Query]:
 
 
 def decided_here(home: Path | None, study: str, query: Query) -> str:
-    """What a person at this hospital has decided, in words."""
+    """What is decided at this hospital, in words: a rule's no stands above a person's yes."""
+    from client_sdk.errors import PolicyRefused
     from client_sdk.guard.approvals import Approvals
+    from client_sdk.guard.policy import SitePolicy
+    from client_sdk.guard.query_rules import require_answerable
 
-    approvals = Approvals(hospital(home).directory / "outbox" / study)
+    directory = hospital(home).directory
+    try:
+        # Which version the records are is said to join alone.
+        require_answerable(SitePolicy.in_force(directory), query.document, query.document.data_version)
+    except PolicyRefused as refused:
+        return f"{refused}. No approval changes that"
+    approvals = Approvals(directory / "outbox" / study)
     if approvals.has(query.approved_digest):
         return "approved here"
     return "denied here" if approvals.denied(query.approved_digest) else "nobody here has decided"

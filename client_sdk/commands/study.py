@@ -321,6 +321,7 @@ def _show(study: Study, as_json: bool) -> None:
         print_json(study)
         return
     settings, privacy = study.settings, study.settings.privacy
+    named = [one.name for one in settings.schedule.witnesses]
     rows = [
         ["state", _state(study)],
         ["rounds", f"{study.rounds} begun; at most {settings.rounds} of training that are charged"],
@@ -331,6 +332,8 @@ def _show(study: Study, as_json: bool) -> None:
             [f"limit, {li.level} {li.definition}", f"epsilon {li.epsilon:g} at delta {li.delta:g}"]
             for li in privacy.limits
         ),
+        *([["slots", f"{', '.join(f'{one:g}' for one in slots)} s"]] if (slots := settings.schedule.slots) else []),
+        *([["outside witnesses", ", ".join(named)]] if named else []),
         *(["under masks", line] for line in sums(privacy.masking)),
         ["settings", f"sha256 {study.settings_sha256}"],
     ]
@@ -344,7 +347,7 @@ def _training(settings: AnySettings) -> list[list[str]]:
     if isinstance(settings, StudySettings):
         privacy, training = settings.privacy, settings.training
         rows = [
-            ["training", f"{training.task}, {training.algorithm}, {training.local_steps} local steps"],
+            ["training", f"{training.task}, {training.algorithm}, local steps: {training.local_steps}"],
             ["disclosure", privacy.disclosure],
             ["noise", f"multiplier {privacy.noise_multiplier:g} at clip norm {privacy.clip_norm:g}"],
         ]

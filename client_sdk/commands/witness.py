@@ -14,6 +14,7 @@ from client_sdk.commands.output import require_writable
 from client_sdk.commands.shared import Home, KeyFile, Server, StudyName, operator, plain_errors, say
 from client_sdk.commands.verify import CoordinatorKey, named_key
 from client_sdk.durable import write_durably
+from client_sdk.guard.ledger_file import OF_AUDITOR, seen_in
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from client_sdk.protocol.study.messages import Study, WitnessedHead
 
 app = typer.Typer(no_args_is_help=True, help="Sign a study's ledger as an auditor, and compare signed heads.")
-# An auditor has no data set; the file is kept beside those that hospitals have.
-OF_AUDITOR = "outside-witness"
 Out = Annotated[Path | None, typer.Option("--output", "-o", help="file to write; left out: print it")]
 Dataset = Annotated[
     str | None, typer.Option("--dataset", help="records that this hospital takes part with; left out: as an auditor, "
@@ -58,7 +57,7 @@ def sign(
 
     with plain_errors():
         directory = _directory(home)
-        evidence = Evidence(directory / "evidence", study)
+        evidence = Evidence(directory / "evidence", study, auditor=True)
         evidence.require_none()
         with operator(server, key_file) as client, _opened(directory, OF_AUDITOR, write=True) as (identity, ledger):
             shown = client.study(study)
@@ -104,7 +103,8 @@ def compare(file: HeadPath, dataset: Dataset = None, home: Home = None) -> None:
             try:
                 found = compare_heads(membership, ledger, given)
             except LedgerForked as error:
-                Evidence(directory / "evidence", study).keep(error, membership, own)
+                auditor = (dataset or seen_in(directory)) == OF_AUDITOR
+                Evidence(directory / "evidence", study, auditor=auditor).keep(error, membership, own)
                 raise
         if found == "same":
             say(f"{study}: entry {theirs} is the same for {given.witness.client} and here; {own} entries are seen here")
@@ -128,7 +128,7 @@ def _opened(directory: Path, dataset: str | None, *, write: bool = False) -> Gen
     from client_sdk.identity import Identity
 
     identity = Identity.open(directory)
-    chosen = dataset or (OF_AUDITOR if ledger_path(directory, OF_AUDITOR).exists() else "records")
+    chosen = dataset or seen_in(directory)
     with HospitalLedger.open(ledger_path(directory, chosen), read_only=not write) as ledger:
         yield identity, ledger
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 
-from client_sdk.documents.words import ONE, exact, exact_delta, hospitals
+from client_sdk.documents.words import ONE, exact, exact_delta, hospitals, training_rounds
 from client_sdk.protocol.study.any_settings import trained
 from client_sdk.protocol.study.certificate import Certificate
 from client_sdk.protocol.study.messages import Metrics, Study
@@ -96,6 +96,7 @@ _CAVEATS = (
 def _details(card: Card) -> tuple[tuple[str, ...], ...]:
     study, stated = card.study, card.certificate
     training, model = trained(study.settings).training, stated.model
+    trained_in = training_rounds(stated.rounds, stated.mechanism.steps_per_round)
     released = () if model is None else (("Released in round", str(model.version)), ("SHA-256", model.sha256))
     licence = () if card.notes.license is None else (("Licence", card.notes.license),)
     return (
@@ -103,7 +104,7 @@ def _details(card: Card) -> tuple[tuple[str, ...], ...]:
         ("Task", training.task),
         *_part(training),
         *released,
-        ("Trained by", f"{hospitals(stated.members)}, {training.algorithm}, {stated.rounds.charged} rounds"),
+        ("Trained by", f"{hospitals(stated.members)}, {training.algorithm}, {trained_in} rounds"),
         ("Settings, SHA-256", study.settings_sha256),
         ("Ledger", f"{stated.ledger.entries} entries, {stated.ledger.sha256}"),
         *licence,

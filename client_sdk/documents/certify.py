@@ -13,7 +13,7 @@ from accounting.budget.ledger import Entry
 from accounting.budget.releases import NamedModel, named_models
 from accounting.plan.plan import Plan
 from client_sdk.documents.nist import answers
-from client_sdk.documents.words import ONE, hospitals, meaning
+from client_sdk.documents.words import ONE, hospitals, meaning, questions, training_rounds
 from client_sdk.protocol.secure_sum.promises import sums
 from client_sdk.protocol.study.any_settings import trained
 from client_sdk.protocol.study.certificate import (
@@ -46,6 +46,7 @@ class Computed:
     limits: tuple[LimitStatement, ...]
     percentiles: tuple[Percentile, ...]
     charged: tuple[SpentAfter, ...]
+    answered: int
     kinds: Counter[str]
     members: tuple[int, int] | None
     standing: Standing
@@ -107,6 +108,7 @@ def stated(opening: Entry, history: History, newest: Entry, bound: Bound | None)
         limits=tuple(LimitStatement.model_validate(limit) for limit in budget.statements()),
         percentiles=tuple(Percentile.model_validate(one) for one in budget.percentiles()),
         charged=history.charged,
+        answered=history.answered,
         kinds=history.kinds,
         members=history.members,
         standing=history.standing,
@@ -136,7 +138,10 @@ def issued(found: Computed, facts: Facts) -> Certificate:
     """The certificate, not signed yet."""
     settings, plan = found.settings, plan_of(found.settings)
     rounds, members = _rounds(found, plan), _members(found)
-    limits = [CertifiedLimit(**limit.model_dump(), meaning=meaning(limit, plan, found.round)) for limit in found.limits]
+    limits = [
+        CertifiedLimit(**limit.model_dump(), meaning=meaning(limit, plan, found.round, found.answered))
+        for limit in found.limits
+    ]
     mark = fingerprint(decode_public_key(facts.coordinator_key))
     bound = found.bound
     named = None if bound is None else bound.model
@@ -155,7 +160,7 @@ def issued(found: Computed, facts: Facts) -> Certificate:
         settings_sha256=settings.digest(),
         round=found.round,
         model=model,
-        summary=_summary(limits, rounds, members, found.round),
+        summary=_summary(limits, members, _counted(settings, rounds, found.round)),
         limits=limits,
         percentiles=list(found.percentiles),
         mechanism=_mechanism(settings, plan),
@@ -164,7 +169,7 @@ def issued(found: Computed, facts: Facts) -> Certificate:
         spent_after=_thinned(found.charged),
         who_sees_what=seen(settings, mine=False),
         under_masks=sums(settings.privacy.masking),
-        nist=answers(settings, found.limits, found.round),
+        nist=answers(settings, found.limits, found.round, found.answered),
         ledger=CertifiedLedger(
             entries=found.entries,
             sha256=found.sha256,
@@ -200,9 +205,7 @@ def how_to_verify(study: str, mark: str) -> list[HowToVerify]:
     ]
 
 
-def _summary(
-    limits: Sequence[CertifiedLimit], rounds: CertifiedRounds, members: CertifiedMembers, last: int
-) -> list[str]:
+def _summary(limits: Sequence[CertifiedLimit], members: CertifiedMembers, counted: str) -> list[str]:
     protected = [limit for limit in limits if limit.state != "unbounded"]
     bare = [f"No promise is made to a single {ONE[one.level]}." for one in limits if one.state == "unbounded"]
     return [
@@ -210,15 +213,24 @@ def _summary(
         "the released models can give away about one of them.",
         *(limit.meaning for limit in protected if limit.definition == "classical"),
         *bare,
-        f"{rounds.charged} of at most {rounds.most} rounds are counted{_up_to(rounds, last)}. "
-        "No round begins that could pass a limit.",
+        f"{counted}. No round begins that could pass a limit.",
         "Not promised: that the model is right, or fair. What is true of all patients alike can be learnt from it.",
     ]
 
 
-def _up_to(rounds: CertifiedRounds, last: int) -> str:
-    """Who sees a later round, too, learns more than the numbers say."""
-    if rounds.charged == rounds.most:
+def _counted(settings: StudySettings, rounds: CertifiedRounds, last: int) -> str:
+    """Which rounds the numbers count. Who sees a later one, too, learns more than they say."""
+    asked, trained = settings.statistics, training_rounds(rounds, plan_of(settings).steps_per_round)
+    if asked is None:
+        return f"{trained} of at most {rounds.most} rounds are counted{_up_to(trained == rounds.most, last)}"
+    answered = rounds.charged - trained
+    whole = (trained, answered) == (rounds.most, asked.max_queries)
+    of_questions = f"{answered} of at most {questions(asked.max_queries)}"
+    return f"{trained} of at most {rounds.most} rounds of training and {of_questions} are counted{_up_to(whole, last)}"
+
+
+def _up_to(whole: bool, last: int) -> str:
+    if whole:
         return ""
     return f", up to round {last}; what a later round gives away is not" if last else "; what a round gives away is not"
 
@@ -253,7 +265,7 @@ def _rounds(found: Computed, plan: Plan) -> CertifiedRounds:
         charged=charged,
         in_full=kinds["charged-in-full"],
         cancelled=kinds["cancelled"],
-        steps=charged * plan.steps_per_round,
+        steps=(charged - found.answered) * plan.steps_per_round,
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from accounting.plan.plan import Plan
 from accounting.plan.schemes import Noise
 from accounting.units import Level, Observer, Relation
-from client_sdk.documents.words import budget_line, exact, whom
+from client_sdk.documents.words import budget_line, exact, questions, whom
 from client_sdk.protocol.study.certificate import Answer
 from client_sdk.protocol.study.messages import LimitStatement
 from client_sdk.protocol.study.plan_of import plan_of
@@ -30,11 +30,16 @@ _PART = {
 }
 
 
-def answers(settings: StudySettings, limits: Sequence[LimitStatement], round: int) -> list[Answer]:
-    """Every question with its answer for this study. round: the newest that the limits count."""
+def answers(settings: StudySettings, limits: Sequence[LimitStatement], round: int, answered: int) -> list[Answer]:
+    """Every question with its answer for this study.
+
+    round: the newest that the limits count;  answered: how many of the rounds were of questions
+    """
     plan = plan_of(settings)
+    against = whom(plan.observer, round, answered)
+    guarantee = _guarantee(settings, plan, limits, against)
     return [
-        *(Answer(part="guarantee", asks=asks, answer=said) for asks, said in _guarantee(settings, plan, limits, round)),
+        *(Answer(part="guarantee", asks=asks, answer=said) for asks, said in guarantee),
         *(Answer(part="mechanism", asks=asks, answer=said) for asks, said in _mechanism(settings, plan, limits)),
         *(Answer(part="hazards", asks=asks, answer=said) for asks, said in _hazards(settings)),
     ]
@@ -73,17 +78,27 @@ def trust(settings: StudySettings, plan: Plan) -> str:
 
 
 def _guarantee(
-    settings: StudySettings, plan: Plan, limits: Sequence[LimitStatement], round: int
+    settings: StudySettings, plan: Plan, limits: Sequence[LimitStatement], against: str
 ) -> Iterator[tuple[str, str]]:
     yield "What is protected: the unit of privacy", "; ".join(unit(level, settings) for level in plan.levels)
     yield "Which data sets are compared: neighbours", "; ".join(neighbours(plan, level) for level in plan.levels)
-    yield "Against whom", whom(plan.observer, round)
+    yield "Against whom", against
     yield "Trust model", trust(settings, plan)
     yield "Privacy parameters ε and δ", "; ".join(budget_line(limit) for limit in limits)
     bayesian = "; beside it Bayesian DP, for typical members of the population" if plan.bayesian is not None else ""
     yield "Variant", f"(ε, δ), approximate DP{bayesian}"
-    most = f"{plan.max_steps} noised steps in {plan.rounds} rounds at most"
-    yield "Queries", f"none from outside: {most}, fixed before the first; each round releases a model"
+    yield "Queries", _queries(settings, plan)
+
+
+def _queries(settings: StudySettings, plan: Plan) -> str:
+    most, asked = f"{plan.max_steps} noised steps in {plan.rounds} rounds at most", settings.statistics
+    if asked is None:
+        return f"none from outside: {most}, fixed before the first; each round releases a model"
+    return (
+        f"at most {questions(asked.max_queries)} from outside, each of at most {asked.max_cells} numbers and charged "
+        f"to the same limits before it is answered; {most}, fixed before the first; each round of training releases "
+        "a model"
+    )
 
 
 def _mechanism(settings: StudySettings, plan: Plan, limits: Sequence[LimitStatement]) -> Iterator[tuple[str, str]]:
@@ -98,7 +113,8 @@ def _mechanism(settings: StudySettings, plan: Plan, limits: Sequence[LimitStatem
     credited = "; ".join(f"{level} level: {_credit(rate)}" for level, rate in rates)
     yield "Sampling", credited
     by = ", ".join(dict.fromkeys(str(limit.enforced_by) for limit in limits if limit.enforced_by is not None))
-    yield "Composition", f"over all rounds and every histogram that is published; enforced by {by}, before each round"
+    every = "all rounds" if settings.statistics is None else "all rounds, all questions"
+    yield "Composition", f"over {every} and every histogram that is published; enforced by {by}, before each round"
     yield "Post-processing", "averaging, the optimiser and every use of a released model cost nothing more"
     shown = "settings, number of hospitals, when rounds began and how they ended; metrics of a declared evaluation set"
     plain = plan.bayesian is not None and plan.disclosure != "noised"
@@ -109,6 +125,12 @@ def _mechanism(settings: StudySettings, plan: Plan, limits: Sequence[LimitStatem
 
 def _credit(rate: float) -> str:
     return "no credit is taken" if rate == 1 else f"Poisson, rate {exact(rate)}, secret"
+
+
+def _shown_by_time(settings: StudySettings) -> str:
+    if settings.schedule.slots:
+        return "after how many of its slots a hospital answers, within one of which nothing depends on its records"
+    return "how long a step takes shows how many passes it had"
 
 
 def _hazards(settings: StudySettings) -> Iterator[tuple[str, str]]:
@@ -129,8 +151,7 @@ def _hazards(settings: StudySettings) -> Iterator[tuple[str, str]]:
     yield "Random numbers", "AES-256 in counter mode, its key from the operating system"
     yield (
         "Side channels",
-        "steps run in passes of one public shape, whatever the batch; not hidden: how long a step takes shows how many "
-        "passes it had",
+        f"steps run in passes of one public shape, whatever the batch; not hidden: {_shown_by_time(settings)}",
     )
     yield (
         "Conclusions about populations",

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from client_sdk.documents.words import ONE, exact, hospitals
+from client_sdk.documents.words import ONE, charged_rounds, exact, hospitals
 from client_sdk.protocol.study.certificate import Certificate, CertifiedLimit
 from client_sdk.protocol.wire.rounded import at_least, number
 
@@ -109,16 +109,17 @@ def _parameters(limit: CertifiedLimit) -> dict[str, float]:
 
 
 def _model(stated: Certificate) -> dict[str, str]:
-    fixed = f"at most {stated.rounds.most} rounds; {stated.rounds.charged} are counted; the budget is never reset"
+    counted = charged_rounds(stated.rounds, stated.mechanism.steps_per_round)
+    queries = _said(stated, "Queries")
     return {
         "model_name": "Federated",
         "model_name_details": _said(stated, "Trust model"),
         "actors": "\n".join(f"- {line}" for line in (*stated.who_sees_what, *stated.under_masks)),
         "release_type": "Many releases",
-        "release_type_details": fixed,
+        "release_type_details": f"rounds: {counted}; the budget is never reset",
         "data_source_type": "Static",
-        "access_type": "Non-interactive",
-        "access_type_details": _said(stated, "Queries"),
+        "access_type": "Non-interactive" if queries.startswith("none from outside") else "Interactive",
+        "access_type_details": queries,
     }
 
 

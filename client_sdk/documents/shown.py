@@ -13,7 +13,7 @@ from client_sdk.documents.card import Card
 from client_sdk.documents.chart import chart_of
 from client_sdk.documents.check import Opened
 from client_sdk.documents.pdf import breakable, rendered
-from client_sdk.documents.words import ONE, exact, exact_delta
+from client_sdk.documents.words import ONE, charged_rounds, exact, exact_delta
 from client_sdk.protocol.study.certificate import Certificate, CertifiedLimit
 from client_sdk.protocol.wire.rounded import at_least, number, percent
 from client_sdk.protocol.wire.signing import canonical_json
@@ -166,7 +166,7 @@ def _mechanism(stated: Certificate) -> list[list[str]]:
         ["Steps", f"{rounds.steps} of at most {how.max_steps} noised steps, {how.steps_per_round} a round"],
         [
             "Rounds",
-            f"{rounds.charged} charged of at most {rounds.most}; of these {rounds.in_full} at their worst; "
+            f"{charged_rounds(rounds, how.steps_per_round)}; of these {rounds.in_full} at their worst; "
             f"{rounds.cancelled} cancelled and free",
         ],
         ["Hospitals", f"{members.active} active{between}; who they are is not said here"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from accounting.budget.statements import VOID_SINCE_THE_END, VOID_WHILE_PLAIN
 from accounting.plan.plan import Plan
 from accounting.units import Level, Observer, Relation
-from client_sdk.protocol.study.certificate import CertifiedMembers
+from client_sdk.protocol.study.certificate import CertifiedMembers, CertifiedRounds
 from client_sdk.protocol.study.messages import LimitStatement
 from client_sdk.protocol.wire.rounded import number, percent
 
@@ -22,24 +22,28 @@ def exact(value: float) -> str:
     return repr(value).removesuffix(".0").replace("e-0", "e-")
 
 
-def sees(observer: str, round: int) -> str:
-    """What an observer sees of a study; of rounds after `round` it may see more, which the numbers do not count."""
+def sees(observer: str, round: int, answered: int) -> str:
+    """What an observer sees of a study; of rounds after `round` it may see more, which the numbers do not count.
+
+    answered: how many of the rounds were of questions
+    """
     if round == 0:
         models, seen = "the initial model", "before the first round"
     elif round == 1:
-        models, seen = "the model that round 1 released", "in round 1"
+        models, seen = f"the {'answer' if answered else 'model'} that round 1 released", "in round 1"
     else:
-        models, seen = f"the models that rounds 1 to {round} released", f"in rounds 1 to {round}"
+        what = "models and answers" if answered else "models"
+        models, seen = f"the {what} that rounds 1 to {round} released", f"in rounds 1 to {round}"
     return {
         "releases": f"sees {models}, and this certificate",
         "coordinator": f"sees {models}, and all that the coordinator saw {seen}",
     }[observer]
 
 
-def meaning(limit: LimitStatement, plan: Plan, round: int) -> str:
+def meaning(limit: LimitStatement, plan: Plan, round: int, answered: int) -> str:
     """What this limit leaves an attacker's guess, for whom it holds, and against whom it does not.
 
-    round: the newest that the limit counts.
+    round: the newest that the limit counts;  answered: how many of them were of questions
     """
     one = ONE[limit.level]
     if limit.state == "unbounded":
@@ -48,8 +52,8 @@ def meaning(limit: LimitStatement, plan: Plan, round: int) -> str:
         return f"More was spent than any finite ε covers: nothing is promised to a single {one} any more."
     took_part = _TOOK_PART[plan.protection(Level(limit.level)).relation]
     said = (
-        f"Somebody who {sees(str(limit.observer), round)}, who knows all other records, and who gives equal odds to "
-        f"both, guesses rightly whether one {one} {took_part} with a probability of at most "
+        f"Somebody who {sees(str(limit.observer), round, answered)}, who knows all other records, and who gives equal "
+        f"odds to both, guesses rightly whether one {one} {took_part} with a probability of at most "
         f"{percent(limit.attack_success)} instead of 50 % "
         f"(ε = {number(limit.spent)}, δ = {exact_delta(limit)})."
     )
@@ -104,6 +108,24 @@ def budget_line(limit: LimitStatement) -> str:
     return f"{kind}: {spent} of at most {exact(limit.epsilon)} at δ = {exact_delta(limit)}"
 
 
-def whom(observer: Observer, round: int) -> str:
+def whom(observer: Observer, round: int, answered: int) -> str:
     """Against whom the numbers hold, as a sentence's subject."""
-    return f"whoever {sees(observer, round)}"
+    return f"whoever {sees(observer, round, answered)}"
+
+
+def training_rounds(rounds: CertifiedRounds, steps_per_round: int) -> int:
+    """How many of the charged rounds trained. The others were of questions, which take no step."""
+    return rounds.steps // steps_per_round
+
+
+def charged_rounds(rounds: CertifiedRounds, steps_per_round: int) -> str:
+    """How many rounds are charged, and how many of them were of questions."""
+    trained = training_rounds(rounds, steps_per_round)
+    if trained == rounds.charged:
+        return f"{trained} charged of at most {rounds.most}"
+    return f"{trained} of training charged of at most {rounds.most}, and {questions(rounds.charged - trained)}"
+
+
+def questions(number: int) -> str:
+    """So many questions."""
+    return "1 question" if number == 1 else f"{number} questions"

@@ -62,7 +62,7 @@ class HospitalLedger:
             ConfigurationError: read_only, and no ledger is there.
         """
         if read_only and not path.exists():
-            raise ConfigurationError(f"there is no ledger at {path}")
+            raise ConfigurationError(ledger_file.none_at(path))
         lock: int | None = None
         connection: sqlite3.Connection | None = None
         try:

@@ -12,6 +12,8 @@ from client_sdk.errors import ConfigurationError, LedgerInUse
 from client_sdk.guard.seen import SCHEMA as SEEN_SCHEMA
 from client_sdk.protocol.wire.values import NAME_PATTERN
 
+# An auditor has no data set; what it saw is kept beside those that hospitals have.
+OF_AUDITOR = "outside-witness"
 # The unique index lets entries without a round repeat, such as `opened`: SQLite holds NULLs apart.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (
@@ -49,6 +51,17 @@ _OF_THE_DISK = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_CANTOPEN,
 }
+
+
+def seen_in(directory: Path) -> str:
+    """Whose sight of a coordinator's ledger is meant where nobody says: an auditor's, or that with `records`."""
+    return OF_AUDITOR if ledger_path(directory, OF_AUDITOR).exists() else "records"
+
+
+def none_at(path: Path) -> str:
+    """What to say where no ledger is: which others lie beside it."""
+    others = ", ".join(sorted(other.stem for other in path.parent.glob("*.db")))
+    return f"there is no ledger at {path}{f'; --dataset names another one: {others}' if others else ''}"
 
 
 def ledger_path(directory: Path, dataset: str) -> Path:

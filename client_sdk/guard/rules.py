@@ -83,6 +83,15 @@ def rules(
         f"min_witnesses = {policy.min_witnesses}, and only signatures of keys that were compared count: pin the roster "
         "(wardround roster pin)",
     )
+    if expected is not None:
+        others = expected - 1 + outside
+        yield Rule(
+            policy.min_witnesses <= others,
+            "policy-witnesses",
+            f"min_witnesses = {policy.min_witnesses}, and beside this hospital no more than {others} may sign "
+            f"(hospitals: {expected - 1}, auditors: {outside}): ask the operator for a study with more auditors "
+            "(schedule.witnesses), or lower the entry",
+        )
     yield from _limits(policy, settings)
     yield from _masks(policy, settings, roster_pinned=roster_pinned, expected=expected)
 

@@ -15,17 +15,23 @@ from client_sdk.protocol.study.messages import Name
 
 # Only what the coordinator signed and showed, and others' signatures: nothing of this hospital's records.
 _CALL = (
-    "Nothing more is sent to this study. Do not settle it with the operator alone: call the privacy officers of the "
-    "other hospitals, by numbers that you have from elsewhere, and compare entry {entry} of your ledgers "
-    "(wardround ledger seen {study})"
+    "{nothing}. Do not settle it with the operator alone: call the privacy officers of {whom}, by numbers that you "
+    "have from elsewhere, and compare entry {entry} of your ledgers (wardround ledger seen {study} --entry {entry}"
+    "{dataset})"
 )
+_HOSPITAL = {
+    "nothing": "Nothing more is sent to this study",
+    "whom": "the other hospitals",
+    "dataset": ", with --dataset as in join",
+}
+_AUDITOR = {"nothing": "Nothing is signed for this study any more", "whom": "the hospitals", "dataset": ""}
 
 
 class Evidence:
-    """One study's file. folder: of this hospital's proofs."""
+    """One study's file. folder: of this hospital's, or this auditor's, proofs."""
 
-    def __init__(self, folder: Path, study: Name) -> None:
-        self.path, self._study = folder / f"{study}.json", study
+    def __init__(self, folder: Path, study: Name, *, auditor: bool = False) -> None:
+        self.path, self._study, self._auditor = folder / f"{study}.json", study, auditor
 
     def require_none(self) -> None:
         """Raises EvidenceKept while a proof lies here; a person who moves it elsewhere has looked at it."""
@@ -37,9 +43,11 @@ class Evidence:
             raise EvidenceKept(
                 f"{self.path} cannot be read: it is where proofs against a coordinator are kept"
             ) from error
+        stopped = "auditor stopped signing" if self._auditor else "hospital stopped taking part in"
+        again = "sign" if self._auditor else "join"
         raise EvidenceKept(
-            f"this hospital stopped taking part in {self._study} on {kept.get('at')}: {kept.get('said')}. The proof is "
-            f"in {self.path}. When the hospitals have settled what happened, move that file elsewhere and join again"
+            f"this {stopped} {self._study} on {kept.get('at')}: {kept.get('said')}. The proof is "
+            f"in {self.path}. When the hospitals have settled what happened, move that file elsewhere and {again} again"
         )
 
     def keep(self, error: NotTrusted, membership: Membership, entry: int) -> None:
@@ -56,7 +64,7 @@ class Evidence:
         if not self.path.exists():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_durably(self.path, json.dumps({**kept, **error.proof}, indent=1).encode())
-        call = _CALL.format(entry=entry, study=self._study)
+        call = _CALL.format(entry=entry, study=self._study, **(_AUDITOR if self._auditor else _HOSPITAL))
         where = f"The proof is in {self.path} (wardround evidence {self._study})"
         error.args = (f"{said}. {where}. {call}",)
 

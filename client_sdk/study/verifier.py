@@ -228,7 +228,8 @@ class CoordinatorVerifier:
             "policy-witnesses",
             f"min_witnesses = {policy.min_witnesses}, and in the last {policy.witness_window} rounds (since round "
             f"{round}, entry {since}) {len(others) - len(late)} others have signed this ledger. Not since then: {who}. "
-            "Ask them by telephone for their newest head (wardround witness export), and compare it (witness compare)",
+            "Ask them by telephone for their newest head (wardround witness export), and compare it (witness compare); "
+            "an auditor signs with wardround witness sign",
         )
 
     def _page(self, after: int) -> LedgerPage:

@@ -1,20 +1,21 @@
-"""Which hospitals vouch for a ledger, up to which entry, and what that tells somebody who was not there."""
+"""Who vouches for a ledger, up to which entry, and what that tells somebody who was not there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from accounting.budget.ledger import Entry
 from client_sdk.errors import LedgerForked
 from client_sdk.protocol.study.messages import RosterEntry, WitnessedHead
+from client_sdk.protocol.study.outside_witness import OutsideWitness
 from client_sdk.protocol.study.witness import require_witnessed
 from client_sdk.protocol.wire.signing import SigningError
 
 
 @dataclass(frozen=True)
 class Voucher:
-    """What one hospital of the roster has signed.
+    """What one hospital of the roster, or one outside witness of the settings, has signed.
 
     entries  up to which entry; 0: nothing that counts, and `why` says why
     """
@@ -42,29 +43,48 @@ def vouchers(
     Raises:
         LedgerForked: a member has signed another ledger.
     """
+    active = {member.client: member.public_key for member in roster if member.state == "active"}
+    return _vouchers(entries, active, witnesses, "the roster's")
+
+
+def outside_vouchers(
+    entries: Sequence[Entry], outside: Sequence[OutsideWitness], witnesses: Sequence[WitnessedHead]
+) -> list[Voucher]:
+    """What each outside witness has signed of this ledger, by name.
+
+    outside  as the study's settings name them, which hang on the ledger's first entry
+
+    Raises:
+        LedgerForked: one of them has signed another ledger.
+    """
+    return _vouchers(entries, {one.name: one.public_key for one in outside}, witnesses, "the settings'")
+
+
+def _vouchers(
+    entries: Sequence[Entry], keys: Mapping[str, str], witnesses: Sequence[WitnessedHead], whose: str
+) -> list[Voucher]:
     shown = {witness.client: witness for witness in witnesses}
-    active = sorted((m for m in roster if m.state == "active"), key=lambda member: member.client)
-    return [_voucher(entries, member, shown.get(member.client)) for member in active]
+    return [_voucher(entries, name, key, shown.get(name), whose) for name, key in sorted(keys.items())]
 
 
-def _voucher(entries: Sequence[Entry], member: RosterEntry, witness: WitnessedHead | None) -> Voucher:
+def _voucher(entries: Sequence[Entry], name: str, key: str, witness: WitnessedHead | None, whose: str) -> Voucher:
     if witness is None:
-        return Voucher(member.client, 0, "no signature")
+        return Voucher(name, 0, "no signature")
     # An old key may be in other hands now: who changed it signs anew in the next round.
-    if witness.public_key != member.public_key:
-        return Voucher(member.client, 0, "signed with a key that is not the roster's")
+    if witness.public_key != key:
+        return Voucher(name, 0, f"signed with a key that is not {whose}")
     try:
         require_witnessed(witness)
     except SigningError:
-        return Voucher(member.client, 0, "the signature is not valid")
+        return Voucher(name, 0, "the signature is not valid")
     number = witness.head.entries
     if number > len(entries):
-        return Voucher(member.client, 0, f"signed entry {number}, which is not shown")
+        return Voucher(name, 0, f"signed entry {number}, which is not shown")
     if number < 1 or entries[number - 1].sha256 != witness.head.sha256:
         raise LedgerForked(
-            f"{member.client} has signed another ledger than this one, at entry {number}: it was shown something else"
+            f"{name} has signed another ledger than this one, at entry {number}: it was shown something else"
         )
-    return Voucher(member.client, number)
+    return Voucher(name, number)
 
 
 def agreement(found: Sequence[Voucher], colluders: int) -> Agreement:

@@ -8,13 +8,26 @@ from client_sdk.protocol.study.any_settings import StatisticsPrivacy
 
 if TYPE_CHECKING:
     from client_sdk.protocol.study.any_settings import AnySettings
+    from client_sdk.protocol.study.outside_witness import OutsideWitness
 
 WHOM = {"instance": "each patient", "client": "each hospital as a whole"}
 
 
 def seen(settings: AnySettings, *, mine: bool) -> list[str]:
     """Who sees what of a hospital, one sentence each. mine: it is the reader's own; else anybody's that takes part."""
-    return [*_parties(settings, mine=mine), _time_seen(settings.schedule.slots, mine=mine)]
+    schedule = settings.schedule
+    return [
+        *_parties(settings, mine=mine),
+        *_auditors(schedule.witnesses),
+        _time_seen(schedule.slots, mine=mine),
+    ]
+
+
+def _auditors(witnesses: tuple[OutsideWitness, ...]) -> list[str]:
+    if not witnesses:
+        return []
+    names = ", ".join(one.name for one in witnesses)
+    return [f"outside witnesses, who sign the ledger's heads ({names}): what every reader of the ledger sees"]
 
 
 def _time_seen(slots: tuple[float, ...] | None, *, mine: bool) -> str:

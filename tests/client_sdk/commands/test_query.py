@@ -166,6 +166,9 @@ def test_a_hospital_reads_the_words_before_the_numbers_and_is_asked(
     assert approvals.denied(digest)
     run("query", "approve", "registry", "1", "--yes", *home)
     assert approvals.has(digest)
+    (registry[0].directory / "policy.toml").write_text('[statistics]\ndenied_columns = ["age"]\n')
+    shown = " ".join(run("query", "show", "registry", "1", *home).stdout.split())
+    assert "denied_columns names age. No approval changes that" in shown
 
 
 def test_ready_questions_come_from_declared_columns(here: Live, registry: Any, run: Run, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from client_sdk.commands.witnesses import Witnesses
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.ledger_file import ledger_path
+from client_sdk.guard.ledger_file import OF_AUDITOR, ledger_path
 from client_sdk.identity import Identity
 from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.study.witness import sign_head
@@ -33,6 +33,7 @@ def test_a_finished_study_is_vouched_for_and_what_was_seen_can_be_read_out(
     last = verified["entries"]
     assert verified["witnesses"] == {
         "signed": [{"client": "mercy", "entries": last, "why": None}],
+        "outside": [],
         "needed": 1,
         "vouched": last,
         "colluders": 0,
@@ -111,7 +112,7 @@ def test_a_missing_signature_is_shown_and_one_of_another_ledger_is_refused(
 
 @pytest.mark.parametrize(("masking", "expected"), [(None, 1), ({"colluders": 3}, 3)])
 def test_the_studys_own_number_of_colluders_is_assumed(masking: Any, expected: int) -> None:
-    opening: Any = SimpleNamespace(body={"settings": {"privacy": {"masking": masking}}})
+    opening: Any = SimpleNamespace(body={"settings": {"privacy": {"masking": masking}, "schedule": {}}})
     roster: Any = SimpleNamespace(members=[])
     assert Witnesses.of([opening], roster, [], None, None).colluders == expected
     assert Witnesses.of([opening], roster, [], None, 7).colluders == 7
@@ -121,3 +122,20 @@ def test_what_is_vouched_for_in_part_is_said(capsys: pytest.CaptureFixture[str])
     found = [Voucher("grace", 9), Voucher("hope", 5), Voucher("mercy", 5), Voucher("state", 0, "no signature")]
     Witnesses(found, Agreement(3, 5), True, 1).show()
     assert "entries 1 to 5 are what the hospitals saw: at least 3 of 4 hospitals signed them" in capsys.readouterr().out
+
+
+def test_a_directory_of_nobody_is_no_proof_that_there_is_none(run: Run, tmp_path: Path) -> None:
+    said = run("evidence", "--home", str(tmp_path / "mistyped"), code=1).stderr
+    assert "no hospital's or auditor's directory" in said
+
+
+def test_where_no_ledger_is_the_others_are_named(run: Run, tmp_path: Path) -> None:
+    HospitalLedger.open(ledger_path(tmp_path, "lab")).close()
+    for command in (["own-budget"], ["egress-log"], ["ledger", "seen", "sepsis"]):
+        assert "--dataset names another one: lab" in run(*command, "--home", str(tmp_path), code=1).stderr
+
+
+def test_what_an_auditor_saw_is_read_out_without_a_data_set(run: Run, tmp_path: Path) -> None:
+    HospitalLedger.open(ledger_path(tmp_path, OF_AUDITOR)).close()
+    said = run("ledger", "seen", "sepsis", "--home", str(tmp_path), code=1).stderr
+    assert f"with data set {OF_AUDITOR} this hospital has seen no" in said

@@ -12,9 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.budget.ledger import Entry
+from accounting.plan.queries import QueryCost
 from client_sdk.documents import check
 from client_sdk.documents.certify import Facts, computed, issued
+from client_sdk.documents.nist import answers
 from client_sdk.documents.registry import entry
+from client_sdk.protocol.study.certificate import Certificate
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.wire.signing import CERTIFICATE, LEDGER_HEAD, sign_document
 from tests.client_sdk.documents.test_documents import KEY, PUBLIC, WHEN, leaves
@@ -29,21 +32,29 @@ KINDS: dict[str, dict[str, Any]] = {
     "client": {"scheme": "client"},
     "distributed": {"scheme": "client-distributed"},
     "joint": {"scheme": "joint"},
+    "questions": {"asked": 1, "statistics": {"max_queries": 3, "max_cells": 100}},
     "evaluation": {
         "statistics": {"max_queries": 9, "max_cells": 100},
         "evaluation": {"share": 0.3, "every": 2, "question": {"prediction": "binary", "noise_multiplier": 5.0}},
     },
 }
+COST = QueryCost(noise_std=2.0**24, sensitivity=2.0**20, cells=6).to_dict()
 # The coordinator's own word: a title for people, and when it signed. Nothing that was witnessed says either.
 FREE = {("certificate", "title"), ("certificate", "issued_at")}
 
 
 def ledger_of(ended: bool = False, **options: Any) -> list[Entry]:
+    """Two rounds of training, and before the second one `asked` questions."""
     values: dict[str, Any] = {"max_steps": 6, **options}
+    asked = values.pop("asked", 0)
     chosen = settings(values.pop("scheme", "parallel"), **values)
     entries = opened(plan_of(chosen), chosen.as_json(), "sepsis")
     entries.append(after(entries, "released", sha256="cd" * 32, bytes=160))
-    for round in (1, 2):
+    for round in (1, *range(2, asked + 2), asked + 2):
+        if 1 < round < asked + 2:
+            entries.append(after(entries, "asked", round, query=f"{round}c" * 32, cost=COST))
+            entries.append(after(entries, "settled", round, report=None))
+            continue
         entries.append(after(entries, "reserved", round))
         entries.append(after(entries, "settled", round, report=None))
         entries.append(after(entries, "released", round, sha256=f"{round}b" * 32, bytes=160 + round))
@@ -57,6 +68,10 @@ def certified(entries: list[Entry], round: int | None = None) -> dict[str, Any]:
     head = {"study": "sepsis", "entries": found.entries, "sha256": found.sha256}
     facts = Facts("Sepsis", "running", None, WHEN, PUBLIC, sign_document(KEY, LEDGER_HEAD, head), None)
     return {"certificate": issued(found, facts).model_dump(mode="json")}
+
+
+def computed_certificate(entries: list[Entry]) -> Certificate:
+    return Certificate.model_validate(certified(entries)["certificate"])
 
 
 def signed_again(value: dict[str, Any]) -> bytes:
@@ -226,3 +241,40 @@ def test_states_that_no_ledger_tells_apart_are_one_state() -> None:
     assert certified(ledger_of())["certificate"]["state"] == "running"
     ended = certified(ledger_of(ended=True))["certificate"]
     assert (ended["state"], ended["stop_reason"]) == ("finished", "stopped")
+
+
+def test_questions_are_no_rounds_of_training_and_take_no_steps() -> None:
+    stated = computed_certificate(ledger_of(asked=1, statistics={"max_queries": 3, "max_cells": 100}))
+    assert (stated.rounds.charged, stated.rounds.steps) == (3, 2)
+    assert "2 of at most 6 rounds of training and 1 of at most 3 questions are counted, up to round 3" in " ".join(
+        stated.summary
+    )
+    assert "the models and answers that rounds 1 to 3 released" in stated.limits[0].meaning
+    said = {one.asks: one.answer for one in stated.nist}
+    assert said["Queries"].startswith("at most 3 questions from outside, each of at most 100 numbers")
+    assert "all questions" in said["Composition"]
+    told = entry(stated)["deployment"]["deployment_model"]
+    assert told["access_type"] == "Interactive"
+    assert told["release_type_details"].startswith("rounds: 2 of training charged of at most 6, and 1 question")
+
+
+def test_as_many_questions_as_rounds_are_left_do_not_hide_that_later_rounds_count_nothing() -> None:
+    entries = ledger_of(asked=1, max_steps=3, statistics={"max_queries": 3, "max_cells": 100})
+    assert "what a later round gives away is not" in " ".join(computed_certificate(entries).summary)
+
+
+def test_steps_that_an_earlier_version_counted_for_questions_are_no_alarm() -> None:
+    entries = ledger_of(asked=1, statistics={"max_queries": 3, "max_cells": 100})
+    value = put(certified(entries), ("certificate", "rounds", "steps"), 3)
+    found = check.ledger(check.opened(signed_again(value)).certificate, entries)
+    told = {one.what: one for one in found}["everything else"]
+    assert told.result == "not known"
+    assert "earlier version" in told.words
+
+
+@pytest.mark.parametrize(("slots", "shown"), [((1.0, 2.0), "of its slots"), ((), "how many passes")])
+def test_what_the_time_shows_depends_on_slots(slots: tuple[float, ...], shown: str) -> None:
+    plain = settings()
+    chosen = plain.model_copy(update={"schedule": plain.schedule.model_copy(update={"slots": slots})})
+    said = {one.asks: one.answer for one in answers(chosen, (), 0, 0)}
+    assert shown in said["Side channels"]

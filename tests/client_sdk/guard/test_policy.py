@@ -25,6 +25,21 @@ def check(policy: SitePolicy, chosen: StudySettings, *, pinned: bool = False) ->
 
 
 @pytest.mark.parametrize(
+    ("wanted", "hospitals", "allowed"), [(2, 3, True), (3, 3, False), (3, 4, True), (3, None, True)]
+)
+def test_more_witnesses_than_there_can_be_are_refused_before_a_round(
+    wanted: int, hospitals: int | None, allowed: bool
+) -> None:
+    policy = SitePolicy.model_validate(WIDE | {"min_witnesses": wanted})
+    if allowed:
+        require_allowed(policy, "sepsis", "icu", settings(), roster_pinned=True, expected=hospitals)
+        return
+    with pytest.raises(PolicyRefused, match="hospitals: 2, auditors: 0") as refused:
+        require_allowed(policy, "sepsis", "icu", settings(), roster_pinned=True, expected=hospitals)
+    assert refused.value.code == "policy-witnesses"
+
+
+@pytest.mark.parametrize(
     ("rules", "study", "code"),
     [
         ({"studies": ["stroke"]}, {}, "policy-study"),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk.protocol.secure_sum.promises import sums
 from client_sdk.protocol.study.masking import Masking
+from client_sdk.protocol.study.outside_witness import OutsideWitness
 from client_sdk.protocol.study.who_sees_what import seen
 from client_sdk.protocol.terms import in_words
+from client_sdk.protocol.wire.signing import encode_public_key
 from tests.factories.settings import MASKING, settings
 
 
@@ -65,3 +68,11 @@ def test_the_learning_rate_that_is_shown_is_one_that_is_used(algorithm: str, ste
         }
     )
     assert any(line.endswith(said) for name, line in in_words(changed, mine=False) if name == "training")
+
+
+def test_who_signs_the_ledger_from_outside_is_said_before_anybody_joins() -> None:
+    plain = settings()
+    key = encode_public_key(Ed25519PrivateKey.generate().public_key())
+    schedule = plain.schedule.model_copy(update={"witnesses": (OutsideWitness(name="auditor", public_key=key),)})
+    assert any("(auditor)" in line for line in seen(plain.model_copy(update={"schedule": schedule}), mine=True))
+    assert not any("outside witnesses" in line for line in seen(plain, mine=True))

@@ -35,7 +35,8 @@ def test_the_first_proof_stays_and_says_whom_to_call(tmp_path: Path) -> None:
         f"entry 7 is not true. The proof is in {evidence.path} (wardround evidence sepsis). "
         "Nothing more is sent to this study. Do not settle it "
         "with the operator alone: call the privacy officers of the other hospitals, by numbers that you have from "
-        "elsewhere, and compare entry 6 of your ledgers (wardround ledger seen sepsis)"
+        "elsewhere, and compare entry 6 of your ledgers (wardround ledger seen sepsis --entry 6, with --dataset as in "
+        "join)"
     )
     evidence.keep(LedgerForked("another", {"shown": 2}), HERE, 6)
     kept = json.loads(evidence.path.read_bytes())
@@ -59,4 +60,12 @@ def test_a_proof_that_cannot_be_read_keeps_the_hospital_away_too(tmp_path: Path)
     evidence = Evidence(tmp_path, "sepsis")
     evidence.path.write_bytes(b"{")
     with pytest.raises(EvidenceKept, match="cannot be read"):
+        evidence.require_none()
+
+
+def test_an_auditor_is_told_what_an_auditor_can_do(tmp_path: Path) -> None:
+    evidence, error = Evidence(tmp_path, "sepsis", auditor=True), LedgerForked("two ledgers", {"shown": 1})
+    evidence.keep(error, HERE, 6)
+    assert str(error).endswith("compare entry 6 of your ledgers (wardround ledger seen sepsis --entry 6)")
+    with pytest.raises(EvidenceKept, match=r"this auditor stopped signing sepsis .* move that file elsewhere and sign"):
         evidence.require_none()

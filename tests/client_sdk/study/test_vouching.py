@@ -8,9 +8,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from accounting.budget.ledger import Entry, append
 from client_sdk.errors import LedgerForked
 from client_sdk.protocol.study.messages import LedgerHead, RosterEntry, WitnessedHead
+from client_sdk.protocol.study.outside_witness import OutsideWitness
 from client_sdk.protocol.study.witness import sign_head
 from client_sdk.protocol.wire.signing import encode_public_key
-from client_sdk.study.vouching import Voucher, agreement, vouchers
+from client_sdk.study.vouching import Voucher, agreement, outside_vouchers, vouchers
 
 KEYS = {name: Ed25519PrivateKey.generate() for name in ("grace", "hope", "mercy", "state")}
 
@@ -85,3 +86,16 @@ def test_so_many_signatures_that_two_ledgers_cannot_both_have_them(
     assert (found.needed, found.entries) == (needed, vouched)
     # Two ledgers with so many signatures each would take more than every member once and the colluders twice.
     assert 2 * found.needed > len(signed_up_to) + colluders
+
+
+def test_outside_witnesses_are_held_against_the_ledger_with_the_keys_of_the_settings() -> None:
+    ledger, other = chain(5), Ed25519PrivateKey.generate()
+    auditors = [
+        OutsideWitness(name=name, public_key=encode_public_key(KEYS[name].public_key())) for name in ("state", "grace")
+    ]
+    assert outside_vouchers(ledger, auditors, [signed("grace", ledger[:4]), signed("state", ledger, other)]) == [
+        Voucher("grace", 4),
+        Voucher("state", 0, "signed with a key that is not the settings'"),
+    ]
+    with pytest.raises(LedgerForked, match="grace has signed another ledger"):
+        outside_vouchers(ledger, auditors, [signed("grace", chain(4, "other"))])
