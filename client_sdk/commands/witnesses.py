@@ -88,6 +88,7 @@ class Witnesses:
                hospitals' own
     strangers  who is in the roster and not in the one that this hospital pinned; None: it pinned none, or none asks
     colluders  how many of them may sign whatever the coordinator wants
+    outside    what the auditors whom the settings name have signed; whose their keys are, the operator says
     """
 
     found: Sequence[Voucher]
@@ -95,6 +96,7 @@ class Witnesses:
     compared: bool
     colluders: int
     strangers: Sequence[str] | None = None
+    outside: Sequence[Voucher] = ()
 
     @classmethod
     def of(
@@ -113,32 +115,42 @@ class Witnesses:
         Raises:
             ConfigurationError: `fingerprint` is no whole one.
             RosterNotPinned: the roster has another one.
-            LedgerForked: a member has signed another ledger.
+            LedgerForked: a member or an outside witness has signed another ledger.
         """
+        from accounting.budget.bodies import settings_in
         from client_sdk.errors import RosterNotPinned
+        from client_sdk.protocol.study.any_settings import settings_from
         from client_sdk.study.pinning import is_fingerprint, require_whole
         from client_sdk.study.verifier import active_fingerprint
-        from client_sdk.study.vouching import agreement, vouchers
+        from client_sdk.study.vouching import agreement, outside_vouchers, vouchers
 
         if fingerprint is not None:
             require_whole(fingerprint)
             if not is_fingerprint(fingerprint, active_fingerprint(roster)):
                 raise RosterNotPinned("the roster that is shown has another number than the one that you were told")
         found = vouchers(entries, roster.members, signed)
+        auditors = settings_from(settings_in(entries[0])).schedule.witnesses
+        outside = outside_vouchers(entries, auditors, signed)
         assumed = _colluders(entries[0]) if colluders is None else colluders
         compared = fingerprint is not None or (strangers is not None and not strangers)
-        return cls(found, agreement(found, assumed), compared, assumed, strangers)
+        return cls(found, agreement(found, assumed), compared, assumed, strangers, outside)
 
     def to_json(self) -> dict[str, Any]:
         """What `ledger verify --json` says."""
-        signed = [{"client": v.client, "entries": v.entries, "why": v.why or None} for v in self.found]
-        said = {"signed": signed, "needed": self.agreed.needed, "vouched": self.agreed.entries}
+        signed, outside = (
+            [{"client": one.client, "entries": one.entries, "why": one.why or None} for one in found]
+            for found in (self.found, self.outside)
+        )
+        said = {"signed": signed, "outside": outside, "needed": self.agreed.needed, "vouched": self.agreed.entries}
         return said | {"colluders": self.colluders, "roster_compared": self.compared}
 
     def show(self) -> None:
         """The table, and what it means."""
         rows = [[v.client, str(v.entries) if v.entries else "-", v.why] for v in self.found]
         table("Which hospitals have signed this ledger", ["hospital", "up to entry", ""], rows)
+        if self.outside:
+            others = [[v.client, str(v.entries) if v.entries else "-", v.why] for v in self.outside]
+            table("Which auditors have signed it, whom the operator named", ["auditor", "up to entry", ""], others)
         needed, of = self.agreed.needed, f"{len(self.found)} hospital{'s' * (len(self.found) != 1)}"
         lies = f"while at most {self.colluders} of them sign whatever the coordinator wants"
         if self.agreed.entries:

@@ -1,4 +1,4 @@
-"""Which hospitals vouch for a ledger, up to which entry, and what that tells somebody who was not there."""
+"""Which hospitals and auditors vouch for a ledger, up to which entry, and what that tells somebody who was not there."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from accounting.budget.ledger import Entry
 from client_sdk.errors import LedgerForked
 from client_sdk.protocol.study.messages import RosterEntry, WitnessedHead
+from client_sdk.protocol.study.outside_witness import OutsideWitness
 from client_sdk.protocol.study.witness import require_witnessed
 from client_sdk.protocol.wire.signing import SigningError
 
 
 @dataclass(frozen=True)
 class Voucher:
-    """What one hospital of the roster has signed.
+    """What one hospital of the roster, or one outside witness, has signed.
 
     entries  up to which entry; 0: nothing that counts, and `why` says why
     """
@@ -44,27 +45,38 @@ def vouchers(
     """
     shown = {witness.client: witness for witness in witnesses}
     active = sorted((m for m in roster if m.state == "active"), key=lambda member: member.client)
-    return [_voucher(entries, member, shown.get(member.client)) for member in active]
+    return [_voucher(entries, one.client, one.public_key, shown.get(one.client), "the roster's") for one in active]
 
 
-def _voucher(entries: Sequence[Entry], member: RosterEntry, witness: WitnessedHead | None) -> Voucher:
+def outside_vouchers(
+    entries: Sequence[Entry], outside: Sequence[OutsideWitness], witnesses: Sequence[WitnessedHead]
+) -> list[Voucher]:
+    """What each outside witness of the settings in the first entry has signed; raises as `vouchers`.
+
+    They are no members: none of them counts for `agreement`.
+    """
+    shown = {witness.client: witness for witness in witnesses}
+    return [_voucher(entries, one.name, one.public_key, shown.get(one.name), "the settings'") for one in outside]
+
+
+def _voucher(entries: Sequence[Entry], name: str, key: str, witness: WitnessedHead | None, whose: str) -> Voucher:
     if witness is None:
-        return Voucher(member.client, 0, "no signature")
+        return Voucher(name, 0, "no signature")
     # An old key may be in other hands now: who changed it signs anew in the next round.
-    if witness.public_key != member.public_key:
-        return Voucher(member.client, 0, "signed with a key that is not the roster's")
+    if witness.public_key != key:
+        return Voucher(name, 0, f"signed with a key that is not {whose}")
     try:
         require_witnessed(witness)
     except SigningError:
-        return Voucher(member.client, 0, "the signature is not valid")
+        return Voucher(name, 0, "the signature is not valid")
     number = witness.head.entries
     if number > len(entries):
-        return Voucher(member.client, 0, f"signed entry {number}, which is not shown")
+        return Voucher(name, 0, f"signed entry {number}, which is not shown")
     if number < 1 or entries[number - 1].sha256 != witness.head.sha256:
         raise LedgerForked(
-            f"{member.client} has signed another ledger than this one, at entry {number}: it was shown something else"
+            f"{name} has signed another ledger than this one, at entry {number}: it was shown something else"
         )
-    return Voucher(member.client, number)
+    return Voucher(name, number)
 
 
 def agreement(found: Sequence[Voucher], colluders: int) -> Agreement:

@@ -195,8 +195,15 @@ def test_an_auditor_finds_a_ledger_that_was_forked_or_rolled_back(here: Live, tm
     assert "name the coordinator's key" in audit(here, tmp_path, code=1)
     assert "checked and signed" in audit(here, tmp_path, *key)
     entries = ledger_of(here)
+    verify = ("ledger", "verify", "sepsis", "--server", here.url, "--key-file", tmp_path / "viewer.key")
+    signed = json.loads(run(*verify, "--json"))["witnesses"]
+    assert signed["outside"] == [{"client": "auditor", "entries": len(entries), "why": None}]
+    assert {one["client"] for one in signed["signed"]} == set(NAMES)
     if lie == "forked":
         rewrite(here, forked, models=True)
+        # Hospitals' signatures may be held back; the auditor's own word is enough.
+        forget_witnesses(here, but="auditor")
+        assert "auditor has signed another ledger than this one" in run(*verify, code=4)
         assert "was rewritten" in audit(here, tmp_path, code=4)
         assert json.loads((tmp_path / "auditor" / "evidence" / "sepsis.json").read_bytes())["client"] == "auditor"
         assert "stopped taking part" in audit(here, tmp_path, code=4)

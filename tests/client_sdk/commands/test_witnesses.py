@@ -33,6 +33,7 @@ def test_a_finished_study_is_vouched_for_and_what_was_seen_can_be_read_out(
     last = verified["entries"]
     assert verified["witnesses"] == {
         "signed": [{"client": "mercy", "entries": last, "why": None}],
+        "outside": [],
         "needed": 1,
         "vouched": last,
         "colluders": 0,

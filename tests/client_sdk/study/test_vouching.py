@@ -8,9 +8,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from accounting.budget.ledger import Entry, append
 from client_sdk.errors import LedgerForked
 from client_sdk.protocol.study.messages import LedgerHead, RosterEntry, WitnessedHead
+from client_sdk.protocol.study.outside_witness import OutsideWitness
 from client_sdk.protocol.study.witness import sign_head
 from client_sdk.protocol.wire.signing import encode_public_key
-from client_sdk.study.vouching import Voucher, agreement, vouchers
+from client_sdk.study.vouching import Voucher, agreement, outside_vouchers, vouchers
 
 KEYS = {name: Ed25519PrivateKey.generate() for name in ("grace", "hope", "mercy", "state")}
 
@@ -64,6 +65,18 @@ def test_who_has_left_or_was_put_out_is_not_counted() -> None:
 def test_a_hospital_that_signed_another_ledger_is_a_fork() -> None:
     with pytest.raises(LedgerForked, match="mercy has signed another ledger than this one, at entry 3"):
         vouchers(chain(5), ROSTER, [signed("mercy", chain(3, "other"))])
+
+
+def test_an_auditor_is_listed_apart_and_finds_a_fork_as_hospitals_do() -> None:
+    ledger, auditor = chain(5), OutsideWitness(name="state", public_key=member("state").public_key)
+    assert outside_vouchers(ledger, [auditor], []) == [Voucher("state", 0, "no signature")]
+    assert outside_vouchers(ledger, [auditor], [signed("state", ledger[:4])]) == [Voucher("state", 4)]
+    stranger = signed("state", ledger, KEYS["mercy"])
+    assert outside_vouchers(ledger, [auditor], [stranger])[0].why == "signed with a key that is not the settings'"
+    # No member: it does not count among the hospitals.
+    assert vouchers(ledger, [member("mercy")], [signed("state", ledger)]) == [Voucher("mercy", 0, "no signature")]
+    with pytest.raises(LedgerForked, match="state has signed another ledger than this one, at entry 3"):
+        outside_vouchers(ledger, [auditor], [signed("state", chain(3, "other"))])
 
 
 @pytest.mark.parametrize(
