@@ -1,4 +1,4 @@
-"""Which hospitals and auditors vouch for a ledger, up to which entry, and what that tells somebody who was not there."""
+"""Who vouches for a ledger, hospitals and auditors, up to which entry, and what that tells who was not there."""
 
 from __future__ import annotations
 
