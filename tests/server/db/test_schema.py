@@ -44,7 +44,7 @@ def test_a_database_of_a_later_version_is_said_to_be_one_and_left_alone(database
     with database.engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     for asks in (migrate, require_current):
-        with pytest.raises(SchemaOutdated, match="revision 9999, which this version .* does not know: a later one"):
+        with pytest.raises(SchemaOutdated, match=r"revision 9999, which this version .* does not know: a later one"):
             asks(database.engine)
     with database.engine.connect() as connection:
         assert revision(connection) == "9999"
