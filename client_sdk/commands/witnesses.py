@@ -14,6 +14,7 @@ from client_sdk.commands.shared import AsJson, Home, StudyName, not_here, plain_
 if TYPE_CHECKING:
     from accounting.budget.ledger import Entry
     from client_sdk.protocol.study.messages import Roster, WitnessedHead
+    from client_sdk.protocol.study.outside_witness import OutsideWitness
     from client_sdk.study.vouching import Agreement, Voucher
 
 Dataset = Annotated[str, typer.Option("--dataset", help="name of the records that this hospital takes part with")]
@@ -117,9 +118,7 @@ class Witnesses:
             RosterNotPinned: the roster has another one.
             LedgerForked: a member or an outside witness has signed another ledger.
         """
-        from accounting.budget.bodies import settings_in
         from client_sdk.errors import RosterNotPinned
-        from client_sdk.protocol.study.any_settings import settings_from
         from client_sdk.study.pinning import is_fingerprint, require_whole
         from client_sdk.study.verifier import active_fingerprint
         from client_sdk.study.vouching import agreement, outside_vouchers, vouchers
@@ -129,8 +128,7 @@ class Witnesses:
             if not is_fingerprint(fingerprint, active_fingerprint(roster)):
                 raise RosterNotPinned("the roster that is shown has another number than the one that you were told")
         found = vouchers(entries, roster.members, signed)
-        auditors = settings_from(settings_in(entries[0])).schedule.witnesses
-        outside = outside_vouchers(entries, auditors, signed)
+        outside = outside_vouchers(entries, _auditors(entries[0]), signed)
         assumed = _colluders(entries[0]) if colluders is None else colluders
         compared = fingerprint is not None or (strangers is not None and not strangers)
         return cls(found, agreement(found, assumed), compared, assumed, strangers, outside)
@@ -169,6 +167,14 @@ class Witnesses:
                 "the keys are those that the coordinator shows: ask a hospital for the number that `wardround roster "
                 'show` prints there, and compare with --roster "NUMBER"'
             )
+
+
+def _auditors(opening: Entry) -> list[OutsideWitness]:
+    from client_sdk.protocol.study.outside_witness import OutsideWitness
+
+    # Settings without any, and those of earlier versions, do not name the field.
+    named = opening.body["settings"]["schedule"].get("witnesses", ())
+    return [OutsideWitness.model_validate(one) for one in named]
 
 
 def _colluders(opening: Entry) -> int:

@@ -112,7 +112,7 @@ def test_a_missing_signature_is_shown_and_one_of_another_ledger_is_refused(
 
 @pytest.mark.parametrize(("masking", "expected"), [(None, 1), ({"colluders": 3}, 3)])
 def test_the_studys_own_number_of_colluders_is_assumed(masking: Any, expected: int) -> None:
-    opening: Any = SimpleNamespace(body={"settings": {"privacy": {"masking": masking}}})
+    opening: Any = SimpleNamespace(body={"settings": {"privacy": {"masking": masking}, "schedule": {}}})
     roster: Any = SimpleNamespace(members=[])
     assert Witnesses.of([opening], roster, [], None, None).colluders == expected
     assert Witnesses.of([opening], roster, [], None, 7).colluders == 7
