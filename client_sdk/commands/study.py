@@ -77,9 +77,11 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a study and upload its initial model. May be run again."""
+    from client_sdk.errors import InvalidRequestError
     from client_sdk.protocol.study.messages import StudyCreate
     from client_sdk.protocol.study.settings import StudySettings
     from client_sdk.protocol.study.slots import with_slots
+    from client_sdk.study.versions import refused_by_older
 
     with plain_errors():
         frozen = with_slots(read_any_settings(settings))
@@ -93,7 +95,10 @@ def create(
         first = _initial_model(study, frozen, model, backbone) if isinstance(frozen, StudySettings) else None
         with operator(server, key_file) as client:
             # A task may draw its weights at random: a second attempt would not bring the same ones.
-            created = client.create_study(StudyCreate(study=study, title=title, settings=frozen))
+            try:
+                created = client.create_study(StudyCreate(study=study, title=title, settings=frozen))
+            except InvalidRequestError as refused:
+                raise refused_by_older(refused, frozen) from refused
             if created.model is None and first is not None:
                 client.put_initial_model(study, first)
             _show(client.study(study), as_json)

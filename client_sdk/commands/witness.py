@@ -112,7 +112,8 @@ def compare(file: HeadPath, dataset: Dataset = None, home: Home = None) -> None:
         _keep_ahead(directory, dataset, given.witness)
         say(
             f"{study}: {given.witness.client} was shown {theirs - own} entries more than are seen here, {theirs}. "
-            "It is kept, and compared when the ledger comes so far. If it never does, heads are held back from here"
+            "It is kept, and compared when the ledger comes so far. If it never does, heads are held back from here. "
+            "Keep the file, too: the coordinator's signature is in it"
         )
 
 

@@ -108,6 +108,7 @@ class Witnesses:
                hospitals' own
     strangers  who is in the roster and not in the one that this hospital pinned; None: it pinned none, or none asks
     colluders  how many of them may sign whatever the coordinator wants
+    outside    what the auditors whom the settings name have signed; whose their keys are, the operator says
     """
 
     found: Sequence[Voucher]
@@ -165,7 +166,11 @@ class Witnesses:
         """The table, and what it means."""
         table("Which hospitals have signed this ledger", ["hospital", "up to entry", ""], _rows(self.found))
         if self.outside:
-            table("Which auditors have signed it", ["outside witness", "up to entry", ""], _rows(self.outside))
+            table(
+                "Which auditors have signed it, whom the operator named",
+                ["auditor", "up to entry", ""],
+                _rows(self.outside),
+            )
         needed, of = self.agreed.needed, f"{len(self.found)} hospital{'s' * (len(self.found) != 1)}"
         lies = f"while at most {self.colluders} of them sign whatever the coordinator wants"
         if self.agreed.entries:

@@ -180,7 +180,11 @@ def ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
     if all(limit.result == "good" for limit in limits):
         shown = tuple(LimitStatement.model_validate(limit.model_dump(exclude={"meaning"})) for limit in stated.limits)
         again = dataclasses.replace(again, limits=shown)
-    remade = issued(again, _facts(stated))
+    try:
+        remade = issued(again, _facts(stated))
+    except ValueError:
+        # Of a ledger that says what no message can, such as an end for a reason that nobody knows.
+        return [Check("ledger", "bad", "no such certificate can be made from it: it says what no certificate can say")]
     return [good, *limits, _released(stated, again), *_rest(stated, remade)]
 
 

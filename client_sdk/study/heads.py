@@ -68,18 +68,23 @@ def read_head_file(body: bytes) -> HeadFile:
 def compare_heads(membership: Membership, ledger: HospitalLedger, given: HeadFile) -> Found:
     """Whether somebody else's head lies on the ledger that was seen here: `same`, or `ahead` of it.
 
+    The coordinator's signature on it is what counts: without it any member could have others stop for good.
+
     Raises:
         LedgerForked: it does not; the error carries the proof.
-        ConfigurationError: nothing was seen here, or neither the coordinator nor a known witness signed the head.
+        ConfigurationError: nothing was seen here, or the coordinator did not sign the head.
     """
     head, seen = given.witness.head, ledger.seen(membership.study)
     entries = seen.entries()
     if not entries:
         raise ConfigurationError(f"nothing of the ledger of {membership.study} was seen here yet: take part first")
-    settings = settings_from(settings_in(entries[0]))
-    if not (_is_of_witness(membership, settings, given.witness) or _is_of_coordinator(membership, given)):
+    if not _is_of_coordinator(membership, given):
+        settings = settings_from(settings_in(entries[0]))
+        name = given.witness.client
+        whose = f"{name} alone signed" if _is_of_witness(membership, settings, given.witness) else "nobody known signed"
         raise ConfigurationError(
-            "neither this study's coordinator nor a member of the pinned roster signed this head: it proves nothing"
+            f"{whose} this head, and this study's coordinator did not: it proves nothing about the coordinator. Ask "
+            f"{name} to export it again (wardround witness export)"
         )
     if head.entries > seen.head.sequence:
         return "ahead"

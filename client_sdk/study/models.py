@@ -31,18 +31,14 @@ class StudyModels:
         body = self._downloaded(model.version)
         if hashlib.sha256(body).hexdigest() != model.sha256:
             raise BadAssignment("the model is not the one that the assignment names")
-        weights = self._weights(body, model.version)
-        name = weight_out_of_bounds(weights)
-        if name is not None:
-            raise Refused(
-                "weights-out-of-bounds",
-                f"the model's parameter {name!r} holds a number beyond ±{MAX_WEIGHT:g}: lower the learning rate, or "
-                "begin with other weights",
-            )
-        return weights
+        return _within_bounds(self._weights(body, model.version))
 
     def before(self, model: ModelInfo) -> dict[str, Array] | None:
-        """The weights released before the assigned ones, where the study clips around what has changed since."""
+        """The weights released before the assigned ones, where the study clips around what has changed since.
+
+        Raises:
+            Refused: as `assigned`.
+        """
         version = model.version - 1
         if self._training.settings.training.clipping_centre == "zero" or version < 0:
             return None
@@ -57,7 +53,7 @@ class StudyModels:
             found = named.get(version)
             if found is None or hashlib.sha256(body).hexdigest() != found.sha256:
                 raise BadAssignment("the model before the assigned one is not the one that the ledger names")
-        return self._weights(body, version)
+        return _within_bounds(self._weights(body, version))
 
     def _downloaded(self, version: int) -> bytes:
         largest = encoded_size_limit(self._training.spec, metadata=LONGEST_METADATA)
@@ -81,3 +77,15 @@ class StudyModels:
         # Every entry was checked before anything was computed.
         if version > 0 and self._ledger.seen(self._study).hash_of(said.ledger_entries) != said.ledger_sha256:
             raise BadAssignment("the model's file names an entry of the ledger that the ledger does not have")
+
+
+def _within_bounds(weights: dict[str, Array]) -> dict[str, Array]:
+    """The same weights. Raises Refused."""
+    name = weight_out_of_bounds(weights)
+    if name is not None:
+        raise Refused(
+            "weights-out-of-bounds",
+            f"the model's parameter {name!r} holds a number beyond ±{MAX_WEIGHT:g}: lower the learning rate, or begin "
+            "with other weights",
+        )
+    return weights

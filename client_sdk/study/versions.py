@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from client_sdk.api.client import Spoken
-from client_sdk.errors import ConfigurationError
+from client_sdk.errors import ConfigurationError, InvalidRequestError
 from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.versions import PROTOCOL, UNNUMBERED, min_protocol, needed_for, program_version
 
@@ -48,3 +48,14 @@ def require_compatible(spoken: Spoken, needed: int, settings: AnySettings) -> No
             f"{PROTOCOL}: install the coordinator's version ({spoken.version}) or a newer one. Nothing was charged or "
             "sent"
         )
+
+
+def refused_by_older(refused: InvalidRequestError, settings: AnySettings) -> InvalidRequestError | ConfigurationError:
+    """What to say where a coordinator does not take settings in which this program found nothing wrong."""
+    used = needed_for(settings.as_json(), UNNUMBERED)
+    if not used:
+        return refused
+    return ConfigurationError(
+        f"{refused}. These settings use {' and '.join(used)}, which coordinators of an earlier version do not know: "
+        f"ask for this version ({program_version()}) or a newer one there"
+    )

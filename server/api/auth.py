@@ -225,8 +225,9 @@ class SignedRoute(APIRoute):
                 here = _context_of(request)
                 found = await _authenticate(request, here, once=once, left=left)
                 request.scope[_CALLER] = found
-                async with here.lanes.thread(found.lane, heavy=heavy) if threaded else nullcontext():
-                    return await handle(_Unambiguous(request.scope, request.receive))
+                read = _Unambiguous(request.scope, request.receive)
+                async with here.lanes.thread(found.lane, heavy=heavy, ready=read.body) if threaded else nullcontext():
+                    return await handle(read)
             body_of(request.scope).limit = OPEN_BODY_BYTES
             return await handle(_Unambiguous(request.scope, request.receive))
 

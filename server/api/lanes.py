@@ -7,7 +7,7 @@ on at once, as many more wait in order and hold no thread, and who comes then is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -76,12 +76,23 @@ class Lanes:
         self._heavy_of_all = asyncio.Semaphore(HEAVY_OF_ALL)
 
     @asynccontextmanager
-    async def thread(self, caller: str, *, heavy: bool) -> AsyncGenerator[None]:
-        """While a thread works for this caller. Raises ApiProblem `too-many-requests`."""
+    async def thread(
+        self, caller: str, *, heavy: bool, ready: Callable[[], Awaitable[object]] | None = None
+    ) -> AsyncGenerator[None]:
+        """While a thread works for this caller.
+
+        ready  what only the caller can bring about, such as the end of its body: waited for in no place of the others
+
+        Raises:
+            ApiProblem: `too-many-requests`; whatever `ready` raises.
+        """
         if not heavy:
             async with self.threads.place(caller):
                 yield
             return
         # First the caller's own turn: whoever has many waiting stands in the others' way with two of them.
-        async with self.heavy.place(caller), self._heavy_of_all:
-            yield
+        async with self.heavy.place(caller):
+            if ready is not None:
+                await ready()
+            async with self._heavy_of_all:
+                yield

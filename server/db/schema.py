@@ -13,10 +13,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine
 
 import server
+from client_sdk.protocol.versions import program_version
 
 
 class SchemaOutdated(Exception):
-    """The tables are not those of this version: run `wardround migrate`."""
+    """The tables are not those of this version; the text says what to do."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,14 @@ class Migrated:
 
 
 def migrate(engine: Engine) -> Migrated:
-    """Run every migration that is missing. Repeatable; a second process waits for the first."""
+    """Run every migration that is missing. Repeatable; a second process waits for the first.
+
+    Raises:
+        SchemaOutdated: the tables are a later version's. Nothing was changed.
+    """
     ran: list[MigrationInfo] = []
     with engine.connect() as connection:
+        _require_known(connection)
         config = _config(connection)
         # Told under the lock: what stood there before may be another process's doing a moment ago.
         config.attributes["on_version_apply"] = _noting(ran)
@@ -53,6 +59,8 @@ def is_current(engine: Engine) -> bool:
 
 def require_current(engine: Engine) -> None:
     """Raises SchemaOutdated."""
+    with engine.connect() as connection:
+        _require_known(connection)
     if not is_current(engine):
         raise SchemaOutdated("the database is not at this version's schema: run `wardround migrate`")
 
@@ -65,6 +73,18 @@ def revision(connection: Connection) -> str | None:
 def head() -> str | None:
     """The newest migration there is."""
     return ScriptDirectory.from_config(_config(None)).get_current_head()
+
+
+def _require_known(connection: Connection) -> None:
+    found = revision(connection)
+    # Else whatever comes would be begun inside the transaction of this question.
+    connection.rollback()
+    known = {script.revision for script in ScriptDirectory.from_config(_config(None)).walk_revisions()}
+    if found is not None and found not in known:
+        raise SchemaOutdated(
+            f"the database is at revision {found}, which this version ({program_version()}) does not know: a later one "
+            "has worked with it. Install that version again, or restore the backup from before it; nothing was changed"
+        )
 
 
 def _noting(ran: list[MigrationInfo]) -> Callable[..., None]:

@@ -34,7 +34,7 @@ from client_sdk.protocol.study.reasons import in_words
 from server.db import rows
 from server.db.blobs import OpenedFile, models_of
 from server.db.comparison import DatabaseDiffers, require_as_signed
-from server.db.ledger_store import limits_of, reports_of
+from server.db.ledger_store import limits_of, reports_of, require_released
 from server.db.raw_rows import raw_rows
 from server.db.session import Transaction
 from server.db.session_store import members_at_opening
@@ -172,13 +172,20 @@ def _statement(study: StudyRow, row: BudgetRow, reports: list[list[dict[str, Any
 
 
 def locate_model(coordinator: Coordinator, study: str, version: int | None = None) -> StoredModel:
-    """Version None: the latest. Raises Rejected `unknown-study`, `unknown-model`."""
+    """Version None: the latest. A file that the ledger does not name is not shown.
+
+    Raises:
+        Rejected: `unknown-study`, `unknown-model`; `study-finished` (extra stop_reason `database-differs`).
+    """
 
     def work(tx: Transaction) -> ModelRow | None:
-        study_id = rows.find_study(tx, study).id
-        return rows.latest_model(tx, study_id) if version is None else tx.session.get(ModelRow, (study_id, version))
+        found = rows.find_study(tx, study)
+        row = rows.latest_model(tx, found.id) if version is None else tx.session.get(ModelRow, (found.id, version))
+        if row is not None:
+            require_released(tx, found, row)
+        return row
 
-    row = coordinator.database.read("locate-model", work)
+    row = stopping_where_rows_differ(coordinator, lambda: coordinator.database.read("locate-model", work))
     if row is None:
         raise Rejected("unknown-model", "no such version: it is not published yet, or its round came to nothing")
 

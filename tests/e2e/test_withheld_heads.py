@@ -16,7 +16,9 @@ from accounting.budget.ledger import Entry
 from client_sdk.cli import register
 from client_sdk.errors import EvidenceKept
 from client_sdk.identity import Identity
+from client_sdk.protocol.study.messages import LedgerHead
 from client_sdk.protocol.study.settings import StudySettings
+from client_sdk.protocol.study.witness import sign_head
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.participation import Outcome
 from client_sdk.study.pinning import pin_roster
@@ -166,6 +168,24 @@ def _made_up(head: Path) -> Path:
     return path
 
 
+def test_a_member_that_lies_about_a_head_accuses_nobody(here: Live, tmp_path: Path) -> None:
+    wards = pinned(here, tmp_path, study(tmp_path, auditor=False))
+    mercy, grace = wards[:2]
+    assert together(*(lambda ward=ward: ward.join(until=1) for ward in wards)) == [None] * 4
+    head = tmp_path / "mercy.json"
+    run("witness", "export", "sepsis", "-o", head, "--home", mercy.home, "--dataset", "icu")
+    value = json.loads(head.read_text())
+    for entries in (value["witness"]["head"]["entries"], 10**6):
+        other = LedgerHead(study="sepsis", entries=entries, sha256="0" * 64)
+        lie = sign_head(Identity.open(mercy.home).key, "mercy", other).model_dump(mode="json")
+        head.write_text(json.dumps(value | {"witness": lie}))
+        said = run("witness", "compare", head, "--home", grace.home, "--dataset", "icu", code=1)
+        assert "mercy alone signed this head" in said
+    assert not grace.proof.exists()
+    here.work()
+    assert grace.join(until=2) is None
+
+
 @pytest.mark.parametrize("lie", ["forked", "rolled back"])
 def test_an_auditor_finds_a_ledger_that_was_forked_or_rolled_back(here: Live, tmp_path: Path, lie: str) -> None:
     wards = pinned(here, tmp_path, study(tmp_path))
@@ -175,8 +195,15 @@ def test_an_auditor_finds_a_ledger_that_was_forked_or_rolled_back(here: Live, tm
     assert "name the coordinator's key" in audit(here, tmp_path, code=1)
     assert "checked and signed" in audit(here, tmp_path, *key)
     entries = ledger_of(here)
+    verify = ("ledger", "verify", "sepsis", "--server", here.url, "--key-file", tmp_path / "viewer.key")
+    signed = json.loads(run(*verify, "--json"))["witnesses"]
+    assert signed["outside"] == [{"client": "auditor", "entries": len(entries), "why": None}]
+    assert {one["client"] for one in signed["signed"]} == set(NAMES)
     if lie == "forked":
         rewrite(here, forked, models=True)
+        # Hospitals' signatures may be held back; the auditor's own word is enough.
+        forget_witnesses(here, but="auditor")
+        assert "auditor has signed another ledger than this one" in run(*verify, code=4)
         assert "was rewritten" in audit(here, tmp_path, code=4)
         assert json.loads((tmp_path / "auditor" / "evidence" / "sepsis.json").read_bytes())["client"] == "auditor"
         assert "stopped taking part" in audit(here, tmp_path, code=4)

@@ -8,7 +8,7 @@ from typing import Any
 from accounting.budget.bodies import Standing
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, append, digest
-from accounting.plan.plan import Plan
+from accounting.plan.statistics import AnyPlan
 from client_sdk.protocol.study.messages import LedgerEntry
 
 
@@ -25,7 +25,7 @@ def standing(budget: Budget, settings_sha256: str, roster_sha256: str = "a" * 64
     ).to_dict()
 
 
-def opened(plan: Plan, settings: Mapping[str, Any] | None = None, study: str = "s") -> list[Entry]:
+def opened(plan: AnyPlan, settings: Mapping[str, Any] | None = None, study: str = "s") -> list[Entry]:
     """A ledger of one entry. Without `settings`: of a study whose plan was written down, not derived from settings."""
     given = {} if settings is None else dict(settings)
     body = {"study": study, "settings": given, "plan": plan.to_dict(), **standing(Budget(plan), digest(given))}

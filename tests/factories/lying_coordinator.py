@@ -71,8 +71,11 @@ def rewrite(here: Live, change: Change, study: str = "sepsis", *, models: bool =
     id = here.coordinator.database.read("look", lambda tx: find_study(tx, study).id)
     with here.coordinator.database.engine.begin() as connection:
         # Whoever owns the database can do this.
-        for trigger in ("ledger_no_update", "ledger_no_delete"):
-            connection.execute(text(f"DROP TRIGGER IF EXISTS {trigger}"))
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("ALTER TABLE ledger DISABLE TRIGGER ledger_is_append_only"))
+        else:
+            for trigger in ("ledger_no_update", "ledger_no_delete"):
+                connection.execute(text(f"DROP TRIGGER IF EXISTS {trigger}"))
         connection.execute(
             text("DELETE FROM ledger WHERE study_id = :id AND sequence > :n"), {"id": id, "n": len(made)}
         )
@@ -126,10 +129,10 @@ def _rewrite_model(here: Live, entry: Entry, study: str) -> dict[str, Any]:
     return coordinator.database.write("rewrite-model", work)
 
 
-def forget_witnesses(here: Live) -> None:
-    """Nothing that hospitals signed is passed on any more."""
+def forget_witnesses(here: Live, *, but: str = "") -> None:
+    """Nothing that was signed is passed on any more, but of one witness."""
     with here.coordinator.database.engine.begin() as connection:
-        connection.execute(text("DELETE FROM witnesses"))
+        connection.execute(text("DELETE FROM witnesses WHERE client != :but"), {"but": but})
 
 
 @dataclass

@@ -46,6 +46,10 @@ class Limit(Message):
         return LimitPlan(Level(self.level), Definition(self.definition), self.epsilon, self.delta, failure)
 
 
+LEAST_SLOT = 1e-3
+"""Seconds. A shorter slot would hide nothing, and its multiples are no times that can be counted."""
+
+
 class Schedule(Message):
     """Who is waited for, and how long."""
 
@@ -65,7 +69,9 @@ class Schedule(Message):
         exclude_if=lambda witnesses: not witnesses,
         description="auditors who sign the ledger's heads beside the hospitals; none: hospitals alone",
     )
-    slots: Annotated[tuple[Annotated[Positive, Field(le=30 * 86400)], ...], Field(max_length=32)] | None = Field(
+    slots: (
+        Annotated[tuple[Annotated[Finite, Field(ge=LEAST_SLOT, le=30 * 86400)], ...], Field(max_length=32)] | None
+    ) = Field(
         default=None,
         exclude_if=lambda slots: slots is None,
         description="in seconds, ascending: a hospital answers at multiples of one of them, so that the time does not "

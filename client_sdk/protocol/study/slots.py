@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from client_sdk.protocol.study.any_settings import AnySettings, StatisticsSettings
+from client_sdk.protocol.study.limits import LEAST_SLOT
 
 PATIENTS_PER_SECOND = 1_000
 """A slot of so many seconds is meant for that many thousand patients: a small model needs about a fortieth of it."""
@@ -33,11 +34,12 @@ def slot_for(patients: float | None, slots: tuple[float, ...]) -> float | None:
 
 
 def default_slots(settings: AnySettings) -> tuple[float, ...]:
-    """The public list from the slot for the planned patients on, as far as it fits into the round's deadline."""
+    """The public list from the slot for the planned patients on, as far as the round's deadline allows; none
+    where it leaves no time for one."""
     deadline = settings.schedule.round_deadline_seconds
     masking = settings.privacy.masking
     least = deadline if masking is None else min(deadline, masking.step_deadline_seconds)
-    fitting = tuple(slot for slot in SERIES if slot < least) or (least / 2,)
+    fitting = tuple(slot for slot in SERIES if slot < least) or ((least / 2,) if least / 2 >= LEAST_SLOT else ())
     first = slot_for(planned_patients(settings), fitting)
     return tuple(slot for slot in fitting if first is None or slot >= first)
 

@@ -14,6 +14,8 @@ from safetensors.numpy import load
 from client_sdk.commands.settings_file import read_settings
 from client_sdk.commands.shared import number
 from client_sdk.protocol.wire.tensors import metadata_in
+from server.api.problems import ApiProblem
+from server.services.studies import lifecycle
 from tests.factories.commands import Run, finished, opened, write_settings
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import MASKING, settings
@@ -55,6 +57,20 @@ def test_errors_are_one_line_and_an_exit_code(here: Live, run: Run, tmp_path: Pa
         result = run(*arguments, code=code)
         assert text in result.stderr, arguments
         assert "Traceback" not in result.output
+
+
+def test_settings_that_an_older_coordinator_does_not_know_are_named(
+    here: Live, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        # As one from before there were slots answers.
+        raise ApiProblem("invalid-request", "body.settings.schedule.…: Extra inputs are not permitted")
+
+    monkeypatch.setattr(lifecycle, "create", refuse)
+    path = str(write_settings(tmp_path / "study.json"))
+    said = run("study", "create", "sepsis", "--settings", path, operator=True, code=1).stderr
+    assert "answers in slots, which coordinators of an earlier version do not know" in " ".join(said.split())
+    assert "Extra inputs are not permitted" in " ".join(said.split())
 
 
 def test_a_settings_file_with_mistakes_names_each_of_them(here: Live, run: Run, tmp_path: Path) -> None:

@@ -190,6 +190,17 @@ def test_a_value_that_nobody_knows_is_a_sentence_and_no_traceback(path: tuple[An
     assert said or new == at(value, whole)
 
 
+@pytest.mark.parametrize("reason", ["", "because", "paused"])
+def test_a_ledger_that_ends_for_a_reason_that_nobody_knows_is_a_sentence_and_no_traceback(reason: str) -> None:
+    entries = ledger_of()
+    value = certified(entries)
+    entries.append(after(entries, "finished", reason=reason, report=None))
+    head = {"study": "sepsis", "entries": len(entries), "sha256": entries[-1].sha256}
+    said = {"entries": len(entries), "sha256": entries[-1].sha256, "counted": len(entries)}
+    value["certificate"]["ledger"] |= said | {"signature": sign_document(KEY, LEDGER_HEAD, head)}
+    assert "what no certificate can say" in complaints(signed_again(value), entries)
+
+
 PLAIN_LEDGER = ledger_of()
 PLAIN = certified(PLAIN_LEDGER)
 PATHS = list(leaves(PLAIN))

@@ -260,6 +260,24 @@ def test_weights_out_of_bounds_are_refused_before_anything_is_charged(tmp_path: 
         assert ledger.charged_round("sepsis", 1) is None
 
 
+def test_the_weights_before_them_are_within_the_same_bounds(tmp_path: Path) -> None:
+    training: dict[str, Any] = {"algorithm": "fedsgd", "local_steps": 1, "clipping_centre": "previous-update"}
+    other = coordinator(settings(training=training))
+    huge = encode({name: array + 3e38 for name, array in other.initial.items()})
+
+    class Models(dict[int, bytes]):
+        def __getitem__(self, version: int) -> bytes:
+            # What the first round began with is another file in the second one.
+            return huge if version == 0 and 1 in self else super().__getitem__(version)
+
+    other.models = Models(other.models)
+    join(hospital(other, tmp_path))
+    assert "mercy" in other.updates[1]
+    assert other.refusals[2]["mercy"].code == "weights-out-of-bounds"
+    with ledger_of(tmp_path) as ledger:
+        assert ledger.charged_round("sepsis", 2) is None
+
+
 def test_training_that_stops_looks_like_a_lost_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stops(*_: Any, **__: Any) -> None:
         raise TrainingStopped("the centre")

@@ -67,6 +67,18 @@ def test_a_hospital_that_signed_another_ledger_is_a_fork() -> None:
         vouchers(chain(5), ROSTER, [signed("mercy", chain(3, "other"))])
 
 
+def test_an_auditor_is_listed_apart_and_finds_a_fork_as_hospitals_do() -> None:
+    ledger, auditor = chain(5), OutsideWitness(name="state", public_key=member("state").public_key)
+    assert outside_vouchers(ledger, [auditor], []) == [Voucher("state", 0, "no signature")]
+    assert outside_vouchers(ledger, [auditor], [signed("state", ledger[:4])]) == [Voucher("state", 4)]
+    stranger = signed("state", ledger, KEYS["mercy"])
+    assert outside_vouchers(ledger, [auditor], [stranger])[0].why == "signed with a key that is not the settings'"
+    # No member: it does not count among the hospitals.
+    assert vouchers(ledger, [member("mercy")], [signed("state", ledger)]) == [Voucher("mercy", 0, "no signature")]
+    with pytest.raises(LedgerForked, match="state has signed another ledger than this one, at entry 3"):
+        outside_vouchers(ledger, [auditor], [signed("state", chain(3, "other"))])
+
+
 @pytest.mark.parametrize(
     ("signed_up_to", "colluders", "needed", "vouched"),
     [

@@ -12,8 +12,11 @@ from client_sdk.protocol.study.bounds import MAX_WEIGHT
 from client_sdk.protocol.study.model_file import ModelMetadata
 from client_sdk.protocol.wire.tensor_files import encode_model
 from client_sdk.protocol.wire.tensors import encode
+from server.db.rows import find_study
+from server.db.session import Transaction
+from server.db.tables import ModelRow
 from tests.factories.hospital_double import MODEL
-from tests.factories.live_coordinator import Live
+from tests.factories.live_coordinator import Live, code_of
 from tests.factories.settings import settings
 
 BODY = encode(MODEL)
@@ -86,3 +89,16 @@ def test_an_initial_model_that_says_it_is_another_is_refused(here: Live, study: 
 def test_no_such_version(here: Live, path: str, version: str) -> None:
     answer = _get(here, path.replace("models/0", f"models/{version}"))
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown-model")
+
+
+@pytest.mark.parametrize("change", [{"bytes": len(BODY) + 1}, {"sha256": "ab" * 32}], ids=["bytes", "sha256"])
+def test_a_file_that_the_ledger_does_not_name_is_not_shown(here: Live, study: str, change: dict[str, object]) -> None:
+    here.open_study(study)
+
+    def other(tx: Transaction) -> None:
+        row = tx.session.get_one(ModelRow, (find_study(tx, study).id, 0))
+        for name, value in change.items():
+            setattr(row, name, value)
+
+    here.coordinator.database.write("swap", other)
+    assert code_of(_get(here, f"/v1/studies/{study}/models/0")) == (409, "study-finished")

@@ -154,6 +154,21 @@ def test_one_caller_has_so_many_event_streams_and_another_its_own(attacked: Live
     raise AssertionError("the places of streams that have ended are not given back")
 
 
+def test_a_body_that_never_comes_keeps_nobody_else_from_its_certificate(attacked: Live) -> None:
+    hospital, path = attacked.enrol("ward", "east"), "/v1/studies/ward/certificate"
+    with ExitStack() as stack:
+        for _ in range(lanes.HEAVY_OF_ALL):
+            silent = stack.enter_context(attacked.connect())
+            head = f"GET {path} HTTP/1.1\r\nHost: study.example.org\r\nContent-Length: 1000\r\n"
+            token = attacked.token(hospital, "GET", path, b"x" * 1000)
+            silent.sendall(f"{head}Authorization: Bearer {token}\r\n\r\n{{".encode())
+        # The server has read them once it has answered what came after them.
+        assert attacked.operator("GET", "/v1/studies/ward/budget").status_code == 200
+        with httpx.Client(base_url=attacked.url, trust_env=False, timeout=10) as other:
+            answer = other.get(path, headers={"Authorization": f"Bearer {attacked.operator_key}"})
+    assert answer.status_code == 200
+
+
 def test_places_are_given_back_however_a_request_ends() -> None:
     async def scene() -> None:
         lane = Lane(1, 1, "requests")

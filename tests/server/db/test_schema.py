@@ -40,6 +40,16 @@ def test_an_empty_database_is_not_current(tmp_path: Path) -> None:
     engine.dispose()
 
 
+def test_a_database_of_a_later_version_is_said_to_be_one_and_left_alone(database: Database) -> None:
+    with database.engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    for asks in (migrate, require_current):
+        with pytest.raises(SchemaOutdated, match=r"revision 9999, which this version .* does not know: a later one"):
+            asks(database.engine)
+    with database.engine.connect() as connection:
+        assert revision(connection) == "9999"
+
+
 def test_a_file_that_cannot_be_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def waits(seconds: float) -> None:
         raise AssertionError(seconds)

@@ -36,6 +36,7 @@ def test_a_second_for_each_thousand_planned_patients(patients: float, slots: tup
 
 def test_a_short_round_has_a_slot_all_the_same() -> None:
     assert default_slots(planned(40, round_deadline_seconds=0.8)) == (0.4,)
+    assert default_slots(planned(40, round_deadline_seconds=1e-3)) == ()
 
 
 def test_only_an_empty_list_switches_slots_off() -> None:
@@ -56,7 +57,7 @@ def test_settings_of_earlier_versions_keep_their_digest() -> None:
     assert settings_from(with_slots(chosen).as_json()) == with_slots(chosen) != chosen
 
 
-@pytest.mark.parametrize("slots", [[2.0, 1.0], [1.0, 1.0], [0.0], [600.0], ["1"]])
+@pytest.mark.parametrize("slots", [[2.0, 1.0], [1.0, 1.0], [0.0], [5e-324], [1e-9], [600.0], ["1"]])
 def test_slots_that_no_hospital_could_keep_are_refused(slots: list[Any]) -> None:
     with pytest.raises(ValidationError, match="slots"):
         planned(40, slots=slots)
