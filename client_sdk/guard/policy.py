@@ -27,7 +27,7 @@ from client_sdk.protocol.study.bounds import LARGEST_DELTA, LARGEST_EPSILON, LEA
 from client_sdk.protocol.study.limits import LevelName
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.values import Name, Positive, Probability
+from client_sdk.protocol.wire.values import Name, Positive, Probability, Sha256
 from client_sdk.protocol.wire.written import Unreadable, read_toml
 from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
@@ -139,6 +139,10 @@ class SitePolicy(_Section):
     )
     largest_delta: Probability = Field(
         default=LARGEST_DELTA, description="the same of their delta; below 1 / patients is sensible"
+    )
+    backbone_programs: frozenset[Sha256] = Field(
+        default=frozenset(),
+        description="SHA-256 of programs (ONNX) from elsewhere that studies may run on the records; left out: none",
     )
     limits: Limits = Field(
         default=Limits(), description="own budget of one data set, over all studies that use it, kept here"

@@ -20,6 +20,7 @@ from client_sdk.released.layout import layout_of
 from client_sdk.released.records import new_records
 from client_sdk.tasks import Task, load
 from client_sdk.tasks.adapters import merge
+from client_sdk.tasks.backbone_file import BackboneFile
 from client_sdk.tasks.inputs import Inputs, in_memory, parts
 from client_sdk.tasks.parts import part_of
 from client_sdk.tasks.reading import inputs_of
@@ -116,12 +117,12 @@ class ReleasedModel:
                     yield self.module(some.to(device)).double().cpu()
 
 
-def load_model(path: str | Path, *, task: Task | None = None, backbone: str | Path | None = None) -> ReleasedModel:
+def load_model(path: str | Path, *, task: Task | None = None, backbone: BackboneFile | None = None) -> ReleasedModel:
     """The model in a file that `wardround study model` wrote.
 
     task: left out, the one that the file names, built in or installed. Needed for a file that names none, and for a
     task that no package offers.
-    backbone: file of the public weights, for a model of which a part was trained on them; their digest is in `metadata`
+    backbone: file of what was not trained, weights or a ProgramFile; its digest is in `metadata`
 
     Raises:
         ConfigurationError: the backbone is missing or another file.
@@ -133,7 +134,7 @@ def load_model(path: str | Path, *, task: Task | None = None, backbone: str | Pa
     return model_of(path.read_bytes(), path.name, task, backbone)
 
 
-def model_of(data: bytes, name: str, task: Task | None = None, backbone: str | Path | None = None) -> ReleasedModel:
+def model_of(data: bytes, name: str, task: Task | None = None, backbone: BackboneFile | None = None) -> ReleasedModel:
     """As `load_model`, from the file's bytes; `name` stands in errors."""
     try:
         metadata = ModelMetadata.within(metadata_in(data))
