@@ -95,7 +95,10 @@ class IndividualLimit(LimitSection):
 
 
 class QueryRules(_Section):
-    """What this hospital answers. Every rule is over the question's text, never over the records."""
+    """What this hospital answers, and which columns anything may read.
+
+    Every rule about a question is over its text, never over the records.
+    """
 
     queries: Literal["ask", "allow", "refuse"] = Field(
         default="ask",
@@ -103,9 +106,13 @@ class QueryRules(_Section):
         "through; refuse: none",
     )
     allowed_columns: frozenset[str] | None = Field(
-        default=None, description="columns that a question may name; left out: any but the denied ones"
+        default=None,
+        description="columns that questions, training and evaluation may read; left out: any but the denied ones",
     )
-    denied_columns: frozenset[str] = Field(default=frozenset(), description="columns that no question may name")
+    denied_columns: frozenset[str] = Field(
+        default=frozenset(),
+        description="columns that no question, training or evaluation may read; each has to be there",
+    )
     least_noise_multiplier: Positive = Field(
         default=LEAST_NOISE_MULTIPLIER, description="noise of a question, over what one patient can change"
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from client_sdk.errors import PolicyRefused
+from client_sdk.guard.columns import denied, trained_columns
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import query_rules
 from client_sdk.guard.rule import Rule
@@ -63,6 +64,7 @@ def rules(
     )
     if isinstance(settings, StudySettings):
         yield _program(policy, settings)
+        yield _trained_columns(policy, settings)
         yield from _noise(policy, settings)
         yield from _disclosure(policy, settings)
         yield from _scheduled(policy, settings)
@@ -95,6 +97,16 @@ def _program(policy: SitePolicy, settings: StudySettings) -> Rule:
         "policy-program",
         f"backbone_programs does not list the program {sha256}, which this study runs on the records: find out where "
         f"it comes from and add its SHA-256, {_OTHER_STUDY}",
+    )
+
+
+def _trained_columns(policy: SitePolicy, settings: StudySettings) -> Rule:
+    said_no = denied(policy.statistics, trained_columns(settings.training))
+    return Rule(
+        not said_no,
+        "policy-columns",
+        f"[statistics] denied_columns names {', '.join(said_no)}, which the study's task reads: remove the entry, "
+        f"{_OTHER_STUDY}",
     )
 
 
