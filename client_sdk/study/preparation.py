@@ -31,9 +31,10 @@ from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.feature_cache import FeatureCache
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.remaining import remaining
-from client_sdk.tasks import Task, TaskDataset, TaskError, dataset_of, of_study
+from client_sdk.tasks import Task, TaskDataset, TaskError, dataset_of, load, of_study
 from client_sdk.tasks.backbone_file import BackboneFile
 from client_sdk.tasks.reading import inspected, warnings_of
+from client_sdk.tasks.size import memory_of_machine, require_size
 from client_sdk.tasks.task import InputUse
 from client_sdk.training import LocalTraining
 from client_sdk.training.devices import devices_of
@@ -256,7 +257,9 @@ def check_data(
 def _task(wanted: str | Task | None, training: Training, backbone: BackboneFile | None) -> Task:
     if wanted is not None and not isinstance(wanted, Task) and wanted != training.task:
         raise ConfigurationError(f"the study trains task {training.task!r}, not {wanted!r}")
-    return of_study(training, backbone, wanted if isinstance(wanted, Task) else None)
+    own = wanted if isinstance(wanted, Task) else load(training.task, training.task_parameters)
+    require_size(own, memory_of_machine(), "the study")
+    return of_study(training, backbone, own)
 
 
 def _on_features(
