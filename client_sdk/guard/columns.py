@@ -11,13 +11,9 @@ from dataclasses import replace
 from client_sdk.data import Histories, Records, Table
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.policy import QueryRules
+from client_sdk.protocol.cells import cleaned
 from client_sdk.protocol.study.training import Training
 
-# Unicode 16, DerivedCoreProperties: signs that are drawn as nothing and are no format characters (Cf).
-_DRAWN_AS_NOTHING = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
-    "\U000e0000-\U000e0fff]"
-)
 _UNSEEN = ("Cf", "Cc", "Zs", "Zl", "Zp", "Co", "Cn", "Cs")
 _INPUT = "column."
 
@@ -28,7 +24,7 @@ def as_read(name: str) -> str:
     >>> as_read("Post\\u200bcode ") == as_read("ＰＯＳＴＣＯＤＥ")
     True
     """
-    composed = unicodedata.normalize("NFKC", _DRAWN_AS_NOTHING.sub("", name))
+    composed = unicodedata.normalize("NFKC", cleaned(name))
     seen = "".join(sign for sign in composed if unicodedata.category(sign) not in _UNSEEN)
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", seen).casefold())
     # What stood apart may now be one letter.
