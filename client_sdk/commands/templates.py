@@ -109,6 +109,7 @@ POLICY: Mapping[str, Any] = {
     "allow_three": False,
     "plain_disclosure": False,
     "unnoised_updates": False,
+    "backbone_programs": [],
     "unpinned_roster": "unmasked",
     "statistics": {"queries": "ask", "denied_columns": [], "least_noise_multiplier": 0.8},
     "limits": {"instance": {"epsilon": 8.0, "delta": 1e-6}},
