@@ -54,7 +54,6 @@ ALLOWED = {
     ("client_sdk/released/export.py", "torch.export.load"): "reads back what it has just written, without its pickles",
     ("client_sdk/released/export.py", "torch.export"): "writes a program",
     ("client_sdk/released/records.py", "np.load"): "allow_pickle=False",
-    ("client_sdk/data/array_files.py", "np.load"): "allow_pickle=False",
     ("client_sdk/training/checkpoint.py", "torch.load"): "weights_only=True, of the hospital's own checkpoint",
     ("client_sdk/training/checkpoint.py", "torch.save"): "writes the hospital's own checkpoint",
     ("client_sdk/training/checkpoint.py", "pickle"): "the name of an error",
