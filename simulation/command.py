@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from client_sdk.commands.backbone import Program, Weights, backbone_file
 from client_sdk.commands.hospital import Dates, Decimal, Encoding, Lazy, PatientColumn, Separator
 from client_sdk.commands.output import require_writable
 from client_sdk.commands.settings_file import read_settings
@@ -43,9 +44,6 @@ Workers = Annotated[
 ]
 Address = Annotated[
     str | None, typer.Option(help="of a running cluster, for the backend ray; left out: one is started here")
-]
-Backbone = Annotated[
-    Path | None, typer.Option(help="file of the public weights that the settings name (training.backbone)")
 ]
 NoBaselines = Annotated[
     bool, typer.Option("--no-baselines", help="do not train without noise, pooled and alone for comparison")
@@ -86,7 +84,8 @@ def simulate(
     decimal: Decimal = None,
     dates: Dates = None,
     lazy: Lazy = None,
-    backbone: Backbone = None,
+    backbone: Weights = None,
+    backbone_program: Program = None,
     no_baselines: NoBaselines = False,
     plot: Plot = None,
     output: Output = None,
@@ -112,7 +111,13 @@ def simulate(
         )
         dealer = Dealer(source, HowSplit.parse(split), clients, test_share)
         simulation = Simulation(
-            chosen, dealer, backend, backend_called(backend, workers, address), not no_baselines, checkpoints, backbone
+            chosen,
+            dealer,
+            backend,
+            backend_called(backend, workers, address),
+            not no_baselines,
+            checkpoints,
+            backbone_file(backbone, backbone_program),
         )
         _require_writable(plot, output)
         simulation.check()

@@ -11,6 +11,7 @@ from client_sdk.errors import ConfigurationError, TrainingStopped
 from client_sdk.protocol.randomness.source import SecureRandomness
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import Task, dataset_of, of_study
+from client_sdk.tasks.backbone_file import BackboneFile
 from client_sdk.training.features import Features, NoFeatures
 from simulation.backends.base import OpenBackend
 from simulation.baselines import baselines, without_noise
@@ -32,7 +33,7 @@ class Simulation:
     backend      its name;  open  how it is opened
     compares     whether it is also trained without noise, pooled and alone
     checkpoints  folder where every seed goes on after a kill; None: nothing is written
-    backbone     file of the public weights that the settings name
+    backbone     the file that the settings name: weights, or a ProgramFile
     """
 
     settings: StudySettings
@@ -41,7 +42,7 @@ class Simulation:
     open: OpenBackend
     compares: bool = True
     checkpoints: Path | None = None
-    backbone: Path | None = None
+    backbone: BackboneFile | None = None
 
     def run(self, seed: int, on_round: OnRound | None = None) -> Run:
         """Raises as `Engine.run` and `Dealer.deal`."""

@@ -14,7 +14,7 @@ Taking part (a hospital's data scientist; extra `client`)
     takes what is in memory. They give Records (Examples, a Table, Histories, a LazyTable, or LazyExamples, whose inputs
     a Reader reads when they are needed; or one's own), or raise DataError; one_per_patient says which rows are refused.
     load_task builds a task by its name, task_names lists them; Task and Classification are what one's own derives from,
-    TaskDataset what it gives, TaskError what it raises.
+    TaskDataset what it gives, TaskError what it raises. ProgramFile is a backbone that is a program.
 
 Using a model (whoever predicts; extra `client`)
     load_model reads what `wardround study model` wrote and gives a ReleasedModel: called with a data frame it gives

@@ -68,6 +68,7 @@ from client_sdk.tasks import TaskDataset as TaskDataset
 from client_sdk.tasks import TaskError as TaskError
 from client_sdk.tasks import load as _load_task
 from client_sdk.tasks import names as _task_names
+from client_sdk.tasks.backbone_file import ProgramFile as ProgramFile
 from client_sdk.training.gradients import poisson_batch as poisson_batch
 from client_sdk.training.noise import NoisySum as NoisySum
 from client_sdk.training.noise import add_noise as add_noise

@@ -12,8 +12,8 @@ import typer
 
 from client_sdk.api.config import load as load_settings
 from client_sdk.commands.agreement import at_a_terminal
+from client_sdk.commands.backbone import Program, Weights, backbone_file
 from client_sdk.commands.hospital import (
-    Backbone,
     Dataset,
     Dates,
     Decimal,
@@ -71,7 +71,8 @@ def check(
     lazy: Lazy = None,
     device: Device = "auto",
     policy: PolicyFile = None,
-    backbone: Backbone = None,
+    backbone: Weights = None,
+    backbone_program: Program = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -95,7 +96,7 @@ def check(
         read = load(records, format, patient_column=patient_column, lazy=lazy)
         report: dict[str, Any] = {"format": None if format is None else format.to_dict(), "confirmed": format == kept}
         if study is not None:
-            checked = check_data(read, rules, study, device=device, backbone=backbone)
+            checked = check_data(read, rules, study, device=device, backbone=backbone_file(backbone, backbone_program))
             report = _report(checked) | report
             if not as_json:
                 _show(checked, study)

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from client_sdk.api.config import load as load_settings
+from client_sdk.commands.backbone import Program, Weights, backbone_file
 from client_sdk.commands.shared import (
     AsJson,
     Home,
@@ -75,9 +76,6 @@ Events = Annotated[Path | None, typer.Option(help="file to append one line of JS
 AcceptLost = Annotated[
     bool, typer.Option("--accept-lost-ledger", help="go on though the ledger is lost: its rounds are charged in full")
 ]
-Backbone = Annotated[
-    Path | None, typer.Option(help="file of the public weights that the study names (training.backbone), safetensors")
-]
 NoFeatureCache = Annotated[
     bool, typer.Option("--no-feature-cache", help="compute the backbone's features anew in every run; keep none")
 ]
@@ -130,7 +128,8 @@ def join(
     policy: PolicyFile = None,
     events: Events = None,
     accept_lost_ledger: AcceptLost = False,
-    backbone: Backbone = None,
+    backbone: Weights = None,
+    backbone_program: Program = None,
     no_feature_cache: NoFeatureCache = False,
     slot: Slot = None,
     yes: Yes = False,
@@ -170,7 +169,7 @@ def join(
             on_round=shown.on_round,
             on_wait=shown.on_wait,
             agree=Question(yes),
-            backbone=backbone,
+            backbone=backbone_file(backbone, backbone_program),
             feature_cache=not no_feature_cache,
             slot=slot,
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from client_sdk.commands.backbone import Program, Weights, backbone_file
 from client_sdk.commands.hospital import Dates, Decimal, Encoding, Separator
 from client_sdk.commands.output import require_writable
 from client_sdk.commands.shared import AsJson, KeyFile, Server, operator, plain_errors, print_json, say, table
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from client_sdk.released import ReleasedModel
     from client_sdk.released.export import Exported
     from client_sdk.released.scores import Scores
+    from client_sdk.tasks.backbone_file import BackboneFile
     from client_sdk.tasks.segmentation import Segmentation
 
 _OWN_RECORDS = (
@@ -35,9 +37,6 @@ _DECLARED = (
 )
 ModelFile = Annotated[Path, typer.Argument(help="a released model: what `wardround study model` wrote")]
 NewRecords = Annotated[Path, typer.Option("--data", help="records: a .csv, .parquet or .npz file; labels may lack")]
-Backbone = Annotated[
-    Path | None, typer.Option(help="file of the public weights that a part of the model was trained on")
-]
 IdColumn = Annotated[str | None, typer.Option(help="column of the patient, copied into the output")]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="file to write; one that exists is kept. Left out: printed")
@@ -57,7 +56,8 @@ def predict(
         float | None,
         typer.Option(help="between 0 and 1, such as 0.9: how sure the model is (task bayesian-logistic-regression)"),
     ] = None,
-    backbone: Backbone = None,
+    backbone: Weights = None,
+    backbone_program: Program = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict what becomes of new records: one line each, as CSV; masks of images as arrays (.npz)."""
@@ -66,7 +66,7 @@ def predict(
         from client_sdk.released import load_model
         from client_sdk.tasks.segmentation import Segmentation
 
-        released = load_model(model, backbone=backbone)
+        released = load_model(model, backbone=backbone_file(backbone, backbone_program))
         records = _new_records(data, id_column, FormatOptions(separator, encoding, decimal, dates))
         if isinstance(released.task, Segmentation):
             _write_masks(released, released.task, records, output)
@@ -104,7 +104,8 @@ def evaluate(
     ] = False,
     name: Annotated[str, typer.Option(help="with --watch: what the set is called in the study")] = "",
     every: Annotated[float, typer.Option(help="with --watch: seconds between two questions", min=0.05)] = 5.0,
-    backbone: Backbone = None,
+    backbone: Weights = None,
+    backbone_program: Program = None,
     server: Server = None,
     key_file: KeyFile = None,
     as_json: AsJson = False,
@@ -114,14 +115,14 @@ def evaluate(
         options = FormatOptions(separator, encoding, decimal, dates)
         read = partial(read_records, data, options, patient_column=patient_column)
         if watch:
-            _watch(model, read, name, every, server, key_file, backbone)
+            _watch(model, read, name, every, server, key_file, backbone_file(backbone, backbone_program))
             return
         from client_sdk.released import load_model
         from client_sdk.released.evaluation import evaluated
 
         if not Path(model).exists():
             raise FileNotFoundError(f"{model}: there is no such model file; to follow a study of this name add --watch")
-        released = load_model(model, backbone=backbone)
+        released = load_model(model, backbone=backbone_file(backbone, backbone_program))
         found = evaluated(released, read())
         say(_OWN_RECORDS, err=True)
         _show(f"{model} on {data}", found, released, as_json)
@@ -138,7 +139,8 @@ def export(
     encoding: Encoding = None,
     decimal: Decimal = None,
     dates: Dates = None,
-    backbone: Backbone = None,
+    backbone: Weights = None,
+    backbone_program: Program = None,
 ) -> None:
     """Write a model for other programs: encoded inputs to probabilities. Checked before it is written."""
     with plain_errors():
@@ -149,7 +151,7 @@ def export(
         from client_sdk.released import load_model
         from client_sdk.released.export import to_onnx, to_torch
 
-        released = load_model(model, backbone=backbone)
+        released = load_model(model, backbone=backbone_file(backbone, backbone_program))
         options = FormatOptions(separator, encoding, decimal, dates)
         examples = None if data is None else released.inputs(_new_records(data, None, options))
         for path, make in ((onnx, to_onnx), (torch, to_torch)):
@@ -169,7 +171,7 @@ def _watch(
     every: float,
     server: str | None,
     key: Path | None,
-    backbone: Path | None,
+    backbone: BackboneFile | None,
 ) -> None:
     from client_sdk.released.evaluation import watch
 

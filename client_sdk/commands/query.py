@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,7 +32,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="See what is asked about patients; at a hospital, allow it or not.")
 Number = Annotated[int, typer.Argument(help="number of the query", min=1)]
-Yes = Annotated[bool, typer.Option("--yes", help="without asking; needed where there is no terminal")]
+Yes = Annotated[bool, typer.Option("--yes", help="without asking, where there is no terminal; needs --digest")]
+Digest = Annotated[
+    str | None,
+    typer.Option(help="of the question that you read, as `query show` prints it, or at least its first 16 digits"),
+]
 What = Annotated[str, typer.Argument(help="a kind of question, a ready one, or `columns`")]
 
 
@@ -78,9 +83,11 @@ def show(
 
 
 @app.command()
-def approve(study: StudyName, query: Number, home: Home = None, yes: Yes = False) -> None:
+def approve(study: StudyName, query: Number, digest: Digest = None, home: Home = None, yes: Yes = False) -> None:
     """Allow this hospital to answer a query. `wardround join`, where it runs, tells the coordinator."""
-    _decide(study, query, home, approved=True, yes=yes)
+    with plain_errors():
+        _require_digest(digest, yes)
+    _decide(study, query, home, approved=True, yes=yes, read=digest)
 
 
 @app.command()
@@ -181,10 +188,25 @@ def _say_words(query: Query, decided: str) -> None:
     say(f"{question.cells} numbers leave this hospital, with {noise}")
     if query.model is not None:
         say(f"about model {query.model.version}, SHA-256 {query.model.sha256}: about no other is it answered")
+    say(f"digest of this question: {query.approved_digest}")
     say(f"at this hospital: {decided}")
 
 
-def _decide(study: str, query: int, home: Path | None, *, approved: bool, yes: bool) -> None:
+def _require_digest(digest: str | None, yes: bool) -> None:
+    """Raises ConfigurationError: it is none, or it lacks where no person sees which question is approved."""
+    from client_sdk.errors import ConfigurationError
+
+    if digest is None and yes:
+        raise ConfigurationError(
+            "--yes approves without showing anything first: say which question you read with --digest, as `wardround "
+            "query show` prints it"
+        )
+    if digest is not None and re.fullmatch("[0-9a-f]{16,64}", digest) is None:
+        raise ConfigurationError("--digest takes 16 to 64 digits 0 to 9 and a to f, as `wardround query show` prints")
+
+
+def _decide(study: str, query: int, home: Path | None, *, approved: bool, yes: bool, read: str | None = None) -> None:
+    """read: digest of the question that a person has read, or how it begins; None: whichever is shown now."""
     from client_sdk.commands.agreement import at_a_terminal
     from client_sdk.errors import ConfigurationError, NotAgreed
     from client_sdk.guard.approvals import Approvals
@@ -193,11 +215,20 @@ def _decide(study: str, query: int, home: Path | None, *, approved: bool, yes: b
         here = hospital(home)
         with here.client(study) as client:
             found = client.query(study, query)
+        digest = found.approved_digest
         _say_words(found, decided_here(home, study, found))
+        if read is not None and not digest.startswith(read):
+            raise NotAgreed(
+                f"query {query} of {study} is another question than the one that you read: its digest is {digest}. "
+                "Nothing was written or sent"
+            )
         if not yes and not at_a_terminal():
-            raise ConfigurationError("nobody can be asked here, because there is no terminal: --yes approves it")
+            raise ConfigurationError(
+                "nobody can be asked here, because there is no terminal: read the question (wardround query show), "
+                "then add --yes and --digest with what it prints"
+            )
         if not yes and not typer.confirm("Answer it?", default=False, err=True):
             raise NotAgreed("not approved: nothing was written or sent")
-        digest, words = found.approved_digest, found.document.question.in_words()
+        words = found.document.question.in_words()
         Approvals(here.directory / "outbox" / study).decide(digest, approved=approved, words=words)
         say(f"query {query} of {study}: {'approved' if approved else 'denied'} for this hospital")

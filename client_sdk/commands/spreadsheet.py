@@ -16,9 +16,11 @@ from collections.abc import Iterable, Sequence
 
 # The last four are their wide forms.
 _BEGINNINGS = "=+\\-@\uff1d\uff0b\uff0d\uff20"
+# Signs that nobody sees, of which some spreadsheets take away the first ones: a byte order mark, or a direction.
+_UNSEEN = "\\x00-\\x1f\\x7f-\\x9f\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
 # At the start of the text, or after what another spreadsheet splits at; spaces and quotation marks may stand before it.
 # A tab or a line end begins one at the start alone.
-_FORMULA = re.compile(rf"\A(?='*[\t\r\n])|(?:\A|(?<=[\t\r\n;]))(?=[\s'\"]*[{_BEGINNINGS}])")
+_FORMULA = re.compile(rf"\A(?='*[\t\r\n])|(?:\A|(?<=[\t\r\n;]))(?=[\s'\"{_UNSEEN}]*[{_BEGINNINGS}])")
 _NUMBER = r"[+-]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?"
 _PLAIN = re.compile(rf"{_NUMBER}(?: to {_NUMBER})?")
 

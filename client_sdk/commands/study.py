@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from client_sdk.commands.backbone import Program, Weights, backbone_file
 from client_sdk.commands.output import require_writable
 from client_sdk.commands.settings_file import read_any_settings, read_settings
 from client_sdk.commands.shared import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from client_sdk.protocol.study.settings import StudySettings
     from client_sdk.protocol.wire.tensors import Array
     from client_sdk.study.result import StudyModel
+    from client_sdk.tasks.backbone_file import BackboneFile
 
 P = TypeVar("P", bound="StudyList | RoundList")
 # Hospitals of a round from which on a note says that a ring costs less.
@@ -47,9 +49,6 @@ app = typer.Typer(no_args_is_help=True, help="Create and run studies.")
 SettingsFile = Annotated[Path, typer.Option(help="the study's settings, JSON or TOML; every privacy setting is in it")]
 ModelFile = Annotated[
     Path | None, typer.Option(help="initial weights as safetensors; left out: the task's own, made here")
-]
-Backbone = Annotated[
-    Path | None, typer.Option(help="file of the public weights that the settings name (training.backbone)")
 ]
 Title = Annotated[str, typer.Option(help="shown to people")]
 IKnow = Annotated[
@@ -71,7 +70,8 @@ def create(
     model: ModelFile = None,
     title: Title = "",
     i_know: IKnow = False,
-    backbone: Backbone = None,
+    backbone: Weights = None,
+    backbone_program: Program = None,
     server: Server = None,
     key_file: KeyFile = None,
     as_json: AsJson = False,
@@ -91,8 +91,9 @@ def create(
             say(line, err=True)
         if i_know:
             frozen = frozen.model_copy(update={"beyond_bounds": True})
+        given = backbone_file(backbone, backbone_program)
         # Before anything is created: settings whose task cannot be built must not use up the study's name.
-        first = _initial_model(study, frozen, model, backbone) if isinstance(frozen, StudySettings) else None
+        first = _initial_model(study, frozen, model, given) if isinstance(frozen, StudySettings) else None
         with operator(server, key_file) as client:
             # A task may draw its weights at random: a second attempt would not bring the same ones.
             try:
@@ -105,14 +106,14 @@ def create(
 
 
 @app.command()
-def weights(settings: SettingsFile, output: Output, backbone: Backbone = None) -> None:
+def weights(settings: SettingsFile, output: Output, backbone: Weights = None, backbone_program: Program = None) -> None:
     """Draw a study's initial weights into a file, for `study create --model`. Asks nobody."""
     from client_sdk.durable import write_durably
     from client_sdk.protocol.wire.tensors import encode
 
     with plain_errors():
         require_writable(output)
-        body = encode(_initial_weights(read_settings(settings), backbone))
+        body = encode(_initial_weights(read_settings(settings), backbone_file(backbone, backbone_program)))
         write_durably(output, body, mode=0o666)
         say(f"{output}: {len(body)} bytes")
 
@@ -271,7 +272,7 @@ def _many_neighbours(settings: AnySettings) -> str | None:
     )
 
 
-def _initial_model(study: str, settings: StudySettings, path: Path | None, backbone: Path | None) -> bytes:
+def _initial_model(study: str, settings: StudySettings, path: Path | None, backbone: BackboneFile | None) -> bytes:
     """The file of round 0: the task's own weights or those in a file, which says anew of which study they are."""
     from client_sdk.protocol.study.model_file import ModelMetadata
     from client_sdk.protocol.wire.tensor_files import encode_model
@@ -288,7 +289,7 @@ def _weights_in(path: Path) -> dict[str, Array]:
         return gathered(tensors.spec, read(tensors))
 
 
-def _initial_weights(settings: StudySettings, backbone: Path | None) -> dict[str, Array]:
+def _initial_weights(settings: StudySettings, backbone: BackboneFile | None) -> dict[str, Array]:
     """Of a built-in task without torch, unless a part of its model is trained.
 
     Raises:

@@ -228,4 +228,7 @@ def _idx_header(name: str, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[A
     sizes = file.read(4 * magic[3]) if len(magic) == 4 else b""
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _IDX_TYPES or len(sizes) < 4 * magic[3]:
         raise DataError(f"{name}: not an IDX file")
-    return struct.unpack(f">{magic[3]}I", sizes), np.dtype(_IDX_TYPES[magic[2]])
+    shape = struct.unpack(f">{magic[3]}I", sizes)
+    if 0 in shape[1:]:
+        raise DataError(f"{name}: its records have no numbers")
+    return shape, np.dtype(_IDX_TYPES[magic[2]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -56,24 +56,25 @@ class Columns(Protocol):
 
 @dataclass(frozen=True)
 class _View(Mapping[str, Column]):
-    """Columns of some rows: each is read when it is asked for, and not kept."""
+    """Columns of some rows: each is read when it is asked for, and not kept. hidden: names that are not there."""
 
     stored: Columns
     rows: Array
+    hidden: frozenset[str] = frozenset()
 
     def __getitem__(self, name: str) -> Column:
-        if name not in self.stored.names:
+        if name not in self:
             raise KeyError(name)
         return self.stored.read(name, self.rows)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.stored.names
+        return name in self.stored.names and name not in self.hidden
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.stored.names)
+        return (name for name in self.stored.names if name not in self.hidden)
 
     def __len__(self) -> int:
-        return len(self.stored.names)
+        return sum(1 for _ in self)
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,9 @@ class LazyTable(Table):
 
     read_by: ClassVar[ReadBy] = "threads"
     at_once: ClassVar[int] = 1 << 14
+
+    def without_columns(self, names: Collection[str]) -> LazyTable:
+        return replace(self, columns=replace(self.columns, hidden=self.columns.hidden | frozenset(names)))
 
     def take(self, rows: Sequence[int] | Array) -> LazyTable:
         """The given rows, in the given order; nothing is read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 import math
 import warnings
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -129,13 +131,32 @@ def _nibabel() -> Any:
 
 def _opened(path: Path) -> Any:
     """None: it is no NIfTI file of one part."""
-    nibabel = _nibabel()
     # Whatever a broken file makes the library raise: its words may name the file.
     with suppress(Exception):
-        image = nibabel.load(path)
-        if isinstance(image, nibabel.Nifti1Image | nibabel.Nifti2Image):
-            return image
+        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+            length = int.from_bytes(file.read(4), "little")
+        kind = _kinds().get(length) or _kinds().get(int.from_bytes(length.to_bytes(4, "little"), "big"))
+        return None if kind is None else kind.from_filename(path)
     return None
+
+
+@cache
+def _kinds() -> dict[int, Any]:
+    """Length of the header -> what reads such a file. No other reader of the library sees it, and no extension of the
+    header is read: it may unpack into anything, and is parsed as DICOM or XML.
+    """
+    nibabel = _nibabel()
+
+    class NoExtensions(nibabel.nifti1.Nifti1Extensions):
+        @classmethod
+        def from_fileobj(cls, fileobj: Any, size: int, byteswap: bool) -> Any:
+            return cls()
+
+    def without(image: Any) -> Any:
+        header = type("Header", (image.header_class,), {"exts_klass": NoExtensions})
+        return type("Image", (image,), {"header_class": header})
+
+    return {348: without(nibabel.Nifti1Image), 540: without(nibabel.Nifti2Image)}
 
 
 def _described(path: Path) -> _Volume | _Flaw:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -150,6 +150,10 @@ class Table:
             DataError: a column cannot be read.
         """
         return digest_of([self], self.columns, named=self.named)
+
+    def without_columns(self, names: Collection[str]) -> Table:
+        """The same rows without the columns of these names."""
+        return replace(self, columns={name: column for name, column in self.columns.items() if name not in names})
 
     def take(self, rows: Sequence[int] | Array) -> Table:
         """The given rows, in the given order."""

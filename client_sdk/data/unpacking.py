@@ -31,11 +31,14 @@ def array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
     """Shape, whether in Fortran's order, and type of an array as numpy.save writes it; then its data follow.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is none, or its rows take no bytes, so that any number of them would fit.
     """
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    return read(file)
+    shape, fortran, dtype = read(file)
+    if any(side < 0 for side in shape) or 0 in shape[1:] or dtype.itemsize == 0:
+        raise ValueError("an array of nothing")
+    return shape, fortran, dtype
 
 
 def read_array(file: IO[bytes], size: int) -> Array:

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from client_sdk.gradients.errors import NonFiniteError
+from client_sdk.protocol.study.clip_norm import LEAST_CLIP_NORM
 
 # Norms are sums of squares in the parameters' own precision; the factor leaves room for their rounding, so that
 # the clipped contribution stays within the clip norm as computed, not only in exact arithmetic.
@@ -66,10 +67,10 @@ def add_all(total: dict[str, Tensor], part: Mapping[str, Tensor]) -> None:
 
 
 def checked_clip_norm(clip_norm: float) -> float:
-    """The clip norm, finite and > 0. Raises ValueError otherwise."""
+    """The clip norm, finite and at least LEAST_CLIP_NORM. Raises ValueError otherwise."""
     number = isinstance(clip_norm, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance]
-    if not (number and math.isfinite(clip_norm) and clip_norm > 0):
-        raise ValueError(f"clip_norm must be a finite number > 0, got {clip_norm!r}")
+    if not (number and math.isfinite(clip_norm) and clip_norm >= LEAST_CLIP_NORM):
+        raise ValueError(f"clip_norm must be a finite number, at least {LEAST_CLIP_NORM:g}, got {clip_norm!r}")
     return float(clip_norm)
 
 

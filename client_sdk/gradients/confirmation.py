@@ -31,7 +31,7 @@ from client_sdk.gradients.model_check import (
 )
 from client_sdk.gradients.passes import Asked, measured
 from client_sdk.gradients.per_record import PerRecord
-from client_sdk.gradients.reads import follows_values
+from client_sdk.gradients.reads import follows_values, gradients_follow_values
 from client_sdk.gradients.separate import Loss, each_tensor, tensors_in
 
 
@@ -71,6 +71,13 @@ class Confirmed:
                 # Once with the loss itself: it comes in through the outputs alone.
                 for y in self.targets[: 1 if place == 0 else 0]:
                     numbers = max(numbers, verify(engine, self.inputs[0], y))
+        with repeatable(none.device):
+            follows = gradients_follow_values(every, self.inputs[0][:RECORDS], none)
+        if follows:
+            raise NotLayerwise(
+                "the model's gradients follow from values of all records together, as that of torch.prod does, which "
+                "looks for zeros: one record could decide the way of all"
+            )
         return numbers
 
     def run(self, engine: PerRecord) -> None:

@@ -26,8 +26,9 @@ from client_sdk.gradients.errors import NotLayerwise
 # Per-record gradients are kept between norms and sum when a micro-batch of them stays below this many numbers.
 KEEP = 1 << 22
 _BLOCK = 512
-# A squared norm beside which squares that are lost to underflow could count.
-_IMMENSE = 2.0**80
+# A squared norm beside which squares that are lost to underflow could count: below it 2⁴⁶ of them together are less
+# than the factor's room at the least clip norm, also in 1,000 groups.
+_IMMENSE = 2.0**40
 # Own parameter name -> what is worth keeping from the norms to the sum: per-record gradients, a few records in each
 # tensor, or what a layer makes of them.
 Kept = dict[str, list[Tensor]]

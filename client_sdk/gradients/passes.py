@@ -81,14 +81,20 @@ def _together(
 ) -> Found:
     """All slots in one pass; again without the records that have no finite gradient, if there are any."""
     failed: Tensor | None = None
+    turn = 0
     while True:
         done, norms, fails = measured(engine, x, y, asked)
         if fails is None:
             break
-        failed = fails if failed is None else failed | fails
+        more = fails if failed is None else failed | fails
+        # Kernels round by place: a copy may fail where the record itself does not. Then the next record is copied.
+        turn = turn + 1 if failed is not None and torch.equal(more, failed) else 0
+        failed = more
         if bool(failed.all()):
             return Found(torch.full_like(norms, torch.inf), {})
-        x, y = (_copied(of, failed) for of in again())
+        if turn == int((~failed).sum()):
+            return _each_by_itself(engine, *again(), only, asked)
+        x, y = (_copied(of, failed, turn) for of in again())
     if failed is None:
         return Found(norms, _summed(engine, done, norms, only, asked))
     gone = failed
@@ -99,10 +105,10 @@ def _together(
     return Found(norms.masked_fill(gone, torch.inf), _summed(engine, done, norms, rest, asked))
 
 
-def _copied(values: Tensor, failed: Tensor) -> Tensor:
-    """The same with a copy of the first record that has not failed in place of those that have."""
-    places = torch.arange(len(values), device=values.device)
-    return values[torch.where(failed.to(values.device), failed.int().argmin().to(values.device), places)]
+def _copied(values: Tensor, failed: Tensor, turn: int) -> Tensor:
+    """The same with a copy of one record that has not failed in place of those that have; turn: which one, from 0."""
+    places, gone = torch.arange(len(values), device=values.device), failed.to(values.device)
+    return values[torch.where(gone, places[~gone][turn], places)]
 
 
 def _each_by_itself(engine: Engine, x: Tensor, y: Tensor, only: Factors, asked: Asked) -> Found:

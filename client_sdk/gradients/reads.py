@@ -3,17 +3,22 @@
 Within book-keeping a whole pass goes one way: a branch that one record opens would be open for all. So a model that
 turns a record's values into Python numbers, NumPy arrays or shapes runs record by record, whatever the values are.
 Before the first such reading every record takes the same way, so that one call is enough to find it.
+
+PyTorch's own gradients read, too: that of a product along an axis looks for a zero anywhere in the batch, and with one
+it computes the gradients of all records another way, which does not underflow where the usual one does.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import profiler_legacy
 from torch.func import vmap
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -53,6 +58,34 @@ def follows_values(model: nn.Module, inputs: Tensor) -> bool:
     except Exception:  # noqa: BLE001
         return True
     return False
+
+
+class Runs(Protocol):
+    """What computes the gradients of a pass."""
+
+    def run(self, inputs: Tensor, targets: Tensor) -> object: ...
+
+
+def gradients_follow_values(engine: Runs, inputs: Tensor, targets: Tensor) -> bool:
+    """Return whether PyTorch reads numbers out of records on the way back. inputs: (records, ...).
+
+    A dispatch mode sees nothing of it: within one PyTorch takes the other way throughout. So does vmap, which is the
+    way out. What is read on the way forward is the business of `follows_values`.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # The newer profiler writes lines of its own to the screen.
+        legacy: Any = profiler_legacy
+        with legacy.profile() as seen:
+            engine.run(inputs.clone(), targets.clone())
+    events = [(str(event.name), float(event.time_range.start)) for event in seen.function_events]
+    back = min((start for name, start in events if name.startswith(_BACKWARD)), default=math.inf)
+    return any(name in _READINGS and start >= back for name, start in events)
+
+
+# As a profiler calls the beginning of a gradient, and what turns values into numbers or shapes.
+_BACKWARD = "autograd::engine::evaluate_function"
+_READINGS = {f"aten::{name}" for name in ("_local_scalar_dense", "equal", "is_nonzero", "masked_select", "nonzero")}
 
 
 class _Operators(TorchDispatchMode):

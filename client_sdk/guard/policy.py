@@ -27,7 +27,7 @@ from client_sdk.protocol.study.bounds import LARGEST_DELTA, LARGEST_EPSILON, LEA
 from client_sdk.protocol.study.limits import LevelName
 from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.values import Name, Positive, Probability
+from client_sdk.protocol.wire.values import Name, Positive, Probability, Sha256
 from client_sdk.protocol.wire.written import Unreadable, read_toml
 from client_sdk.protocol.wire.wrong_entries import wrong_entries
 
@@ -95,7 +95,10 @@ class IndividualLimit(LimitSection):
 
 
 class QueryRules(_Section):
-    """What this hospital answers. Every rule is over the question's text, never over the records."""
+    """What this hospital answers, and which columns anything may read.
+
+    Every rule about a question is over its text, never over the records.
+    """
 
     queries: Literal["ask", "allow", "refuse"] = Field(
         default="ask",
@@ -108,9 +111,13 @@ class QueryRules(_Section):
         "earlier ones came to nothing; then a person is asked again",
     )
     allowed_columns: frozenset[str] | None = Field(
-        default=None, description="columns that a question may name; left out: any but the denied ones"
+        default=None,
+        description="columns that questions, training and evaluation may read; left out: any but the denied ones",
     )
-    denied_columns: frozenset[str] = Field(default=frozenset(), description="columns that no question may name")
+    denied_columns: frozenset[str] = Field(
+        default=frozenset(),
+        description="columns that no question, training or evaluation may read; each has to be there",
+    )
     least_noise_multiplier: Positive = Field(
         default=LEAST_NOISE_MULTIPLIER, description="noise of a question, over what one patient can change"
     )
@@ -144,6 +151,10 @@ class SitePolicy(_Section):
     )
     largest_delta: Probability = Field(
         default=LARGEST_DELTA, description="the same of their delta; below 1 / patients is sensible"
+    )
+    backbone_programs: frozenset[Sha256] = Field(
+        default=frozenset(),
+        description="SHA-256 of programs (ONNX) from elsewhere that studies may run on the records; left out: none",
     )
     limits: Limits = Field(
         default=Limits(), description="own budget of one data set, over all studies that use it, kept here"

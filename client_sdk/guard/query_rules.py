@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from client_sdk.errors import PolicyRefused
-from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.columns import denied, not_allowed
+from client_sdk.guard.policy import QueryRules, SitePolicy
 from client_sdk.guard.rule import Rule
-from client_sdk.protocol.cells import cleaned
 from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.queries import QueryDocument
 
@@ -34,11 +34,17 @@ def require_schedule(policy: SitePolicy, settings: AnySettings, data_version: st
         require_answerable(policy, document, data_version)
 
 
+def column_rules(rules: QueryRules, names: Collection[str]) -> Iterator[Rule]:
+    """Whether anything may read columns of these names, however they are written."""
+    said_no = denied(rules, names)
+    yield Rule(not said_no, "policy-columns", f"[statistics] denied_columns names {', '.join(said_no)}")
+    other = not_allowed(rules, names)
+    yield Rule(not other, "policy-columns", f"[statistics] allowed_columns does not name {', '.join(other)}")
+
+
 def query_rules(policy: SitePolicy, document: QueryDocument, data_version: str) -> Iterator[Rule]:
     """Every rule that concerns such a query. data_version: what people here call the records as they are now."""
     rules, question = policy.statistics, document.question
-    named = {cleaned(name) for name in question.columns}
-    denied_names = {cleaned(name).casefold() for name in rules.denied_columns}
     yield Rule(rules.queries != "refuse", "policy-queries", '[statistics] queries = "refuse": no question is answered')
     yield Rule(
         document.data_version == data_version,
@@ -46,11 +52,7 @@ def query_rules(policy: SitePolicy, document: QueryDocument, data_version: str) 
         f'the question is about data version "{document.data_version}", and these records are "{data_version}": ask '
         "again with that version (join --data-version says it)",
     )
-    # However it is written: another column of nearly this name may hold the same.
-    denied = sorted(name for name in named if name.casefold() in denied_names)
-    yield Rule(not denied, "policy-columns", f"[statistics] denied_columns names {', '.join(denied)}")
-    other = [] if rules.allowed_columns is None else sorted(named - set(map(cleaned, rules.allowed_columns)))
-    yield Rule(not other, "policy-columns", f"[statistics] allowed_columns does not name {', '.join(other)}")
+    yield from column_rules(rules, question.columns)
     yield Rule(
         question.noise_multiplier >= rules.least_noise_multiplier,
         "policy-noise",

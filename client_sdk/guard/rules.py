@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from client_sdk.errors import PolicyRefused
+from client_sdk.guard.columns import denied, trained_columns
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import query_rules
 from client_sdk.guard.rule import Rule
@@ -36,8 +37,7 @@ def require_allowed(
         PolicyRefused: the first rule that says no; its text names the entry of the policy.
     """
     for rule in rules(policy, study, dataset, settings, roster_pinned=roster_pinned, expected=expected):
-        if not rule.allowed:
-            raise PolicyRefused(rule.code, f"the site policy (policy.toml) says no: {rule.text}")
+        _require(rule)
 
 
 def rules(
@@ -64,6 +64,8 @@ def rules(
         f'datasets does not list the data set "{dataset}": name one of them (join --dataset), or add it',
     )
     if isinstance(settings, StudySettings):
+        yield _program(policy, settings)
+        yield _trained_columns(policy, settings)
         yield from _noise(policy, settings)
         yield from _disclosure(policy, settings)
         yield from _scheduled(policy, settings)
@@ -94,6 +96,41 @@ def rules(
         )
     yield from _limits(policy, settings)
     yield from _masks(policy, settings, roster_pinned=roster_pinned, expected=expected)
+
+
+def require_program_allowed(policy: SitePolicy, settings: AnySettings) -> None:
+    """Before anything reads the program that a study runs on the records.
+
+    Raises:
+        PolicyRefused: the site policy does not list its digest.
+    """
+    if isinstance(settings, StudySettings):
+        _require(_program(policy, settings))
+
+
+def _require(rule: Rule) -> None:
+    if not rule.allowed:
+        raise PolicyRefused(rule.code, f"the site policy (policy.toml) says no: {rule.text}")
+
+
+def _program(policy: SitePolicy, settings: StudySettings) -> Rule:
+    sha256 = settings.training.program_sha256
+    return Rule(
+        sha256 is None or sha256 in policy.backbone_programs,
+        "policy-program",
+        f"backbone_programs does not list the program {sha256}, which this study runs on the records: find out where "
+        f"it comes from and add its SHA-256, {_OTHER_STUDY}",
+    )
+
+
+def _trained_columns(policy: SitePolicy, settings: StudySettings) -> Rule:
+    said_no = denied(policy.statistics, trained_columns(settings.training))
+    return Rule(
+        not said_no,
+        "policy-columns",
+        f"[statistics] denied_columns names {', '.join(said_no)}, which the study's task reads: remove the entry, "
+        f"{_OTHER_STUDY}",
+    )
 
 
 def _noise(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:

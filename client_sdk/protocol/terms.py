@@ -89,7 +89,12 @@ def _training(settings: StudySettings) -> str:
     if training.algorithm == "fedavg":
         local, step = f"{training.local_steps} local steps a round", training.learning_rate
     part = "" if training.trainable == ALL else f", of its model only {_part(training.trainable)}"
-    if training.backbone is not None:
+    if training.program_sha256 is not None:
+        part += (
+            ", on what a program makes of every record: an ONNX file from elsewhere that runs on this machine, with "
+            f"SHA-256 {training.program_sha256}"
+        )
+    elif training.backbone is not None:
         part += f", on the public weights with SHA-256 {training.backbone.sha256}"
     return f"task {training.task}{part}, {local}, learning rate {step:g}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from client_sdk.api.calls import round_view
 from client_sdk.api.client import Client
@@ -14,6 +13,7 @@ from client_sdk.protocol.study.messages import Metrics, RoundView
 from client_sdk.released.model import ReleasedModel, model_of
 from client_sdk.released.scores import Scores, scores
 from client_sdk.tasks import Classification, Task, TaskDataset, dataset_of, of_study
+from client_sdk.tasks.backbone_file import BackboneFile
 
 _ENDED = ("released", "abandoned", "stopped")
 OnMetrics = Callable[[int, dict[str, float]], None]
@@ -43,12 +43,12 @@ def watch(
     every: float,
     on_metrics: OnMetrics = lambda number, values: None,
     task: Task | None = None,
-    backbone: str | Path | None = None,
+    backbone: BackboneFile | None = None,
 ) -> None:
     """Put metrics beside every released round, the first one first, until the study has ended and all have them.
 
     name   what the declared set is called in the study's metrics
-    backbone  file of the public weights that the study names
+    backbone  the file that the study names: weights, or a ProgramFile
     every  seconds between two questions while nothing is new
 
     Raises:

@@ -20,10 +20,12 @@ from client_sdk.released.layout import layout_of
 from client_sdk.released.records import new_records
 from client_sdk.tasks import Task, load
 from client_sdk.tasks.adapters import merge
+from client_sdk.tasks.backbone_file import BackboneFile, ProgramFile
 from client_sdk.tasks.inputs import Inputs, in_memory, parts
 from client_sdk.tasks.parts import part_of
 from client_sdk.tasks.reading import inputs_of
 from client_sdk.tasks.registry import load_part
+from client_sdk.tasks.size import OF_ITS_OWN, model_bytes
 from client_sdk.training.weights import load_weights, spec_of_model
 
 _BATCH = 1024
@@ -116,12 +118,12 @@ class ReleasedModel:
                     yield self.module(some.to(device)).double().cpu()
 
 
-def load_model(path: str | Path, *, task: Task | None = None, backbone: str | Path | None = None) -> ReleasedModel:
+def load_model(path: str | Path, *, task: Task | None = None, backbone: BackboneFile | None = None) -> ReleasedModel:
     """The model in a file that `wardround study model` wrote.
 
     task: left out, the one that the file names, built in or installed. Needed for a file that names none, and for a
     task that no package offers.
-    backbone: file of the public weights, for a model of which a part was trained on them; their digest is in `metadata`
+    backbone: file of what was not trained, weights or a ProgramFile; its digest is in `metadata`
 
     Raises:
         ConfigurationError: the backbone is missing or another file.
@@ -133,7 +135,7 @@ def load_model(path: str | Path, *, task: Task | None = None, backbone: str | Pa
     return model_of(path.read_bytes(), path.name, task, backbone)
 
 
-def model_of(data: bytes, name: str, task: Task | None = None, backbone: str | Path | None = None) -> ReleasedModel:
+def model_of(data: bytes, name: str, task: Task | None = None, backbone: BackboneFile | None = None) -> ReleasedModel:
     """As `load_model`, from the file's bytes; `name` stands in errors."""
     try:
         metadata = ModelMetadata.within(metadata_in(data))
@@ -142,6 +144,7 @@ def model_of(data: bytes, name: str, task: Task | None = None, backbone: str | P
                 why = "the file does not say of which task it is: fetch it with `wardround study model`, or give task="
                 raise TensorError("wrong-metadata", why)
             task = load(metadata.task, metadata.task_parameters)
+        _require_size(task, len(data), backbone)
         if metadata is not None and part_of(task) is None:
             task = load_part(task, metadata.task, metadata.trainable, metadata.backbone_sha256, backbone)
         module = task.model().eval()
@@ -150,3 +153,15 @@ def model_of(data: bytes, name: str, task: Task | None = None, backbone: str | P
         raise TensorError(error.code, f"{name} is no model to be used here: {error.detail}") from error
     # Adapters are for training: what they add goes into the weights of their layers.
     return ReleasedModel(metadata, task, merge(module), hashlib.sha256(data).hexdigest())
+
+
+def _require_size(task: Task, file: int, backbone: BackboneFile | None) -> None:
+    """Raises TensorError: the file's header asks for far more numbers than the files hold. Nothing was made yet."""
+    path = backbone.path if isinstance(backbone, ProgramFile) else backbone
+    held = file + (0 if path is None or not Path(path).is_file() else Path(path).stat().st_size)
+    size = model_bytes(task)
+    if size is not None and size > held + OF_ITS_OWN:
+        raise TensorError(
+            "wrong-shape",
+            f"its header asks for a model of {size / (1 << 30):,.1f} GiB, and the files hold {held:,} bytes",
+        )

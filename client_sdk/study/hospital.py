@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from client_sdk.study.delivery import Able
     from client_sdk.study.participation import Outcome
     from client_sdk.tasks import Task
+    from client_sdk.tasks.backbone_file import BackboneFile
 
 _LOG = logging.getLogger(__name__)
 # A hospital that takes part never gives up: networks come back.
@@ -131,7 +132,7 @@ class Hospital:
         on_wait: OnWait | None = None,
         agree: Agree | None = None,
         randomness: Randomness | None = None,
-        backbone: str | Path | None = None,
+        backbone: BackboneFile | None = None,
         feature_cache: bool = True,
         slot: float | None = None,
     ) -> Outcome:
@@ -152,7 +153,7 @@ class Hospital:
         on_wait  called with a `Waiting` whenever something is waited for, with None when it goes on; by default the log
         randomness  of batches, noise and accounting sample; None: cryptographic, keyed by the operating system and by
                     the secret in this hospital's directory
-        backbone  file of the public weights that the study names, if it names any
+        backbone  the file that the study names, if it names any: weights, or a ProgramFile
         slot     of the study's, at whose multiples this hospital answers, in seconds: `client_sdk.study.pace`
         feature_cache  keep what a frozen backbone makes of the records in the hospital's directory, encrypted
 

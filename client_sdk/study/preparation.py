@@ -19,6 +19,7 @@ from client_sdk.errors import ConfigurationError, Refused, WardroundError
 from client_sdk.gradients.choice import GradientChoice
 from client_sdk.guard.exclusion import places_of
 from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.rules import require_program_allowed
 from client_sdk.guard.split import Split
 from client_sdk.protocol.cells.counting import CellCounts
 from client_sdk.protocol.randomness.source import Randomness, SecureRandomness
@@ -31,8 +32,10 @@ from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.feature_cache import FeatureCache
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.remaining import remaining
-from client_sdk.tasks import Task, TaskDataset, TaskError, dataset_of, of_study
+from client_sdk.tasks import Task, TaskDataset, TaskError, dataset_of, load, of_study
+from client_sdk.tasks.backbone_file import BackboneFile
 from client_sdk.tasks.reading import inspected, warnings_of
+from client_sdk.tasks.size import memory_of_machine, require_size
 from client_sdk.tasks.task import InputUse
 from client_sdk.training import LocalTraining
 from client_sdk.training.devices import devices_of
@@ -55,18 +58,20 @@ def prepare(
     party: str,
     split: Split | None = None,
     bfloat16: bool = False,
-    backbone: str | Path | None = None,
+    backbone: BackboneFile | None = None,
     cache: FeatureCache | None = None,
 ) -> LocalTraining:
     """The study's training on these records, found possible before any round is paid for.
 
     split     whoever it sets aside is not trained on
-    backbone  file of the public weights that the study names
+    backbone  the file that the study names: weights, or a ProgramFile
     cache     where features of the records are kept between runs; None: they are computed anew in each
 
     Raises:
+        PolicyRefused: the study runs a program that the policy does not list.
         ConfigurationError, DataError, TaskError: the task, the records, the backbone or the policy's list do not fit.
     """
+    require_program_allowed(rules, settings)
     kept = remaining(records_of(data), rules).records
     return _prepared(
         *(task, kept, settings, randomness, device, checkpoint_seconds, party, split, bfloat16, backbone, cache)
@@ -83,7 +88,7 @@ def _prepared(
     party: str,
     split: Split | None = None,
     bfloat16: bool = False,
-    backbone: str | Path | None = None,
+    backbone: BackboneFile | None = None,
     cache: FeatureCache | None = None,
     choice: GradientChoice | None = None,
 ) -> LocalTraining:
@@ -119,7 +124,7 @@ def able(
     split: Split | None = None,
     *,
     bfloat16: bool = False,
-    backbone: str | Path | None = None,
+    backbone: BackboneFile | None = None,
     cache: FeatureCache | None = None,
     choice: GradientChoice | None = None,
 ) -> Able:
@@ -129,6 +134,7 @@ def able(
     backbone, cache  as `prepare`
     choice           how gradients were found when the study began; None: it begins now
     """
+    require_program_allowed(rules, settings)
     coins, records = randomness or SecureRandomness(), remaining(records_of(data), rules).records
     training = patients = evaluated = None
     if isinstance(settings, StudySettings):
@@ -220,16 +226,18 @@ def check_data(
     settings: StudySettings,
     *,
     device: str = "auto",
-    backbone: str | Path | None = None,
+    backbone: BackboneFile | None = None,
 ) -> DataCheck:
     """Go as far as `join` goes before it asks anybody: read, leave out, encode, make the model, try a few gradients.
 
-    backbone  file of the public weights that the study names
+    backbone  the file that the study names: weights, or a ProgramFile
 
     Raises:
+        PolicyRefused: the study runs a program that the policy does not list.
         ConfigurationError, DataError, TaskError: what would end `join`.
     """
     devices_of(device)
+    require_program_allowed(rules, settings)
     records = records_of(data)
     left = remaining(records, rules)
     training = _prepared(None, left.records, settings, None, device, 60.0, "check", backbone=backbone)
@@ -259,10 +267,12 @@ def check_data(
     )
 
 
-def _task(wanted: str | Task | None, training: Training, backbone: str | Path | None) -> Task:
+def _task(wanted: str | Task | None, training: Training, backbone: BackboneFile | None) -> Task:
     if wanted is not None and not isinstance(wanted, Task) and wanted != training.task:
         raise ConfigurationError(f"the study trains task {training.task!r}, not {wanted!r}")
-    return of_study(training, backbone, wanted if isinstance(wanted, Task) else None)
+    own = wanted if isinstance(wanted, Task) else load(training.task, training.task_parameters)
+    require_size(own, memory_of_machine(), "the study")
+    return of_study(training, backbone, own)
 
 
 def _on_features(

@@ -10,6 +10,7 @@ import numpy as np
 
 from client_sdk.data import DataError, Histories, Records, Table
 from client_sdk.errors import ConfigurationError
+from client_sdk.guard.columns import readable
 from client_sdk.guard.exclusion import Entry
 from client_sdk.guard.policy import SitePolicy
 
@@ -31,15 +32,16 @@ class Remaining:
 
 
 def remaining(records: Records, rules: SitePolicy) -> Remaining:
-    """Drop the rows of patients on the exclusion list; the log says how many, and which entries match nobody.
+    """Drop the columns that nothing may read, and the rows of patients on the exclusion list.
 
-    Nothing of the rows is read, so that what stands in them has no effect on anything.
+    The log says how many patients, and which entries match nobody. Nothing of the rows is
+    read, so that what stands in them has no effect on anything.
 
     Raises:
-        ConfigurationError: there is a list, and the records name no patients.
+        ConfigurationError: there is a list, and the records name no patients; a denied column is not there.
         DataError: every patient is on the list.
     """
-    exclusions = rules.exclusions
+    records, exclusions = readable(records, rules.statistics), rules.exclusions
     if not exclusions:
         return Remaining(records)
     if not records.named:

@@ -14,21 +14,27 @@ from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.protocol.study.bounds import MAX_WEIGHT
+from client_sdk.tasks.backbone_file import BackboneFile, ProgramFile
 
 _LOG = logging.getLogger(__name__)
 
 
-def believed(path: str | Path | None, sha256: str) -> bytes:
+def believed(file: BackboneFile | None, sha256: str, *, program: bool = False) -> bytes:
     """The bytes of the file that the study names.
 
+    program  the study runs the file on the records, which a person here has to have said; else it holds weights
+
     Raises:
-        ConfigurationError: no file is given, it cannot be read, or it is another one.
+        ConfigurationError: no file is given, or one of the other kind; it cannot be read, or it is another one.
     """
-    if path is None:
+    if file is None or isinstance(file, ProgramFile) != program:
+        what = "public weights from a file" if not program else "a program, an ONNX file that is run on the records,"
+        option, value = ("--backbone-program", "ProgramFile(path)") if program else ("--backbone", "path")
         raise ConfigurationError(
-            f"this study needs public weights from a file with SHA-256 {sha256}: get it from whoever leads the study, "
-            "and give it with --backbone FILE (from Python: backbone=); Wardround downloads nothing"
+            f"this study needs {what} with SHA-256 {sha256}: get it from the person who leads the study, and give it "
+            f"with {option} FILE (from Python: backbone={value}); Wardround downloads nothing"
         )
+    path = file.path if isinstance(file, ProgramFile) else file
     try:
         # Read once: what is hashed is what is used.
         data = Path(path).read_bytes()

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from client_sdk.errors import ConfigurationError
 from client_sdk.tasks.task import TaskError
 
 
@@ -39,18 +36,6 @@ class OnFeatures(nn.Module):
         return self.head((rows * (self._bound / norms.clamp(min=self._bound))).float())
 
 
-class Program(nn.Module):
-    """Calls a program, which stays on the CPU and shows nothing of its inside."""
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__()
-        # Not a child: exported programs refuse to be asked for their mode.
-        vars(self)["_program"] = _read_program(data)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return vars(self)["_program"](inputs.cpu()).to(inputs.device)
-
-
 def state_digest(module: nn.Module) -> str | None:
     """SHA-256 (hex) of names, types, shapes and numbers of all parameters and buffers; None: there are none."""
     state = module.state_dict()
@@ -62,22 +47,3 @@ def state_digest(module: nn.Module) -> str | None:
         found.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
         found.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
     return found.hexdigest()
-
-
-def _read_program(data: bytes) -> Any:
-    """A program of TorchScript or torch.export, to be called with (n, ...) inputs.
-
-    Raises:
-        ConfigurationError: the file holds neither.
-    """
-    kinds: Any = (torch.jit, torch.export)
-    for kind in kinds:
-        try:
-            program = kind.load(io.BytesIO(data))
-            return program.eval() if kind is torch.jit else program.module()
-        except Exception:  # noqa: BLE001, S112 (each of them fails in ways of its own on the other's files)
-            continue
-    raise ConfigurationError(
-        f"the backbone's file (SHA-256 {hashlib.sha256(data).hexdigest()}) holds no program of TorchScript or "
-        "torch.export: weights alone need a task that knows their network"
-    )

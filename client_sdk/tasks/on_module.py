@@ -1,9 +1,8 @@
 """A linear model on features of a module that every hospital has: installed code, or a program in a local file.
 
 Code never travels. A study names a module that a package here offers under the entry point group
-`wardround.backbones`, and the digest of its weights; or the SHA-256 of a file that holds a program of TorchScript or
-torch.export. A program is code: take its file, like a package, from somebody you trust; the digest says that everybody
-has the same one.
+`wardround.backbones`, and the digest of its weights; or the SHA-256 of a file that holds a program, an ONNX graph of
+standard operators. Such a graph can compute and nothing else (`client_sdk.tasks.program`).
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from pydantic import Field, model_validator
 
 from client_sdk.data import DataError, Examples, LazyExamples, Records
 from client_sdk.errors import ConfigurationError
+from client_sdk.protocol.study.training import PROGRAM_TASK
 from client_sdk.tasks.losses import ClassLossParameters
 from client_sdk.tasks.scaled import range_warning
 from client_sdk.tasks.task import Classification, InputUse, TaskError, reason
@@ -69,20 +69,20 @@ class ModuleParameters(ClassLossParameters):
 class ModuleFeatures(Classification):
     """One linear layer, all weights 0 at the start, on features of a frozen module."""
 
-    name, kind = "features", ModuleParameters
+    name, kind = PROGRAM_TASK, ModuleParameters
     head = "head"
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = self.kind.read(self.name, parameters)
         self.classes = self.parameters.classes
         self.gamma, self.class_weights = self.parameters.chosen(self.name, self.classes)
-        self._program: bytes | None = None
+        self._program: nn.Module | None = None
 
     def with_program(self, data: bytes | None) -> ModuleFeatures:
         """The same task with the bytes of a program; None: it has an installed module.
 
         Raises:
-            ConfigurationError: both, or neither.
+            ConfigurationError: both, or neither; the file is no program, or one that is refused.
         """
         if (data is None) == (self.parameters.module is None):
             raise ConfigurationError(
@@ -90,15 +90,18 @@ class ModuleFeatures(Classification):
                 "SHA-256 is in training.backbone"
             )
         found = copy.copy(self)
-        found._program = data
+        if data is not None:
+            from client_sdk.tasks.program import Program
+
+            found._program = Program(data, self.parameters.sides)
         return found
 
     def model(self) -> nn.Module:
-        from client_sdk.tasks.frozen_module import OnFeatures, Program, state_digest
+        from client_sdk.tasks.frozen_module import OnFeatures, state_digest
 
         p = self.parameters
         if self._program is not None:
-            return OnFeatures(Program(self._program), p.features, p.bound, self.linear(p.features))
+            return OnFeatures(self._program, p.features, p.bound, self.linear(p.features))
         if p.module is None:
             raise ConfigurationError("task features has no module: name one, or a program's file (training.backbone)")
         module = _installed(p.module)

@@ -11,7 +11,6 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +20,7 @@ from client_sdk.gradients.inspection import trainable
 from client_sdk.protocol.study.training import ALL, HEAD, rank_of
 from client_sdk.tasks.adapters import adapt, modules_of, within
 from client_sdk.tasks.backbone import believed, place, tensors_in
+from client_sdk.tasks.backbone_file import BackboneFile
 from client_sdk.tasks.on_module import ModuleFeatures
 from client_sdk.tasks.task import Task, new_model
 
@@ -90,7 +90,7 @@ def of_part(
     name: str,
     trainable: str | tuple[str, ...],
     sha256: str | None,
-    backbone: str | Path | None,
+    backbone: BackboneFile | None,
 ) -> Task:
     """The same task with a model of which only a part is trained.
 
@@ -105,7 +105,7 @@ def of_part(
     if isinstance(task, ModuleFeatures):
         if trainable not in (ALL, HEAD):
             raise ConfigurationError("task features trains its linear layer alone: leave training.trainable out")
-        task = task.with_program(None if sha256 is None else believed(backbone, sha256))
+        task = task.with_program(None if sha256 is None else believed(backbone, sha256, program=True))
         trainable, sha256 = HEAD, None
     if trainable == ALL:
         raise ConfigurationError(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.protocol.study.training import ALL, Training
 from client_sdk.tasks.arrays import LastLayer, SmallCnn
+from client_sdk.tasks.backbone_file import BackboneFile
 from client_sdk.tasks.bayesian import BayesianLogisticRegression
 from client_sdk.tasks.multilabel import TableMultiLabel
 from client_sdk.tasks.on_module import ModuleFeatures
@@ -70,10 +70,10 @@ def load(name: str, parameters: Mapping[str, Any]) -> Task:
     return task
 
 
-def of_study(training: Training, backbone: str | Path | None = None, own: Task | None = None) -> Task:
+def of_study(training: Training, backbone: BackboneFile | None = None, own: Task | None = None) -> Task:
     """The task of a study's settings; where a part is trained, `model` makes one of which only this part is.
 
-    backbone  the file that the study names, on this machine
+    backbone  the file that the study names, on this machine: weights, or a ProgramFile
     own       to be taken instead of what `load` finds
 
     Raises:
@@ -91,7 +91,7 @@ def of_study(training: Training, backbone: str | Path | None = None, own: Task |
 
 
 def load_part(
-    task: Task, name: str, trainable: str | tuple[str, ...], sha256: str | None, backbone: str | Path | None
+    task: Task, name: str, trainable: str | tuple[str, ...], sha256: str | None, backbone: BackboneFile | None
 ) -> Task:
     """As `of_study`, of a task at hand; trainable, sha256: training.trainable and training.backbone.sha256."""
     if trainable == ALL and sha256 is None and not isinstance(task, ModuleFeatures):

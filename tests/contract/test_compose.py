@@ -65,6 +65,7 @@ def test_every_command_of_ours_exists_with_its_options(service: str) -> None:
 def test_health_checks_are_there_and_ask_something_that_answers(service: str) -> None:
     if service == "migrate":
         return
+    assert {"interval", "timeout", "retries"} <= SERVICES[service]["healthcheck"].keys()
     check = SERVICES[service]["healthcheck"]["test"]
     assert check[0] == "CMD"
     for url in re.findall(r"http://127\.0\.0\.1:(\d+)(/\w*)", " ".join(check)):
@@ -135,6 +136,23 @@ def test_nobody_is_root_and_nobody_may_become_it(service: str) -> None:
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
     assert SERVICES[service]["cap_drop"] == ["ALL"]
     assert "no-new-privileges:true" in SERVICES[service]["security_opt"]
+
+
+def _default(value: Any) -> str:
+    """As compose takes it where the host sets no variable."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value))
+
+
+@pytest.mark.parametrize("service", sorted(SERVICES))
+def test_every_service_has_limits_and_writes_only_where_it_must(service: str) -> None:
+    limits = SERVICES[service]
+    assert re.fullmatch(r"[1-9]\d*[mg]", _default(limits["mem_limit"]))
+    assert 0 < float(_default(limits["cpus"])) <= 4
+    assert 0 < int(limits["pids_limit"]) <= 512
+    assert limits["read_only"] is True
+    # A folder in memory without a size takes half of the host's.
+    assert all(re.search(r"[:,]size=\d+[km]\b", folder) for folder in limits["tmpfs"])
+    assert limits["restart"] in ("no", "unless-stopped")
 
 
 def test_only_the_proxy_is_reachable() -> None:

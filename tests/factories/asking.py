@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from client_sdk import tasks
 from client_sdk.api.client import Client, OperatorKey, ServerClock
@@ -14,6 +17,7 @@ from client_sdk.api.config import Connection
 from client_sdk.data import Table
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Identity
+from client_sdk.protocol.cells import column_of
 from client_sdk.protocol.study.any_settings import AnySettings
 from client_sdk.protocol.study.queries import Query, QueryDocument
 from client_sdk.protocol.study.settings import StudySettings
@@ -65,6 +69,13 @@ class Site(threading.Thread):
         # Whatever it is: who drives the study says so.
         except BaseException as error:  # noqa: BLE001
             self.error = error
+
+
+def with_postcodes(seed: int) -> Table:
+    """The factory's records, and a column that an officer may deny."""
+    made = records(seed=seed)
+    places = np.random.default_rng(seed).integers(1, 3, len(made)).astype(str)
+    return replace(made, columns={**made.columns, "postcode": column_of(places)})
 
 
 def enrolled(

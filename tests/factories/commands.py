@@ -12,6 +12,7 @@ from typer import Typer
 from typer.testing import CliRunner, Result
 
 from client_sdk.cli import register
+from client_sdk.tasks.backbone_file import BackboneFile, ProgramFile
 from simulation.command import register as register_simulation
 from tests.factories.hospitals import lax_toml, records
 from tests.factories.live_coordinator import Live
@@ -46,7 +47,7 @@ def run_offline(*arguments: str | Path) -> Any:
     return json.loads(done.stdout)
 
 
-def opened(run: Run, tmp_path: Path, backbone: Path | None = None, **study: Any) -> None:
+def opened(run: Run, tmp_path: Path, backbone: BackboneFile | None = None, **study: Any) -> None:
     """A study in its enrolling state with one hospital; study: settings, as of `write_settings`."""
     path = write_settings(tmp_path / "study.json", **study)
     run("study", "create", "sepsis", "--settings", str(path), *_on(backbone), operator=True)
@@ -54,14 +55,25 @@ def opened(run: Run, tmp_path: Path, backbone: Path | None = None, **study: Any)
     assert run("enrol", "-", input=f"{token}\n").stdout == "enrolled: sepsis as mercy\n"
 
 
-def _on(backbone: Path | None) -> list[str]:
+def _on(backbone: BackboneFile | None) -> list[str]:
+    if isinstance(backbone, ProgramFile):
+        return ["--backbone-program", str(backbone.path)]
     return [] if backbone is None else ["--backbone", str(backbone)]
 
 
-def finished(run: Run, here: Live, tmp_path: Path, backbone: Path | None = None, **study: Any) -> dict[str, Any]:
-    """The same study after its hospital has taken part to the end."""
+def finished(
+    run: Run,
+    here: Live,
+    tmp_path: Path,
+    backbone: BackboneFile | None = None,
+    *,
+    records: Path | None = None,
+    policy: str = "",
+    **study: Any,
+) -> dict[str, Any]:
+    """The same study after its hospital has taken part to the end. policy: lines before those of the lax one."""
     opened(run, tmp_path, backbone, **study)
-    (tmp_path / "mercy" / "policy.toml").write_text(lax_toml())
+    (tmp_path / "mercy" / "policy.toml").write_text(policy + lax_toml())
     run("study", "start", "sepsis", operator=True)
     ended = threading.Event()
 
@@ -73,9 +85,10 @@ def finished(run: Run, here: Live, tmp_path: Path, backbone: Path | None = None,
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        data = str(write_records(tmp_path / "records.csv"))
+        table = ["--patient-column", "patient", *AS_WRITTEN]
+        data = ["--data", str(records or write_records(tmp_path / "records.csv")), *(table if records is None else [])]
         joined = run(
-            *("join", "sepsis", "--data", data, "--patient-column", "patient", *AS_WRITTEN),
+            *("join", "sepsis", *data),
             *(*_on(backbone), "--json"),
         )
     finally:

@@ -26,6 +26,11 @@ EXACT = 1 << 53
 _EXACT_DIGITS = len(str(EXACT)) + 1
 # Characters that nobody sees: format characters, such as a zero-width space or a byte order mark.
 _INVISIBLE = "Cf"
+# Signs of other kinds that are drawn as nothing (Unicode 16, Default_Ignorable_Code_Point), and blank Braille.
+_DRAWN_AS_NOTHING = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
+    "\U000e0000-\U000e0fff]"
+)
 
 _MARKS: dict[Decimal, str] = {"point": r"\.", "comma": ","}
 _NUMBER = {
@@ -78,7 +83,7 @@ def cleaned(text: str) -> str:
     """The text without spaces around it and without characters that nobody sees, in composed letters (NFC)."""
     if text.isascii():
         return text.strip()
-    seen = "".join(sign for sign in text if unicodedata.category(sign) != _INVISIBLE)
+    seen = "".join(sign for sign in _DRAWN_AS_NOTHING.sub("", text) if unicodedata.category(sign) != _INVISIBLE)
     return unicodedata.normalize("NFC", seen).strip()
 
 

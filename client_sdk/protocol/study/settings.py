@@ -23,6 +23,7 @@ from accounting.plan.limits import (
 from accounting.plan.schemes import CentralNoiseBy, PapersScheme, Scheme, schemes_called
 from accounting.units import Definition, Level
 from client_sdk.protocol.study.central_noise import CentralNoise
+from client_sdk.protocol.study.clip_norm import ClipNorm
 from client_sdk.protocol.study.evaluation import EvaluationSettings
 from client_sdk.protocol.study.limits import Limit, Schedule
 from client_sdk.protocol.study.masking import Masking
@@ -112,11 +113,11 @@ class Privacy(Message):
     limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=8)] = Field(
         description="none is ever passed; one that the next round could pass ends the study"
     )
-    clip_norm: Positive = Field(
+    clip_norm: ClipNorm = Field(
         description="L2 bound on one patient's gradient (scheme client: on one hospital's update); 0.5 to 3. Larger: "
         "less is cut off, and the noise grows with it; ε is the same"
     )
-    client_clip_norm: Positive | None = Field(
+    client_clip_norm: ClipNorm | None = Field(
         description="scheme joint, which needs it: L2 bound on one hospital's whole sum before its noise; else none"
     )
     noise_multiplier: Positive = Field(

@@ -16,6 +16,8 @@ from client_sdk.protocol.wire.values import Finite, Message, Positive, Rate, Sha
 
 LONGEST_PARAMETERS = 1 << 20
 ALL, HEAD = "all", "head"
+PROGRAM_TASK = "features"
+"""The task that runs a module on the records, which may be a program in the backbone's file."""
 _LORA = re.compile(r"lora:([1-9][0-9]{0,3})")
 
 
@@ -97,9 +99,12 @@ def rank_of(trainable: str | tuple[str, ...]) -> int | None:
 
 
 class Backbone(Message):
-    """Public weights that every hospital has on its own disk. They are named here and never travel."""
+    """Public weights, or the program of task features, that every hospital has on its own disk. They never travel."""
 
-    sha256: Sha256 = Field(description="of the file, which every hospital gives with --backbone; never downloaded")
+    sha256: Sha256 = Field(
+        description="of the file, which every hospital gives with --backbone, or with --backbone-program in task "
+        "features; never downloaded"
+    )
 
 
 class Training(Message):
@@ -207,6 +212,11 @@ class Training(Message):
             others = "local_optimiser and learning_rate_schedule belong to fedavg; choose the coordinator's optimiser"
             raise ValueError(f"fedsgd sends a gradient and takes no local step: {others} instead")
         return self
+
+    @property
+    def program_sha256(self) -> str | None:
+        """Of the program that hospitals run on their records; None: the study has none, of weights or of nothing."""
+        return None if self.backbone is None or self.task != PROGRAM_TASK else self.backbone.sha256
 
     @property
     def prior(self) -> Prior | None:

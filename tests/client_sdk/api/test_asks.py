@@ -20,7 +20,7 @@ from client_sdk.api.questions import read_question
 from client_sdk.errors import AnswerNotSigned, ConfigurationError, ConflictError, QueryFailed, QueryNotAnswered
 from client_sdk.protocol.study.queries import Query
 from client_sdk.protocol.wire.signing import decode_public_key, fingerprint
-from tests.factories.asking import Site, answering_policy, document, enrolled
+from tests.factories.asking import Site, answering_policy, document, enrolled, with_postcodes
 from tests.factories.live_coordinator import Live, live
 from tests.factories.settings import statistics_settings
 
@@ -40,7 +40,9 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     with live(home / "coordinator", long_poll_seconds=0.2) as running:
         policy = answering_policy(statistics={"queries": "allow", "denied_columns": ["postcode"]})
         names = ("alpha", "beta")
-        sites = enrolled(running, home, statistics_settings(masked=False), names=names, policy=policy)
+        sites = enrolled(
+            running, home, statistics_settings(masked=False), names=names, policy=policy, data=with_postcodes
+        )
         for study in ("silent", "stopped"):
             enrolled(running, home / study, statistics_settings(masked=False), names=names, study=study)
         ended = threading.Event()

@@ -164,7 +164,26 @@ def test_a_hospital_reads_the_words_before_the_numbers_and_is_asked(
     assert "approved here" in run("query", "show", "registry", "1", *home).stdout
     assert "denied" in run("query", "deny", "registry", "1", *home).stdout
     assert approvals.denied(digest)
-    run("query", "approve", "registry", "1", "--yes", *home)
+    assert digest in run("query", "show", "registry", "1", *home).stdout
+    run("query", "approve", "registry", "1", "--yes", "--digest", digest[:16], *home)
+    assert approvals.has(digest)
+
+
+def test_yes_approves_the_question_that_was_read_and_no_other(registry: list[Site], run: Run, asked: str) -> None:
+    run("ask", "registry", asked, "--no-wait", operator=True)
+    home = ("--home", str(registry[0].directory))
+    approvals = Approvals(registry[0].directory / "outbox" / "registry")
+    digest = read_question(asked).digest()
+    approving = ("query", "approve", "registry", "1", "--yes", *home)
+    # As it was: whatever the coordinator shows at this moment.
+    assert "with --digest" in " ".join(run(*approving, code=1).output.split())
+    for wrong in (digest[:15], digest[:15] + "g", digest.upper()[:16] + "X", digest + "0", "", " " * 16, "." * 16):
+        assert "16 to 64 digits" in " ".join(run(*approving, "--digest", wrong, code=1).output.split())
+    other = digest[:15] + ("0" if digest[15] != "0" else "1")
+    refused = run(*approving, "--digest", other, code=1).output
+    assert "another question than the one that you read" in " ".join(refused.split())
+    assert not approvals.has(digest)
+    run(*approving, "--digest", digest)
     assert approvals.has(digest)
     (registry[0].directory / "policy.toml").write_text('[statistics]\ndenied_columns = ["age"]\n')
     shown = " ".join(run("query", "show", "registry", "1", *home).stdout.split())

@@ -17,6 +17,7 @@ SIGNS = ["=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20"]
 FORMULAS = [
     *(f"{sign}cmd|' /C calc'!A0" for sign in SIGNS),
     *("+1+cmd|' /C calc'!A0", "-1-1", "-2+3+cmd|x", "+1.5=x", "-.", "+", "--1", "1\n=1", " =1", "'=1", "''=1"),
+    *("\ufeff=1", "\u200b=1", "\u202e+1+x", "\u2060\ufeff@x", "\x00=1", "\u00ad-1+x", "\ufe0f=1"),
     *("\t=1", "\r=1", "\n=1", '"=1', "=1,5", "-3 to =x", "-3;x", "\u00a0=1"),
 ]
 PLAIN = [
@@ -49,7 +50,12 @@ def test_no_cell_of_a_hostile_identifier_begins_a_formula(text: str, separator: 
         written = csv_text(["row", hostile], [[1, hostile]])
         for cell in cells(written, separator):
             number = re.fullmatch(r"[+-]?\d+([.,]\d+)?( to [+-]?\d+)?", cell)
-            assert number or cell.lstrip(' \u00a0"')[:1] not in [*SIGNS, "\t", "\r", "\n"], (hostile, cell)
+            assert number or cell.lstrip(' \u00a0"\ufeff\u200b\u202e\u2060\x00\u00ad\ufe0f')[:1] not in [
+                *SIGNS,
+                "\t",
+                "\r",
+                "\n",
+            ], (hostile, cell)
 
 
 @pytest.mark.parametrize("text", PLAIN, ids=map(str, count()))

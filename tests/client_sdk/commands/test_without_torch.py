@@ -24,6 +24,7 @@ OF_THE_COORDINATOR = {
 # An auditor's key has to stand in the study's settings: tests/client_sdk/commands/test_witnesses.py.
 OF_AN_AUDITOR = {"witness sign"}
 # {last}: what the command before has printed. {number}: the roster's number in it.
+# {last}: what the command before has printed. {number}, {digest}: the roster's number and a question's digest in it.
 TYPED = [
     "policy template",
     "study template --bayesian -o {home}/template.toml",
@@ -72,9 +73,9 @@ TYPED = [
     "ask registry {home}/question.toml --no-wait --key-file {home}/operator.key",
     "query list registry --key-file {home}/operator.key",
     "query template table",
-    "query approve registry 1 --yes --home {home}/city",
     "query deny registry 1 --home {home}/city",
     "query show registry 1 --home {home}/city",
+    "query approve registry 1 --yes --digest {digest} --home {home}/city",
     "withdraw stroke --home {home}/city",
     "invite stroke county --key-file {home}/operator.key",
     "enrol {last} --home {home}/county",
@@ -89,7 +90,8 @@ from client_sdk.main import build
 app, last, found = build(), "", []
 for line in json.load(sys.stdin):
     number = " ".join(re.findall(r"\\\\b\\\\d{5}\\\\b", last)[:12])
-    done = CliRunner().invoke(app, line.format(home=sys.argv[1], last=last, number=number).split())
+    digest = next(iter(re.findall(r"digest of this question:\\\\s+(\\\\w{64})", " ".join(last.split()))), "")
+    done = CliRunner().invoke(app, line.format(home=sys.argv[1], last=last, number=number, digest=digest).split())
     last = done.stdout.strip()
     found.append([line, done.exit_code, done.output + repr(done.exception)])
 print(json.dumps(found))

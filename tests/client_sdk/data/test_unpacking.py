@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import struct
+import tarfile
 import zipfile
 from itertools import count
 from pathlib import Path
@@ -96,3 +97,80 @@ def test_a_packed_volume_that_unpacks_into_too_much_is_counted(tmp_path: Path, m
     monkeypatch.setattr("client_sdk.data.nifti.MAX_UNPACKED", 1 << 20)
     with pytest.raises(DataError, match="2 of 2 files would take more than 1 GiB and more than 200 times"):
         load(tmp_path)
+
+
+def _header(shape: tuple[int, ...], descr: str = "<f8") -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "labels"),
+    [
+        (_header((1 << 40, 0)), _header((1 << 40, 0))),
+        (_header((1 << 40, 3, 0)), _header((1 << 40,), "|V0")),
+        (_header((1 << 40, 2), "|V0"), _header((1 << 40,), "|V0")),
+        (_header((-1, 2)) + bytes(64), _header((4,)) + bytes(32)),
+        (_header((2, 2)) + bytes(32), _header((-2,)) + bytes(16)),
+    ],
+    ids=["no columns", "no depth", "no bytes", "negative", "negative labels"],
+)
+def test_rows_that_take_no_bytes_are_refused(tmp_path: Path, inputs: bytes, labels: bytes) -> None:
+    """A few hundred bytes stood for any number of patients, each with a name of its own in memory."""
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("inputs.npy", inputs)
+        archive.writestr("labels.npy", labels)
+    (tmp_path / "inputs.npy").write_bytes(inputs)
+    (tmp_path / "labels.npy").write_bytes(labels)
+    for name in ("a.npz", "inputs.npy"):
+        with pytest.raises(DataError, match=r"not a whole .npz? file|not a whole .npy file"):
+            load(tmp_path / name)
+    path = tmp_path / "t-images-idx3-ubyte"
+    path.write_bytes(struct.pack(">2xBB3I", 8, 3, 1 << 31, 0, 1))
+    with pytest.raises(DataError, match="no numbers"):
+        read_idx(path)
+
+
+def _chain() -> bytes:
+    """Long names of long names: each is read within the one before."""
+    link = tarfile.TarInfo("././@LongLink")
+    link.type, link.size = tarfile.GNUTYPE_LONGNAME, 1
+    return (link.tobuf(tarfile.GNU_FORMAT) + b"x" + bytes(511)) * 3000
+
+
+def _pax(size: int, body: bytes = b"") -> bytes:
+    head = tarfile.TarInfo("x")
+    head.type, head.size = tarfile.XHDTYPE, size
+    rest = tarfile.TarInfo("0.npy").tobuf() + bytes(1024)
+    return head.tobuf(tarfile.GNU_FORMAT) + body.ljust(512, bytes(1)) + rest
+
+
+@pytest.mark.parametrize(
+    "data",
+    [_chain(), _pax(1 << 50), _pax(29, b"29 GNU.sparse.size=abcdefghi\n"), _pax(9, b"9 size=z\n")],
+    ids=["a chain of names", "a huge header", "no number", "no size"],
+)
+def test_a_broken_tar_header_is_an_error_in_words(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "a.tar").write_bytes(data)
+    with pytest.raises(DataError, match=r"a\.tar: not a plain tar file|shards: "):
+        load(tmp_path / "a.tar")
+
+
+def test_what_stands_beside_the_voxels_of_a_nifti_file_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An extension of the header was unpacked whole, and given to a reader of DICOM or XML by its code."""
+    image = nibabel.Nifti1Image(np.ones((4, 4, 2), np.float32), np.eye(4))
+    image.header.extensions.append(nibabel.nifti1.Nifti1Extension("comment", b"x" * 4096))
+    for label in ("0", "1"):
+        (tmp_path / label).mkdir()
+        image.to_filename(tmp_path / label / f"{label}.nii.gz")
+
+    def never(*_: object) -> None:
+        raise AssertionError("an extension was read")
+
+    monkeypatch.setattr(nibabel.nifti1.Nifti1Extensions, "from_fileobj", never)
+    monkeypatch.setattr(nibabel, "load", never)
+    found = load(tmp_path, lazy=False)
+    np.testing.assert_array_equal(found.inputs, np.ones((2, 2, 4, 4)))

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from client_sdk.gradients import NonFiniteError, PerRecordGradients, Slots
+from client_sdk.gradients.layers import cross_entropy, logistic
+from client_sdk.protocol.study.clip_norm import LEAST_CLIP_NORM
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -244,3 +246,21 @@ def test_squares_below_the_smallest_number_are_not_lost_beside_immense_ones(plac
     gradients.norms(ordinary, torch.ones(2), slots=Slots(2))
     found = gradients.clipped_sum(ordinary * 1e18, torch.full((2,), size), clip_norm=1e-4, slots=Slots(2))
     assert length(found.gradients) <= 2e-4
+
+
+@pytest.mark.parametrize("outputs", [1, 4000])
+def test_no_gradient_passes_the_least_clip_norm_because_its_squares_vanish(outputs: int) -> None:
+    """A chance of 2⁻⁷⁶ in every class, beside inputs of 2³⁹: squares of 2⁻¹⁵² are none in float32."""
+    model = nn.Linear(4, outputs)
+    gradients = PerRecordGradients(model, logistic if outputs == 1 else cross_entropy)
+    with torch.no_grad():
+        model.weight.zero_()
+        model.weight[-min(outputs, 3999) :, 0] = -52.7 * 2.0**-39
+        model.bias.zero_()
+    x, y = torch.full((2, 4), 2.0**39), torch.zeros(2, dtype=torch.int64)
+    whole = gradients.clipped_sum(x, y, clip_norm=LEAST_CLIP_NORM, slots=Slots(2))
+    rest = gradients.clipped_sum(x[:1], y[:1], clip_norm=LEAST_CLIP_NORM, slots=Slots(2))
+    moved = sum(float((whole.gradients[key] - rest.gradients[key]).square().sum()) for key in whole.gradients) ** 0.5
+    assert 0 < moved <= whole.norms[-1] <= LEAST_CLIP_NORM
+    with pytest.raises(ValueError, match="at least"):
+        gradients.clipped_sum(x, y, clip_norm=LEAST_CLIP_NORM / 1e6, slots=Slots(2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from client_sdk.gradients import ClippedSum, PerRecordGradients, Slots
 from client_sdk.gradients.layers import cross_entropy
+from client_sdk.gradients.passes import Asked, run
 from client_sdk.protocol.study.bounds import MAX_WEIGHT
 from client_sdk.training.patients import LossOfPatients, RowsOfPatients
 
@@ -226,3 +227,37 @@ def test_a_failing_record_is_left_out_of_groups_centres_and_lower_precision(
     assert whole.failed == 1
     assert torch.equal(whole.norms[:-1], rest.norms)
     assert difference(whole, rest) <= whole.rounding
+
+
+class ByPlace:
+    """An engine that fails for some values in place 1 alone, as the edge of a kernel may."""
+
+    def __init__(self, fails: Callable[[Tensor], Tensor]) -> None:
+        self.parameters, self.calls, self._fails = {"w": nn.Parameter(torch.zeros(1))}, 0, fails
+
+    def run(self, x: Tensor, y: Tensor) -> Any:
+        self.calls += 1
+        assert self.calls < 50, "it has to end"
+        bad = self._fails(x) & (torch.arange(len(x)) == 1)
+
+        class Done:
+            finite = torch.where(bad, torch.inf, torch.zeros(len(x)))
+            squares: ClassVar[dict[str, Tensor]] = {"w": x.square()}
+
+            def add_weighted(self, factors: dict[str, Tensor], into: dict[str, Tensor], *, release: bool) -> None:
+                into["w"] = (factors["w"] * x).sum().reshape(1)
+
+        return Done()
+
+
+@pytest.mark.parametrize(
+    ("fails", "left"),
+    [(lambda x: x < 0.35, [0.1, 0.3, 0.4]), (lambda x: x < 9, [])],
+    ids=["the first two copies", "every copy"],
+)
+def test_a_copy_that_fails_in_another_place_does_not_go_on_for_ever(fails: Any, left: list[float]) -> None:
+    x = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    engine: Any = ByPlace(fails)
+    found = run(engine, x.clone(), x.clone(), lambda factors: factors, Asked(CLIP), lambda: (x.clone(), x.clone()))
+    assert torch.isfinite(found.norms).tolist() == [value in left for value in (0.1, 0.2, 0.3, 0.4)]
+    assert float(sum(found.sum.values(), torch.zeros(1))) == pytest.approx(sum(left), rel=1e-3)

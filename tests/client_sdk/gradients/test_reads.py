@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from client_sdk.gradients import PerRecordGradients, Slots
+from client_sdk.gradients.layers import cross_entropy
 from client_sdk.gradients.reads import follows_values
 from tests.client_sdk.gradients.references import one_by_one
 
@@ -80,3 +82,77 @@ def test_numbers_of_parameters_and_buffers_may_be_read() -> None:
     assert gradients.method == "layerwise"
     each = torch.cat([value.flatten(1) for value in one_by_one(model, loss, x, t).values()], 1)
     torch.testing.assert_close(norms, each.norm(dim=1).double(), rtol=1e-5, atol=0.0)
+
+
+class OfAll(nn.Module):
+    """What PyTorch's gradient of it computes another way for all records where one record has a zero."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name, self.body, self.head = name, nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.relu(self.body(x))
+        if self.name == "prod":
+            hidden = hidden.prod(1, keepdim=True).expand(-1, 4)
+        elif self.name == "cumprod":
+            hidden = hidden.cumprod(1)
+        else:
+            hidden = torch.linalg.det(hidden.view(-1, 2, 2)).unsqueeze(1).expand(-1, 4)
+        return self.head(hidden * 1e30)
+
+
+def places(seed: int) -> Slots:
+    draw = np.random.default_rng(seed)
+    return Slots(24, lambda count: draw.integers(1 << 63, size=count, dtype=np.uint64))
+
+
+@pytest.mark.parametrize("name", ["prod", "cumprod", "det"])
+def test_one_record_with_a_zero_changes_no_gradient_of_the_others(name: str) -> None:
+    """The usual gradient of a product underflows for these records, and the one beside a zero does not."""
+    torch.manual_seed(1)
+    model = OfAll(name)
+    gradients = PerRecordGradients(model, cross_entropy)
+    with torch.no_grad():
+        model.body.weight.copy_(torch.eye(4))
+        model.body.bias.zero_()
+    x, y = torch.tensor([[1e-25, 1e-25, 1e15, 1.0]]).repeat(20, 1), torch.zeros(20, dtype=torch.int64)
+    x[-1] = 0
+    whole = gradients.clipped_sum(x, y, clip_norm=1.0, slots=places(3))
+    rest = gradients.clipped_sum(x[:-1], y[:-1], clip_norm=1.0, slots=places(3))
+    assert gradients.method == "vmap"
+    assert "values of all records" in gradients.reason
+    assert torch.equal(whole.norms[:-1], rest.norms)
+    moved = sum(float((whole.gradients[key] - rest.gradients[key]).square().sum()) for key in whole.gradients) ** 0.5
+    assert moved <= 1 + whole.rounding
+
+
+class Tokens(nn.Module):
+    """A table that is looked up, or summed in bags, with a token that is padding."""
+
+    def __init__(self, bags: bool) -> None:
+        super().__init__()
+        self.table = nn.EmbeddingBag(9, 6, mode="sum", padding_idx=0) if bags else nn.Embedding(9, 6, padding_idx=0)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.table(x)
+        return self.head(torch.tanh(found if found.dim() == 2 else found.square().sum(1)))
+
+
+@pytest.mark.parametrize("centre", [False, True], ids=["norms", "distances"])
+@pytest.mark.parametrize("bags", [False, True], ids=["lookups", "bags"])
+def test_the_tokens_of_one_record_move_no_norm_of_the_others(bags: bool, centre: bool) -> None:
+    torch.manual_seed(2)
+    model = Tokens(bags)
+    gradients = PerRecordGradients(model, cross_entropy, method="layerwise")
+    middle = {key: 0.1 * torch.ones_like(value) for key, value in model.named_parameters()} if centre else None
+    draw = torch.Generator().manual_seed(4)
+    for seed in range(20):
+        x, y = torch.randint(0, 9, (20, 5), generator=draw), torch.randint(0, 3, (20,), generator=draw)
+        if seed % 2:
+            # Nothing but padding, and one token alone.
+            x[-1] = seed // 2 % 2
+        whole = gradients.clipped_sum(x, y, clip_norm=1.0, slots=places(seed), centre=middle)
+        rest = gradients.clipped_sum(x[:-1], y[:-1], clip_norm=1.0, slots=places(seed), centre=middle)
+        assert torch.equal(whole.norms[:-1], rest.norms)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from client_sdk.errors import ConfigurationError
 from client_sdk.gradients.inspection import trainable
 from client_sdk.protocol.cells import column_of
 from client_sdk.tasks import Task, TaskError, load
+from client_sdk.tasks.backbone_file import ProgramFile
 from client_sdk.tasks.frozen_module import state_digest
 from client_sdk.tasks.registry import load_part
 from client_sdk.training.features import Features
@@ -195,44 +195,14 @@ def test_records_of_another_shape_or_with_nan_are_refused() -> None:
     assert task.inspect(Examples.of(np.full((2, 3, 4), 2.0), [0, 1]))[0].clipped == 24
 
 
-def _script() -> bytes:
-    written = io.BytesIO()
-    torch.jit.save(torch.jit.trace(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), torch.zeros(2, 1, 3, 4)), written)
-    return written.getvalue()
-
-
-def _exported() -> bytes:
-    model, shapes = nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), ({0: torch.export.Dim("records")},)
-    written = io.BytesIO()
-    torch.export.save(torch.export.export(model, (torch.zeros(2, 1, 3, 4),), dynamic_shapes=shapes), written)
-    return written.getvalue()
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("make", [_script, _exported], ids=["TorchScript", "torch.export"])
-def test_a_program_in_a_file_gives_the_features(tmp_path: Path, make: Any) -> None:
-    path = tmp_path / "program"
-    path.write_bytes(make())
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    task = load_part(load("features", OWN), "features", "all", sha256, path)
-    features = Features.of(task)
-    assert features is not None
-    dataset = task.dataset(records())
-    features.require(dataset)
-    program = torch.jit.load(path) if make is _script else torch.export.load(path).module()
-    expected = program(dataset.inputs)
-    expected = expected * (2 / expected.norm(dim=1, keepdim=True).clamp(min=2))
-    torch.testing.assert_close(features.of_dataset(dataset).inputs, expected.detach())
-    assert set(trainable(task.model())) == {"head.weight", "head.bias"}
-
-
 def test_a_file_without_a_program_and_two_places_for_a_module_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(b"neither")
     sha256 = hashlib.sha256(b"neither").hexdigest()
-    with pytest.raises(ConfigurationError, match="holds no program"):
-        load_part(load("features", OWN), "features", "head", sha256, path)
+    given = ProgramFile(path)
+    with pytest.raises(ConfigurationError, match="no ONNX file that can be run"):
+        load_part(load("features", OWN), "features", "head", sha256, given)
     with pytest.raises(ConfigurationError, match="takes its module from one place"):
-        load_part(load("features", {**OWN, "module": "oriented-gradients"}), "features", "head", sha256, path)
+        load_part(load("features", {**OWN, "module": "oriented-gradients"}), "features", "head", sha256, given)
     with pytest.raises(ConfigurationError, match="trains its linear layer alone"):
         load_part(load("features", {**OWN, "module": "oriented-gradients"}), "features", "lora:2", None, None)

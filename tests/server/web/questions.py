@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.factories.asking import Site, answered, answering_policy, document, drive, enrolled, operator
+from tests.factories.asking import Site, answered, answering_policy, document, drive, enrolled, operator, with_postcodes
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import statistics_settings
 
@@ -25,10 +25,16 @@ def write(here: Live, home: Path) -> None:
     by itself, with as many answers as it takes. No hospital goes on afterwards."""
     policy = answering_policy(statistics={"queries": "allow", "denied_columns": ["postcode"]})
     chosen = statistics_settings(masked=False, epsilon=3.0, suppress_below=6)
-    sites = enrolled(here, home / "registry", chosen, names=NAMES, policy=policy)
+    sites = enrolled(here, home / "registry", chosen, names=NAMES, policy=policy, data=with_postcodes)
     _ask(here, sites, "registry", TABLE, NUMBERS, DENIED)
     last = enrolled(
-        here, home / "full", statistics_settings(masked=False, max_queries=1), names=NAMES, policy=policy, study="full"
+        here,
+        home / "full",
+        statistics_settings(masked=False, max_queries=1),
+        names=NAMES,
+        policy=policy,
+        study="full",
+        data=with_postcodes,
     )
     _ask(here, last, "full", TABLE)
     enrolled(here, home / "quiet", statistics_settings(masked=False), names=NAMES, study="quiet")

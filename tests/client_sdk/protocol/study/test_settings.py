@@ -44,6 +44,7 @@ def test_no_privacy_setting_has_a_default(field):
         ("privacy.noise_multiplier", 0.0, "greater than 0"),
         ("privacy.noise_multiplier", float("nan"), "finite"),
         ("privacy.clip_norm", float("inf"), "finite"),
+        ("privacy.clip_norm", 1e-12, "greater than or equal to 0.000001"),
         ("training.optimiser", {"name": "momentum", "momentum": -0.0}, "negative zero"),
         ("privacy.sampling_rate", 1.01, "less than or equal to 1"),
         ("privacy.sampling_rate", True, "valid number"),

@@ -1,0 +1,93 @@
+"""Which columns the site policy lets anything read: names are compared as a person reads them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from client_sdk.data import Histories, Records, Table
+from client_sdk.errors import ConfigurationError
+from client_sdk.guard.policy import QueryRules
+from client_sdk.protocol.cells import cleaned
+from client_sdk.protocol.study.training import Training
+
+_UNSEEN = ("Cf", "Cc", "Zs", "Zl", "Zp", "Co", "Cn", "Cs")
+_INPUT = "column."
+
+
+def as_read(name: str) -> str:
+    """What two names share that a person takes for one: capitals, forms of a letter, spaces and unseen signs are gone.
+
+    >>> as_read("Post\\u200bcode ") == as_read("ＰＯＳＴＣＯＤＥ")
+    True
+    """
+    composed = unicodedata.normalize("NFKC", cleaned(name))
+    seen = "".join(sign for sign in composed if unicodedata.category(sign) not in _UNSEEN)
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", seen).casefold())
+    # What stood apart may now be one letter.
+    return folded if folded == name else as_read(folded)
+
+
+def denied(rules: QueryRules, names: Iterable[str]) -> list[str]:
+    """Those of the names that nothing may read by `denied_columns`, sorted."""
+    listed = {as_read(name) for name in rules.denied_columns}
+    return sorted({name for name in names if as_read(name) in listed})
+
+
+def not_allowed(rules: QueryRules, names: Iterable[str]) -> list[str]:
+    """Those of the names that `allowed_columns` does not list, sorted; none where there is no such entry."""
+    if rules.allowed_columns is None:
+        return []
+    listed = {as_read(name) for name in rules.allowed_columns}
+    return sorted({name for name in names if as_read(name) not in listed})
+
+
+def readable(records: Records, rules: QueryRules) -> Records:
+    """The records without the columns that nothing may read. Images and arrays have none.
+
+    Raises:
+        ConfigurationError: a denied name is no column of these records, so that it would deny nothing.
+    """
+    if not isinstance(records, Table):
+        return records
+    events: Mapping[str, Table] = records.events if isinstance(records, Histories) else {}
+    names = [name for table in (records, *events.values()) for name in table.columns]
+    _require_columns(rules.denied_columns, names)
+    hidden = {*denied(rules, names), *not_allowed(rules, names)}
+    if not hidden:
+        return records
+    kept = records.without_columns(hidden)
+    if isinstance(kept, Histories):
+        return replace(kept, events={name: table.without_columns(hidden) for name, table in events.items()})
+    return kept
+
+
+def trained_columns(training: Training) -> list[str]:
+    """Names that the study's task parameters may mean as columns: inputs, labels, and columns of events."""
+    found: list[str] = []
+    for key, value in training.task_parameters.items():
+        if key.startswith(_INPUT):
+            found.append(key.removeprefix(_INPUT))
+        elif isinstance(value, str) and "=" in value:
+            # "code=icd; time=day" of events.
+            found += [part.partition("=")[2] for part in value.split(";")]
+        elif isinstance(value, str):
+            found += [value, *re.split("[|,;]", value)]
+    return found
+
+
+def _require_columns(listed: Collection[str], names: Collection[str]) -> None:
+    known = {as_read(name): name for name in names}
+    for name in sorted(listed):
+        if as_read(name) not in known:
+            near = difflib.get_close_matches(as_read(name), known, n=3, cutoff=0.6)
+            meant = f"; near are {', '.join(repr(known[each]) for each in near)}" if near else ""
+            raise ConfigurationError(
+                f"the site policy (policy.toml): [statistics] denied_columns names {name!r}, and these records have no "
+                f"such column, so that it denies nothing{meant}. Correct the entry or remove it; records with other "
+                "columns have a policy of their own (--policy FILE). The column that names the patients is read by "
+                "nothing and needs no entry"
+            )
