@@ -5,6 +5,9 @@ bin: with plain batches one patient more could move others from one bin to the n
 than its sensitivity. So all passes have one shape, and a record's place follows from the record alone: its digest.
 
 A record that the model fails on is NaN throughout. Which records these are follows from each of them alone.
+
+A model that turns values into numbers, such as `if (x > 100).any()`, takes one way for the whole pass, and one record
+could choose it for all. Such a model gets one record at a time, in a pass of its copies.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ from collections import Counter
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from client_sdk.gradients.reads import follows_values
 from client_sdk.tasks.inputs import Inputs, parts
 
 # Places of a pass. Of n different records the fullest place has about n/64 and a few more.
@@ -23,24 +27,39 @@ _PLACES = 64
 Compute = Callable[[Tensor], Tensor]
 
 
-def each_alone(compute: Compute, inputs: Inputs) -> Tensor:
+def each_alone(compute: Compute, inputs: Inputs, model: nn.Module) -> Tensor:
     """(n, ...) `compute` of n records, (n, ...), one shape at a time; NaN for records that it fails on; n ≥ 1.
 
     compute  mixes no records: its first dimension is that of what it is given; floating numbers
+    model    what computes, to be looked at: whether one record's values decide how others are treated
     inputs   where they are read on demand, some after the others: no result depends on who is read with whom
 
     Raises what `compute` raises for records of zeros, where it fails on all records: no record is to blame for that.
     """
-    found = [rows for part in parts(inputs) for rows in _together(compute, part)]
+    zeros = torch.zeros((_PLACES, *inputs.shape[1:]), dtype=inputs.dtype)
+    copies = _reads(model, zeros)
+    found = [rows for part in parts(inputs) for rows in _together(compute, part, copies)]
     like = next((row for row in found if row is not None), None)
     if like is None:
-        like = compute(torch.zeros((_PLACES, *inputs.shape[1:]), dtype=inputs.dtype))[0]
+        like = compute(zeros)[0]
     missing = torch.full_like(like, torch.nan)
     return torch.stack([missing if row is None else row for row in found])
 
 
-def _together(compute: Compute, inputs: Tensor) -> list[Tensor | None]:
-    """What is computed of each record; None: the model fails on it."""
+def _reads(model: nn.Module, zeros: Tensor) -> bool:
+    """Return whether the model reads values: of no record here, as all take one way up to the first reading."""
+    held = next(iter((*model.parameters(), *model.buffers())), zeros)
+    try:
+        return follows_values(model, zeros.to(held.device))
+    except torch.OutOfMemoryError:
+        raise
+    # Whatever a model does with zeros: one record at a time is right for every model.
+    except Exception:  # noqa: BLE001
+        return True
+
+
+def _together(compute: Compute, inputs: Tensor, copies: bool) -> list[Tensor | None]:
+    """What is computed of each record; None: the model fails on it. copies: each in a pass of its own copies."""
     # Equal records have equal results, and would all want one place.
     digests = [hashlib.sha256(record.numpy().tobytes()).digest() for record in inputs.contiguous()]
     first = {digest: row for row, digest in reversed([*enumerate(digests)])}
@@ -54,8 +73,9 @@ def _together(compute: Compute, inputs: Tensor) -> list[Tensor | None]:
     for held in passes.values():
         # Free places hold a copy of somebody: whatever a model does with zeros, it can do this.
         anybody = next(iter(held.values()))
-        rows = [first[held.get(place, anybody)] for place in range(_PLACES)]
-        found |= zip(held.values(), _computed(compute, inputs, rows, list(held)), strict=True)
+        rows, places = [first[held.get(place, anybody)] for place in range(_PLACES)], list(held)
+        each = _one_by_one if copies else _computed
+        found |= zip(held.values(), each(compute, inputs, rows, places), strict=True)
     return [found[digest] for digest in digests]
 
 
@@ -68,7 +88,11 @@ def _computed(compute: Compute, inputs: Tensor, rows: list[int], places: list[in
         raise
     # A user's code may raise anything for one record, which must not stop the others.
     except Exception:  # noqa: BLE001
-        return [_or_nothing(compute, inputs, rows[place], place) for place in places]
+        return _one_by_one(compute, inputs, rows, places)
+
+
+def _one_by_one(compute: Compute, inputs: Tensor, rows: list[int], places: list[int]) -> list[Tensor | None]:
+    return [_or_nothing(compute, inputs, rows[place], place) for place in places]
 
 
 def _or_nothing(compute: Compute, inputs: Tensor, row: int, place: int) -> Tensor | None:

@@ -164,11 +164,11 @@ class Features:
     def _remembered(self, inputs: Tensor) -> Tensor:
         known = self.known
         if known is None:
-            return each_alone(self._computed, inputs)
+            return each_alone(self._computed, inputs, self._model[0])
         digests = [hashlib.sha256(record.numpy().tobytes()).digest() for record in inputs.contiguous()]
         new = {digest: row for row, digest in enumerate(digests) if digest not in known}
         if new:
-            found = each_alone(self._computed, inputs[list(new.values())])
+            found = each_alone(self._computed, inputs[list(new.values())], self._model[0])
             known.update(zip(new, found, strict=True))
         return torch.stack([known[digest] for digest in digests])
 

@@ -344,7 +344,7 @@ class LocalTraining:
             return self.task.predictions(self._model(part.to(self._device)).double().cpu())
 
         with torch.no_grad(), self._computing():
-            return each_alone(predicted, inputs).numpy()
+            return each_alone(predicted, inputs, self._model).numpy()
 
     def _load(self, weights: Mapping[str, Array]) -> None:
         """Raises TrainingStopped, before a record is seen: a weight is not finite, or beyond the public bound."""
