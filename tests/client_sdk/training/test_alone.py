@@ -85,6 +85,7 @@ def test_one_record_opens_no_branch_for_others(name: str) -> None:
     assert torch.equal(each_alone(model, more, model)[:70], each_alone(model, inputs, model))
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
 def test_a_program_s_branch_is_seen_too() -> None:
     class Branching(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
