@@ -12,6 +12,8 @@ PIP = $(BIN)/python -m pip install --quiet --constraint constraints.txt --editab
 # What computes with torch, and once more with the kernels that every processor has: a bound that holds on one processor
 # alone is found out.
 NUMERICAL := $(addprefix tests/,client_sdk/gradients client_sdk/training client_sdk/tasks simulation goldens)
+# These start whole studies, and compare what the same kernels gave on both sides.
+STUDIES := $(addprefix --ignore=tests/simulation/,test_service.py test_command.py)
 PLAIN := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE DNNL_MAX_CPU_ISA=SSE41
 
 .PHONY: demo test test-all numerical campaigns lint coverage docs serve sbom clean
@@ -32,7 +34,7 @@ test-all: lint
 	@$(MAKE) --no-print-directory numerical
 
 numerical: $(TEST)
-	$(PLAIN) $(BIN)/pytest -n 2 $(NUMERICAL)
+	$(PLAIN) $(BIN)/pytest -n 2 $(NUMERICAL) $(STUDIES)
 
 # Fuzzing and chaos, in parts of some minutes to an hour. One that has passed is marked in .campaigns and not run again.
 campaigns: $(FUZZ)

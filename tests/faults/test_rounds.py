@@ -240,7 +240,7 @@ UNLUCKY: list[tuple[Operation, tuple[str] | None]] = [
 _homes = count()
 
 
-@pytest.mark.parametrize("scheme", ["client", "parallel"])
+@pytest.mark.parametrize("scheme", ["client", pytest.param("parallel", marks=pytest.mark.slow)])
 @settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @example(operations=USUAL)
 @example(operations=UNLUCKY)
@@ -256,6 +256,7 @@ def test_the_laws_hold_on_sqlite(
     play(f"sqlite:///{home}/wardround.db", home, scheme, operations)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["client", "parallel"])
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @example(operations=USUAL)
