@@ -91,10 +91,8 @@ class ClassicalLimit(LimitAccount):
         return None if steps is None else guess_chance(steps, releases=self._releases, lattice=lattice)
 
     @property
-    def most_questions(self) -> float:
-        """Σ Δ²/s² of queries at which the limit is spent by them alone, rounded up; 0: the plan has none."""
-        if self.plan.queries is None:
-            return 0.0
+    def most_squares(self) -> float:
+        """Σ Δ²/s² at which Gaussian releases of all records spend the limit, rounded up."""
         order = self.order
         return max(0.0, 2 * largest_moment(order, self.limit.epsilon, self.beta) / order / (order + 1) * (1 + 1e-9))
 
@@ -174,11 +172,16 @@ def _all_releases(plan: Plan, limit: LimitPlan) -> tuple[Steps, ...] | None:
     All rounds that the limit lets begin, all histograms, and as large a sum of squares of questions as it lets in, all
     at once. Each part is fixed before round 1, so that no order, size or stop that adapts does better than the
     composition of all (docs/guarantees.md). Evaluations are borne by patients who bear no round, and are within the
-    same sum.
+    same sum. Where rounds take all records, rounds and questions are Gaussian releases under one limit on their
+    Σ Δ²/s², and together are dominated by one (Smith & Thakurta 2022; Koskela, Tobaben & Honkela 2023).
     """
     account, step = ClassicalLimit(plan, limit), plan.mechanism(limit.level)
+    rounds, squares = account.most_rounds(), 0.0 if plan.queries is None else account.most_squares
     found: list[Steps] = []
-    if rounds := account.most_rounds():
+    if squares and step.sampling_rate == 1:
+        # Histograms stand apart below, which only adds.
+        rounds = 0
+    if rounds:
         found.append(rounded_steps(step.noise_multiplier, step.sampling_rate, rounds * step.steps_per_round))
     if plan.release is not None:
         if plan.release.std < LEAST_GRID_STD:
@@ -186,6 +189,6 @@ def _all_releases(plan: Plan, limit: LimitPlan) -> tuple[Steps, ...] | None:
             return None
         multiplier = plan.release.std / plan.rules.histogram_sensitivity
         found.append(Steps(math.nextafter(multiplier, 0.0), 1.0, _checkpoints(plan), plan.release.std))
-    if squared := account.most_questions:
-        found.append(rounded_steps(1 / math.sqrt(squared), 1.0, 1))
+    if squares:
+        found.append(rounded_steps(1 / math.sqrt(squares), 1.0, 1))
     return tuple(found)
