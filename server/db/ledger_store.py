@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from accounting.budget.bodies import RosterChange, Standing
 from accounting.budget.budget import Budget
@@ -217,6 +217,16 @@ def require_released(tx: Transaction, study: StudyRow, model: ModelRow) -> None:
     entry = _named(tx, study, model.version)
     named = None if entry is None else entry_of(entry).body
     if named is None or (named["sha256"], named["bytes"]) != (model.sha256, model.bytes):
+        raise DatabaseDiffers(study.name, _OTHER_MODEL)
+
+
+def require_base(tx: Transaction, study: StudyRow, model: ModelRow, round: int) -> None:
+    """That a round begins with the newest model that the ledger names before it; raises as `require_released`."""
+    require_released(tx, study, model)
+    of_round = func.coalesce(LedgerRow.round, 0)
+    wanted = (LedgerRow.study_id == study.id, LedgerRow.kind == "released", of_round < round)
+    newest = tx.session.scalar(select(func.max(of_round)).where(*wanted))
+    if newest is not None and newest != model.version:
         raise DatabaseDiffers(study.name, _OTHER_MODEL)
 
 

@@ -16,7 +16,7 @@ from client_sdk.protocol.study.messages import Assignment, AssignmentBody, Model
 from client_sdk.protocol.study.queries import QueryAsked
 from client_sdk.protocol.wire.signing import ASSIGNMENT
 from server.db import rows
-from server.db.ledger_store import require_released, require_unchanged
+from server.db.ledger_store import require_base, require_released, require_unchanged
 from server.db.session import Transaction
 from server.db.session_store import AWAITED, is_awaited, members_at_opening
 from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, SessionRow, StudyRow
@@ -182,7 +182,7 @@ def _read(coordinator: Coordinator, tx: Transaction, study: str) -> Prepared | N
         round=round.number,
         phase="train" if query is None else "query",
         deadline=at(round.deadline),
-        model=None if query is not None else _model(tx, row, round.base_version or 0),
+        model=None if query is not None else _base(tx, row, round),
         query=query,
         settings_sha256=row.settings_sha256,
         roster_sha256=row.roster_sha256 if opened_with is None else opened_with[0],
@@ -192,6 +192,12 @@ def _read(coordinator: Coordinator, tx: Transaction, study: str) -> Prepared | N
     if session is not None:
         signed = SignedParameters(parameters=session.parameters, signature=session.signature)
     return Prepared(round.number, budget.head_sha256, body, signed)
+
+
+def _base(tx: Transaction, study: StudyRow, round: RoundRow) -> ModelInfo:
+    model = tx.session.get_one(ModelRow, (study.id, round.base_version))
+    require_base(tx, study, model, round.number)
+    return model_info(model)
 
 
 def _model(tx: Transaction, study: StudyRow, version: int) -> ModelInfo:

@@ -35,7 +35,7 @@ from server.db.blobs import (
     update_of,
 )
 from server.db.leases import Lease, commit_under_lease
-from server.db.ledger_store import lock_account, names_models, require_released, require_unchanged, settled_at
+from server.db.ledger_store import lock_account, names_models, require_base, require_unchanged, settled_at
 from server.db.session import Transaction
 from server.db.session_store import opened_sums
 from server.db.tables import ModelRow, RoundRow, StudyRow
@@ -96,7 +96,7 @@ def _inputs(coordinator: Coordinator, tx: Transaction, study: str, number: int) 
     require_unchanged(tx, coordinator.signer, row)
     round = rows.find_round(tx, row.id, number)
     base = tx.session.get_one(ModelRow, (row.id, round.base_version))
-    require_released(tx, row, base)
+    require_base(tx, row, base, number)
     received = [(p.client, p.sha256) for p in rows.participants(tx, round) if p.sha256 is not None]
     session = rows.find_session(tx, row.id, number)
     opened = [] if session is None else [found for found in opened_sums(session) if found[0].name == UPDATE]
