@@ -185,11 +185,13 @@ def no_question_is_answered_twice(
     for query in queries:
         if query.answered is not None and answered.get(query.sha256) != query.answered.published.round:
             raise LawBroken(f"query {query.number} is answered by a round that its ledger did not settle for it")
+    # A hospital keeps what its approval is kept by: the question with the model that it is about.
+    paid = {query.sha256: query.approved_digest for query in queries}
     for name, home in homes.items():
-        _hospital_answered_once(name, home, asked)
+        _hospital_answered_once(name, home, {round: paid.get(digest) for round, digest in asked.items()})
 
 
-def _hospital_answered_once(name: str, home: Path, asked: Mapping[int | None, str]) -> None:
+def _hospital_answered_once(name: str, home: Path, asked: Mapping[int | None, str | None]) -> None:
     with HospitalLedger.open(ledger_path(home, "records"), read_only=True) as ledger:
         own = [entry for entry in ledger.entries if entry.kind == "reserved" and entry.body["asks"]]
         taken = {departure.round for departure in ledger.departures() if departure.answer == "accepted"}
