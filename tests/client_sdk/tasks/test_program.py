@@ -315,7 +315,6 @@ def _divided(divisor: Any, kind: str = "Div") -> Any:
 
 
 def _side_below_zero() -> Any:
-    """Too much, and a value of less than nothing that would outweigh it."""
     model = _huge([1 << 16, 1 << 17])
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([0] * 3 + [-(1 << 40)] + [0] * 4), "pads"))
     model.graph.node.insert(0, helper.make_node("Pad", ["x", "pads"], ["less"]))
@@ -364,7 +363,6 @@ def test_what_could_do_more_than_compute_is_refused(kind: str) -> None:
 
 
 def test_whole_numbers_are_divided_by_constants_above_zero() -> None:
-    """Here the least whole number would be divided by -1 where a record could choose: that ends the process."""
     records = torch.tensor([-9.3e18, 7.0, -torch.inf]).reshape(3, 1, 1, 1).expand(3, *SIDES)
     assert Program(_divided(2).SerializeToString(), SIDES)(records)[1].tolist() == [3.0] * 12
 
@@ -382,6 +380,9 @@ def test_weights_are_no_program_and_a_program_no_weights(tmp_path: Path) -> None
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     with pytest.raises(ConfigurationError, match=r"needs a program.*--backbone-program FILE"):
         load_part(load("features", OWN), "features", "all", sha256, path)
+    # The site policy looks for programs under that name alone.
+    with pytest.raises(ConfigurationError, match="only the task 'features' runs a program"):
+        load_part(load("features", OWN), "own-features", "all", sha256, ProgramFile(path))
     with pytest.raises(ConfigurationError, match=r"needs public weights.*--backbone FILE"):
         load_part(load("mlp", _mlp()), "mlp", "head", sha256, ProgramFile(path))
 
@@ -393,7 +394,6 @@ def _mlp() -> dict[str, Any]:
 
 
 def test_a_program_that_fails_on_a_record_says_so_without_its_words() -> None:
-    """A negative size of a value is found when it runs."""
     made = Program(program().SerializeToString(), SIDES)
     with pytest.raises(ConfigurationError, match=r"fails on a record: \w+$"):
         made(torch.rand(2, 1, 4, 4))
