@@ -35,7 +35,7 @@ Number = Annotated[int, typer.Argument(help="number of the query", min=1)]
 Yes = Annotated[bool, typer.Option("--yes", help="without asking, where there is no terminal; needs --digest")]
 Digest = Annotated[
     str | None,
-    typer.Option(help="of the question that you read, as `query show` prints it, or at least its first 16 digits"),
+    typer.Option(help="of the question that you read, all 64 digits as `query show` prints them"),
 ]
 What = Annotated[str, typer.Argument(help="a kind of question, a ready one, or `columns`")]
 
@@ -201,12 +201,13 @@ def _require_digest(digest: str | None, yes: bool) -> None:
             "--yes approves without showing anything first: say which question you read with --digest, as `wardround "
             "query show` prints it"
         )
-    if digest is not None and re.fullmatch("[0-9a-f]{16,64}", digest) is None:
-        raise ConfigurationError("--digest takes 16 to 64 digits 0 to 9 and a to f, as `wardround query show` prints")
+    # Of two questions that somebody made for it, the digests can begin alike.
+    if digest is not None and re.fullmatch("[0-9a-f]{64}", digest) is None:
+        raise ConfigurationError("--digest takes all 64 digits 0 to 9 and a to f, as `wardround query show` prints")
 
 
 def _decide(study: str, query: int, home: Path | None, *, approved: bool, yes: bool, read: str | None = None) -> None:
-    """read: digest of the question that a person has read, or how it begins; None: whichever is shown now."""
+    """read: digest of the question that a person has read; None: whichever is shown now."""
     from client_sdk.commands.agreement import at_a_terminal
     from client_sdk.errors import ConfigurationError, NotAgreed
     from client_sdk.guard.approvals import Approvals
@@ -217,7 +218,7 @@ def _decide(study: str, query: int, home: Path | None, *, approved: bool, yes: b
             found = client.query(study, query)
         digest = found.approved_digest
         _say_words(found, decided_here(home, study, found))
-        if read is not None and not digest.startswith(read):
+        if read is not None and digest != read:
             raise NotAgreed(
                 f"query {query} of {study} is another question than the one that you read: its digest is {digest}. "
                 "Nothing was written or sent"

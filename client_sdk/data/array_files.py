@@ -29,6 +29,8 @@ _BROKEN_ARCHIVE = (
     *(EOFError, OSError, ValueError, OverflowError, NotImplementedError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, struct.error),
 )
+# Of an array in any version of NumPy.
+_MOST_AXES = 32
 # Of a member of a zip archive: a header of its own before name, extra field and data.
 _LOCAL_HEADER = 30
 
@@ -229,6 +231,6 @@ def _idx_header(name: str, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[A
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _IDX_TYPES or len(sizes) < 4 * magic[3]:
         raise DataError(f"{name}: not an IDX file")
     shape = struct.unpack(f">{magic[3]}I", sizes)
-    if 0 in shape[1:]:
-        raise DataError(f"{name}: its records have no numbers")
+    if 0 in shape[1:] or len(shape) > _MOST_AXES:
+        raise DataError(f"{name}: its records have no numbers, or more than {_MOST_AXES - 1} axes")
     return shape, np.dtype(_IDX_TYPES[magic[2]])

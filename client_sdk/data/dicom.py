@@ -117,7 +117,7 @@ def list_dicom(folder: Path) -> LazyExamples:
     if nobody:
         raise DataError(f"DICOM: {nobody} of {len(patients)} headers name no patient (PatientID)")
     reader = _DicomFiles(folder, records.files, descriptions[0].shape)
-    return LazyExamples.of(reader, records.labels, patients)
+    return LazyExamples.of(reader, records.labels, patients, label_columns=records.columns)
 
 
 @dataclass(frozen=True)

@@ -59,15 +59,21 @@ def list_images(folder: Path, *, classes: Sequence[str] | None = None) -> LazyEx
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder.name} in {folder.parent.absolute()}")
     records = labelled(folder, "images", lambda path: path.suffix.lower() in SUFFIXES, classes=classes)
-    return listed(folder, records.files, records.labels, records.patients)
+    return listed(folder, records.files, records.labels, records.patients, records.columns)
 
 
-def listed(folder: Path, files: Sequence[str], labels: Array, patients: Sequence[str] | None = None) -> LazyExamples:
+def listed(
+    folder: Path,
+    files: Sequence[str],
+    labels: Array,
+    patients: Sequence[str] | None = None,
+    label_columns: Sequence[str] = (),
+) -> LazyExamples:
     """Examples of files below the folder, with their patients. Raises as `list_images`."""
     paths = tuple(files)
     patients = patients or patients_listed(folder, paths)
     form = form_of((header(folder / path, _suffix(path)) for path in paths), len(paths))
-    return LazyExamples.of(_ImageFiles(folder, paths, form), labels, patients)
+    return LazyExamples.of(_ImageFiles(folder, paths, form), labels, patients, label_columns=label_columns)
 
 
 @dataclass(frozen=True)

@@ -33,11 +33,15 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Labelled:
-    """Files below a folder, in order. labels: (n,) or (n, several). patients: those that the list names, or None."""
+    """Files below a folder, in order. labels: (n,) or (n, several). patients: those that the list names, or None.
+
+    columns: of the list, which are the labels; none where sub-folders are.
+    """
 
     files: tuple[str, ...] = field(repr=False)
     labels: Array = field(repr=False)
     patients: tuple[Any, ...] | None = field(default=None, repr=False)
+    columns: tuple[str, ...] = ()
 
 
 def labelled(
@@ -180,7 +184,7 @@ def _listed(
     chosen = labels[rows]
     told = table.columns["patient"].tolist() if by == "file" and "patient" in table.columns else None
     patients = None if told is None else tuple(told[row] for row in rows)
-    return Labelled(tuple(files), chosen[:, 0] if len(targets) == 1 else chosen, patients)
+    return Labelled(tuple(files), chosen[:, 0] if len(targets) == 1 else chosen, patients, tuple(targets))
 
 
 def _labels(table: Table, name: str) -> Array:

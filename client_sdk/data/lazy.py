@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -55,6 +55,7 @@ class LazyExamples:
     reader: of all rows. rows: (n,) which of them these records are. labels: (n, ...). patients: n identifiers. named:
     as in `Table`. read_by: who reads ahead while a step is computed: "threads" where reading leaves Python alone, as
     Pillow and NumPy do; "processes" for readers in pure Python; "caller" where only the thread that asks may read.
+    label_columns: as in `Examples`.
     """
 
     reader: Reader
@@ -63,6 +64,7 @@ class LazyExamples:
     patients: tuple[str, ...] = field(repr=False)
     named: bool = True
     read_by: ReadBy = "threads"
+    label_columns: tuple[str, ...] = ()
 
     # Rows that one worker reads at once, at most.
     at_once: ClassVar[int] = 32
@@ -75,6 +77,7 @@ class LazyExamples:
         patients: Sequence[Any] | Array | None = None,
         *,
         read_by: ReadBy = "threads",
+        label_columns: Sequence[str] = (),
     ) -> LazyExamples:
         """All rows of a reader; without `patients` every one is a patient of its own. Reads no input.
 
@@ -87,7 +90,7 @@ class LazyExamples:
         if labels.shape[:1] != (len(reader),):
             raise DataError(f"labels: shape ({len(reader)},) is expected, one label per example")
         whose = identifiers(patients, len(reader))
-        return cls(reader, np.arange(len(reader)), labels, whose, patients is not None, read_by)
+        return cls(reader, np.arange(len(reader)), labels, whose, patients is not None, read_by, tuple(label_columns))
 
     def __len__(self) -> int:
         return len(self.patients)
@@ -96,7 +99,7 @@ class LazyExamples:
         """The given examples, in the given order; nothing is read."""
         index = np.asarray(rows, dtype=np.int64)
         patients = tuple(self.patients[int(i)] for i in index)
-        return LazyExamples(self.reader, self.rows[index], self.labels[index], patients, self.named, self.read_by)
+        return replace(self, rows=self.rows[index], labels=self.labels[index], patients=patients)
 
     def read(self, rows: Sequence[int] | Array) -> Examples:
         """The given examples in memory, in the given order.
@@ -109,7 +112,8 @@ class LazyExamples:
 
     def with_inputs(self, index: Array, inputs: Array) -> Examples:
         """The given examples, whose inputs were read elsewhere."""
-        return Examples(inputs, self.labels[index], tuple(self.patients[int(i)] for i in index), self.named)
+        patients = tuple(self.patients[int(i)] for i in index)
+        return Examples(inputs, self.labels[index], patients, self.named, self.label_columns)
 
     def in_memory(self) -> Examples:
         """All of them, however large. Raises as `read`."""
@@ -157,7 +161,8 @@ def chained(each: Sequence[LazyExamples]) -> LazyExamples:
     rows = np.concatenate([one.rows + start for one, start in zip(each, starts[:-1], strict=True)])
     patients = tuple(f"{place}/{patient}" for place, one in enumerate(each) for patient in one.patients)
     labels = np.concatenate([one.labels for one in each])
-    return LazyExamples(reader, rows, labels, patients, all(one.named for one in each), each[0].read_by)
+    columns = tuple(dict.fromkeys(name for one in each for name in one.label_columns))
+    return LazyExamples(reader, rows, labels, patients, all(one.named for one in each), each[0].read_by, columns)
 
 
 def wanted_lazily(found: Sized, lazy: bool | None) -> bool:

@@ -269,7 +269,8 @@ def stacked(each: Sequence[LazyTable]) -> LazyTable:
     stored = _Chain(tuple(one.columns.stored for one in each), starts)
     rows = np.concatenate([one.columns.rows + start for one, start in zip(each, starts[:-1], strict=True)])
     patients = tuple(f"{place}/{patient}" for place, one in enumerate(each) for patient in one.patients)
-    return LazyTable(_View(stored, rows), patients, all(one.named for one in each))
+    hidden = frozenset[str]().union(*(one.columns.hidden for one in each))
+    return LazyTable(_View(stored, rows, hidden), patients, all(one.named for one in each))
 
 
 def list_table(

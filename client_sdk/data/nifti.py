@@ -88,7 +88,8 @@ def list_nifti(folder: Path, *, slices: Sequence[int] | None = None) -> LazyExam
     if not chosen or min(chosen) < 0 or max(chosen) >= shape[0]:
         raise DataError(f"NIfTI: slices must be some of 0 to {shape[0] - 1}")
     patients = records.patients or patients_listed(folder, records.files)
-    return LazyExamples.of(_Volumes(folder, records.files, shape, chosen), records.labels, patients)
+    reader = _Volumes(folder, records.files, shape, chosen)
+    return LazyExamples.of(reader, records.labels, patients, label_columns=records.columns)
 
 
 @dataclass(frozen=True)

@@ -169,13 +169,14 @@ class Examples:
     """Arrays of images or features with labels. Made by `Examples.of`.
 
     inputs: (n, ...) numbers. labels: (n, ...) numbers or words: a class, several at once, a mask of an image.
-    patients: n identifiers. named: as in `Table`.
+    patients: n identifiers. named: as in `Table`. label_columns: names that a list gave the labels.
     """
 
     inputs: Array
     labels: Array
     patients: tuple[str, ...] = field(repr=False)
     named: bool = True
+    label_columns: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, inputs: Any, labels: Any, patients: Sequence[Any] | Array | None = None) -> Examples:
@@ -197,7 +198,8 @@ class Examples:
     def take(self, rows: Sequence[int] | Array) -> Examples:
         """The given examples, in the given order."""
         index = np.asarray(rows, dtype=np.int64)
-        return Examples(self.inputs[index], self.labels[index], tuple(self.patients[int(i)] for i in index), self.named)
+        patients = tuple(self.patients[int(i)] for i in index)
+        return Examples(self.inputs[index], self.labels[index], patients, self.named, self.label_columns)
 
 
 def _as_written(values: Any) -> Iterable[Any]:

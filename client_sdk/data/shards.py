@@ -164,12 +164,16 @@ def _expanded(name: str) -> list[str]:
 
 def _grouped(path: Path) -> Iterator[Mapping[str, _Member]]:
     """Ending -> member of every sample; a sample's members follow one another."""
-    key, members = "", dict[str, _Member]()
+    key, place, members = "", -1, dict[str, _Member]()
     try:
         with tarfile.open(path, "r:") as archive:
             while (entry := archive.next()) is not None:
                 # tarfile keeps what it has seen, which is as long as the data.
                 cast(Any, archive).members.clear()
+                # A size below 0 leads back to what was read before, again and again.
+                if entry.size < 0 or cast(Any, archive).offset <= place:
+                    raise ValueError("no size")
+                place = cast(Any, archive).offset
                 if not entry.isfile() or is_hidden(Path(entry.name)):
                     continue
                 if entry.issparse():

@@ -35,8 +35,14 @@ def array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
     """
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(file)
-    if any(side < 0 for side in shape) or 0 in shape[1:] or dtype.itemsize == 0:
+    try:
+        shape, fortran, dtype = read(file)
+    except (OSError, EOFError):
+        raise
+    # It is parsed as Python is, and whatever a parser raises may come.
+    except Exception as error:
+        raise ValueError("no header of an array") from error
+    if any(isinstance(side, bool) or side < 0 for side in shape) or 0 in shape[1:] or dtype.itemsize == 0:
         raise ValueError("an array of nothing")
     return shape, fortran, dtype
 

@@ -46,12 +46,14 @@ def not_allowed(rules: QueryRules, names: Iterable[str]) -> list[str]:
 
 
 def readable(records: Records, rules: QueryRules) -> Records:
-    """The records without the columns that nothing may read. Images and arrays have none.
+    """The records without the columns that nothing may read. Images and arrays have none but those of their list.
 
     Raises:
-        ConfigurationError: a denied name is no column of these records, so that it would deny nothing.
+        ConfigurationError: a denied name is no column of these records, so that it would deny nothing; a list of labels
+            has a column that nothing may read: without it the labels would be others.
     """
     if not isinstance(records, Table):
+        _require_labels(records.label_columns, rules)
         return records
     events: Mapping[str, Table] = records.events if isinstance(records, Histories) else {}
     names = [name for table in (records, *events.values()) for name in table.columns]
@@ -77,6 +79,16 @@ def trained_columns(training: Training) -> list[str]:
         elif isinstance(value, str):
             found += [value, *re.split("[|,;]", value)]
     return found
+
+
+def _require_labels(columns: Collection[str], rules: QueryRules) -> None:
+    hidden = sorted({*denied(rules, columns), *not_allowed(rules, columns)})
+    if hidden:
+        raise ConfigurationError(
+            "the site policy (policy.toml): [statistics] denied_columns or allowed_columns lets nothing read "
+            f"{', '.join(map(repr, hidden))}, and the list of the labels (labels.csv) has it, where each column is a "
+            "label: take the column out of the list, or correct the entry"
+        )
 
 
 def _require_columns(listed: Collection[str], names: Collection[str]) -> None:

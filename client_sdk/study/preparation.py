@@ -35,7 +35,6 @@ from client_sdk.study.remaining import remaining
 from client_sdk.tasks import Task, TaskDataset, TaskError, dataset_of, load, of_study
 from client_sdk.tasks.backbone_file import BackboneFile
 from client_sdk.tasks.reading import inspected, warnings_of
-from client_sdk.tasks.size import memory_of_machine, require_size
 from client_sdk.tasks.task import InputUse
 from client_sdk.training import LocalTraining
 from client_sdk.training.devices import devices_of
@@ -271,7 +270,6 @@ def _task(wanted: str | Task | None, training: Training, backbone: BackboneFile 
     if wanted is not None and not isinstance(wanted, Task) and wanted != training.task:
         raise ConfigurationError(f"the study trains task {training.task!r}, not {wanted!r}")
     own = wanted if isinstance(wanted, Task) else load(training.task, training.task_parameters)
-    require_size(own, memory_of_machine(), "the study")
     return of_study(training, backbone, own)
 
 

@@ -52,7 +52,7 @@ def tensors_in(data: bytes) -> dict[str, Tensor]:
     """Name -> tensor of a safetensors file.
 
     Raises:
-        ConfigurationError: it is none, or holds NaN, an infinity or a number beyond ±MAX_WEIGHT.
+        ConfigurationError: it is none, or holds complex numbers, NaN, an infinity or a number beyond ±MAX_WEIGHT.
     """
     try:
         found = load(data)
@@ -62,8 +62,12 @@ def tensors_in(data: bytes) -> dict[str, Tensor]:
             "convert them with safetensors.torch.save_file"
         ) from error
     for name, tensor in found.items():
+        if tensor.is_complex():
+            raise ConfigurationError(f"the backbone's tensor {name!r} holds complex numbers, which no task takes")
+        # Whatever their type is, they become weights. Of small ones PyTorch has no absolute values.
+        numbers = tensor if tensor.is_floating_point() and tensor.itemsize > 1 else tensor.double()
         # Written so that NaN does not pass.
-        if tensor.is_floating_point() and tensor.numel() and not float(tensor.abs().max()) <= MAX_WEIGHT:
+        if tensor.numel() and not float(numbers.abs().max()) <= MAX_WEIGHT:
             raise ConfigurationError(f"the backbone's tensor {name!r} holds NaN or a number beyond ±{MAX_WEIGHT:g}")
     return found
 

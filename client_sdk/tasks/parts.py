@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.gradients.inspection import trainable
-from client_sdk.protocol.study.training import ALL, HEAD, rank_of
+from client_sdk.protocol.study.training import ALL, HEAD, PROGRAM_TASK, rank_of
 from client_sdk.tasks.adapters import adapt, modules_of, within
 from client_sdk.tasks.backbone import believed, place, tensors_in
 from client_sdk.tasks.backbone_file import BackboneFile
@@ -105,6 +105,9 @@ def of_part(
     if isinstance(task, ModuleFeatures):
         if trainable not in (ALL, HEAD):
             raise ConfigurationError("task features trains its linear layer alone: leave training.trainable out")
+        if sha256 is not None and name != PROGRAM_TASK:
+            # Site policies look for programs under this name.
+            raise ConfigurationError(f"only the task {PROGRAM_TASK!r} runs a program, and the study's is {name!r}")
         task = task.with_program(None if sha256 is None else believed(backbone, sha256, program=True))
         trainable, sha256 = HEAD, None
     if trainable == ALL:

@@ -97,10 +97,14 @@ def _opened(data: bytes, sides: tuple[int, ...]) -> tuple[str, Any]:
     whose = f"the backbone's program (SHA-256 {hashlib.sha256(data).hexdigest()})"
     try:
         model: Any = onnx.ModelProto.FromString(data)
+        # The runtime may know fields that this parser does not.
+        model.DiscardUnknownFields()
         _require_plain(model, onnx)
         onnx.checker.check_model(model)
         name = _fix_to_one_record(model, sides)
-        _require_small(onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True), onnx)
+        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        _require_small(inferred, onnx)
+        _require_divisors(inferred, onnx)
         return name, _session(runtime, model.SerializeToString())
     except _Refused as refused:
         raise ConfigurationError(f"{whose} {refused}") from None
@@ -177,8 +181,25 @@ def _require_small(model: Any, onnx: Any) -> None:
         width = None if kind is None else _WIDTHS.get(onnx.TensorProto.DataType.Name(kind.elem_type))
         if kind is None or width is None or not kind.HasField("shape"):
             raise _Refused("has a value whose type or size is not known before it runs")
-        if not all(each.HasField("dim_value") for each in kind.shape.dim):
+        # A side below 0 fails when it runs, after what came before it was made.
+        if not all(each.HasField("dim_value") and each.dim_value >= 0 for each in kind.shape.dim):
             raise _Refused("has a value whose size depends on the record")
         total += width * math.prod(each.dim_value for each in kind.shape.dim)
     if total > MAX_BYTES:
         raise _Refused(f"would take {total / (1 << 30):,.1f} GiB for one record, more than {MAX_BYTES >> 30} GiB")
+
+
+def _require_divisors(model: Any, onnx: Any) -> None:
+    """Raises _Refused: whole numbers are divided by what a record decides. The least one by −1 ends the process."""
+    graph = model.graph
+    values = (*graph.value_info, *graph.output)
+    kinds = {value.name: onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type) for value in values}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            constants.update((node.output[0], each.t) for each in node.attribute if each.name == "value")
+        if node.op_type not in ("Div", "Mod") or "INT" not in kinds[node.output[0]]:
+            continue
+        divisor = constants.get(node.input[1])
+        if divisor is None or not (onnx.numpy_helper.to_array(divisor) > 0).all():
+            raise _Refused("divides whole numbers by others than constants above 0, which could end the process")

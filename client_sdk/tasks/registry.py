@@ -78,8 +78,11 @@ def of_study(training: Training, backbone: BackboneFile | None = None, own: Task
 
     Raises:
         TaskError: as `load`.
-        ConfigurationError: the file is missing or another one, or the part does not fit the task's model.
+        ConfigurationError: the file is missing or another one, or the part does not fit the task's model; the model
+            takes more memory than this machine has. Nothing of it was made then.
     """
+    from client_sdk.tasks.size import memory_of_machine, require_size
+
     named = training.backbone
     if training.task == ModuleFeatures.name and training.augmentation is not None:
         raise ConfigurationError(
@@ -87,6 +90,7 @@ def of_study(training: Training, backbone: BackboneFile | None = None, own: Task
             "record itself once: leave training.augmentation out"
         )
     task = load(training.task, training.task_parameters) if own is None else own
+    require_size(task, memory_of_machine(), "the study")
     return load_part(task, training.task, training.trainable, None if named is None else named.sha256, backbone)
 
 

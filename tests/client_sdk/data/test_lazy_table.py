@@ -141,6 +141,8 @@ def test_a_table_after_another_keeps_both_apart(tmp_path: Path) -> None:
         name: wanted.columns[name].tolist() for name in ("full", "mixed")
     }
     assert found.first(np.array([False, False, True])) == "row 31 of table 2"
+    # What one of them hides, both hide.
+    assert "full" not in stacked([one.without_columns({"full"}), one]).columns
 
 
 def test_a_large_table_is_read_on_demand_unless_somebody_says_otherwise(

@@ -174,3 +174,44 @@ def test_what_stands_beside_the_voxels_of_a_nifti_file_is_not_read(
     monkeypatch.setattr(nibabel, "load", never)
     found = load(tmp_path, lazy=False)
     np.testing.assert_array_equal(found.inputs, np.ones((2, 2, 4, 4)))
+
+
+HEADERS = {
+    "brackets without end": b"(" * 9000,
+    "a truth for a side": b"{'descr': '|u1', 'fortran_order': False, 'shape': (True, 1)}\n",
+    "a zero byte": b"{'descr': '|u1', 'fortran_order': False, 'shape': (1,\0)}\n",
+    "indented": b" {'descr':\n  1\n }",
+}
+
+
+@pytest.mark.parametrize("kind", HEADERS)
+def test_a_header_of_an_array_that_is_none_is_refused_in_words(tmp_path: Path, kind: str) -> None:
+    head = HEADERS[kind]
+    (tmp_path / "inputs.npy").write_bytes(promise(8))
+    (tmp_path / "labels.npy").write_bytes(b"\x93NUMPY\x01\0" + struct.pack("<H", len(head)) + head + b"\0" * 8)
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        for name in ("inputs.npy", "labels.npy"):
+            archive.write(tmp_path / name, name)
+    for name in ("a.npz", "inputs.npy"):
+        with pytest.raises(DataError, match="not a whole"):
+            load(tmp_path / name)
+
+
+def test_an_array_of_too_many_axes_is_refused_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "t-images-idx255-ubyte"
+    path.write_bytes(b"\0\0\x08\xff" + struct.pack(">255I", *[1] * 255) + b"\0")
+    with pytest.raises(DataError, match="more than 31 axes"):
+        read_idx(path)
+
+
+@pytest.mark.parametrize("size", [-1, -512, -1024, -1536, -2048, -(1 << 40)])
+@pytest.mark.parametrize("name", ["b.npy", ".hidden"])
+def test_a_shard_whose_headers_lead_back_ends(tmp_path: Path, size: int, name: str) -> None:
+    """It has been read again and again without end, and each time its samples were added."""
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        for each, data, given in (("a.npy", promise(8), None), ("a.cls", b"0", None), (name, promise(8), size)):
+            entry = tarfile.TarInfo(each)
+            entry.size, entry.pax_headers = len(data), {} if given is None else {"size": str(given)}
+            archive.addfile(entry, io.BytesIO(data))
+    with pytest.raises(DataError, match="not a plain tar file"):
+        load(tmp_path / "a.tar")

@@ -81,6 +81,38 @@ def test_images_have_no_columns_to_be_denied() -> None:
     assert readable(images, QueryRules(denied_columns=frozenset({"postcode"}))) is images
 
 
+@pytest.mark.parametrize("kind", ["images", "DICOM", "NIfTI"])
+@pytest.mark.parametrize("lazy", [False, True], ids=["in memory", "lazy"])
+def test_a_label_of_a_list_is_a_column_like_others(tmp_path: Path, kind: str, lazy: bool) -> None:
+    names = labelled_folder(tmp_path, kind)
+    listed = "".join(f"{name},{row},0\n" for row, name in enumerate(names))
+    (tmp_path / "labels.csv").write_text(f"file,ill,HIV status\n{listed}")
+    records = load(tmp_path, lazy=lazy).take([1, 0])
+    for rules in ({"denied_columns": ["hivStatus"]}, {"allowed_columns": ["ill"]}):
+        with pytest.raises(ConfigurationError, match=r"lets nothing read 'HIV status'.*take the column out"):
+            remaining(records, plain_policy(statistics=rules))
+    for rules in ({"denied_columns": ["postcode"]}, {"allowed_columns": ["ILL", "hiv status"]}):
+        assert remaining(records, plain_policy(statistics=rules)).records is records
+
+
+def labelled_folder(folder: Path, kind: str) -> list[str]:
+    if kind == "images":
+        pillow: Any = pytest.importorskip("PIL.Image")
+        for name in ("a.png", "b.png"):
+            pillow.new("L", (4, 4)).save(folder / name)
+        return ["a.png", "b.png"]
+    if kind == "DICOM":
+        from tests.client_sdk.data.test_dicom import write
+
+        for name in ("a.dcm", "b.dcm"):
+            write(folder / name)
+        return ["a.dcm", "b.dcm"]
+    nibabel: Any = pytest.importorskip("nibabel")
+    for name in ("a.nii", "b.nii"):
+        nibabel.save(nibabel.Nifti1Image(np.zeros((4, 4, 2), np.int16), np.eye(4)), folder / name)
+    return ["a.nii", "b.nii"]
+
+
 def test_columns_of_events_are_denied_as_well() -> None:
     events = Table.of({"Code": ["I10"], "day": [1.0], "id": ["a"]}, patient_column="id")
     records = Histories.with_events(table("postcode"), {"drugs": events})

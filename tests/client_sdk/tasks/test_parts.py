@@ -173,6 +173,9 @@ def test_a_head_for_other_classes_and_one_that_the_file_lacks_begin_as_the_task_
         ("head", {"0.bias": torch.full((2,), -MAX_WEIGHT - 128)}, "'0.bias' holds NaN or a number beyond"),
         ("head", {"7.weight": torch.full((3, 4), 2 * MAX_WEIGHT)}, "'7.weight' holds NaN or a number beyond"),
         ("head", {"unused": torch.full((1,), 2.0**31, dtype=torch.float64)}, "'unused' holds NaN or a number beyond"),
+        ("head", {"0.bias": torch.full((2,), 1 << 40)}, "'0.bias' holds NaN or a number beyond"),
+        ("head", {"0.bias": torch.full((2,), torch.nan).to(torch.float8_e5m2)}, "'0.bias' holds NaN"),
+        ("head", {"0.bias": torch.full((2,), torch.nan, dtype=torch.complex64)}, "'0.bias' holds complex numbers"),
         (("5.*",), {"5.weight": torch.ones(4, 3)}, "'5.weight' has shape"),
         (("fc.*",), {}, "no parameter of the task's model is called 'fc.*'; there are for example"),
         ("lora:5", {}, "layer '0' has a matrix of 2 × 9, whose rank is at most 2: take lora:2 or less"),
@@ -180,6 +183,7 @@ def test_a_head_for_other_classes_and_one_that_the_file_lacks_begin_as_the_task_
     ],
     ids=[
         *("other shape", "absent", "NaN", "infinite", "beyond the bound", "head beyond the bound", "unused beyond it"),
+        *("whole beyond it", "NaN in 8 bits", "complex"),
         *("other shape of what is trained", "no match", "rank too large", "no part"),
     ],
 )

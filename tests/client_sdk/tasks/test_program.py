@@ -299,6 +299,28 @@ def _training() -> Any:
     return model
 
 
+def _divided(divisor: Any, kind: str = "Div") -> Any:
+    """Whole numbers of the record divided by a constant, or a constant by them (None)."""
+    least = onnx.numpy_helper.from_array(np.array(np.iinfo(np.int64).min if divisor is None else divisor), "c")
+    return program(
+        [
+            helper.make_node("Flatten", ["x"], ["flat"]),
+            helper.make_node("Cast", ["flat"], ["whole"], to=TensorProto.INT64),
+            helper.make_node(kind, ["c", "whole"] if divisor is None else ["whole", "c"], ["quotient"]),
+            helper.make_node("Cast", ["quotient"], ["y"], to=TensorProto.FLOAT),
+        ],
+        [least],
+        output=helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", 12)),
+    )
+
+
+def _side_below_zero() -> Any:
+    model = _huge([1 << 16, 1 << 17])
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([0] * 3 + [-(1 << 40)] + [0] * 4), "pads"))
+    model.graph.node.insert(0, helper.make_node("Pad", ["x", "pads"], ["less"]))
+    return model
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "custom operator": (lambda: program(_node("X", ["x"]) and [helper.make_node("X", ["x"], ["y"], domain="my.ops")],
                                         domains=("", "my.ops")), "not of ONNX itself"),
@@ -324,6 +346,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "two outputs": (_two_outputs, "1 inputs and 2 outputs"),
     "other records": (lambda: program(sides=("n", 1, 4, 4)), "float32 of shape 1x3x4 is expected"),
     "fixed batch": (lambda: program(sides=(2, *SIDES)), "first dimension that is free"),
+    "whole numbers by those of a record": (lambda: _divided(None), "constants above 0"),
+    "remainders by those of a record": (lambda: _divided(None, "Mod"), "constants above 0"),
+    "whole numbers by -1": (lambda: _divided(-1), "constants above 0"),
+    "whole numbers by 0": (lambda: _divided([2] * 11 + [0]), "constants above 0"),
+    "side below 0": (_side_below_zero, "depends on the record|not known before|no ONNX file"),
     "unknown operator": (lambda: program(_node("NoSuchThing", ["x"])), "no ONNX file"),
 }  # fmt: skip
 
@@ -333,6 +360,11 @@ def test_what_could_do_more_than_compute_is_refused(kind: str) -> None:
     make, text = REFUSED[kind]
     with pytest.raises(ConfigurationError, match=text):
         Program(make().SerializeToString(), SIDES)
+
+
+def test_whole_numbers_are_divided_by_constants_above_zero() -> None:
+    records = torch.tensor([-9.3e18, 7.0, -torch.inf]).reshape(3, 1, 1, 1).expand(3, *SIDES)
+    assert Program(_divided(2).SerializeToString(), SIDES)(records)[1].tolist() == [3.0] * 12
 
 
 def test_what_a_file_says_of_its_own_sizes_is_not_believed() -> None:
@@ -348,6 +380,9 @@ def test_weights_are_no_program_and_a_program_no_weights(tmp_path: Path) -> None
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     with pytest.raises(ConfigurationError, match=r"needs a program.*--backbone-program FILE"):
         load_part(load("features", OWN), "features", "all", sha256, path)
+    # The site policy looks for programs under that name alone.
+    with pytest.raises(ConfigurationError, match="only the task 'features' runs a program"):
+        load_part(load("features", OWN), "own-features", "all", sha256, ProgramFile(path))
     with pytest.raises(ConfigurationError, match=r"needs public weights.*--backbone FILE"):
         load_part(load("mlp", _mlp()), "mlp", "head", sha256, ProgramFile(path))
 
@@ -359,7 +394,6 @@ def _mlp() -> dict[str, Any]:
 
 
 def test_a_program_that_fails_on_a_record_says_so_without_its_words() -> None:
-    """A negative size of a value is found when it runs."""
     made = Program(program().SerializeToString(), SIDES)
     with pytest.raises(ConfigurationError, match=r"fails on a record: \w+$"):
         made(torch.rand(2, 1, 4, 4))

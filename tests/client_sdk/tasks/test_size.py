@@ -14,7 +14,7 @@ from client_sdk.protocol.study.model_file import ModelMetadata
 from client_sdk.protocol.wire.tensor_files import encode_model
 from client_sdk.protocol.wire.tensors import TensorError
 from client_sdk.released.model import load_model
-from client_sdk.tasks import load
+from client_sdk.tasks import load, of_study
 from client_sdk.tasks.examples import EXAMPLES
 from client_sdk.tasks.size import memory_of_machine, model_bytes, require_size
 from client_sdk.training.weights import weights_of
@@ -86,6 +86,16 @@ def test_a_study_cannot_ask_for_more_than_the_machine_has() -> None:
     with pytest.raises(ConfigurationError, match=r"the study asks for a model of 32\.0 GiB"):
         require_size(task, 16 << 30, "the study")
     assert memory_of_machine() > 1 << 29
+
+
+@pytest.mark.parametrize("trainable", ["all", "head"])
+@pytest.mark.usefixtures("little_memory")
+def test_whoever_makes_the_task_of_a_study_knows_its_size_first(monkeypatch: Any, trainable: str) -> None:
+    """Hospitals, `simulate`, and whoever follows a study with `evaluate --watch`."""
+    monkeypatch.setattr("client_sdk.tasks.size.memory_of_machine", lambda: 16 << 30)
+    training = settings(training={"task": "mlp", "task_parameters": WIDE, "trainable": trainable}).training
+    with pytest.raises(ConfigurationError, match=r"the study asks for a model of 32\.0 GiB"):
+        of_study(training)
 
 
 def test_a_task_that_cannot_be_built_so_is_left_to_whoever_makes_it() -> None:
