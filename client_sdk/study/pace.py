@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable
 
-from client_sdk.api.client import Client
+from client_sdk.api.client import Client, ServerClock
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.protocol.study.any_settings import AnySettings
@@ -64,6 +64,15 @@ class Pace:
             self._say(Waiting(f"{what}: ready, sent in {math.ceil(pause)} s, at the slot of {self.slot:g} s"))
         self.waited += pause
         self._client.sleep(pause)
+
+
+def too_late(clock: ServerClock) -> str:
+    """Why a round is passed whose deadline is over; it goes by this machine's clock, which may be wrong."""
+    late = "its deadline has passed; nothing is charged"
+    if abs(clock.offset) < 1:
+        return late
+    where = "ahead of" if clock.offset < 0 else "behind"
+    return f"{late}. This machine's clock is {abs(clock.offset):.0f} s {where} the coordinator's: set it"
 
 
 def chosen_slot(settings: AnySettings, ledger: HospitalLedger, study: str, wanted: float | None) -> float | None:

@@ -48,13 +48,14 @@ from client_sdk.protocol.study.messages import (
 )
 from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.protocol.wire.failpoints import failpoint, register
+from client_sdk.study.alone import Alone
 from client_sdk.study.answers import AnsweringWork
 from client_sdk.study.consents import Consents
 from client_sdk.study.delivery import Able, delivery_of
 from client_sdk.study.events import OnRound, round_event
 from client_sdk.study.evidence import Evidence
 from client_sdk.study.models import StudyModels
-from client_sdk.study.pace import Pace
+from client_sdk.study.pace import Pace, too_late
 from client_sdk.study.permission import Permission
 from client_sdk.study.verifier import CoordinatorVerifier, require_known_past
 from client_sdk.study.waiting import Watch, awaited
@@ -127,6 +128,7 @@ class Participation:
             self._answers = AnsweringWork(self.name, books, able, models, self._delivery, permission)
             self._consents = Consents(client, membership, policy, able, permission)
         self._sent = self._refused = self._reported = 0
+        self._alone = Alone()
         self._on_round, self._watch = on_round, watch or Watch()
         self._pace = Pace(client, slot, self._watch.waits)
         # Their opening takes the longer the more patients there are, before anything is sent.
@@ -179,6 +181,7 @@ class Participation:
         """Take part in a round or say why not."""
         # Without the coordinator's correction, which may come in between.
         begun, round = self._client.clock.read(), given.assignment.round
+        self._alone.begin(round)
         self._pace.begin()
         try:
             self._take_part(given)
@@ -210,7 +213,7 @@ class Participation:
             # A round that is paid for is finished and sent: the coordinator alone knows whether it is too late.
             left = assignment.deadline.timestamp() - self._client.clock.read()
             if charged is None and left <= 0:
-                self._pass(assignment.round, "its deadline has passed; nothing is charged")
+                self._pass(assignment.round, too_late(self._client.clock))
                 return
             if charged is None and not self._pace.ends_by(min(left, self._settings.schedule.round_deadline_seconds)):
                 self._pass(
@@ -237,6 +240,7 @@ class Participation:
                 self._watch.goes_on()
                 make(vectors, paid=charged is not None)
         except SessionEnded as ended:
+            self._alone.require(assignment.round, ended)
             self._pass(assignment.round, str(ended))
             return
         except (Refused, BadAssignment):
@@ -273,6 +277,7 @@ class Participation:
     def _send(self, round: int) -> None:
         charged = self._ledger.charged_round(self.study, round)
         body = self._outbox.take(round, None if charged is None else charged.sha256)
+        ended: SessionEnded | ConflictError | None = None
         try:
             self._delivery.send(round, body)
             answer = "accepted"
@@ -284,12 +289,14 @@ class Participation:
                     f"the coordinator holds another update of this hospital for round {round}: a second installation, "
                     "or a ledger that was restored"
                 ) from error
-            answer = error.code
+            ended, answer = error, error.code
             _LOG.warning("round %d: the coordinator did not take the update (%s); its charge stays", round, error.code)
         failpoint("hospital.after-send")
         taken, digest = self._delivery.taken, hashlib.sha256(body).hexdigest()
         self._ledger.mark_answered(self.study, round, digest, answer, taken=taken)
         failpoint("hospital.after-answer")
+        if ended is not None:
+            self._alone.require(round, ended)
         self._outbox.keep(self._delivery.keeps)
 
     def _refuse(self, round: int, refused: Refused, witness: WitnessedHead | None = None) -> None:

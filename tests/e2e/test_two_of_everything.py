@@ -268,9 +268,35 @@ def test_two_of_everything_in_a_question(
                 patch.setattr("client_sdk.secure_sum.checks._check_due", lambda *_: None)
                 faced.face = Face(**make(here))
             trained(here, sites)
-        shown = {"question": document(**(question | OTHERWISE[kind]))} if what == "question" else make(here)
+        shown: dict[str, Any] = (
+            {"question": document(**(question | OTHERWISE[kind]))} if what == "question" else make(here)
+        )
         faced.face = Face(own=own, **shown)
         found = asked(here, document(**question))
         assert (found.state, found.answered) == ("failed", None)
         # Of another question the ledger shown has another charge, which is looked at first.
         require_refused(here, sites, {"unsigned-key"} if own else {code or ""}, paid=1)
+
+
+# How it is shown an earlier session, or deadlines of one step that differ; and the refusal.
+TIMES: dict[str, tuple[dict[str, Any], str]] = {
+    "the first session": ({"replayed": True}, "wrong-round"),
+    "the first one's name and times": ({"replayed": True, "own": True}, "unsigned-key"),
+    "longer training": ({"longer": 30, "own": True}, "wrong-parameters"),
+    "shorter training": ({"longer": -30, "own": True}, "wrong-parameters"),
+}
+
+
+@pytest.mark.parametrize(
+    "how", [name if name == "the first session" else pytest.param(name, marks=pytest.mark.slow) for name in TIMES]
+)
+def test_a_session_that_comes_again_or_has_other_deadlines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    shown, code = TIMES[how]
+    with ward(tmp_path, monkeypatch, study()) as (here, faced, sites):
+        trained(here, sites)
+        faced.face = Face(**shown)
+        found = asked(here, document(kind="count", **QUIET))
+        assert (found.state, found.answered) == ("failed", None)
+        require_refused(here, sites, {code}, paid=1)

@@ -48,6 +48,8 @@ class Face:
     stranger   base64url key that one member of the roster has instead of its own: (name, key)
     head       another past: a digest in the newest entry differs
     later      seconds by which its session's deadlines lie later
+    longer     seconds by which its masked vectors are due later, and nothing else
+    replayed   the session of the first round that it was shown: as it stands, or under its name and times alone (`own`)
     own        it gets session parameters of its own, which fit its face; else those that everybody gets
     """
 
@@ -57,6 +59,8 @@ class Face:
     stranger: tuple[str, str] | None = None
     head: bool = False
     later: int = 0
+    longer: int = 0
+    replayed: bool = False
     own: bool = False
 
 
@@ -70,6 +74,7 @@ class TwoFaced:
     app: Any = None
     # Entries that the victim was shown, by their numbers.
     _entries: dict[int, Entry] = field(default_factory=dict)
+    _first: Json | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or scope["method"] != "GET" or self._caller(scope) != self.victim:
@@ -186,8 +191,13 @@ class TwoFaced:
         if face.stranger is not None:
             body["roster_sha256"] = self._fingerprint(body)
         shown["signature"] = self.coordinator.signer.sign(ASSIGNMENT, body)
-        if shown["session"] is not None and face.own:
+        if shown["session"] is None:
+            return shown
+        self._first = self._first or shown["session"]
+        if face.own:
             shown["session"] = self._session(from_base64url(shown["session"]["parameters"]), body)
+        elif face.replayed:
+            shown["session"] = self._first
         return shown
 
     def _info(self, about: Json) -> Json:
@@ -221,6 +231,10 @@ class TwoFaced:
         said |= {name: value for name, value in fits.items() if name in said}
         said["deadlines"] = {name: at + self.face.later for name, at in said["deadlines"].items()}
         said["expires"] += self.face.later
+        if self.face.replayed and self._first is not None:
+            before = json.loads(from_base64url(self._first["parameters"]))
+            said |= {name: before[name] for name in ("session", "deadlines", "expires")}
+        said["deadlines"]["masked"] += self.face.longer
         signed = SessionParameters.model_validate_json(json.dumps(said)).to_bytes()
         statement = transcript.parameters_statement(transcript.parameters_hash(signed))
         assert self.coordinator is not None

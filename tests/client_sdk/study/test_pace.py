@@ -13,7 +13,7 @@ from client_sdk.errors import BadAssignment, ConfigurationError, TrainingStopped
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.study.events import OnRound, RoundEvent
-from client_sdk.study.pace import Pace
+from client_sdk.study.pace import Pace, too_late
 from client_sdk.study.work import Books
 from client_sdk.training import LocalTraining
 from tests.factories.coordinator_in_process import Coordinator
@@ -176,3 +176,11 @@ def test_a_declared_slot_is_one_of_the_studys_and_is_kept(tmp_path: Path) -> Non
     with HospitalLedger.open(tmp_path / "ledgers" / "icu.db") as ledger:
         ledger.declare_slot("sepsis", 2.0)
         assert sum(entry.kind == "declared" for entry in ledger.entries) == 1
+
+
+@pytest.mark.parametrize(
+    ("offset", "words"), [(-240.0, "240 s ahead of the coordinator's"), (240.0, "240 s behind the coordinator's")]
+)
+def test_a_round_that_is_passed_names_a_wrong_clock(offset: float, words: str) -> None:
+    assert words in too_late(ServerClock(offset=offset))
+    assert "clock" not in too_late(ServerClock(offset=0.4))
