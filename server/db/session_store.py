@@ -45,6 +45,10 @@ _identity = lru_cache(maxsize=4096)(decode_public_key)
 _parameters = lru_cache(maxsize=64)(SessionParameters.from_bytes)
 
 
+# Steps whose messages `forget_shares` leaves.
+_KEPT = ("keys", "manifest", "consistency")
+
+
 class MessageForgotten(LookupError):
     """What was said is erased with its round (`forget_shares`); that it was said is known."""
 
@@ -276,5 +280,7 @@ def _said(tx: Transaction, row: SessionRow, *, after: int) -> dict[str, dict[str
     )
     said: dict[str, dict[str, _Body]] = {step: {} for step in get_args(Step)}
     for step, client, body in tx.session.execute(wanted):
+        if body is None and step in _KEPT:
+            raise RowBroken("secure_sum_messages lacks a message that is never erased")
         said[step][client] = body
     return said
