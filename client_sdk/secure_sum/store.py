@@ -93,6 +93,11 @@ class RoundRecord(Message):
         return self.session is not None and (self.session.secrets is not None or self.session.unmask is not None)
 
     @property
+    def waits_for_its_end(self) -> bool:
+        """Whether digests of the words are kept although the sum was opened: until its result is checked."""
+        return self.released and self.words is not None
+
+    @property
     def checked(self) -> RoundRecord:
         """The same once the result was checked: what is kept for ever."""
         return self.model_copy(update={"session": None, "words": None})
@@ -187,8 +192,11 @@ def _unless_expired(record: RoundRecord, now: int) -> RoundRecord:
     if session is None and record.released:
         # Of a version that kept the digests.
         return record if record.words is None else record.checked
-    if session is None or session.secrets is None or now <= SessionParameters.from_bytes(session.parameters).expires:
+    if session is None or now <= SessionParameters.from_bytes(session.parameters).expires:
         return record
+    if session.secrets is None:
+        # Nobody came back to check the result, and no retry is taken any more.
+        return record.model_copy(update={"words": None}) if record.waits_for_its_end else record
     return record.model_copy(update={"session": session.model_copy(update={"secrets": None})})
 
 
@@ -207,7 +215,8 @@ class FileStore:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory = directory
         # Records that may hold secrets; None before somebody has looked.
-        self._holding: set[tuple[str, int]] | None = None
+        # Whether secrets are in it, by round; nothing was looked at yet.
+        self._holding: dict[tuple[str, int], bool] | None = None
         self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             # The kernel lets go of it when the process dies, in whatever way.
@@ -240,7 +249,7 @@ class FileStore:
         """Erase the secrets of every session that has expired, of whatever study; `now` in seconds since the epoch."""
         if self._holding is None:
             names = (path.name.rsplit(".", 2) for path in self._directory.glob("*.*.json"))
-            self._holding = {(study, int(key)) for study, key, _ in names if key.isdigit()}
+            self._holding = {(study, int(key)): True for study, key, _ in names if key.isdigit()}
         for study, number in sorted(self._holding):
             try:
                 record = record_of(self, study, number)
@@ -251,13 +260,15 @@ class FileStore:
                 continue
             if kept is not record:
                 self.save(study, number, kept.to_bytes())
-            if kept.session is None or kept.session.secrets is None:
-                self._holding.discard((study, number))
+            secret = kept.session is not None and kept.session.secrets is not None
+            self._holding[study, number] = secret
+            if not secret and not kept.waits_for_its_end:
+                del self._holding[study, number]
 
     @property
     def holds_secrets(self) -> bool:
         """Whether a session here may go on, as `erase_expired` saw it last."""
-        return self._holding is None or bool(self._holding)
+        return self._holding is None or any(self._holding.values())
 
     def needs_words(self, study: str, round_number: int) -> bool:
         """As `RoundRecord.needs_words`, of what is stored; True of a record that cannot be read."""
@@ -284,7 +295,7 @@ class FileStore:
     def save(self, study: str, key: int | str, record: bytes) -> None:
         # Under other keys there are no secrets.
         if self._holding is not None and isinstance(key, int):
-            self._holding.add((study, key))
+            self._holding[study, key] = True
         write_durably(self._path(study, key), record)
 
     def _place(self) -> str:

@@ -21,7 +21,7 @@ from client_sdk.protocol.wire.signing import encode_public_key
 from client_sdk.secure_sum.delivery import MaskedDelivery, Summed, from_bytes
 from client_sdk.secure_sum.refusals import StateRefused
 from client_sdk.secure_sum.session import SecureSumClient
-from client_sdk.secure_sum.store import FileStore, Opened, erase_expired, keep_opened
+from client_sdk.secure_sum.store import FileStore, Opened, erase_expired, keep_opened, record_of
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.verifier import active_fingerprint
 from client_sdk.training import Contribution, spec_of_model
@@ -171,6 +171,23 @@ def test_whoever_opens_the_hospital_erases_what_has_expired(tmp_path: Path, late
     # By the real clock, decades later.
     Hospital.open(tmp_path)
     assert '"secrets":null' in stored.read_text()
+
+
+@pytest.mark.parametrize(("late", "kept"), [(0, True), (1, False)], ids=["until it expires", "not after"])
+def test_digests_of_an_opened_sum_go_though_nobody_came_back_to_check_it(tmp_path: Path, late: int, kept: bool) -> None:
+    """Killed after its shares had left: of few possible values a digest is as good as the value."""
+    world = World(5)
+    world.hospitals[ME].store = FileStore(tmp_path)
+    Run(world, small_counts(world)).finish()
+    store = world.hospitals[ME].store
+    assert record_of(store, STUDY, ROUND).words
+    # Looked at before, too: it is not forgotten that something is left to erase.
+    store.erase_expired(NOW)
+    assert not store.holds_secrets
+    store.erase_expired(EXPIRES + late)
+    assert (record_of(store, STUDY, ROUND).words is not None) is kept
+    assert record_of(store, STUDY, ROUND).released
+    store.close()
 
 
 def test_a_session_that_another_process_holds_is_that_processes_to_erase(tmp_path: Path) -> None:
