@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
+from collections.abc import Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -42,15 +43,22 @@ def test_a_missing_package_is_named_by_its_extra(
     assert capsys.readouterr().err == f"wardround: this command needs more: pip install 'wardround[{extra}]'\n"
 
 
+def brought_by(extras: Mapping[str, list[str]], name: str) -> set[str]:
+    """Packages of an extra, and of the extras that it names."""
+    found = {re.split(r"[\[<>=]", text)[0] for text in extras[name]}
+    inner = [part for text in extras[name] for part in re.findall(r"^wardround\[(.*)\]", text)]
+    return found.union(*(brought_by(extras, one) for part in inner for one in part.split(",")))
+
+
 def test_every_extra_that_is_named_brings_what_it_is_named_for() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     of_package = packages_distributions()
     for extra, packages in main._EXTRAS.items():
-        brought = [re.split(r"[\[<>=]", text)[0] for text in project["optional-dependencies"][extra]]
+        brought = brought_by(project["optional-dependencies"], extra)
         for package in packages:
             # fastapi brings starlette.
             owners = {owner.lower().replace("_", "-") for owner in of_package[package]}
-            assert package == "starlette" or owners & set(brought), (extra, package)
+            assert package == "starlette" or owners & brought, (extra, package)
 
 
 def test_the_version_is_that_of_the_package(
