@@ -56,11 +56,13 @@ class Parts(ABC):
         self._state = _state(path)
         try:
             schema, self.rows = self._opened()
+            # Bytes that are no letters show when a name is read.
+            names = list(schema.names)
         except (ValueError, OSError, *_errors()) as error:
             raise DataError(f"{path.name}: this is not a whole {self.what} file") from error
         # One letter may be written in two ways.
-        self._stored_as = {column_name(name): name for name in schema.names}
-        if len(self._stored_as) < len(schema.names):
+        self._stored_as = {column_name(name): name for name in names}
+        if len(self._stored_as) < len(names):
             raise DataError("two columns of the table have one name; rename one of them")
         self.kinds: Mapping[str, Kind] = {column_name(str(one.name)): _kind(one.type) for one in schema}
 

@@ -71,4 +71,8 @@ def _alike(shown: object, recomputed: object, name: str, *, strict: bool) -> boo
         return shown == recomputed
     field = name.rpartition(".")[2]
     least = _LEAST.get(field, 0.0 if strict else _COUNTED.get(field, 0.0))
-    return math.isclose(shown, recomputed, rel_tol=1e-9, abs_tol=least)
+    try:
+        return math.isclose(shown, recomputed, rel_tol=1e-9, abs_tol=least)
+    except OverflowError:
+        # An integer beyond all floating-point numbers is near none that is computed.
+        return False
