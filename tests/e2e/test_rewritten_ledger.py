@@ -141,7 +141,7 @@ def test_settings_with_more_noise_than_was_joined_under_are_refused(here: Live, 
 
 def test_a_shortened_ledger_is_refused(here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # An honest coordinator stops by itself: the ledger no longer names the model that round 3 begins with.
-    monkeypatch.setattr("server.services.rounds.assign.require_released", lambda *_: None)
+    monkeypatch.setattr("server.services.rounds.assign.require_base", lambda *_: None)
     wards = one_round(here, tmp_path)
     together(*(lambda ward=ward: ward.join(until=2) for ward in wards))
     here.work()

@@ -206,7 +206,7 @@ def test_an_auditor_finds_a_ledger_that_was_forked_or_rolled_back(here: Live, tm
         assert "auditor has signed another ledger than this one" in run(*verify, code=4)
         assert "was rewritten" in audit(here, tmp_path, code=4)
         assert json.loads((tmp_path / "auditor" / "evidence" / "sepsis.json").read_bytes())["client"] == "auditor"
-        assert "stopped taking part" in audit(here, tmp_path, code=4)
+        assert "stopped signing sepsis" in audit(here, tmp_path, code=4)
     else:
         rewrite(here, lambda entry: (entry.kind, dict(entry.body)) if entry.sequence < len(entries) - 2 else None)
         assert "restored from an older copy" in audit(here, tmp_path, code=4)
