@@ -48,7 +48,14 @@ def started(
     database_url: str | None = None,
 ) -> Running:
     """`coordinator` and each of `hospitals` is the command of the version that runs there."""
-    live = LiveCoordinator(home / "coordinator", processes, database_url=database_url, command=coordinator)
+    live = LiveCoordinator(
+        home / "coordinator",
+        processes,
+        database_url=database_url,
+        command=coordinator,
+        # A study whose ledger names its models needs the newer program at every hospital.
+        variables={"WARDROUND_BIND_MODELS": "false"} if coordinator == WARDROUND else {},
+    )
     live.prepare()
     live.serve()
     made = tiny.hospitals(home / "hospitals", dict.fromkeys(NAMES, 20), processes)
