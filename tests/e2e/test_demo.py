@@ -106,7 +106,8 @@ def test_the_last_model_is_evaluated_on_patients_whom_nobody_trains_on(demonstra
         # There a query could not hide a whole hospital.
         assert own is None
         return
-    assert own["low"] < own["accuracy"] < own["high"]
+    # Of all that were set aside the model may say the right thing.
+    assert own["low"] < own["accuracy"] <= own["high"] <= 1
     # A fifth of 455 is set aside by coins (standard deviation 8.5), and four cells have noise below 3 each, so that
     # their sum is off by less than 11: more than 60 off is five and a half deviations, one run in ten million.
     assert abs(own["patients"] - 91) < 60
