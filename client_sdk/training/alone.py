@@ -31,13 +31,13 @@ def each_alone(compute: Compute, inputs: Inputs, model: nn.Module) -> Tensor:
     """(n, ...) `compute` of n records, (n, ...), one shape at a time; NaN for records that it fails on; n ≥ 1.
 
     compute  mixes no records: its first dimension is that of what it is given; floating numbers
-    model    what computes, to be looked at: whether one record's values decide how others are treated
+    model    within `compute`, to be looked at with it: whether one record's values decide how others are treated
     inputs   where they are read on demand, some after the others: no result depends on who is read with whom
 
     Raises what `compute` raises for records of zeros, where it fails on all records: no record is to blame for that.
     """
     zeros = torch.zeros((_PLACES, *inputs.shape[1:]), dtype=inputs.dtype)
-    copies = _reads(model, zeros)
+    copies = _reads(compute, model, zeros)
     found = [rows for part in parts(inputs) for rows in _together(compute, part, copies)]
     like = next((row for row in found if row is not None), None)
     if like is None:
@@ -46,11 +46,21 @@ def each_alone(compute: Compute, inputs: Inputs, model: nn.Module) -> Tensor:
     return torch.stack([missing if row is None else row for row in found])
 
 
-def _reads(model: nn.Module, zeros: Tensor) -> bool:
-    """Return whether the model reads values: of no record here, as all take one way up to the first reading."""
-    held = next(iter((*model.parameters(), *model.buffers())), zeros)
+class _Whole(nn.Module):
+    """All that is computed of a pass, as one module: also what comes after the model may read values."""
+
+    def __init__(self, compute: Compute, model: nn.Module) -> None:
+        super().__init__()
+        self._compute, self._model = compute, model
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self._compute(inputs)
+
+
+def _reads(compute: Compute, model: nn.Module, zeros: Tensor) -> bool:
+    """Return whether values are read: of no record here, as all take one way up to the first reading."""
     try:
-        return follows_values(model, zeros.to(held.device))
+        return follows_values(_Whole(compute, model), zeros)
     except torch.OutOfMemoryError:
         raise
     # Whatever a model does with zeros: one record at a time is right for every model.

@@ -97,3 +97,15 @@ def test_a_program_s_branch_is_seen_too() -> None:
     more = torch.cat([inputs, torch.full((1, 3), 1000.0)])
     model = torch.jit.script(Branching())
     assert torch.equal(each_alone(model, more, model)[:70], each_alone(model, inputs, model))
+
+
+def test_what_comes_after_the_model_opens_no_branch_either() -> None:
+    inputs = torch.randn(70, 3, generator=torch.Generator().manual_seed(1))
+    more = torch.cat([inputs, torch.full((1, 3), 1000.0)])
+    model = nn.Identity()
+
+    def said(x: Tensor) -> Tensor:
+        found = model(x)
+        return -found if bool((found > 100).any()) else found
+
+    assert torch.equal(each_alone(said, more, model)[:70], each_alone(said, inputs, model))
