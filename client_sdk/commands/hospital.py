@@ -166,7 +166,7 @@ def join(
             data_version=data_version,
             policy=None if policy is None else SitePolicy.read(policy),
             accept_lost_ledger=accept_lost_ledger,
-            on_round=shown.on_round,
+            on_round=shown.listener,
             on_wait=shown.on_wait,
             agree=Question(yes),
             backbone=backbone_file(backbone, backbone_program),

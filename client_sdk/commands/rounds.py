@@ -15,7 +15,7 @@ from client_sdk.study.waiting import Watch
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from client_sdk.study.events import LimitSpent, RoundEvent
+    from client_sdk.study.events import LimitSpent, OnRound, RoundEvent
     from client_sdk.study.waiting import Waiting
 
 _LOG = logging.getLogger("client_sdk.study")
@@ -45,6 +45,14 @@ class RoundsShown:
         self._log = Watch()
         self._events, self._file, self._begun = events, None, False
         self._open = ExitStack()
+
+    @property
+    def listener(self) -> OnRound | None:
+        """`on_round`, where somebody sees it; None without a terminal and a file.
+
+        The coordinator is asked for the budget once more for every event, which is a third of a small round's bytes.
+        """
+        return None if self._live is None and self._events is None else self.on_round
 
     def on_round(self, event: RoundEvent) -> None:
         """After every round that was answered."""

@@ -105,6 +105,22 @@ def test_what_the_hook_raises_ends_the_participation_and_loses_nothing(tmp_path:
     assert here.join("sepsis", None, records(), dataset="icu", policy=plain_policy()).rounds_sent == 2
 
 
+def test_the_budget_is_asked_for_after_a_round_only_where_somebody_listens(tmp_path: Path) -> None:
+    asked: list[int] = []
+    for name, on_round in (("heard", [].append), ("unheard", None)):
+        other = coordinator(settings())
+
+        def meddle(request: httpx.Request) -> None:
+            asked[-1] += request.url.path.endswith("/budget")
+
+        asked.append(0)
+        other.meddle = meddle
+        hospital(other, tmp_path / name).join(
+            "sepsis", None, records(), dataset="icu", policy=plain_policy(), on_round=on_round
+        )
+    assert asked[0] - asked[1] == settings().rounds
+
+
 def shown(tmp_path: Path, *, terminal: bool) -> str:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=terminal, width=200, color_system=None)
