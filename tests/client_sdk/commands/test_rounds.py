@@ -106,9 +106,7 @@ def test_lines_are_appended_and_flushed_round_by_round(tmp_path: Path) -> None:
     assert [json.loads(line)["round"] for line in path.read_text().splitlines()] == [1, 2]
 
 
-@pytest.mark.parametrize(
-    ("terminal", "file", "seen"), [(False, False, False), (True, False, True), (False, True, True)]
-)
+@pytest.mark.parametrize(("terminal", "file"), [(False, False), (True, False), (False, True)])
 def test_rounds_are_listened_to_where_somebody_sees_them(tmp_path: Path, terminal: bool, file: bool) -> None:
     console = Console(file=io.StringIO(), force_terminal=terminal)
     with RoundsShown("sepsis", console, tmp_path / "events.jsonl" if file else None) as shown:
