@@ -40,7 +40,15 @@ def call_and_watch(call: Callable[[], T], device: torch.device | None = None) ->
             return returned, random
 
 
-class _Seeded(TorchDispatchMode):
+class Observer(TorchDispatchMode):
+    """Sees every operator. No call is compiled here: the compiler, which takes seconds to import, stays out."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class _Seeded(Observer):
     """Notes operators that may draw from a generator."""
 
     seen = False

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.autograd import profiler_legacy
 from torch.func import vmap
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from client_sdk.gradients.packing import Packing
+from client_sdk.gradients.random_draws import Observer
 
 # Readings that pass by PyTorch's operators.
 _METHODS = {"numpy", "__array__", "tolist", "data_ptr", "untyped_storage", "storage", "__dlpack__"}
@@ -93,7 +93,7 @@ _BACKWARD = "autograd::engine::evaluate_function"
 _READINGS = {f"aten::{name}" for name in ("_local_scalar_dense", "equal", "is_nonzero", "masked_select", "nonzero")}
 
 
-class _Operators(TorchDispatchMode):
+class _Operators(Observer):
     """Notes operators whose results are Python numbers, or have shapes that follow from values."""
 
     read, _paused = False, False

@@ -58,3 +58,14 @@ main()
         2,
         "wardround: this command needs more: pip install 'wardround[operator]'\n",
     )
+
+
+def test_watching_a_call_loads_no_compiler() -> None:
+    program = """
+import sys, torch
+from client_sdk.gradients.random_draws import call_and_watch
+import client_sdk.gradients.reads
+call_and_watch(lambda: torch.rand(2))
+print("torch._dynamo" in sys.modules)
+"""
+    assert run(program) == "False"
