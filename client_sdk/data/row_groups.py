@@ -192,7 +192,9 @@ def _kind(kind: Any) -> Kind:
 
 
 def _plain(column: Any) -> Any:
+    """One array. Raises ArrowInvalid: places of cells lie outside what is stored, where reading would end the process."""
     arrow = _arrow()
+    column.validate(full=True)
     if isinstance(column, arrow.ChunkedArray):
         column = arrow.concat_arrays(column.chunks) if column.num_chunks else arrow.array([], column.type)
     if arrow.types.is_dictionary(column.type) and _kind(column.type) != "text":
