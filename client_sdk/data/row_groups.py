@@ -192,7 +192,7 @@ def _kind(kind: Any) -> Kind:
 
 
 def _plain(column: Any) -> Any:
-    """One array. Raises ArrowInvalid: places of cells lie outside what is stored, where reading would end the process."""
+    """One array. Raises ArrowInvalid: cells lie outside what is stored, where reading would end the process."""
     arrow = _arrow()
     column.validate(full=True)
     if isinstance(column, arrow.ChunkedArray):
