@@ -13,12 +13,14 @@ import numpy as np
 
 from client_sdk.data.paths import require_there
 from client_sdk.data.records import DataError
+from client_sdk.data.unpacking import require_safe
 from client_sdk.protocol.cells import AS_WRITTEN, Column, Spelling, column_name, text_of
 
 ARROW = (".arrow", ".feather")
 SUFFIXES = (".parquet", *ARROW)
 # Files, or columns of Arrow files, that a thread leaves open: opening takes longer than reading a small row group.
 _LEFT_OPEN = 8
+_CELL_BYTES = 8
 # By its type alone; "none" goes with every kind: all its cells are missing. Numbers of low precision are compared with
 # codes at their own, which they would lose beside others.
 Kind = Literal["number", "float16", "float32", "text", "date", "none", "nested"]
@@ -60,6 +62,8 @@ class Parts(ABC):
             names = list(schema.names)
         except (ValueError, OSError, *_errors()) as error:
             raise DataError(f"{path.name}: this is not a whole {self.what} file") from error
+        # One column of one part is read at a time. Its rows are only promised: a few bytes repeat a cell for ever.
+        require_safe(path.name, self._state[0], _CELL_BYTES * max(self.rows, default=0))
         # One letter may be written in two ways.
         self._stored_as = {column_name(name): name for name in names}
         if len(self._stored_as) < len(names):
@@ -87,7 +91,8 @@ class Parts(ABC):
         column = self.column(part, name)
         try:
             if _arrow().types.is_dictionary(column.type):
-                column = column.dictionary_decode()
+                words = [None, *_decoded(column.dictionary).to_pylist()]
+                return [words[code + 1] for code in column.indices.fill_null(-1).to_pylist()]
             if _arrow().types.is_floating(column.type):
                 # At its own precision: large numbers of 32 bits are no longer exact.
                 return list(column.to_numpy(zero_copy_only=False))
@@ -126,15 +131,22 @@ class ParquetParts(Parts):
 
     def _opened(self) -> tuple[Any, tuple[int, ...]]:
         with _parquet().ParquetFile(self.path) as file:
-            self._metadata = file.metadata
-            groups = range(file.metadata.num_row_groups)
-            return file.schema_arrow, tuple(file.metadata.row_group(group).num_rows for group in groups)
+            self._metadata, schema = file.metadata, file.schema_arrow
+        rows = tuple(self._metadata.row_group(group).num_rows for group in range(self._metadata.num_row_groups))
+        if min(rows, default=0) < 0 or sum(rows) != self._metadata.num_rows:
+            raise ValueError("its row groups hold another number of rows")
+        # As codes: a long word that stands in every row would fill the memory.
+        self._coded = [one.name for one in schema if _spelt(one.type)]
+        return schema, rows
 
     def _column(self, part: int, name: str) -> Any:
-        file = self._files.get(self.path, lambda: _parquet().ParquetFile(self.path, metadata=self._metadata))
+        file = self._files.get(self.path, self._reader)
         # Threads read ahead already.
         table = file.read_row_group(part, columns=[name], use_threads=False)
         return _plain(table.column(name).combine_chunks())
+
+    def _reader(self) -> Any:
+        return _parquet().ParquetFile(self.path, metadata=self._metadata, read_dictionary=self._coded)
 
 
 class ArrowParts(Parts):
@@ -189,6 +201,14 @@ def _kind(kind: Any) -> Kind:
     if types.is_date(kind) or (types.is_timestamp(kind) and kind.tz is None):
         return "date"
     return "nested" if types.is_nested(kind) else "text"
+
+
+def _spelt(kind: Any) -> bool:
+    """Whether cells of this type are words, not decimals and not lists."""
+    types = _arrow().types
+    return any(
+        is_one(kind) for is_one in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    )
 
 
 def _plain(column: Any) -> Any:
