@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+# Digits of the largest number of double precision, and all places that are shown.
+_ANY = Context(prec=400)
 
 
 def number(value: float | None, places: int = 3, *, left: bool = False) -> str:
@@ -14,12 +17,12 @@ def number(value: float | None, places: int = 3, *, left: bool = False) -> str:
         return "unbounded" if value > 0 else "unknown"
     rounding = ROUND_FLOOR if left else ROUND_CEILING
     # By its repr: 0.1 in binary lies above 0.1, and would be shown as 0.101.
-    return str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-places), rounding=rounding))
+    return str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-places), rounding, _ANY))
 
 
 def percent(share: float) -> str:
     """A share of 1 as a percentage, rounded up to a tenth."""
-    return f"{(Decimal(repr(share)) * 100).quantize(Decimal('0.1'), rounding=ROUND_CEILING)} %"
+    return f"{Decimal(repr(share)).scaleb(2, _ANY).quantize(Decimal('0.1'), ROUND_CEILING, _ANY)} %"
 
 
 def at_least(noise: float) -> str:
