@@ -24,6 +24,8 @@ from urllib.parse import urlsplit
 from experiments.processes import Process
 
 NETWORK = ("dropped request", "dropped answer", "repeated request", "delayed request")
+# Of its own: threads of a relay move no generator that a test beside them draws from.
+_PAUSES = random.Random()
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 
 
@@ -164,7 +166,7 @@ class UnreliableNetwork:
         self, method: str, path: str, headers: Mapping[str, str], body: bytes
     ) -> tuple[int, list[tuple[str, str]], bytes] | None:
         """The answer of the first coordinator that gives one."""
-        for address in random.sample(self.addresses, len(self.addresses)):
+        for address in _PAUSES.sample(self.addresses, len(self.addresses)):
             parts = urlsplit(address)
             connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
             try:
@@ -188,7 +190,7 @@ class UnreliableNetwork:
                 network.note(self.command, self.path, body)
                 fault = network.fault(self.path)
                 if fault == "delayed request":
-                    time.sleep(random.uniform(0.05, 0.5))
+                    time.sleep(_PAUSES.uniform(0.05, 0.5))
                 answer = None
                 if fault != "dropped request":
                     headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP}

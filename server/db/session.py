@@ -45,6 +45,8 @@ ATTEMPTS = 8
 LOCK_WAIT_SECONDS = 10.0
 # Of PostgreSQL's notifications.
 CHANNEL = "wardround"
+# Of its own: threads that wait move no generator that others of the process draw from.
+_PAUSES = random.Random()
 # While one thread makes the database's file no other opens it.
 _making = threading.Lock()
 _NOTIFY = text("SELECT pg_notify(:channel, :news)")
@@ -199,7 +201,7 @@ class Database:
                     self._committed(tx)
                     return result
             # Outside the `with`, so that no connection is held; at random, so that two that met do not meet again.
-            time.sleep(random.uniform(0, 0.005 * 2**attempt))
+            time.sleep(_PAUSES.uniform(0, 0.005 * 2**attempt))
             again()
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -326,7 +328,7 @@ def _use_write_ahead_log(connection: Any) -> None:
         except sqlite3.OperationalError as error:
             if "locked" not in str(error) or time.monotonic() > end:
                 raise
-            time.sleep(random.uniform(0.005, 0.02))
+            time.sleep(_PAUSES.uniform(0.005, 0.02))
 
 
 def _begin_sqlite(connection: Any) -> None:

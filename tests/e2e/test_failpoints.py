@@ -37,7 +37,7 @@ END_SECONDS = 240.0
 # No round ends for want of an answer while its hospital waits for a coordinator that is dead most of the time.
 DEADLINE = 3600.0
 # Enough that every point is met before the study ends; whoever is killed least needs least.
-ROUNDS_OF_A_DYING_COORDINATOR = 50
+ROUNDS_OF_A_DYING_COORDINATOR = 80
 ROUNDS_OF_A_DYING_HOSPITAL = 15
 
 SETTING_UP = [name for name in names("api.") if "-model-" in name]
