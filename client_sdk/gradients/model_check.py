@@ -289,6 +289,9 @@ def compare_record(engine: Layerwise, done: Signals, loss: Tensor, i: int) -> No
         # squares: where they cancel, the root of what rounding leaves is far larger than it.
         right = away <= share * (own + 1e-3 * size) + 1e-30
         # Two that overflowed are equal.
-        same = square == own**2 or abs(square - own**2) <= 2 * share * (own**2 + (1e-3 * size) ** 2) + 1e-60
+        expected_square, least = own * own, 1e-3 * size
+        same = square == expected_square or (
+            abs(square - expected_square) <= 2 * share * (expected_square + least * least) + 1e-60
+        )
         if not (right and same):
             raise NotLayerwise(f"the closed form for {name!r} disagrees with autograd on this model")

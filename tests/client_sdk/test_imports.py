@@ -60,12 +60,13 @@ main()
     )
 
 
-def test_watching_a_call_loads_no_compiler() -> None:
+def test_a_private_step_loads_no_compiler() -> None:
     program = """
 import sys, torch
-from client_sdk.gradients.random_draws import call_and_watch
-import client_sdk.gradients.reads
-call_and_watch(lambda: torch.rand(2))
-print("torch._dynamo" in sys.modules)
+from client_sdk.gradients.layers import cross_entropy
+from client_sdk.gradients.model import PerRecordGradients
+gradients = PerRecordGradients(torch.nn.Linear(3, 2), cross_entropy)
+gradients.clipped_sum(torch.ones(2, 3), torch.zeros(2, dtype=torch.int64), clip_norm=1.0)
+print(gradients.method, "torch._dynamo" in sys.modules)
 """
-    assert run(program) == "False"
+    assert run(program) == "layerwise False"
