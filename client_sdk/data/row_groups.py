@@ -63,7 +63,7 @@ class Parts(ABC):
         except (ValueError, OSError, *_errors()) as error:
             raise DataError(f"{path.name}: this is not a whole {self.what} file") from error
         # One column of one part is read at a time. Its rows are only promised: a few bytes repeat a cell for ever.
-        require_safe(path.name, self._state[0], _CELL_BYTES * max(self.rows, default=0))
+        require_safe(path.name, self._state[0], _widest(schema) * max(self.rows, default=0))
         # One letter may be written in two ways.
         self._stored_as = {column_name(name): name for name in names}
         if len(self._stored_as) < len(names):
@@ -111,7 +111,9 @@ class Parts(ABC):
         except DataError:
             raise
         except (ValueError, OSError, *_errors()) as error:
-            raise DataError(f"column {name}: the file is broken there, or was moved since it was opened") from error
+            raise DataError(
+                f"column {name}: the file is broken there, its text is not UTF-8, or it was moved meanwhile"
+            ) from error
         if len(found) != self.rows[part]:
             raise DataError(f"column {name}: another number of rows is stored than the file says")
         return found
@@ -201,6 +203,12 @@ def _kind(kind: Any) -> Kind:
     if types.is_date(kind) or (types.is_timestamp(kind) and kind.tz is None):
         return "date"
     return "nested" if types.is_nested(kind) else "text"
+
+
+def _widest(schema: Any) -> int:
+    """Bytes of a cell of the widest column; words of any length are read as codes."""
+    fixed = _arrow().types.is_fixed_size_binary
+    return max([_CELL_BYTES, *(one.type.byte_width for one in schema if fixed(one.type))])
 
 
 def _spelt(kind: Any) -> bool:

@@ -35,6 +35,15 @@ def test_more_rows_than_such_a_file_can_hold_are_refused(tmp_path: Path) -> None
         parts_of(path)
 
 
+def test_cells_of_a_fixed_width_are_counted_by_their_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("client_sdk.data.unpacking.MAX_UNPACKED", 1 << 20)
+    path = tmp_path / "wide.parquet"
+    parquet.write_table(pa.table({"wide": pa.array([bytes(65_536)] * 1000, pa.binary(65_536))}), path)
+    assert 200 * path.stat().st_size < 1000 * 65_536
+    with pytest.raises(DataError, match="unpacked it would take"):
+        parts_of(path)
+
+
 def test_words_of_every_type_are_read_as_they_were_written(tmp_path: Path) -> None:
     rows = 30_000
     # More distinct words than a dictionary page takes: the rest of the column is stored without one.
