@@ -15,6 +15,7 @@ FROM base AS build
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY LICENSES LICENSES
 COPY accounting accounting
+COPY study_protocol study_protocol
 COPY client_sdk client_sdk
 COPY server server
 COPY simulation simulation

@@ -28,8 +28,8 @@ from benchmarks.load.coordinators import served
 from benchmarks.load.jobs import run_masked, run_plain
 from benchmarks.load.liveness import asked_meanwhile
 from benchmarks.load.studies import Case
-from client_sdk.protocol.study.settings import StudySettings
 from experiments import tiny
+from study_protocol.study.settings import StudySettings
 
 RESULTS = Path(__file__).parent / "results" / "coordinator_memory.json"
 LIMIT_MIB = 350

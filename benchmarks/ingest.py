@@ -31,8 +31,8 @@ import uvicorn
 from fastapi import FastAPI, Request
 
 from benchmarks.load.meter import RETAIN, processor_seconds
-from client_sdk.protocol.wire.tensors import UPDATE, encode
 from experiments import tiny
+from study_protocol.wire.tensors import UPDATE, encode
 from tests.factories.live_coordinator import live
 
 RESULTS = Path(__file__).parent / "results" / "ingest.json"

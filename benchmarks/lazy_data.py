@@ -101,11 +101,11 @@ def private(asked: Asked) -> dict[str, Any]:
     import torch
 
     from client_sdk.data import load
-    from client_sdk.protocol.randomness.source import SeededRandomness
     from client_sdk.tasks import dataset_of
     from client_sdk.tasks import load as load_task
     from client_sdk.training import LocalTraining, weights_of
     from client_sdk.training.gradients import PrivateGradients
+    from study_protocol.randomness.source import SeededRandomness
 
     seen = _seconds_of(PrivateGradients)
     begun = time.perf_counter()

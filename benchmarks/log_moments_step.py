@@ -28,11 +28,11 @@ from client_sdk.gradients.layers import cross_entropy
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import IndividualLimit
-from client_sdk.protocol.randomness.source import SecureRandomness
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import TaskDataset
 from client_sdk.training.gradients import PrivateGradients
 from experiments import tiny
+from study_protocol.randomness.source import SecureRandomness
+from study_protocol.study.settings import StudySettings
 
 RESULTS = Path(__file__).parent / "results" / "log_moments_step.json"
 MODELS: Mapping[str, Callable[[], nn.Module]] = {"TF CNN": tf_cnn, "small CNN": small_cnn}

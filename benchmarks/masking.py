@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.load.meter import RETAIN
-from client_sdk.protocol.secure_sum import masking, shamir
-from client_sdk.protocol.secure_sum.masking import keystream as stream_of
-from client_sdk.protocol.secure_sum.messages import least_threshold
-from client_sdk.protocol.secure_sum.vectors import count_vector
+from study_protocol.secure_sum import masking, shamir
+from study_protocol.secure_sum.masking import keystream as stream_of
+from study_protocol.secure_sum.messages import least_threshold
+from study_protocol.secure_sum.vectors import count_vector
 from tests.factories.secure_sum import Run, World
 
 RESULTS = Path(__file__).parent / "results" / "masking.json"

@@ -21,8 +21,8 @@ import torch
 
 from benchmarks.load.meter import RETAIN
 from client_sdk.gradients import ClippedSum
-from client_sdk.protocol.randomness.discrete_gaussian import sampler
 from client_sdk.training.noise import SecureSource, add_float_noise, add_noise, grid, normal
+from study_protocol.randomness.discrete_gaussian import sampler
 
 RESULTS = Path(__file__).parent / "results" / "noise.json"
 MANY, FEW = 3_274_634, (28, 26_010)  # parameters of the TF tutorial CNN; of a logistic regression and the small CNN

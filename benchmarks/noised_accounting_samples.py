@@ -11,8 +11,8 @@ import numpy as np
 
 from accounting import BayesianAccountant, BayesianSpec, epsilon_from_moments
 from accounting.accountants.noised_sums import BINS, NoisedSums
-from client_sdk.protocol.randomness.discrete_gaussian import sampler
-from client_sdk.protocol.randomness.source import SecureSource
+from study_protocol.randomness.discrete_gaussian import sampler
+from study_protocol.randomness.source import SecureSource
 
 ORDER, DELTA, FAILURE, STEPS, HISTOGRAMS = 8.0, 1e-5, 1e-6, 100, 5
 STEP = {"noise_std": 10.0, "sampling_rate": 1.0, "max_distance": 1.0}

@@ -25,11 +25,11 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from client_sdk.protocol.study.messages import OperatorKeyCreate
 from server.app import create_app
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
 from server.services.studies.operators import create_key
+from study_protocol.study.messages import OperatorKeyCreate
 
 RESULTS = Path(__file__).parent / "results" / "observation.json"
 # Address, and how many requests are one block.

@@ -27,8 +27,8 @@ from benchmarks.load.coordinators import served
 from benchmarks.load.jobs import run_masked, run_plain
 from benchmarks.load.queries import QueryCase, run_queries
 from benchmarks.load.studies import Case
-from client_sdk.protocol.randomness.source import Purpose, SecureRandomness
 from client_sdk.study.answers import noise_share
+from study_protocol.randomness.source import Purpose, SecureRandomness
 
 RESULTS = Path(__file__).parent / "results" / "queries.json"
 CELLS, PATIENTS = 10_000, 10_000

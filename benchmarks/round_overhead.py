@@ -30,13 +30,13 @@ from client_sdk.api.client import AsyncClient, Client, Signature
 from client_sdk.api.config import Connection
 from client_sdk.errors import ConflictError
 from client_sdk.identity import Identity
-from client_sdk.protocol.study.messages import InvitationCreate, StudyCreate
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import UPDATE, decode, encode, prefixed, spec_of
 from client_sdk.study.enrolment import enrol
 from experiments import tiny
 from experiments.live import LiveCoordinator
 from experiments.processes import Processes
+from study_protocol.study.messages import InvitationCreate, StudyCreate
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import UPDATE, decode, encode, prefixed, spec_of
 
 RESULTS = Path(__file__).parent / "results" / "round_overhead.json"
 LEARNING_RATE = 0.1

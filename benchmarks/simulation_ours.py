@@ -23,10 +23,6 @@ from torch import Tensor, nn
 
 from benchmarks.simulation_work import rows_of, small_cnn
 from client_sdk.data import Records
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensor_files import gathered, read
-from client_sdk.protocol.wire.tensors import UPDATE, Array
 from client_sdk.tasks import Classification, Task, TaskDataset, registry
 from simulation.backends.base import Backend, Loop
 from simulation.backends.forked import Forked
@@ -36,6 +32,10 @@ from simulation.engine import Engine
 from simulation.local_work import LocalWork, Orders
 from simulation.local_work import Task as Turn
 from simulation.population import Population
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensor_files import gathered, read
+from study_protocol.wire.tensors import UPDATE, Array
 
 Request = dict[str, Any]
 SEED = 1

@@ -40,7 +40,7 @@ BEGIN, END = "<!-- way: begin -->\n", "<!-- way: end -->\n"
 
 # Ground that all rooms stand on: folders and files by their path's beginning. What is not there (yet) does no harm.
 SHARED = (
-    "client_sdk/protocol/",
+    "study_protocol/",
     "client_sdk/errors.py",
     "client_sdk/durable.py",
     "accounting/plan/",

@@ -41,12 +41,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from client_sdk.protocol.study.messages import Problem
-from client_sdk.protocol.study.query_words import state_in_words
-from client_sdk.protocol.wire.shown import shown
+from study_protocol.study.messages import Problem
+from study_protocol.study.query_words import state_in_words
+from study_protocol.wire.shown import shown
 
 if TYPE_CHECKING:
-    from client_sdk.protocol.study.queries import Query
+    from study_protocol.study.queries import Query
 
 
 class WardroundError(Exception):

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 
 from accounting import ClassicalAccountant, calibrate_noise
 from client_sdk.gradients import ClippedSum, PerRecordGradients
-from client_sdk.protocol.randomness.source import RandomSource, SeededSource
 from client_sdk.training.gradients import poisson_batch
 from client_sdk.training.noise import add_noise
 from experiments.accuracy_data import WORKLOADS, Split, Workload
+from study_protocol.randomness.source import RandomSource, SeededSource
 
 DELTA = 1e-5
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
@@ -207,7 +207,7 @@ def main() -> None:
     parser.add_argument("--epsilons", type=float, nargs="+", help=f"by default {EPSILONS}, or 1 with --quick")
     options = parser.parse_args()
     epsilons = options.epsilons or ((1.0,) if options.quick else EPSILONS)
-    logging.getLogger("client_sdk.protocol.randomness.source").setLevel(logging.ERROR)
+    logging.getLogger("study_protocol.randomness.source").setLevel(logging.ERROR)
     # Opacus registers hooks in a way that torch warns about; nothing here depends on it.
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
     for name in [options.data] if options.data else WORKLOADS:

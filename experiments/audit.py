@@ -32,13 +32,6 @@ from torch import Tensor, nn
 from accounting import ClassicalAccountant
 from client_sdk.data import Records
 from client_sdk.gradients import ClippedSum, PerRecordGradients
-from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
-from client_sdk.protocol.randomness.source import Purpose, RandomSource, SeededRandomness, SeededSource, Subject
-from client_sdk.protocol.secure_sum.parameters import UPDATE, coordinates
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensor_files import Arrays
-from client_sdk.protocol.wire.tensors import spec_of
 from client_sdk.secure_sum.delivery import ring_vectors_of
 from client_sdk.tasks import Task, TaskDataset
 from client_sdk.training import LocalTraining, weights_of
@@ -47,6 +40,13 @@ from experiments.masked_memory import MaskedHospitals
 from server.domain.bounds import longest_update
 from server.domain.optimiser import begin, released
 from server.domain.release import Opened, noised_sum
+from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from study_protocol.randomness.source import Purpose, RandomSource, SeededRandomness, SeededSource, Subject
+from study_protocol.secure_sum.parameters import UPDATE, coordinates
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensor_files import Arrays
+from study_protocol.wire.tensors import spec_of
 
 DELTA, ROUNDS = 1e-5, 3
 # μ = √rounds / noise of one canary's score, what the certificate is about: at 1/2 a halved noise shows best.

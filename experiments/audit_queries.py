@@ -19,13 +19,6 @@ from numpy.typing import NDArray
 from accounting.budget.budget import Budget
 from client_sdk.data import Table
 from client_sdk.guard.policy import SitePolicy
-from client_sdk.protocol.randomness.source import Purpose, SeededRandomness
-from client_sdk.protocol.secure_sum.parameters import ANSWER
-from client_sdk.protocol.secure_sum.vectors import decode_signed, encode
-from client_sdk.protocol.statistics.question import BaseQuestion
-from client_sdk.protocol.study.any_settings import StatisticsSettings
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.queries import QueryDocument
 from client_sdk.study.answers import noise_share
 from client_sdk.study.patients import AskedPatients
 from experiments.audit import (
@@ -44,6 +37,13 @@ from experiments.audit import (
 )
 from experiments.masked_memory import MaskedHospitals
 from server.domain.queries import shares_of
+from study_protocol.queries.question import BaseQuestion
+from study_protocol.randomness.source import Purpose, SeededRandomness
+from study_protocol.secure_sum.parameters import ANSWER
+from study_protocol.secure_sum.vectors import decode_signed, encode
+from study_protocol.study.any_settings import StatisticsSettings
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.queries import QueryDocument
 
 QUERIES, SIDE = 3, 260
 CELLS = SIDE * SIDE

@@ -26,14 +26,14 @@ import torch
 from accounting import ClassicalAccountant, calibrate_noise
 from client_sdk.data import Examples, read_idx, read_npz
 from client_sdk.gradients import PerRecordGradients, Slots
-from client_sdk.protocol.randomness.source import SeededSource
-from client_sdk.protocol.study.augmentation import Augmentation
 from client_sdk.tasks import Task, TaskDataset, load
 from client_sdk.training.gradients import poisson_batch
 from client_sdk.training.noise import GridNoise
 from client_sdk.training.patients import LossOfPatients, RowsOfPatients
 from client_sdk.training.views import Views
 from experiments.demo.scenarios import data_folder
+from study_protocol.randomness.source import SeededSource
+from study_protocol.study.augmentation import Augmentation
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "augmentation.json"
 EPSILON, DELTA = 3.0, 1e-5

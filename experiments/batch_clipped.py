@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.gradients import ClippedSum
-from client_sdk.protocol.randomness.source import SeededSource
 from client_sdk.training.gradients import poisson_batch
 from client_sdk.training.noise import add_noise
+from study_protocol.randomness.source import SeededSource
 
 Floats = npt.NDArray[np.float64]
 SAMPLE = 200

@@ -22,19 +22,19 @@ from client_sdk import durable
 from client_sdk.api.client import Client
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.protocol.secure_sum.parameters import ANSWER, UPDATE, SessionPlan
-from client_sdk.protocol.secure_sum.vectors import decode_signed
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.messages import RoundView
-from client_sdk.protocol.study.queries import Query
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire import tensors
-from client_sdk.protocol.wire.tensor_files import Arrays
 from client_sdk.secure_sum.delivery import from_bytes
 from experiments.law_broken import LawBroken
 from server.domain.admission import mechanism
 from server.domain.optimiser import begin, released
 from server.domain.queries import answer_of, noise_of
+from study_protocol.secure_sum.parameters import ANSWER, UPDATE, SessionPlan
+from study_protocol.secure_sum.vectors import decode_signed
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.messages import RoundView
+from study_protocol.study.queries import Query
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire import tensors
+from study_protocol.wire.tensor_files import Arrays
 
 
 @contextmanager

@@ -16,12 +16,12 @@ import torch
 
 from accounting import ClassicalAccountant, calibrate_noise
 from client_sdk.gradients import ClippedSum
-from client_sdk.protocol.randomness.source import RandomSource, SeededSource
-from client_sdk.protocol.study.prior import Prior
 from client_sdk.tasks.bayesian import start_log_std
 from client_sdk.tasks.bayesian_model import NODES
 from client_sdk.training.noise import add_noise
 from experiments.survey_data import Records
+from study_protocol.randomness.source import RandomSource, SeededSource
+from study_protocol.study.prior import Prior
 
 Floats = npt.NDArray[np.float64]
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.gradients import ClippedSum
-from client_sdk.protocol.randomness.source import RandomSource, SeededSource
 from client_sdk.training.noise import add_noise
+from study_protocol.randomness.source import RandomSource, SeededSource
 
 # Features have norm 1 up to float32 rounding; a released sum holds them a little below.
 _WITHIN = 1 - 2.0**-14

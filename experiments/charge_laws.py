@@ -12,10 +12,10 @@ from accounting.plan.queries import QueryCost
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import Charge
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.messages import RoundView
-from client_sdk.protocol.study.settings import StudySettings
 from experiments.law_broken import LawBroken
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.messages import RoundView
+from study_protocol.study.settings import StudySettings
 
 # Two sums of some thousand floats in another order.
 SAME = 1e-9

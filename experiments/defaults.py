@@ -1,4 +1,4 @@
-"""Where the constants of `client_sdk.protocol.study.suggestion` come from, and how good they are on data left out.
+"""Where the constants of `study_protocol.study.suggestion` come from, and how good they are on data left out.
 
     python -m experiments.defaults_sweep SWEEP        accuracies of every setting, half an hour on one core
     python -m experiments.defaults SWEEP --out benchmarks/results/defaults.json
@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from client_sdk.protocol.study.suggestion import LEARNABLE, MARGIN, PublicNumbers, per_class, relative_noise
 from experiments.defaults_data import CASES, Case, Floats
 from experiments.defaults_run import AVERAGES, Setting, Study, accuracies, noise_multiplier
 from experiments.defaults_sweep import ALONE_SIZES, CLIPS, ROUNDS, SEEDS, TRAVELS, studies
+from study_protocol.study.suggestion import LEARNABLE, MARGIN, PublicNumbers, per_class, relative_noise
 
 CHOSEN_ROUNDS = 100
 TESTED = (1.0, 2.0)

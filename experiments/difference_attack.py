@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.randomness.discrete_gaussian import sampler
-from client_sdk.protocol.randomness.source import SeededSource
-from client_sdk.protocol.statistics.kinds.count import Count
-from client_sdk.protocol.statistics.variables import Condition
+from study_protocol.queries.kinds.count import Count
+from study_protocol.queries.variables import Condition
+from study_protocol.randomness.discrete_gaussian import sampler
+from study_protocol.randomness.source import SeededSource
 
 RESULT = Path("benchmarks/results/difference_attack.json")
 THRESHOLD = 10

@@ -26,8 +26,8 @@ def become(arguments: list[str], env: dict[str, str], log: str) -> None:
 
 def _lose_what_is_not_synced(home: Path, seed: str) -> None:
     """Where this process dies at its failpoint, it leaves what a power cut would leave of the hospital's directory."""
-    from client_sdk.protocol.wire import failpoints
     from experiments.power import WatchedDisk, watched
+    from study_protocol.wire import failpoints
 
     disk, die = WatchedDisk(home), failpoints._die
 

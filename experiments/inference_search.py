@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, required=True)
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
-    logging.getLogger("client_sdk.protocol.randomness.source").setLevel(logging.ERROR)
+    logging.getLogger("study_protocol.randomness.source").setLevel(logging.ERROR)
     trials = _digits if options.data == "mnist" else _surveys
     found = list(trials(options.data, options.epsilon, range(options.seeds)))
     for score, recipe in sorted(found, key=lambda each: -each[0])[:10]:

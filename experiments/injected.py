@@ -24,7 +24,7 @@ import psycopg
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from client_sdk.protocol.wire import failpoints
+from study_protocol.wire import failpoints
 
 # Of a held-back or copied request: so many later requests come first.
 LATE_REQUESTS = 12

@@ -23,10 +23,6 @@ from sqlalchemy.exc import DBAPIError
 from accounting.budget.budget import Budget
 from client_sdk.api import calls
 from client_sdk.errors import AuthenticationError, ClockSkewError, LedgerNotWritten, RosterNotPinned, WardroundError
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.messages import InvitationCreate, OperatorKeyCreate, StudyCreate
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import encode
 from client_sdk.tasks import load
 from client_sdk.training.weights import weights_of
 from experiments import byte_laws, laws
@@ -50,6 +46,10 @@ from experiments.study_kinds import KINDS, StudyKind, asks, hospitals_of, policy
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
 from server.services.studies.operators import create_key
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.messages import InvitationCreate, OperatorKeyCreate, StudyCreate
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import encode
 
 Layout = Literal["together", "apart"]
 RECORD = Path(__file__).parents[1] / "benchmarks" / "results" / "chaos_inside.json"

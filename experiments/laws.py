@@ -19,13 +19,13 @@ from client_sdk.api.client import Client
 from client_sdk.errors import NotFoundError
 from client_sdk.guard.ledger import Departure, HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.messages import RoundView
-from client_sdk.protocol.study.queries import Query
 from client_sdk.secure_sum.store import RoundRecord
 from client_sdk.study.audit import audited
 from experiments import byte_laws, charge_laws
 from experiments.law_broken import LawBroken
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.messages import RoundView
+from study_protocol.study.queries import Query
 
 __all__ = ["LawBroken", "check", "whole_history", "whole_ledger"]
 

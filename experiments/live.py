@@ -20,17 +20,17 @@ from client_sdk.api.client import Client, OperatorKey
 from client_sdk.api.config import Connection, read_secret
 from client_sdk.errors import WardroundError
 from client_sdk.guard.policy import POLICY_FILE
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.bounds import guaranteed_noise_multiplier
-from client_sdk.protocol.study.messages import InvitationCreate, Study, StudyCreate
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import encode
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.pinning import as_digits, pin_roster
 from client_sdk.study.verifier import active_fingerprint
 from client_sdk.tasks import load
 from client_sdk.training.weights import weights_of
 from experiments.processes import WARDROUND, Process, Processes, ProcessFailed, environment, free_port, until
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.bounds import guaranteed_noise_multiplier
+from study_protocol.study.messages import InvitationCreate, Study, StudyCreate
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import encode
 
 READY_SECONDS = 60.0
 _END_CONNECTIONS = text(

@@ -13,19 +13,19 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk.guard.policy import Floors
-from client_sdk.protocol.randomness.source import SecureSource
-from client_sdk.protocol.secure_sum import transcript
-from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, canary_holds
-from client_sdk.protocol.study.any_settings import AnySettings, trained
-from client_sdk.protocol.study.messages import SignedParameters
-from client_sdk.protocol.study.queries import QueryDocument
-from client_sdk.protocol.wire.tensors import Spec
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.secure_sum.steps import Party
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery
 from server.domain.secure_sum_total import ReadWords, unmasked
+from study_protocol.randomness.source import SecureSource
+from study_protocol.secure_sum import transcript
+from study_protocol.secure_sum.parameters import SessionPlan
+from study_protocol.secure_sum.vectors import RingVector, VectorSpec, canary_holds
+from study_protocol.study.any_settings import AnySettings, trained
+from study_protocol.study.messages import SignedParameters
+from study_protocol.study.queries import QueryDocument
+from study_protocol.wire.tensors import Spec
 
 STUDY, ROSTER, MODEL = "audit", "ab" * 32, "cd" * 32
 Words = Mapping[str, RingVector]

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting import ClassicalAccountant
-from client_sdk.protocol.randomness.source import SeededSource
 from client_sdk.tasks.bayesian import start_log_std
 from client_sdk.training.posterior import PosteriorPlan, draw_posterior, fit_posterior, posterior_probabilities
 from experiments.central_inference import Posterior, gradients
 from experiments.survey_data import Records, Split, abalone
+from study_protocol.randomness.source import SeededSource
 
 Floats = npt.NDArray[np.float64]
 DELTA = 1e-5

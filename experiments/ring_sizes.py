@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from scipy.stats import hypergeom
 
-from client_sdk.protocol.secure_sum.messages import least_threshold
+from study_protocol.secure_sum.messages import least_threshold
 
 SIZES = (300, 500, 1000)
 COLLUDERS = (0.05, 0.1, 0.2)

@@ -19,8 +19,8 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from client_sdk.protocol.wire.tensors import encode
 from experiments import seeded_studies as seeded
+from study_protocol.wire.tensors import encode
 from tests.factories.hospital_double import MODEL
 from tests.factories.live_coordinator import Live, live
 

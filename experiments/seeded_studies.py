@@ -15,11 +15,11 @@ from typing import Any
 from accounting import log_moment
 from accounting.plan.report import DISTANCE_BINS, CumulativeMoments, DistanceHistogram, JointReport, report_to_dict
 from accounting.plan.schemes import TRAINING_SCHEMES
-from client_sdk.protocol.study.settings import StudySettings
 from server.db.ledger_store import Account, lock_account, names_models
 from server.db.rows import append_event, clients, find_study
 from server.db.session import Transaction
 from server.db.tables import Answer, ModelRow, ParticipantRow, RoundRow, StudyRow
+from study_protocol.study.settings import StudySettings
 from tests.factories.live_coordinator import Live
 
 _ORDERS = (2.0, 4.0, 8.0, 16.0)

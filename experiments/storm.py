@@ -19,9 +19,6 @@ from accounting.budget.budget import Budget
 from client_sdk.api.client import Client
 from client_sdk.api.config import read_secret
 from client_sdk.errors import WardroundError
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.wire import failpoints
-from client_sdk.protocol.wire.failpoints import EXIT_CODE
 from experiments import byte_laws, laws, tiny
 from experiments.faults import JumpingClock, SmallDisk, UnreliableNetwork, can_mount, lock_sqlite, paused
 from experiments.live import LiveCoordinator, LiveHospital, LiveWorker, end_connections, open_study, restart_postgres
@@ -30,6 +27,9 @@ from experiments.processes import Process, Processes, ProcessFailed
 from experiments.study_kinds import SIX, StudyKind, asks, hospitals_of, policy_of, question, settings_of
 from server.db.session import Database
 from server.db.tables import LeaseRow, StudyRow
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.wire import failpoints
+from study_protocol.wire.failpoints import EXIT_CODE
 
 LEASE_SECONDS = "0.5"
 # Two clocks that have jumped apart are still within what a hospital believes.

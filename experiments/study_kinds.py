@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from accounting.plan.schemes import SchemeName
-from client_sdk.protocol.study.any_settings import AnySettings, StatisticsSettings
-from client_sdk.protocol.study.queries import QueryDocument
-from client_sdk.protocol.study.settings import StudySettings
 from experiments import tiny
 from experiments.live import site_policy
+from study_protocol.study.any_settings import AnySettings, StatisticsSettings
+from study_protocol.study.queries import QueryDocument
+from study_protocol.study.settings import StudySettings
 
 StudyKind = Literal["plain", "masked", "ring", "questions", "evaluations", "joint"]
 KINDS: tuple[StudyKind, ...] = get_args(StudyKind)

@@ -17,11 +17,11 @@ import numpy as np
 from lifelines import KaplanMeierFitter, datasets
 from numpy.typing import NDArray
 
-from client_sdk.protocol.statistics.answer import Answer, NoisedSum
-from client_sdk.protocol.statistics.kinds.quantiles import Quantiles
-from client_sdk.protocol.statistics.kinds.survival import Survival
-from client_sdk.protocol.statistics.question import BaseQuestion
-from client_sdk.protocol.statistics.variables import Indicator, Range, Variable
+from study_protocol.queries.answer import Answer, NoisedSum
+from study_protocol.queries.kinds.quantiles import Quantiles
+from study_protocol.queries.kinds.survival import Survival
+from study_protocol.queries.question import BaseQuestion
+from study_protocol.queries.variables import Indicator, Range, Variable
 
 NOISE, DRAWS = 3.7306, 400
 # Fewer patients than this say nothing about a curve, with or without bins.

@@ -11,10 +11,10 @@ import pandas as pd
 
 from accounting.budget.budget import Budget
 from accounting.plan.schemes import SchemeName
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import StudySettings
 from experiments.live import LiveHospital
 from experiments.processes import Processes
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
 
 FEATURES = 4
 # Longer than any jump of a clock: a round must not end because somebody's clock says so.

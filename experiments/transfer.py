@@ -27,9 +27,6 @@ import numpy as np
 import torch
 
 from accounting import forecast, least_noise
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import Task, TaskDataset, of_study
 from client_sdk.training.features import Features
 from client_sdk.training.weights import load_weights, weights_of
@@ -39,6 +36,9 @@ from simulation.baselines import metrics_of
 from simulation.engine import Engine, initial_weights
 from simulation.population import Population
 from simulation.splits import iid
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import Array
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "transfer.json"
 EPSILON, DELTA = 1.0, 1e-5

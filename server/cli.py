@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from client_sdk.protocol.study.messages import OperatorKeyView
     from server.config import Settings
     from server.services.coordinator import Coordinator
+    from study_protocol.study.messages import OperatorKeyView
 
 Host = Annotated[str | None, typer.Option(help="address to listen on")]
 Port = Annotated[int | None, typer.Option(help="port to listen on")]
@@ -114,8 +114,8 @@ def migrate() -> None:
 
 def operator_init(label: Label = "", role: RoleOption = "operator", key_file: KeyFile = None) -> None:
     """Make an API key. It is shown once."""
-    from client_sdk.protocol.study.messages import OperatorKeyCreate
     from server.services.studies.operators import create_key
+    from study_protocol.study.messages import OperatorKeyCreate
 
     with _coordinator(_settings()) as coordinator:
         _hand_over(lambda: create_key(coordinator, OperatorKeyCreate(role=role, label=label)), key_file)
@@ -133,8 +133,8 @@ def operator_list() -> None:
 
 def operator_rotate(id: KeyId, key_file: KeyFile = None) -> None:
     """Make a successor with the same role and label. The old key works until it is revoked."""
-    from client_sdk.protocol.study.messages import OperatorKeyCreate
     from server.services.studies.operators import create_key, list_keys
+    from study_protocol.study.messages import OperatorKeyCreate
 
     with _coordinator(_settings()) as coordinator:
         # Not of a revoked key: a rotation must not undo a revocation.

@@ -14,8 +14,8 @@ from safetensors.numpy import load, save
 
 from client_sdk.durable import write_durably
 from client_sdk.errors import ConfigurationError
-from client_sdk.protocol.wire.tensors import Array
 from simulation.local_work import Accounts
+from study_protocol.wire.tensors import Array
 
 _SAID, _ACCOUNTS = "said", "accounts/"
 

@@ -103,7 +103,7 @@ def simulate(
         from simulation.runs import Simulation
 
         # Said once, in the help; not for every seed.
-        quietly.enter_context(_errors_alone("client_sdk.protocol.randomness.source"))
+        quietly.enter_context(_errors_alone("study_protocol.randomness.source"))
         chosen = read_settings(settings)
         options = FormatOptions(separator, encoding, decimal, dates)
         source = Source.read(

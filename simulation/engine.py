@@ -18,10 +18,6 @@ import torch
 from torch import nn
 
 from accounting.budget.budget import StopReason
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.signing import canonical_json
-from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import Task as TrainedTask
 from client_sdk.tasks import TaskDataset, of_study
 from client_sdk.tasks.task import new_model
@@ -33,6 +29,10 @@ from simulation.coordinator import Answers, Coordinator, Event, Opening
 from simulation.local_work import Accounts, LocalWork, Orders, Task
 from simulation.population import Population
 from simulation.released import Released
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.signing import canonical_json
+from study_protocol.wire.tensors import Array
 
 
 @dataclass(frozen=True)

@@ -45,16 +45,6 @@ from client_sdk.gradients import PerRecordGradients as PerRecordGradients
 from client_sdk.gradients import Slots as Slots
 from client_sdk.gradients import UnsupportedLayer as UnsupportedLayer
 from client_sdk.guard.policy import SitePolicy as SitePolicy
-from client_sdk.protocol.randomness.source import Purpose as Purpose
-from client_sdk.protocol.randomness.source import SecureRandomness as SecureRandomness
-from client_sdk.protocol.randomness.source import SecureSource as SecureSource
-from client_sdk.protocol.randomness.source import SeededRandomness as SeededRandomness
-from client_sdk.protocol.study.averaging import average_models as average_models
-from client_sdk.protocol.study.messages import InvitationCreate as InvitationCreate
-from client_sdk.protocol.study.messages import StudyCreate as StudyCreate
-from client_sdk.protocol.study.plan_of import plan_of as plan_of
-from client_sdk.protocol.study.queries import QueryDocument as QueryDocument
-from client_sdk.protocol.study.settings import StudySettings as StudySettings
 from client_sdk.released import ReleasedModel as ReleasedModel
 from client_sdk.released import load_model as load_model
 from client_sdk.study.diagnostics import Finding as Finding
@@ -78,6 +68,16 @@ from client_sdk.training.posterior import draw_posterior as draw_posterior
 from client_sdk.training.posterior import fit_posterior as fit_posterior
 from client_sdk.training.posterior import gradient_norms as gradient_norms
 from client_sdk.training.posterior import posterior_probabilities as posterior_probabilities
+from study_protocol.randomness.source import Purpose as Purpose
+from study_protocol.randomness.source import SecureRandomness as SecureRandomness
+from study_protocol.randomness.source import SecureSource as SecureSource
+from study_protocol.randomness.source import SeededRandomness as SeededRandomness
+from study_protocol.study.averaging import average_models as average_models
+from study_protocol.study.messages import InvitationCreate as InvitationCreate
+from study_protocol.study.messages import StudyCreate as StudyCreate
+from study_protocol.study.plan_of import plan_of as plan_of
+from study_protocol.study.queries import QueryDocument as QueryDocument
+from study_protocol.study.settings import StudySettings as StudySettings
 
 # A stub hands on only what keeps its name.
 load_records = _load_records

@@ -24,15 +24,15 @@ from client_sdk.api.config import Connection
 from client_sdk.api.transport import Answer, Call, Transport
 from client_sdk.errors import ConflictError
 from client_sdk.guard.policy import Floors
-from client_sdk.protocol.secure_sum import masking, transcript
-from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.protocol.study.messages import Assignment, AssignmentBody, Roster
-from client_sdk.protocol.wire.signing import decode_public_key
-from client_sdk.protocol.wire.tensors import spec_of
 from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.steps import Party
 from client_sdk.secure_sum.store import FileStore, Store
+from study_protocol.secure_sum import masking, transcript
+from study_protocol.secure_sum.parameters import SessionPlan
+from study_protocol.secure_sum.vectors import VectorSpec
+from study_protocol.study.messages import Assignment, AssignmentBody, Roster
+from study_protocol.wire.signing import decode_public_key
+from study_protocol.wire.tensors import spec_of
 
 from .meter import Meter
 from .studies import Member

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from client_sdk.protocol.study.messages import LedgerHead
-from client_sdk.protocol.study.witness import sign_head, to_header
+from study_protocol.study.messages import LedgerHead
+from study_protocol.study.witness import sign_head, to_header
 
 from .line import Answer, Line
 from .meter import Meter

@@ -16,13 +16,13 @@ import numpy as np
 
 from client_sdk.api.client import Client
 from client_sdk.api.config import Connection
-from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.study.any_settings import StatisticsSettings
-from client_sdk.protocol.study.messages import Assignment
-from client_sdk.protocol.study.queries import Consent, QueryDocument
-from client_sdk.protocol.wire.tensors import ANSWER_TENSOR, encode
 from client_sdk.secure_sum.store import Store
 from experiments.live import LiveCoordinator
+from study_protocol.secure_sum.parameters import SessionPlan
+from study_protocol.study.any_settings import StatisticsSettings
+from study_protocol.study.messages import Assignment
+from study_protocol.study.queries import Consent, QueryDocument
+from study_protocol.wire.tensors import ANSWER_TENSOR, encode
 
 from .coordinators import Served
 from .jobs import Figures, timed

@@ -14,12 +14,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from client_sdk.api.client import Client, Signature
 from client_sdk.api.config import Connection
 from client_sdk.identity import Identity, Membership
-from client_sdk.protocol.study.messages import InvitationCreate, StudyCreate
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import UPDATE, encode
 from client_sdk.study.enrolment import enrol
 from experiments import tiny
 from experiments.live import LiveCoordinator
+from study_protocol.study.messages import InvitationCreate, StudyCreate
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import UPDATE, encode
 
 # At once: as many as keep the coordinator busy while they wait for each other.
 _ENROLLING = 8

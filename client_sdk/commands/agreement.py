@@ -44,7 +44,7 @@ def at_a_terminal() -> bool:
 
 def terms(proposal: Proposal) -> list[list[str]]:
     """What a person has to know before agreeing: the settings in words, and whether people compared the roster."""
-    from client_sdk.protocol.terms import in_words
+    from study_protocol.terms import in_words
 
     roster = "pinned" if proposal.pinned else "not pinned: nobody has compared who the other hospitals are"
     return [*(list(row) for row in in_words(proposal.settings, mine=True)), ["roster", roster]]

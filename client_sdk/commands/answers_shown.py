@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from client_sdk.commands.output import require_writable
 from client_sdk.commands.shared import number, say, table
 from client_sdk.commands.spreadsheet import csv_text
-from client_sdk.protocol.study.query_words import refusals_of, state_in_words, title_of
-from client_sdk.protocol.wire.rounded import at_least
+from study_protocol.study.query_words import refusals_of, state_in_words, title_of
+from study_protocol.wire.rounded import at_least
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from client_sdk.protocol.statistics.answer import Answer, AnswerTable
-    from client_sdk.protocol.statistics.expected import ExpectedError
-    from client_sdk.protocol.study.queries import PublishedAnswer, Query, QueryForecast
+    from study_protocol.queries.answer import Answer, AnswerTable
+    from study_protocol.queries.expected import ExpectedError
+    from study_protocol.study.queries import PublishedAnswer, Query, QueryForecast
 
 # Of a curve, which stands above: `--csv` and `--json` have every row.
 _MOST_ROWS = 24

@@ -20,7 +20,7 @@ from client_sdk.commands.shared import AsJson, KeyFile, Server, StudyName, opera
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
-    from client_sdk.protocol.study.queries import Query, QueryDocument, QueryForecast
+    from study_protocol.study.queries import Query, QueryDocument, QueryForecast
 
 QuestionFile = Annotated[Path | None, typer.Argument(help="the question, TOML or JSON: wardround query template KIND")]
 Plan = Annotated[bool, typer.Option("--plan", help="say what it would cost and how exact it would be; ask nobody")]
@@ -105,7 +105,7 @@ def errors_of_counts(document: QueryDocument, noise_std: float) -> list[list[str
     """
     import numpy as np
 
-    from client_sdk.protocol.statistics.answer import DP_ERROR, ESTIMATE, NoisedSum
+    from study_protocol.queries.answer import DP_ERROR, ESTIMATE, NoisedSum
 
     nothing = NoisedSum(np.zeros(document.question.cells), noise_std, 1)
     found: list[list[str]] = []
@@ -175,7 +175,7 @@ class _Shown:
         self._said = ""
 
     def __call__(self, query: Query) -> None:
-        from client_sdk.protocol.study.query_words import state_in_words
+        from study_protocol.study.query_words import state_in_words
 
         state = state_in_words(query)
         if state != self._said:
@@ -184,7 +184,7 @@ class _Shown:
 
 
 def _plan(found: QueryForecast, document: QueryDocument, patients: int | None, as_json: bool) -> None:
-    from client_sdk.protocol.statistics.expected import expected_errors
+    from study_protocol.queries.expected import expected_errors
 
     expected = () if patients is None else expected_errors(document.question, patients, found.noise_expected)
     if as_json:

@@ -14,8 +14,8 @@ from client_sdk.durable import write_durably
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
-    from client_sdk.documents.card import Notes
-    from client_sdk.protocol.study.messages import Metrics
+    from study_protocol.documents.card import Notes
+    from study_protocol.study.messages import Metrics
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="file to write: .md or .pdf")]
 NotesFile = Annotated[
@@ -37,10 +37,10 @@ def card(
     home: Home = None,
 ) -> None:
     """Write the card of a released model: what it is, how it was trained, what was measured, how private it is."""
-    from client_sdk.documents.card import Card, Notes
-    from client_sdk.documents.markdown import as_markdown
-    from client_sdk.documents.shown import card_pdf
     from client_sdk.errors import ConfigurationError, LedgerNotExtended
+    from study_protocol.documents.card import Card, Notes
+    from study_protocol.documents.markdown import as_markdown
+    from study_protocol.documents.shown import card_pdf
 
     with plain_errors():
         if output.suffix not in (".md", ".pdf"):
@@ -68,10 +68,10 @@ def read_notes(path: Path) -> Notes:
     """
     from pydantic import ValidationError
 
-    from client_sdk.documents.card import Notes
     from client_sdk.errors import ConfigurationError
-    from client_sdk.protocol.wire.written import Unreadable, read_toml
-    from client_sdk.protocol.wire.wrong_entries import wrong_entries
+    from study_protocol.documents.card import Notes
+    from study_protocol.wire.written import Unreadable, read_toml
+    from study_protocol.wire.wrong_entries import wrong_entries
 
     try:
         return Notes.model_validate(read_toml(path.read_bytes()))

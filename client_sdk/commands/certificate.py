@@ -26,8 +26,8 @@ from client_sdk.durable import write_durably
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
-    from client_sdk.documents.check import Check, Opened
-    from client_sdk.protocol.study.certificate import Certificate
+    from study_protocol.documents.check import Check, Opened
+    from study_protocol.study.certificate import Certificate
 
 app = typer.Typer(no_args_is_help=True, help="The certificate of a study's privacy: show, keep and check it.")
 Round = Annotated[
@@ -82,9 +82,9 @@ def show(
 @app.command()
 def pdf(file: CertificateFile, output: PdfFile, fonts: Fonts = None) -> None:
     """Make the PDF of a certificate that is at hand, if nobody changed it. Whose it is, `verify` says."""
-    from client_sdk.documents import check
-    from client_sdk.documents.shown import certificate_pdf
     from client_sdk.errors import LedgerNotExtended
+    from study_protocol.documents import check
+    from study_protocol.documents.shown import certificate_pdf
 
     with plain_errors():
         require_writable(output, replaces=True)
@@ -108,7 +108,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check a certificate without a network. Exit code 0: all is good; 4: something is wrong; 1: not known."""
-    from client_sdk.documents import check
+    from study_protocol.documents import check
 
     with plain_errors():
         document = opened(file.read_bytes(), str(file))
@@ -135,9 +135,9 @@ def opened(body: bytes, what: str) -> Opened:
     Raises:
         ConfigurationError: it is none.
     """
-    from client_sdk.documents.check import NoCertificate
-    from client_sdk.documents.check import opened as read
     from client_sdk.errors import ConfigurationError
+    from study_protocol.documents.check import NoCertificate
+    from study_protocol.documents.check import opened as read
 
     try:
         return read(body)
@@ -160,11 +160,11 @@ def _written(document: Opened, form: str, fonts: Path | None) -> bytes:
     import json
 
     if form == "pdf":
-        from client_sdk.documents.shown import certificate_pdf
+        from study_protocol.documents.shown import certificate_pdf
 
         return certificate_pdf(document, fonts)
     if form == "registry":
-        from client_sdk.documents.registry import as_yaml, entry
+        from study_protocol.documents.registry import as_yaml, entry
 
         return as_yaml(entry(document.certificate)).encode()
     return (json.dumps(document.raw, indent=2, ensure_ascii=False) + "\n").encode()
@@ -178,8 +178,8 @@ def checked(
     Raises:
         LedgerNotExtended: not the coordinator's signature, or another certificate than the one asked for.
     """
-    from client_sdk.documents import check
     from client_sdk.errors import LedgerNotExtended
+    from study_protocol.documents import check
 
     document = opened(client.certificate(study, round), f"the certificate of {study}")
     trusted = trust(client, study, None, key_file, home, "records")
@@ -213,9 +213,9 @@ def _key(document: Opened, given: str | None, home: Path | None) -> tuple[str, s
 
 
 def _against(document: Opened, path: Path, key: str) -> list[Check]:
-    from client_sdk.documents import check
     from client_sdk.errors import LedgerNotExtended
     from client_sdk.study.audit import audited, require_signed
+    from study_protocol.documents import check
 
     stated = document.certificate
     entries, told = read_export(path)
@@ -228,7 +228,7 @@ def _against(document: Opened, path: Path, key: str) -> list[Check]:
 
 
 def _print(stated: Certificate) -> None:
-    from client_sdk.documents.words import exact_delta
+    from study_protocol.documents.words import exact_delta
 
     for line in stated.summary:
         say(line)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from client_sdk.commands.shared import number, say, since, table
-from client_sdk.protocol.wire.rounded import percent
+from study_protocol.wire.rounded import percent
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
-    from client_sdk.protocol.study.messages import BudgetStatement, RoundView
-    from client_sdk.protocol.study.queries import Query
+    from study_protocol.study.messages import BudgetStatement, RoundView
+    from study_protocol.study.queries import Query
 
 NEWEST = 20
 
@@ -53,7 +53,7 @@ class Charge:
 def read_charges(client: Client, study: str, statement: BudgetStatement, *, everything: bool) -> list[Charge]:
     """The newest charges, or all of them, in order."""
     from client_sdk.commands.query import all_queries
-    from client_sdk.protocol.study.query_words import title_of
+    from study_protocol.study.query_words import title_of
 
     views: list[RoundView] = []
     # One more than is shown: what it left is what the first shown one began with.

@@ -31,9 +31,9 @@ from client_sdk.commands.table_format import FormatOptions, keep_format, show_pr
 if TYPE_CHECKING:
     from client_sdk.data import Proposal, TableFormat
     from client_sdk.guard.policy import SitePolicy
-    from client_sdk.protocol.cells.counting import CellCounts
-    from client_sdk.protocol.study.settings import StudySettings
     from client_sdk.study.preparation import DataCheck
+    from study_protocol.cells.counting import CellCounts
+    from study_protocol.study.settings import StudySettings
 
 app = typer.Typer(no_args_is_help=True, help="See how records are written, and try a study's settings on them.")
 Records = Annotated[Path, typer.Argument(help="records, as `join --data` takes them")]

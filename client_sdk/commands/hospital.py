@@ -270,9 +270,9 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the hospitals, their keys' fingerprints, and the number of all of them together, to be compared."""
-    from client_sdk.protocol.wire.signing import decode_public_key, fingerprint
     from client_sdk.study.pinning import as_digits, as_qr_code
     from client_sdk.study.verifier import active_fingerprint
+    from study_protocol.wire.signing import decode_public_key, fingerprint
 
     with plain_errors(), reader(study, server, key_file, home) as client:
         roster = client.roster(study)

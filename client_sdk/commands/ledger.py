@@ -26,10 +26,10 @@ from client_sdk.commands.shared import (
 )
 from client_sdk.commands.verify import fetch, trust, verify
 from client_sdk.durable import write_durably
-from client_sdk.protocol.wire.rounded import percent
+from study_protocol.wire.rounded import percent
 
 if TYPE_CHECKING:
-    from client_sdk.protocol.study.messages import BudgetStatement, LimitStatement
+    from study_protocol.study.messages import BudgetStatement, LimitStatement
 
 app = typer.Typer(no_args_is_help=True, help="Check and export the ledger of a study.")
 Everything = Annotated[bool, typer.Option("--all", help="every charge, not the newest alone")]

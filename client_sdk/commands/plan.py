@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from accounting.plan.signal import SignalToNoise
     from accounting.units import Definition
     from client_sdk.commands.suggest import Suggested
-    from client_sdk.protocol.study.settings import StudySettings
-    from client_sdk.protocol.study.training import Training
+    from study_protocol.study.settings import StudySettings
+    from study_protocol.study.training import Training
 
 
 class Solve(StrEnum):
@@ -119,7 +119,7 @@ def plan(
     With --suggest: whole settings from public numbers, and what accuracy to expect.
     """
     from accounting.budget.forecast import forecast
-    from client_sdk.protocol.study.plan_of import plan_of
+    from study_protocol.study.plan_of import plan_of
 
     if suggest:
         if solve is not None:
@@ -283,7 +283,7 @@ def _show(found: Forecast) -> None:
 
 
 def _rows(one: LimitForecast) -> list[list[str]]:
-    from client_sdk.protocol.wire.rounded import percent
+    from study_protocol.wire.rounded import percent
 
     limit = one.limit
     bayesian = limit.definition == "bayesian"
@@ -336,7 +336,7 @@ def _show_replaced(replaced: dict[str, Any], output: Path | None) -> None:
 
 
 def _notes(settings: StudySettings, found: Forecast) -> None:
-    from client_sdk.protocol.study.slots import notes_on_slots
+    from study_protocol.study.slots import notes_on_slots
 
     if any(one.limit.definition == "bayesian" for one in found.limits):
         say(
@@ -369,7 +369,7 @@ def _notes(settings: StudySettings, found: Forecast) -> None:
 
 def _note_bounds(settings: StudySettings) -> None:
     """What a coordinator refuses to open: the guarantee says next to nothing."""
-    from client_sdk.protocol.study.bounds import beyond_bounds
+    from study_protocol.study.bounds import beyond_bounds
 
     beyond = [] if settings.beyond_bounds else beyond_bounds(settings)
     if beyond:

@@ -28,7 +28,7 @@ from client_sdk.commands.shared import (
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
-    from client_sdk.protocol.study.queries import Query
+    from study_protocol.study.queries import Query
 
 app = typer.Typer(no_args_is_help=True, help="See what is asked about patients; at a hospital, allow it or not.")
 Number = Annotated[int, typer.Argument(help="number of the query", min=1)]
@@ -45,7 +45,7 @@ def list_queries(
     study: StudyName, server: Server = None, key_file: KeyFile = None, home: Home = None, as_json: AsJson = False
 ) -> None:
     """List the queries of a study."""
-    from client_sdk.protocol.study.query_words import state_in_words, title_of
+    from study_protocol.study.query_words import state_in_words, title_of
 
     with plain_errors(), reader(study, server, key_file, home) as client:
         found = all_queries(client, study)
@@ -100,7 +100,7 @@ def _require_believable(client: Client, found: Query, key_file: Path | None, hom
     """Raises NotTrusted: the answer is not the coordinator's to this question. At a hospital its key is pinned."""
     from client_sdk.commands.verify import trust
     from client_sdk.errors import NotTrusted
-    from client_sdk.protocol.wire.signing import SigningError, decode_public_key
+    from study_protocol.wire.signing import SigningError, decode_public_key
 
     if found.answered is None:
         return
@@ -164,7 +164,7 @@ def _template(what: str, columns: Path | None, noise: float | None) -> str:
     from client_sdk.commands.query_template import template as template_of
     from client_sdk.commands.ready_questions import declared, ready_question
     from client_sdk.errors import ConfigurationError
-    from client_sdk.protocol.statistics.ready import READY
+    from study_protocol.queries.ready import READY
 
     if what == "columns":
         return COLUMNS

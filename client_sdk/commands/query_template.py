@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast, get_args
 
 from client_sdk.commands.described import WIDTH, Node, toml
-from client_sdk.protocol.statistics.kinds import Question
-from client_sdk.protocol.statistics.question import BaseQuestion
+from study_protocol.queries.kinds import Question
+from study_protocol.queries.question import BaseQuestion
 
 HEAD = """\
 # A question for `wardround ask STUDY FILE`. See first what it costs: `wardround ask STUDY FILE --plan`.

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.protocol.statistics.ready import READY, READY_OF_MODEL, Declared
-from client_sdk.protocol.statistics.variables import Range, Variable
-from client_sdk.protocol.wire.values import Message
+from study_protocol.queries.ready import READY, READY_OF_MODEL, Declared
+from study_protocol.queries.variables import Range, Variable
+from study_protocol.wire.values import Message
 
 if TYPE_CHECKING:
-    from client_sdk.protocol.study.any_settings import AnySettings
-    from client_sdk.protocol.study.queries import QueryDocument
+    from study_protocol.study.any_settings import AnySettings
+    from study_protocol.study.queries import QueryDocument
 
 
 class Columns(Message):
@@ -31,7 +31,7 @@ def ready_question(
 
     Raises ConfigurationError: no such ready question, or these columns or this noise make none.
     """
-    from client_sdk.protocol.study.queries import QueryDocument
+    from study_protocol.study.queries import QueryDocument
 
     if name not in (*READY, *READY_OF_MODEL):
         raise ConfigurationError(f"no ready question {name!r}: there are {', '.join((*READY, *READY_OF_MODEL))}")
@@ -68,8 +68,8 @@ def declared(columns: Path | None, settings: AnySettings | None) -> tuple[Declar
 def _from_file(path: Path) -> tuple[Declared, ...]:
     from pydantic import ValidationError
 
-    from client_sdk.protocol.wire.written import Unreadable, read_toml
-    from client_sdk.protocol.wire.wrong_entries import wrong_entries
+    from study_protocol.wire.written import Unreadable, read_toml
+    from study_protocol.wire.wrong_entries import wrong_entries
 
     try:
         values = read_toml(path.read_bytes())
@@ -83,9 +83,9 @@ def _from_file(path: Path) -> tuple[Declared, ...]:
 
 
 def _from_settings(settings: AnySettings) -> tuple[Declared, ...]:
-    from client_sdk.protocol.study.settings import StudySettings
     from client_sdk.tasks.columns import NumberColumn, read_columns
     from client_sdk.tasks.task import TaskError
+    from study_protocol.study.settings import StudySettings
 
     parameters: Mapping[str, Any] = settings.training.task_parameters if isinstance(settings, StudySettings) else {}
     try:

@@ -14,7 +14,7 @@ from typing import Any
 from client_sdk.commands.described import Entry, entries, toml
 from client_sdk.commands.templates import POLICY, study_values
 from client_sdk.guard.policy import SitePolicy
-from client_sdk.protocol.study.settings import StudySettings
+from study_protocol.study.settings import StudySettings
 
 _PART = re.compile(r"(<!-- (study|policy) -->\n).*?(<!-- end -->)", re.DOTALL)
 _HEAD = (

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TextIO
 
 from client_sdk.commands.shared import number
-from client_sdk.protocol.wire.shown import shown
 from client_sdk.study.waiting import Watch
+from study_protocol.wire.shown import shown
 
 if TYPE_CHECKING:
     from rich.console import Console

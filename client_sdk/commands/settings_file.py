@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from accounting.plan.plan import Plan
-    from client_sdk.protocol.study.any_settings import AnySettings
-    from client_sdk.protocol.study.settings import StudySettings
+    from study_protocol.study.any_settings import AnySettings
+    from study_protocol.study.settings import StudySettings
 
 _MAY_BE_NULL = ("bayesian", "client_clip_norm", "histogram_noise", "masking", "accounting_sample")
 
@@ -27,7 +27,7 @@ def read_settings(path: Path) -> StudySettings:
         OSError: no such file.
     """
     from client_sdk.errors import ConfigurationError
-    from client_sdk.protocol.study.any_settings import StatisticsSettings
+    from study_protocol.study.any_settings import StatisticsSettings
 
     found = read_any_settings(path)
     if isinstance(found, StatisticsSettings):
@@ -45,10 +45,10 @@ def _read_text(path: Path, written: bytes) -> AnySettings:
     from pydantic import ValidationError
 
     from client_sdk.errors import ConfigurationError
-    from client_sdk.protocol.study.any_settings import StatisticsSettings, trains
-    from client_sdk.protocol.study.settings import StudySettings
-    from client_sdk.protocol.wire.written import Unreadable, read_json, read_toml
-    from client_sdk.protocol.wire.wrong_entries import wrong_entries
+    from study_protocol.study.any_settings import StatisticsSettings, trains
+    from study_protocol.study.settings import StudySettings
+    from study_protocol.wire.written import Unreadable, read_json, read_toml
+    from study_protocol.wire.wrong_entries import wrong_entries
 
     kind = "JSON" if path.suffix == ".json" else "TOML"
     form: type[StudySettings | StatisticsSettings] = StudySettings
@@ -74,7 +74,7 @@ def _read_text(path: Path, written: bytes) -> AnySettings:
 
 def filled(values: dict[str, Any], form: type[BaseModel]) -> dict[str, Any]:
     """TOML has no null: there, what a study does not have is left out."""
-    from client_sdk.protocol.study.settings import StudySettings
+    from study_protocol.study.settings import StudySettings
 
     privacy = values.get("privacy")
     # What should be a table and is none is named with the other wrong entries.
@@ -95,9 +95,9 @@ def changed_settings(settings: StudySettings, plan: Plan) -> tuple[StudySettings
     from pydantic import ValidationError
 
     from client_sdk.errors import ConfigurationError
-    from client_sdk.protocol.study.plan_of import plan_of
-    from client_sdk.protocol.study.settings import StudySettings
-    from client_sdk.protocol.wire.wrong_entries import wrong_entries
+    from study_protocol.study.plan_of import plan_of
+    from study_protocol.study.settings import StudySettings
+    from study_protocol.wire.wrong_entries import wrong_entries
 
     values = settings.as_json()
     replaced = {name: new for name, new in _entries(plan).items() if _read(values, name) != new}

@@ -23,8 +23,8 @@ import typer
 
 from client_sdk.api.config import load
 from client_sdk.commands.terminal import output_is_closed
-from client_sdk.protocol.wire.rounded import number as number
-from client_sdk.protocol.wire.shown import escaped, shown
+from study_protocol.wire.rounded import number as number
+from study_protocol.wire.shown import escaped, shown
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def a_name(value: str) -> str:
     """A study's or hospital's name, refused before anybody is asked."""
-    from client_sdk.protocol.wire.values import NAME_PATTERN
+    from study_protocol.wire.values import NAME_PATTERN
 
     if re.fullmatch(NAME_PATTERN, value) is None:
         raise typer.BadParameter("lower-case letters, digits and hyphens, at most 63")
@@ -165,8 +165,8 @@ def _expected() -> tuple[type[Exception], ...]:
     from accounting.errors import AccountingError
     from client_sdk.data import DataError
     from client_sdk.errors import WardroundError
-    from client_sdk.protocol.wire.tensors import TensorError
     from client_sdk.tasks import TaskError
+    from study_protocol.wire.tensors import TensorError
 
     # Limits and orders of a policy reach the accounts, which name what is wrong with them.
     return (WardroundError, AccountingError, DataError, TensorError, OSError, TaskError)

@@ -31,16 +31,16 @@ from client_sdk.commands.shared import (
     since,
     table,
 )
-from client_sdk.protocol.secure_sum.promises import sums
+from study_protocol.secure_sum.promises import sums
 
 if TYPE_CHECKING:
     from client_sdk.api.calls import Action
-    from client_sdk.protocol.study.any_settings import AnySettings
-    from client_sdk.protocol.study.messages import RoundList, RoundView, Study, StudyList
-    from client_sdk.protocol.study.settings import StudySettings
-    from client_sdk.protocol.wire.tensors import Array
     from client_sdk.study.result import StudyModel
     from client_sdk.tasks.backbone_file import BackboneFile
+    from study_protocol.study.any_settings import AnySettings
+    from study_protocol.study.messages import RoundList, RoundView, Study, StudyList
+    from study_protocol.study.settings import StudySettings
+    from study_protocol.wire.tensors import Array
 
 P = TypeVar("P", bound="StudyList | RoundList")
 # Hospitals of a round from which on a note says that a ring costs less.
@@ -78,10 +78,10 @@ def create(
 ) -> None:
     """Create a study and upload its initial model. May be run again."""
     from client_sdk.errors import InvalidRequestError
-    from client_sdk.protocol.study.messages import StudyCreate
-    from client_sdk.protocol.study.settings import StudySettings
-    from client_sdk.protocol.study.slots import with_slots
     from client_sdk.study.versions import refused_by_older
+    from study_protocol.study.messages import StudyCreate
+    from study_protocol.study.settings import StudySettings
+    from study_protocol.study.slots import with_slots
 
     with plain_errors():
         frozen = with_slots(read_any_settings(settings))
@@ -109,7 +109,7 @@ def create(
 def weights(settings: SettingsFile, output: Output, backbone: Weights = None, backbone_program: Program = None) -> None:
     """Draw a study's initial weights into a file, for `study create --model`. Asks nobody."""
     from client_sdk.durable import write_durably
-    from client_sdk.protocol.wire.tensors import encode
+    from study_protocol.wire.tensors import encode
 
     with plain_errors():
         require_writable(output)
@@ -227,7 +227,7 @@ def invite(
     as_json: AsJson = False,
 ) -> None:
     """Make a one-time token for one hospital. It is shown once."""
-    from client_sdk.protocol.study.messages import InvitationCreate
+    from study_protocol.study.messages import InvitationCreate
 
     with plain_errors(), operator(server, key_file) as api:
         made = api.invite(study, InvitationCreate(client=client, expires_in_seconds=expires_days * 86400))
@@ -247,7 +247,7 @@ def revoke(study: StudyName, client: ClientName, server: Server = None, key_file
 def _accuracy(settings: AnySettings) -> list[str]:
     """What is to be warned of before a study is created; as `wardround plan` says it."""
     from client_sdk.commands.suggest import expected, loose_delta, warnings
-    from client_sdk.protocol.study.settings import StudySettings
+    from study_protocol.study.settings import StudySettings
 
     if not isinstance(settings, StudySettings):
         return []
@@ -274,15 +274,15 @@ def _many_neighbours(settings: AnySettings) -> str | None:
 
 def _initial_model(study: str, settings: StudySettings, path: Path | None, backbone: BackboneFile | None) -> bytes:
     """The file of round 0: the task's own weights or those in a file, which says anew of which study they are."""
-    from client_sdk.protocol.study.model_file import ModelMetadata
-    from client_sdk.protocol.wire.tensor_files import encode_model
+    from study_protocol.study.model_file import ModelMetadata
+    from study_protocol.wire.tensor_files import encode_model
 
     weights = _initial_weights(settings, backbone) if path is None else _weights_in(path)
     return encode_model(weights, ModelMetadata.of(study, settings, 0).header())
 
 
 def _weights_in(path: Path) -> dict[str, Array]:
-    from client_sdk.protocol.wire.tensor_files import TensorFile, gathered, read
+    from study_protocol.wire.tensor_files import TensorFile, gathered, read
 
     with path.open("rb") as file:
         tensors = TensorFile(file.fileno())
@@ -347,7 +347,7 @@ def _show(study: Study, as_json: bool) -> None:
 
 
 def _training(settings: AnySettings) -> list[list[str]]:
-    from client_sdk.protocol.study.settings import StudySettings
+    from study_protocol.study.settings import StudySettings
 
     rows: list[list[str]] = []
     if isinstance(settings, StudySettings):
@@ -374,7 +374,7 @@ def _enrolled(study: Study) -> str:
 
 
 def _with_words(reason: str) -> str:
-    from client_sdk.protocol.study.reasons import in_words
+    from study_protocol.study.reasons import in_words
 
     words = in_words(reason)
     return reason if words == reason else f"{reason}: {words}"

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from client_sdk.protocol.study.settings import StudySettings
-    from client_sdk.protocol.study.suggestion import AccuracyForecast, PublicNumbers
+    from study_protocol.study.settings import StudySettings
+    from study_protocol.study.suggestion import AccuracyForecast, PublicNumbers
 
 MOST_COLUMNS = 1000
 # Settings whose step is further than this from the suggested one, either way, are not what was measured.
@@ -46,8 +46,8 @@ def suggested(
         Unreachable: no noise keeps the limits.
     """
     from accounting.budget.solve import least_noise
-    from client_sdk.protocol.study import suggestion
-    from client_sdk.protocol.study.plan_of import plan_of
+    from study_protocol.study import suggestion
+    from study_protocol.study.plan_of import plan_of
 
     before = _read(values)
     _require_measured(before)
@@ -131,8 +131,8 @@ def expected(
     rounds  that the limits allow; None: they are asked
     """
     from client_sdk.errors import WardroundError
-    from client_sdk.protocol.study import suggestion
     from client_sdk.tasks import TaskError
+    from study_protocol.study import suggestion
 
     privacy, optimiser = settings.privacy, settings.training.optimiser
     try:
@@ -169,7 +169,7 @@ def _allowed(settings: StudySettings) -> int:
     """Rounds that surely fit the limits; 0 where no budget can be kept."""
     from accounting.budget.forecast import forecast
     from accounting.errors import AccountingError
-    from client_sdk.protocol.study.plan_of import plan_of
+    from study_protocol.study.plan_of import plan_of
 
     try:
         return forecast(plan_of(settings)).rounds
@@ -241,8 +241,8 @@ def _read(values: Mapping[str, Any]) -> StudySettings:
 
     from client_sdk.commands.settings_file import filled
     from client_sdk.errors import ConfigurationError
-    from client_sdk.protocol.study.settings import StudySettings
-    from client_sdk.protocol.wire.wrong_entries import wrong_entries
+    from study_protocol.study.settings import StudySettings
+    from study_protocol.wire.wrong_entries import wrong_entries
 
     try:
         return StudySettings.model_validate_json(json.dumps(filled(json.loads(json.dumps(values)), StudySettings)))
@@ -282,7 +282,7 @@ def numbers_of(settings: StudySettings, patients: Sequence[int] = (), commonest:
     """
     from client_sdk import tasks
     from client_sdk.errors import ConfigurationError
-    from client_sdk.protocol.study.suggestion import PublicNumbers
+    from study_protocol.study.suggestion import PublicNumbers
 
     privacy, training = settings.privacy, settings.training
     hospitals = round(privacy.expected_clients)

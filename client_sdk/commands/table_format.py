@@ -14,7 +14,7 @@ from client_sdk.commands.shared import say, table
 if TYPE_CHECKING:
     from client_sdk.data import Proposal, Records, TableFormat
     from client_sdk.data.table_format import Dates, Separator
-    from client_sdk.protocol.cells.spelling import Decimal
+    from study_protocol.cells.spelling import Decimal
 
 # Columns that a person is shown one by one, at most.
 _SHOWN = 20

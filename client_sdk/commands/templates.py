@@ -226,8 +226,8 @@ def _evaluation_of(name: str) -> dict[str, Any]:
 
 def study_text(values: Mapping[str, Any]) -> str:
     """The settings file that says `values`, every entry described."""
-    from client_sdk.protocol.study.any_settings import StatisticsSettings, trains
-    from client_sdk.protocol.study.settings import StudySettings
+    from study_protocol.study.any_settings import StatisticsSettings, trains
+    from study_protocol.study.settings import StudySettings
 
     if not trains(values):
         return _text(STATISTICS_HEAD, StatisticsSettings, values)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from client_sdk.protocol.statistics.answer import AnswerTable, Plot
+from study_protocol.queries.answer import AnswerTable, Plot
 
 # How wide an interval's picture and a grid are, in characters, and how high a grid is.
 BAR_WIDTH, GRID_WIDTH, GRID_HEIGHT = 28, 64, 14

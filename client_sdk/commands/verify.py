@@ -27,14 +27,14 @@ from client_sdk.commands.shared import (
     table,
 )
 from client_sdk.commands.witnesses import Colluders, Fingerprint, Witnesses
-from client_sdk.protocol.secure_sum.promises import sums
+from study_protocol.secure_sum.promises import sums
 
 if TYPE_CHECKING:
     from accounting.budget.ledger import Entry
     from client_sdk.api.client import Client
     from client_sdk.identity import Membership
-    from client_sdk.protocol.study.messages import BudgetStatement, LedgerPage, Roster, SignedLedgerHead, WitnessedHead
     from client_sdk.study.audit import Audited
+    from study_protocol.study.messages import BudgetStatement, LedgerPage, Roster, SignedLedgerHead, WitnessedHead
 
 File = Annotated[Path | None, typer.Option("--file", help="an export, checked without a network")]
 CoordinatorKey = Annotated[
@@ -160,9 +160,9 @@ def _checked(
     trusted: Trusted,
     shown: BudgetStatement | None,
 ) -> tuple[Audited, list[dict[str, Any]]]:
-    from client_sdk.documents.compare import difference, in_form_of
     from client_sdk.errors import LedgerNotExtended
     from client_sdk.study.audit import audited, require_signed
+    from study_protocol.documents.compare import difference, in_form_of
 
     require_signed(trusted.key, study, signed, entries)
     found = audited(study, entries)
@@ -202,7 +202,7 @@ def _pinned(study: str, home: Path | None, dataset: str) -> Trusted:
     from client_sdk.guard.ledger import HospitalLedger
     from client_sdk.guard.ledger_file import ledger_path
     from client_sdk.guard.seen import SeenHead
-    from client_sdk.protocol.wire.signing import encode_public_key
+    from study_protocol.wire.signing import encode_public_key
 
     here = hospital(home)
     directory, membership = here.identity.directory, here.identity.membership(study)
@@ -225,7 +225,7 @@ def named_key(given: str | None, shown: str, *, needed: bool) -> Trusted:
     """
     from client_sdk.api.answered import names
     from client_sdk.errors import ConfigurationError, LedgerNotExtended
-    from client_sdk.protocol.wire.signing import SigningError, decode_public_key, fingerprint
+    from study_protocol.wire.signing import SigningError, decode_public_key, fingerprint
 
     try:
         mark = fingerprint(decode_public_key(shown))
@@ -280,8 +280,8 @@ def read_export(path: Path) -> tuple[list[Entry], Told]:
 
     from accounting.budget.ledger import Entry, LedgerError
     from client_sdk.errors import LedgerNotExtended
-    from client_sdk.protocol.study.messages import Roster, SignedLedgerHead, WitnessedHead
-    from client_sdk.protocol.wire.documents import load_json
+    from study_protocol.study.messages import Roster, SignedLedgerHead, WitnessedHead
+    from study_protocol.wire.documents import load_json
 
     lines = path.read_bytes().splitlines()
     parsed: list[dict[str, Any]] = []

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from client_sdk.api.client import Client
     from client_sdk.guard.ledger import HospitalLedger
     from client_sdk.identity import Identity, Membership
-    from client_sdk.protocol.study.messages import Study, WitnessedHead
+    from study_protocol.study.messages import Study, WitnessedHead
 
 app = typer.Typer(no_args_is_help=True, help="Sign a study's ledger as an auditor, and compare signed heads.")
 Out = Annotated[Path | None, typer.Option("--output", "-o", help="file to write; left out: print it")]
@@ -50,10 +50,10 @@ def sign(
 ) -> None:
     """Check every new entry of the ledger, keep it, and sign its head; exit code 4 if it was forked or rewritten."""
     from client_sdk.errors import NotTrusted
-    from client_sdk.protocol.study.messages import LedgerHead
-    from client_sdk.protocol.study.witness import sign_head
     from client_sdk.study.evidence import Evidence
     from client_sdk.study.verifier import CoordinatorVerifier
+    from study_protocol.study.messages import LedgerHead
+    from study_protocol.study.witness import sign_head
 
     with plain_errors():
         directory = _directory(home)

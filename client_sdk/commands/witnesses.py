@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from accounting.budget.ledger import Entry
-    from client_sdk.protocol.study.messages import Roster, WitnessedHead
-    from client_sdk.protocol.study.outside_witness import OutsideWitness
     from client_sdk.study.vouching import Agreement, Voucher
+    from study_protocol.study.messages import Roster, WitnessedHead
+    from study_protocol.study.outside_witness import OutsideWitness
 
 Dataset = Annotated[str, typer.Option("--dataset", help="name of the records that this hospital takes part with")]
 SeenIn = Annotated[
@@ -200,7 +200,7 @@ def _as_json(found: Sequence[Voucher]) -> list[dict[str, Any]]:
 
 
 def _outside(opening: Entry) -> list[OutsideWitness]:
-    from client_sdk.protocol.study.outside_witness import OutsideWitness
+    from study_protocol.study.outside_witness import OutsideWitness
 
     named = opening.body["settings"]["schedule"].get("witnesses", [])
     return [OutsideWitness.model_validate(one) for one in named]

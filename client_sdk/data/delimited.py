@@ -15,7 +15,7 @@ from typing import Protocol, cast
 
 from client_sdk.data.records import DataError
 from client_sdk.data.table_format import SEPARATORS, Separator
-from client_sdk.protocol.cells.spelling import cleaned
+from study_protocol.cells.spelling import cleaned
 
 PLURALS: dict[Separator, str] = {"comma": "commas", "semicolon": "semicolons", "tab": "tabs", "bar": "bars"}
 _NUMBER = re.compile(r"[+-]?([0-9]+([.,][0-9]+)?|[.,][0-9]+)([eE][+-]?[0-9]+)?")

@@ -27,8 +27,8 @@ from client_sdk.data.row_groups import SUFFIXES
 from client_sdk.data.shards import is_pattern, list_shards, shards_at
 from client_sdk.data.table_files import read_csv, read_heart_disease
 from client_sdk.data.table_format import Dates, Separator, TableFormat
-from client_sdk.protocol.cells import AS_WRITTEN
-from client_sdk.protocol.cells.spelling import Decimal
+from study_protocol.cells import AS_WRITTEN
+from study_protocol.cells.spelling import Decimal
 
 _TEXT_TABLES = (".csv", ".tsv", ".tab", ".txt", ".data")
 _WORKBOOKS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")

@@ -15,7 +15,7 @@ from client_sdk.data.lazy_table import LazyTable
 from client_sdk.data.records import DataError, Examples, Table
 from client_sdk.data.table_format import TableFormat
 from client_sdk.errors import ConfigurationError
-from client_sdk.protocol.cells import AS_WRITTEN
+from study_protocol.cells import AS_WRITTEN
 
 Records = Table | Examples | LazyExamples
 OnDemand = LazyExamples | LazyTable

@@ -16,7 +16,7 @@ from client_sdk.data.lazy import LazyExamples
 from client_sdk.data.pictures import EIGHT_BITS, SUFFIXES, Flaw, Header, header, read_picture
 from client_sdk.data.records import Array, DataError, Examples
 from client_sdk.data.table_files import read_csv
-from client_sdk.protocol.cells import cleaned
+from study_protocol.cells import cleaned
 
 PATIENTS_FILE = "patients.csv"
 _LOG = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from client_sdk.data.identity import identity_or_blank
 from client_sdk.data.paths import seen
 from client_sdk.data.records import Array, DataError, Table, identifiers
 from client_sdk.data.table_files import read_csv
-from client_sdk.protocol.cells import cleaned
+from study_protocol.cells import cleaned
 
 LABELS_FILE = "labels.csv"
 _NAMING = ("file", "patient")

@@ -13,8 +13,8 @@ import numpy as np
 from client_sdk.data.lazy import ReadBy
 from client_sdk.data.records import Array, DataError, Table, identifiers, require_patient_column
 from client_sdk.data.row_groups import SUFFIXES, Kind, OpenFiles, Parts, parts_of
-from client_sdk.protocol.cells import AS_WRITTEN, Column, Spelling, column_name
-from client_sdk.protocol.cells.digest import digest_of
+from study_protocol.cells import AS_WRITTEN, Column, Spelling, column_name
+from study_protocol.cells.digest import digest_of
 
 # Bytes of decoded columns of row groups that one table keeps.
 ROOM = 1 << 27

@@ -18,8 +18,8 @@ from client_sdk.data.paths import require_there
 from client_sdk.data.records import DataError
 from client_sdk.data.table_format import SEPARATORS, Dates, Separator, TableFormat
 from client_sdk.data.text_encoding import bytes_of, decode, propose_encoding
-from client_sdk.protocol.cells import AS_WRITTEN, MISSING, Column, Spelling
-from client_sdk.protocol.cells.spelling import Decimal, cleaned
+from study_protocol.cells import AS_WRITTEN, MISSING, Column, Spelling
+from study_protocol.cells.spelling import Decimal, cleaned
 
 # Characters that rule separators out. What they leave is tried on every row.
 _SAMPLED = 1 << 16

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_sdk.data.identity import IdentifierError, patient_identity
-from client_sdk.protocol.cells import (
+from study_protocol.cells import (
     AS_WRITTEN,
     Column,
     DataError,
@@ -21,7 +21,7 @@ from client_sdk.protocol.cells import (
     read_categories,
     read_numbers,
 )
-from client_sdk.protocol.cells.digest import digest_of
+from study_protocol.cells.digest import digest_of
 
 if TYPE_CHECKING:
     from client_sdk.data.table_format import TableFormat
@@ -144,7 +144,7 @@ class Table:
         return f"row {row + 1}" if self.lines is None else f"line {int(self.lines[row])}"
 
     def digest(self) -> str:
-        """64 digits that name what the table says, however it is stored, as `client_sdk.protocol.cells.digest` has it.
+        """64 digits that name what the table says, however it is stored, as `study_protocol.cells.digest` has it.
 
         Raises:
             DataError: a column cannot be read.

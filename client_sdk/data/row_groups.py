@@ -14,7 +14,7 @@ import numpy as np
 from client_sdk.data.paths import require_there
 from client_sdk.data.records import DataError
 from client_sdk.data.unpacking import require_safe
-from client_sdk.protocol.cells import AS_WRITTEN, Column, Spelling, column_name, text_of
+from study_protocol.cells import AS_WRITTEN, Column, Spelling, column_name, text_of
 
 ARROW = (".arrow", ".feather")
 SUFFIXES = (".parquet", *ARROW)

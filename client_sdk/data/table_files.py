@@ -16,7 +16,7 @@ from client_sdk.data.proposal import Stated, TextTable, combined, examine
 from client_sdk.data.records import DataError, Table
 from client_sdk.data.table_format import TableFormat
 from client_sdk.data.text_encoding import bytes_of, decode
-from client_sdk.protocol.cells import AS_WRITTEN
+from study_protocol.cells import AS_WRITTEN
 
 _LOG = logging.getLogger(__name__)
 # The attributes of the UCI heart disease files, which have no header line (Detrano et al. 1989).

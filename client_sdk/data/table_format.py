@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from client_sdk.protocol.cells import DataError
-from client_sdk.protocol.cells.spelling import Decimal, Spelling
+from study_protocol.cells import DataError
+from study_protocol.cells.spelling import Decimal, Spelling
 
 Separator = Literal["comma", "semicolon", "tab", "bar"]
 Dates = Literal["dmy", "mdy"]

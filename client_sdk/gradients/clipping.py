@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from client_sdk.gradients.errors import NonFiniteError
-from client_sdk.protocol.study.clip_norm import LEAST_CLIP_NORM
+from study_protocol.study.clip_norm import LEAST_CLIP_NORM
 
 # Norms are sums of squares in the parameters' own precision; the factor leaves room for their rounding, so that
 # the clipped contribution stays within the clip norm as computed, not only in exact arithmetic.

@@ -22,7 +22,7 @@ from accounting.units import Guarantee, Observer
 from client_sdk.errors import ConfigurationError, LedgerDamaged
 from client_sdk.guard.log_moments import accounted, patient_digest
 from client_sdk.guard.policy import Charge, IndividualLimit
-from client_sdk.protocol.study.settings import Privacy
+from study_protocol.study.settings import Privacy
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from client_sdk.data import DataError, LazyTable, Table
-from client_sdk.protocol.study.model_file import LONGEST_METADATA, ModelMetadata
-from client_sdk.protocol.wire.tensors import TensorError, decode, metadata_in
 from client_sdk.released.layout import layout_of
 from client_sdk.released.records import new_records
 from client_sdk.tasks import Task, load
@@ -27,6 +25,8 @@ from client_sdk.tasks.reading import inputs_of
 from client_sdk.tasks.registry import load_part
 from client_sdk.tasks.size import OF_ITS_OWN, model_bytes
 from client_sdk.training.weights import load_weights, spec_of_model
+from study_protocol.study.model_file import LONGEST_METADATA, ModelMetadata
+from study_protocol.wire.tensors import TensorError, decode, metadata_in
 
 _BATCH = 1024
 # Numbers of the inputs of a batch: large images go a few at a time.

@@ -11,7 +11,7 @@ from typing import Any
 from client_sdk.durable import write_durably
 from client_sdk.errors import ConfigurationError, EvidenceKept, NotTrusted
 from client_sdk.identity import Membership
-from client_sdk.protocol.study.messages import Name
+from study_protocol.study.messages import Name
 
 # Only what the coordinator signed and showed, and others' signatures: nothing of this hospital's records.
 _CALL = (

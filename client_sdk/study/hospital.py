@@ -27,11 +27,6 @@ from client_sdk.guard.policy import Charge, SitePolicy
 from client_sdk.guard.query_rules import require_schedule
 from client_sdk.guard.rules import require_allowed
 from client_sdk.identity import Identity, Membership
-from client_sdk.protocol.randomness.source import HospitalRandomness, Randomness
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.bounds import largest_classical
-from client_sdk.protocol.study.messages import Study
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.agreed import accept_loss, freeze, require_split_known, settings_shown
 from client_sdk.study.enrolment import enrol, rotate
 from client_sdk.study.events import OnRound
@@ -39,6 +34,11 @@ from client_sdk.study.evidence import Evidence
 from client_sdk.study.pace import Pace, chosen_slot, warn_of_slot
 from client_sdk.study.versions import joined_with, require_compatible
 from client_sdk.study.waiting import OnWait, Watch
+from study_protocol.randomness.source import HospitalRandomness, Randomness
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.bounds import largest_classical
+from study_protocol.study.messages import Study
+from study_protocol.study.settings import StudySettings
 
 if TYPE_CHECKING:
     from client_sdk.study.delivery import Able

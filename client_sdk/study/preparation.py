@@ -21,11 +21,6 @@ from client_sdk.guard.exclusion import places_of
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_program_allowed
 from client_sdk.guard.split import Split
-from client_sdk.protocol.cells.counting import CellCounts
-from client_sdk.protocol.randomness.source import Randomness, SecureRandomness
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.study.training import Training
 from client_sdk.study.cell_counts import cells_of_task
 from client_sdk.study.delivery import Able
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
@@ -39,6 +34,11 @@ from client_sdk.tasks.task import InputUse
 from client_sdk.training import LocalTraining
 from client_sdk.training.devices import devices_of
 from client_sdk.training.features import Features, NoFeatures, reading
+from study_protocol.cells.counting import CellCounts
+from study_protocol.randomness.source import Randomness, SecureRandomness
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.settings import StudySettings
+from study_protocol.study.training import Training
 
 _LOG = logging.getLogger(__name__)
 _TRIED = 4

@@ -13,8 +13,8 @@ from safetensors.torch import load
 from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.protocol.study.bounds import MAX_WEIGHT
 from client_sdk.tasks.backbone_file import BackboneFile, ProgramFile
+from study_protocol.study.bounds import MAX_WEIGHT
 
 _LOG = logging.getLogger(__name__)
 

@@ -47,7 +47,7 @@ class BayesianParameters(TableParameters):
 
 
 class BayesianLogisticRegression(TableClassifier[BayesianParameters]):
-    """Two classes. The prior's part of the gradient is added after the noise: `client_sdk.protocol.study.prior`."""
+    """Two classes. The prior's part of the gradient is added after the noise: `study_protocol.study.prior`."""
 
     name, kind = "bayesian-logistic-regression", BayesianParameters
 

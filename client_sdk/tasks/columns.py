@@ -21,17 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_sdk.data import DataError, Table, WrongRows, like
-from client_sdk.protocol.cells import (
-    Spelling,
-    are_several,
-    cleaned,
-    column_name,
-    column_of,
-    is_miswritten,
-    read_categories,
-    same_category,
-)
-from client_sdk.protocol.cells.spelling import POINTS, days_in, plain_decimal
 from client_sdk.tasks.declared_columns import (
     CategoryColumn,
     Declared,
@@ -43,6 +32,17 @@ from client_sdk.tasks.declared_columns import (
     unknown_names,
 )
 from client_sdk.tasks.task import TaskError
+from study_protocol.cells import (
+    Spelling,
+    are_several,
+    cleaned,
+    column_name,
+    column_of,
+    is_miswritten,
+    read_categories,
+    same_category,
+)
+from study_protocol.cells.spelling import POINTS, days_in, plain_decimal
 
 PREFIX = "column."
 # What may stand behind a column's range or categories.

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_sdk.data import WrongRows
-from client_sdk.protocol.cells import (
+from client_sdk.tasks.task import InputUse
+from study_protocol.cells import (
     Categories,
     Column,
     Numbers,
@@ -21,7 +22,6 @@ from client_sdk.protocol.cells import (
     read_days,
     read_numbers,
 )
-from client_sdk.tasks.task import InputUse
 
 # Names of categories in a message, at most.
 _LISTED = 10

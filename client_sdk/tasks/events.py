@@ -17,9 +17,9 @@ import numpy as np
 
 from client_sdk.data import DataError, Table, WrongRows
 from client_sdk.data.histories import Histories
-from client_sdk.protocol.cells import Column, column_name, read_categories, read_days, read_numbers
 from client_sdk.tasks.columns import categories_of, require_columns
 from client_sdk.tasks.task import InputUse, TaskError
+from study_protocol.cells import Column, column_name, read_categories, read_days, read_numbers
 
 PREFIX = "events."
 _WANTED = ("code", "time", "codes")

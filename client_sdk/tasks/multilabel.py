@@ -10,10 +10,10 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from client_sdk.data import WrongRows
-from client_sdk.protocol.cells import column_name
 from client_sdk.tasks.columns import Columns, categories_of, indices_of
 from client_sdk.tasks.tables import LayersParameters, TableTask, network
 from client_sdk.tasks.task import Task, TaskParameters, require_metrics
+from study_protocol.cells import column_name
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

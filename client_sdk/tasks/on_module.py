@@ -18,10 +18,10 @@ from pydantic import Field, model_validator
 
 from client_sdk.data import DataError, Examples, LazyExamples, Records
 from client_sdk.errors import ConfigurationError
-from client_sdk.protocol.study.training import PROGRAM_TASK
 from client_sdk.tasks.losses import ClassLossParameters
 from client_sdk.tasks.scaled import range_warning
 from client_sdk.tasks.task import Classification, InputUse, TaskError, reason
+from study_protocol.study.training import PROGRAM_TASK
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.gradients.inspection import trainable
-from client_sdk.protocol.study.training import ALL, HEAD, PROGRAM_TASK, rank_of
 from client_sdk.tasks.adapters import adapt, modules_of, within
 from client_sdk.tasks.backbone import believed, place, tensors_in
 from client_sdk.tasks.backbone_file import BackboneFile
 from client_sdk.tasks.on_module import ModuleFeatures
 from client_sdk.tasks.task import Task, new_model
+from study_protocol.study.training import ALL, HEAD, PROGRAM_TASK, rank_of
 
 
 @dataclass(frozen=True)

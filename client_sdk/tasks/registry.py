@@ -7,7 +7,6 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.protocol.study.training import ALL, Training
 from client_sdk.tasks.arrays import LastLayer, SmallCnn
 from client_sdk.tasks.backbone_file import BackboneFile
 from client_sdk.tasks.bayesian import BayesianLogisticRegression
@@ -21,6 +20,7 @@ from client_sdk.tasks.signals import SignalNetwork
 from client_sdk.tasks.survival import DiscreteTime, PiecewiseConstant
 from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
 from client_sdk.tasks.task import Task, TaskError, reason
+from study_protocol.study.training import ALL, Training
 
 GROUP = "wardround.tasks"
 

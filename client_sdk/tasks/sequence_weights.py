@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks.sequences import CodeSequences
+from study_protocol.wire.tensors import Array
 
 _GATES = {"gru": 3, "lstm": 4}
 

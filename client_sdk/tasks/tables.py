@@ -11,7 +11,6 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from client_sdk.data import DataError, Records, Table, WrongRows
-from client_sdk.protocol.cells import Column, column_of, read_numbers
 from client_sdk.tasks.columns import (
     PREFIX,
     Columns,
@@ -25,6 +24,7 @@ from client_sdk.tasks.columns import (
 )
 from client_sdk.tasks.losses import ClassLossParameters
 from client_sdk.tasks.task import Classification, ColumnText, InputUse, Task, TaskParameters
+from study_protocol.cells import Column, column_of, read_numbers
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

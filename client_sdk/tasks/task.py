@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from client_sdk.data import DataError, Records, WrongRows
 from client_sdk.errors import ConfigurationError
-from client_sdk.protocol.cells import column_name
-from client_sdk.protocol.wire.wrong_entries import wrong_entries
+from study_protocol.cells import column_name
+from study_protocol.wire.wrong_entries import wrong_entries
 
 # Whoever opens a study names a task and draws its first weights without torch: it is imported where it computes.
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks.arrays import LastLayer, SmallCnn
 from client_sdk.tasks.bayesian import BayesianLogisticRegression
 from client_sdk.tasks.convolutions import Layout
@@ -22,6 +21,7 @@ from client_sdk.tasks.signals import SignalNetwork
 from client_sdk.tasks.survival import DiscreteTime, PiecewiseConstant, Survival
 from client_sdk.tasks.tables import LogisticRegression, MultilayerPerceptron
 from client_sdk.tasks.task import Task
+from study_protocol.wire.tensors import Array
 
 Shapes = Mapping[str, tuple[int, ...]]
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from client_sdk.durable import sync_directory, write_durably
-from client_sdk.protocol.wire.failpoints import failpoint, register
+from study_protocol.wire.failpoints import failpoint, register
 
 register("hospital.after-checkpoint")
 

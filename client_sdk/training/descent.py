@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.gradients.inspection import trainable
-from client_sdk.protocol.study.settings import StudySettings
+from study_protocol.study.settings import StudySettings
 
 
 class Descent:

@@ -22,7 +22,6 @@ from client_sdk.gradients import UnsupportedLayer
 from client_sdk.gradients.generated import Shapes, generator
 from client_sdk.gradients.generated import inputs_of as generated_inputs
 from client_sdk.gradients.inspection import refuse_cross_record, risky_layers
-from client_sdk.protocol.study.training import HEAD
 from client_sdk.tasks import Task, TaskDataset, TaskError
 from client_sdk.tasks.inputs import Inputs
 from client_sdk.tasks.parts import part_of
@@ -30,6 +29,7 @@ from client_sdk.tasks.reading import dataset_of, inputs_of
 from client_sdk.tasks.task import new_model
 from client_sdk.training.alone import each_alone
 from client_sdk.training.generated import examples_of
+from study_protocol.study.training import HEAD
 
 _COMPANIONS = 64
 _CHUNK = 64 << 20

@@ -23,14 +23,14 @@ from client_sdk.errors import TrainingStopped
 from client_sdk.gradients import ClippedSum, PerRecordGradients
 from client_sdk.gradients.inspection import trainable
 from client_sdk.gradients.slots import Slots, slots_for
-from client_sdk.protocol.randomness.source import Purpose, RandomSource, RoundRandomness
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import TaskDataset
 from client_sdk.training.ahead import Batches
 from client_sdk.training.noise import GridNoise, NoisySum
 from client_sdk.training.noise_ahead import NoiseAhead, Pieces
 from client_sdk.training.views import Views
+from study_protocol.randomness.source import Purpose, RandomSource, RoundRandomness
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import Array
 
 if TYPE_CHECKING:
     from client_sdk.guard.individual import IndividualBudget

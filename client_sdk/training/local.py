@@ -24,9 +24,6 @@ from client_sdk.gradients.choice import GradientChoice
 from client_sdk.gradients.generated import Shapes
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.protocol.randomness.source import Purpose, Randomness, RoundRandomness
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import Array, Spec
 from client_sdk.tasks import Task, TaskDataset
 from client_sdk.tasks.inputs import Inputs
 from client_sdk.tasks.task import new_model
@@ -46,6 +43,9 @@ from client_sdk.training.plain import Contribution, PlainGradients, contribution
 from client_sdk.training.speed import SlowPath, slow_path
 from client_sdk.training.views import Views, require_views
 from client_sdk.training.weights import arrays_of, load_weights, spec_of_model, weight_out_of_bounds, weights_of
+from study_protocol.randomness.source import Purpose, Randomness, RoundRandomness
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import Array, Spec
 
 _LOG = logging.getLogger(__name__)
 # What is found once and depends on no record.

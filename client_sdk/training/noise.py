@@ -24,9 +24,9 @@ from torch import Tensor
 
 from client_sdk.gradients.clipping import ClippedSum, stop_if_not_finite
 from client_sdk.gradients.errors import NonFiniteError
-from client_sdk.protocol.randomness.discrete_gaussian import CHUNK, DiscreteGaussian, sampler
-from client_sdk.protocol.randomness.source import InsecureSource, RandomSource, SecureSource, SeededSource
 from client_sdk.training.noise_ahead import Pieces
+from study_protocol.randomness.discrete_gaussian import CHUNK, DiscreteGaussian, sampler
+from study_protocol.randomness.source import InsecureSource, RandomSource, SecureSource, SeededSource
 
 __all__ = ["InsecureSource", "NoisySum", "RandomSource", "SecureSource", "SeededSource", "add_noise"]
 # The grid is this much finer than the noise: fine enough that rounding a million numbers adds 0.03 % of the noise to

@@ -20,8 +20,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.randomness.discrete_gaussian import CHUNK, DiscreteGaussian
-from client_sdk.protocol.randomness.source import RandomSource
+from study_protocol.randomness.discrete_gaussian import CHUNK, DiscreteGaussian
+from study_protocol.randomness.source import RandomSource
 
 Integers = NDArray[np.signedinteger]
 Pieces = Iterator[tuple[int, Integers]]

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from client_sdk.errors import TrainingStopped
 from client_sdk.gradients.inspection import gradients_of, trainable
-from client_sdk.protocol.randomness.source import Purpose, RoundRandomness
-from client_sdk.protocol.study.settings import Privacy, StudySettings
-from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import TaskDataset
 from client_sdk.training.ahead import Batches, whole
 from client_sdk.training.gradients import Rows, clipped, norm_of, poisson_batch
 from client_sdk.training.patients import Loss
 from client_sdk.training.views import Views
+from study_protocol.randomness.source import Purpose, RoundRandomness
+from study_protocol.study.settings import Privacy, StudySettings
+from study_protocol.wire.tensors import Array
 
 _LOG = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from accounting import ClassicalAccountant, Guarantee
 from accounting.mechanisms.inference import fit_distance
 from client_sdk.errors import ConfigurationError, TrainingStopped
 from client_sdk.gradients import ClippedSum
-from client_sdk.protocol.randomness.source import RandomSource
 from client_sdk.training.noise import GridNoise, positive
+from study_protocol.randomness.source import RandomSource
 
 Floats = NDArray[np.float64]
 _UNIT = 2.0**-53

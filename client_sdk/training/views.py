@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.gradients.slots import Words
-from client_sdk.protocol.study.augmentation import Augmentation
+from study_protocol.study.augmentation import Augmentation
 
 Draws = NDArray[np.unsignedinteger]
 # What a view is drawn by, one word each.

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.gradients.inspection import trainable
-from client_sdk.protocol.study.bounds import MAX_WEIGHT
-from client_sdk.protocol.wire.tensors import Array, Spec
+from study_protocol.study.bounds import MAX_WEIGHT
+from study_protocol.wire.tensors import Array, Spec
 
 
 def arrays_of(tensors: Mapping[str, Tensor]) -> dict[str, Array]:

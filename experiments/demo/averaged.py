@@ -9,10 +9,10 @@ import torch
 from safetensors.numpy import load
 
 from client_sdk.data import load as load_records
-from client_sdk.protocol.study.averaging import averaged_rounds
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import load as load_task
 from client_sdk.training.weights import load_weights
+from study_protocol.study.averaging import averaged_rounds
+from study_protocol.study.settings import StudySettings
 
 
 def shares_of(settings: StudySettings, released: Sequence[int]) -> dict[int, float]:

@@ -19,16 +19,16 @@ from accounting.budget.budget import Budget
 from accounting.plan.report import CumulativeMoments
 from client_sdk.data import load as load_records
 from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.protocol.randomness.source import SecureRandomness
-from client_sdk.protocol.study.averaging import mean_weights
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import TERMS
 from client_sdk.tasks import Task, TaskDataset, load
 from client_sdk.training import LocalTraining
 from client_sdk.training.weights import load_weights, weights_of
 from experiments.demo.averaged import shares_of
 from simulation.baselines import fitted
+from study_protocol.randomness.source import SecureRandomness
+from study_protocol.study.averaging import mean_weights
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import TERMS
 
 
 def alone_and_private(task: Task, dataset: TaskDataset, settings: StudySettings) -> tuple[torch.nn.Module, int]:

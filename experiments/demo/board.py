@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from client_sdk.commands.shared import number
-from client_sdk.protocol.study.messages import BudgetStatement, LimitStatement, RoundView
-from client_sdk.protocol.study.settings import StudySettings
 from experiments.demo.own_patients import OwnPatients
 from experiments.demo.scenarios import Scenario
 from experiments.demo.verdict import meaning, verdict
+from study_protocol.study.messages import BudgetStatement, LimitStatement, RoundView
+from study_protocol.study.settings import StudySettings
 
 BAR = 8
 WIDTH = 100

@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 from client_sdk.data import Table as Records
-from client_sdk.protocol.cells import Column
-from client_sdk.protocol.study.settings import StudySettings
 from experiments.demo.mechanism import arrays, models, right
 from experiments.demo.scenarios import Scenario, breast_cancer, heart_disease
 from experiments.demo.settings import calibrated, settings
+from study_protocol.cells import Column
+from study_protocol.study.settings import StudySettings
 
 CLIP_NORMS, SPEEDS, ROUNDS = (0.25, 0.5, 1.0, 2.0), (2.0, 4.0, 8.0, 16.0), (20, 30, 60)
 AVERAGES = ("last model", "last half", "all")

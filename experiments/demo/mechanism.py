@@ -11,9 +11,9 @@ import numpy as np
 
 from accounting.values import FloatArray
 from client_sdk.data import Records
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import load
 from experiments.demo.scenarios import Scenario
+from study_protocol.study.settings import StudySettings
 
 Site = tuple[FloatArray, FloatArray]
 

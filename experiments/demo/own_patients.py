@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from accounting.budget.budget import Budget
 from client_sdk.api.client import Client
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.queries import QueryDocument
-from client_sdk.protocol.study.settings import StudySettings
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.queries import QueryDocument
+from study_protocol.study.settings import StudySettings
 
 SHARE = 0.2
 MEASURE = "accuracy at 0.5"

@@ -10,11 +10,11 @@ from typing import Any
 
 from accounting.budget.ledger import Entry
 from client_sdk.commands.shared import number
-from client_sdk.protocol.study.messages import BudgetStatement
-from client_sdk.protocol.study.settings import StudySettings
 from experiments.demo.board import Accuracies
 from experiments.demo.scenarios import Scenario
 from experiments.demo.verdict import meaning, verdict
+from study_protocol.study.messages import BudgetStatement
+from study_protocol.study.settings import StudySettings
 
 
 def write(

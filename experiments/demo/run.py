@@ -13,7 +13,6 @@ from typing import Any
 from rich.console import Console
 
 from client_sdk.api.client import Client
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.result import study_model
 from experiments.demo import report, scenarios
@@ -32,6 +31,7 @@ from experiments.live import (
     roster_number,
 )
 from experiments.processes import Process, Processes, ProcessFailed, environment
+from study_protocol.study.settings import StudySettings
 
 STUDY = "demo"
 BASELINE_SECONDS = 240.0

@@ -12,7 +12,7 @@ import numpy as np
 
 from accounting.values import FloatArray
 from client_sdk.data import Examples, Records, Table, read_heart_disease, read_idx
-from client_sdk.protocol.cells import Column
+from study_protocol.cells import Column
 
 # Public ranges of the ten "worst" measurements: rounded from the data set's published summary. A real study takes the
 # ranges that its instruments and textbooks give.

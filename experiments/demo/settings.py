@@ -14,13 +14,13 @@ from accounting.budget.budget import Budget
 from accounting.errors import Unreachable
 from accounting.plan.schemes import SchemeName
 from client_sdk.commands.suggest import numbers_of
-from client_sdk.protocol.study import suggestion
-from client_sdk.protocol.study.limits import Limit, Schedule
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.robustness import Robustness
-from client_sdk.protocol.study.settings import BayesianSettings, Masking, Privacy, StudySettings
-from client_sdk.protocol.study.training import Averaging, ServerOptimiser, Training
 from experiments.demo.scenarios import Scenario
+from study_protocol.study import suggestion
+from study_protocol.study.limits import Limit, Schedule
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.robustness import Robustness
+from study_protocol.study.settings import BayesianSettings, Masking, Privacy, StudySettings
+from study_protocol.study.training import Averaging, ServerOptimiser, Training
 
 ORDERS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0)
 DEADLINE_SECONDS = 60.0

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from client_sdk.commands.shared import number
-from client_sdk.protocol.study.messages import LimitStatement
+from study_protocol.study.messages import LimitStatement
 
 
 def verdict(accuracy: float | None, alone: Mapping[str, float], limits: Sequence[LimitStatement]) -> str:

@@ -12,7 +12,7 @@ from accounting.budget.ledger import Entry, verify_chain
 from accounting.plan.plan import Plan
 from client_sdk.api.calls import round_view
 from client_sdk.api.client import Client
-from client_sdk.protocol.study.messages import RoundView
+from study_protocol.study.messages import RoundView
 
 PAUSE_SECONDS = 0.15
 METRICS_SECONDS = 30.0

@@ -17,14 +17,14 @@ from typing import Any
 import httpx
 from fastapi.routing import APIRoute
 
-from client_sdk.protocol.study.messages import OperatorKeyCreate
-from client_sdk.protocol.wire.signing import request_token
 from experiments.fuzzing import example_study
 from experiments.fuzzing.target import Target
 from server.app import ROUTERS, create_app
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
 from server.services.studies.operators import create_key
+from study_protocol.study.messages import OperatorKeyCreate
+from study_protocol.wire.signing import request_token
 
 _ORIGIN = "https://study.example.org"
 _NAMES = {"study": "sepsis", "client": "mercy", "round": "1", "number": "1", "version": "1", "id": "a" * 16}

@@ -15,20 +15,20 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from accounting.budget.bodies import Standing
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, append, digest
-from client_sdk.documents.certify import Facts, computed, issued
-from client_sdk.protocol.study.messages import LedgerHead
-from client_sdk.protocol.study.model_file import ModelMetadata
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.signing import (
+from experiments import tiny
+from study_protocol.documents.certify import Facts, computed, issued
+from study_protocol.study.messages import LedgerHead
+from study_protocol.study.model_file import ModelMetadata
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.signing import (
     CERTIFICATE,
     LEDGER_HEAD,
     encode_public_key,
     roster_fingerprint,
     sign_document,
 )
-from client_sdk.protocol.wire.tensor_files import encode_model
-from experiments import tiny
+from study_protocol.wire.tensor_files import encode_model
 
 STUDY = "tiny"
 ROOT = Path(__file__).parents[2]

@@ -15,20 +15,20 @@ from client_sdk.api.questions import read_question
 from client_sdk.commands.certificate import opened
 from client_sdk.commands.settings_file import read_any_settings
 from client_sdk.commands.verify import read_export
-from client_sdk.documents import check
-from client_sdk.documents.registry import as_yaml, entry
 from client_sdk.errors import ConfigurationError, LedgerNotExtended
 from client_sdk.guard.exclusion import read_exclusion_file
 from client_sdk.guard.policy import SitePolicy
-from client_sdk.protocol.study.certificate import Certificate
-from client_sdk.protocol.wire.documents import load_json
-from client_sdk.protocol.wire.tensors import TensorError
-from client_sdk.protocol.wire.written import Unreadable, read_json, read_toml
 from client_sdk.released.model import model_of
 from client_sdk.study.audit import audited, require_signed
 from client_sdk.tasks.task import TaskError
 from experiments.fuzzing import example_study
 from experiments.fuzzing.target import Target, choose, chosen_seeds
+from study_protocol.documents import check
+from study_protocol.documents.registry import as_yaml, entry
+from study_protocol.study.certificate import Certificate
+from study_protocol.wire.documents import load_json
+from study_protocol.wire.tensors import TensorError
+from study_protocol.wire.written import Unreadable, read_json, read_toml
 
 T = TypeVar("T")
 _DOCS = example_study.ROOT / "docs"

@@ -14,15 +14,18 @@ from pydantic import BaseModel
 
 from client_sdk.api.client import retry_after_seconds
 from client_sdk.errors import LedgerDamaged
-from client_sdk.protocol.secure_sum import messages as session_messages
-from client_sdk.protocol.secure_sum.messages import ParameterFault, SessionParameters, require_sound
-from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES, SharingError, combine, parse_share, weights_at
-from client_sdk.protocol.study import certificate, messages, queries
-from client_sdk.protocol.study.model_file import ModelMetadata
-from client_sdk.protocol.study.witness import from_header, require_witnessed
-from client_sdk.protocol.versions import PROTOCOL
-from client_sdk.protocol.wire.documents import load_json, read_document
-from client_sdk.protocol.wire.signing import (
+from client_sdk.secure_sum import delivery
+from experiments.fuzzing import example_study
+from experiments.fuzzing.target import Target, choose, chosen_seeds
+from study_protocol.secure_sum import messages as session_messages
+from study_protocol.secure_sum.messages import ParameterFault, SessionParameters, require_sound
+from study_protocol.secure_sum.shamir import SHARE_BYTES, SharingError, combine, parse_share, weights_at
+from study_protocol.study import certificate, messages, queries
+from study_protocol.study.model_file import ModelMetadata
+from study_protocol.study.witness import from_header, require_witnessed
+from study_protocol.versions import PROTOCOL
+from study_protocol.wire.documents import load_json, read_document
+from study_protocol.wire.signing import (
     SigningError,
     canonical_json,
     claimed_identity,
@@ -33,11 +36,8 @@ from client_sdk.protocol.wire.signing import (
     to_base64url,
     verify_request_token,
 )
-from client_sdk.protocol.wire.tensor_files import TensorFile, read
-from client_sdk.protocol.wire.tensors import Spec, TensorError, decode, encode, metadata_in
-from client_sdk.secure_sum import delivery
-from experiments.fuzzing import example_study
-from experiments.fuzzing.target import Target, choose, chosen_seeds
+from study_protocol.wire.tensor_files import TensorFile, read
+from study_protocol.wire.tensors import Spec, TensorError, decode, encode, metadata_in
 
 _ORIGIN, _NOW = "https://study.example.org", 1_767_300_000.0
 _SPEC: Spec = {"linear.bias": ((1,), "float32"), "linear.weight": ((1, 4), "float64")}

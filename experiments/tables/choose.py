@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from client_sdk.protocol.randomness.source import SeededRandomness
 from experiments.tables.dealing import deal
 from experiments.tables.features import Digits, held_out
 from experiments.tables.federated import Clients, Settings, accuracy, train
 from experiments.tables.lines import CHOSEN, INSTANCE_DELTA, LINES, PNEUMONIA, Line, noise_for
 from experiments.tables.pictures import KEPT, pneumonia
 from experiments.tables.readings import Release, epsilon_of_records
+from study_protocol.randomness.source import SeededRandomness
 
 STANDING = 100
 CANDIDATES, FINALISTS, MORE_SEEDS = 40, 8, 3

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from client_sdk.protocol.randomness.source import SeededRandomness
 from experiments.tables.catalogue import Entry
 from experiments.tables.dealing import SPLITS, deal
 from experiments.tables.features import Digits, digits
@@ -20,6 +19,7 @@ from experiments.tables.lines import APTOS, INSTANCE_DELTA, LINES, PNEUMONIA, Li
 from experiments.tables.pictures import own, pneumonia
 from experiments.tables.readings import Release, readings
 from experiments.tables.result import Row
+from study_protocol.randomness.source import SeededRandomness
 
 _MANY = 1000
 _CHOOSE = "`python -m experiments.tables.choose`"

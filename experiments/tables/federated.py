@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
-from client_sdk.protocol.randomness.source import Randomness
-from client_sdk.protocol.study.central_noise import CentralNoise
+from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from study_protocol.randomness.source import Randomness
+from study_protocol.study.central_noise import CentralNoise
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]

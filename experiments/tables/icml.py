@@ -38,7 +38,7 @@ _PERSONS = central_inference.Recipe(25, 2.0, 1.2, 0.5, bound=13**0.5)
 
 def digits(seeds: Sequence[int], epsilon: float = 0.62) -> Row:
     """A linear classifier of oriented gradients, full batches with momentum."""
-    logging.getLogger("client_sdk.protocol.randomness.source").setLevel(logging.ERROR)
+    logging.getLogger("study_protocol.randomness.source").setLevel(logging.ERROR)
     begun, split = time.monotonic(), WORKLOADS["mnist"].split(0)
     noise, _ = noise_for(epsilon, DELTA, _DIGITS.charged)
     watched = list[central_softmax.Floats]()
@@ -71,7 +71,7 @@ def _survey(
     goal: float,
 ) -> Callable[[Sequence[int]], Row]:
     def run(seeds: Sequence[int]) -> Row:
-        logging.getLogger("client_sdk.protocol.randomness.source").setLevel(logging.ERROR)
+        logging.getLogger("study_protocol.randomness.source").setLevel(logging.ERROR)
         begun, splits = time.monotonic(), [load(seed) for seed in seeds]
         noise, _ = noise_for(epsilon, DELTA, recipe.charged)
         accuracies, plain, runs = list[float](), list[float](), list[central_inference.Floats]()
@@ -114,7 +114,7 @@ def _intervals(load: Callable[[int], Split], recipe: central_inference.Recipe, n
 
 def main() -> None:
     """Count the intervals of the lines that have a posterior again: python -m experiments.tables.icml"""
-    logging.getLogger("client_sdk.protocol.randomness.source").setLevel(logging.ERROR)
+    logging.getLogger("study_protocol.randomness.source").setLevel(logging.ERROR)
     known = {row.name: row for row in read() if row.table == "ICML"}
     for name, load, recipe, epsilon in _POSTERIORS:
         noise, _ = noise_for(epsilon, DELTA, recipe.charged)
@@ -129,7 +129,7 @@ def main() -> None:
 
 def batch_clipped_digits(seeds: Sequence[int]) -> Row:
     """The papers' settings, whose clip is of the batch's gradient: one run, and both readings of its noise."""
-    logging.getLogger("client_sdk.protocol.randomness.source").setLevel(logging.ERROR)
+    logging.getLogger("study_protocol.randomness.source").setLevel(logging.ERROR)
     begun, split, recipe = time.monotonic(), WORKLOADS["mnist"].split(0), batch_clipped.Recipe()
     runs = [batch_clipped.fitted(split.inputs, split.targets, recipe, seed) for seed in seeds]
     rate = recipe.batch / len(split.targets)

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from client_sdk.gradients.clipping import SAFETY
 from client_sdk.gradients.losses import Loss
-from client_sdk.protocol.randomness.source import RandomSource
 from client_sdk.tasks import TaskDataset
 from client_sdk.training.gradients import poisson_batch
+from study_protocol.randomness.source import RandomSource
 
 Rows = NDArray[np.int64]
 # Numbers of records that a block of clients gathers at once: 64 MiB of float64.

@@ -20,13 +20,6 @@ from client_sdk.errors import ConfigurationError, TrainingStopped, WardroundErro
 from client_sdk.gradients.inspection import trainable
 from client_sdk.gradients.losses import signal_of
 from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.protocol.randomness.source import COORDINATOR, Purpose
-from client_sdk.protocol.secure_sum.parameters import UPDATE as UPDATE_VECTOR
-from client_sdk.protocol.secure_sum.vectors import RingVector
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire import tensors
-from client_sdk.protocol.wire.tensor_files import Arrays, Tensors
-from client_sdk.protocol.wire.tensors import Array
 from client_sdk.secure_sum.delivery import ring_vectors_of
 from client_sdk.training import Contribution
 from client_sdk.training.descent import Descent
@@ -36,6 +29,13 @@ from server.domain.admission import Findings, examine
 from simulation.backends.base import Done, Layout, Sums
 from simulation.backends.linear import Batches, LinearRecords, Rows, Stacked, blocks
 from simulation.local_work import Accounts, ClientStopped, LocalWork, Orders, Task
+from study_protocol.randomness.source import COORDINATOR, Purpose
+from study_protocol.secure_sum.parameters import UPDATE as UPDATE_VECTOR
+from study_protocol.secure_sum.vectors import RingVector
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire import tensors
+from study_protocol.wire.tensor_files import Arrays, Tensors
+from study_protocol.wire.tensors import Array
 
 # As `client_sdk.training.gradients` clips, so that float32 never passes the clip norm.
 _WITHIN = 1 - 2.0**-22

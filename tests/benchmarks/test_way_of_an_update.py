@@ -17,7 +17,7 @@ from benchmarks.way_of_an_update import BEGIN, END, figures, on_the_page, return
     [
         ("client_sdk/ledger.py", "client_sdk"),
         ("client_sdk/training/local.py", "client_sdk/training"),
-        ("client_sdk/protocol/wire/tensors.py", None),
+        ("study_protocol/wire/tensors.py", None),
         ("client_sdk/errors.py", None),
         ("accounting/accounts/classical.py", "accounting"),
         ("accounting/classical.py", "accounting"),
@@ -33,7 +33,7 @@ def test_a_return_is_an_entry_into_a_room_that_was_left() -> None:
         "client_sdk/study/participation.py",
         "client_sdk/study/verifier.py",
         "client_sdk/guard/individual.py",
-        "client_sdk/protocol/signing.py",
+        "study_protocol/signing.py",
         "client_sdk/guard/policy.py",
         "client_sdk/study/outbox.py",
         "client_sdk/api/client.py",
@@ -42,7 +42,7 @@ def test_a_return_is_an_entry_into_a_room_that_was_left() -> None:
     rooms = rooms_on_the_way(files, "client_sdk")
     assert [room.removeprefix("client_sdk/") for room in rooms] == ["study", "guard", "study", "api", "guard"]
     assert returns(rooms) == 2
-    found = figures(Way(files, ["server/api/rounds.py", "client_sdk/protocol/signing.py"]))
+    found = figures(Way(files, ["server/api/rounds.py", "study_protocol/signing.py"]))
     assert found["files"] == 9
     assert found["hospital"]["returns_into"] == {"client_sdk/guard": 1, "client_sdk/study": 1}
     assert [line.split()[-1] for line in show(found) if line.startswith("  <")] == [files[5], files[7]]

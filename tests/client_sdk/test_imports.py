@@ -12,8 +12,8 @@ def run(program: str) -> str:
 def test_the_package_and_the_protocol_load_neither_torch_nor_http() -> None:
     program = """
 import importlib, pkgutil, sys
-import client_sdk, client_sdk.protocol
-for module in pkgutil.walk_packages(client_sdk.protocol.__path__, "client_sdk.protocol."):
+import client_sdk, study_protocol
+for module in pkgutil.walk_packages(study_protocol.__path__, "study_protocol."):
     importlib.import_module(module.name)
 print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "httpx", "httpcore", "requests", "typer"}))
 """

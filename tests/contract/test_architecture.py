@@ -17,7 +17,7 @@ from server.db.tables import Base
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-SHIPPED = ("accounting", "client_sdk", "server", "simulation", "wardround")
+SHIPPED = ("accounting", "study_protocol", "client_sdk", "server", "simulation", "wardround")
 FOLDERS = (*SHIPPED, "experiments", "benchmarks", "tests", "docs", "migrations")
 PATH = re.compile(rf"(?<![\w/.])((?:{'|'.join(FOLDERS)})/[\w./*-]*|[\w*]+\.py)(?![\w/])")
 # The group of the tasks' entry points, a file of the backup, and one inside of an exported model.
@@ -74,7 +74,7 @@ def test_every_room_is_on_the_map() -> None:
     rooms = {
         str(init.parent.relative_to(ROOT)) for package in SHIPPED for init in (ROOT / package).rglob("*/__init__.py")
     }
-    assert {"accounting/plan", "client_sdk/protocol/wire", "server/services/rounds"} <= rooms
+    assert {"accounting/plan", "study_protocol/wire", "server/services/rounds"} <= rooms
     assert sorted(room for room in rooms if f"`{room}`" not in PAGE) == []
 
 

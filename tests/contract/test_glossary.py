@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from accounting.plan.schemes import SCHEMES
 from client_sdk.main import build
-from client_sdk.protocol.study.settings import Privacy, StudySettings
+from study_protocol.study.settings import Privacy, StudySettings
 
 GLOSSARY = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text()
 NAMES = set(re.findall(r"[a-z0-9_]+", " ".join(re.findall(r"`([^`]+)`", GLOSSARY))))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = ("accounting", "client_sdk", "server", "simulation", "wardround", "migrations")
+SHIPPED = ("accounting", "study_protocol", "client_sdk", "server", "simulation", "wardround", "migrations")
 # Importing them is for reading or writing objects that run code.
 MODULES = {
     *("pickle", "_pickle", "cPickle", "marshal", "shelve", "dbm", "dill", "cloudpickle", "joblib", "jsonpickle"),

@@ -14,8 +14,8 @@ import pytest
 
 from client_sdk import tasks
 from client_sdk.errors import UpdateDisputed
-from client_sdk.protocol.wire.tensors import encode
 from client_sdk.training.weights import weights_of
+from study_protocol.wire.tensors import encode
 from tests.factories.joining import STUDY, Site
 from tests.factories.live_coordinator import Live, live
 from tests.factories.settings import settings

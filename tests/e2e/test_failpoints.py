@@ -17,10 +17,6 @@ import client_sdk.study.enrolment  # these three register their failpoints
 import client_sdk.study.participation  # noqa: F401
 import server.app  # noqa: F401
 from client_sdk.api.client import Client
-from client_sdk.protocol.study.messages import InvitationCreate, StudyCreate
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.failpoints import EXIT_CODE, names
-from client_sdk.protocol.wire.tensors import encode
 from client_sdk.tasks import load
 from client_sdk.training.weights import weights_of
 from experiments import laws, tiny
@@ -28,6 +24,10 @@ from experiments.forked import ForkedProcesses
 from experiments.live import LiveHospital, embedded_postgres, site_policy
 from experiments.object_store import ObjectStore
 from experiments.processes import Process, Processes, ProcessFailed, until
+from study_protocol.study.messages import InvitationCreate, StudyCreate
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.failpoints import EXIT_CODE, names
+from study_protocol.wire.tensors import encode
 from tests.factories.dying_processes import HIT_SECONDS, MASKED, Stage
 
 # Many processes on few cores: generous, because a slow machine is no failure.

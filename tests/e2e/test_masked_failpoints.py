@@ -13,9 +13,6 @@ import pytest
 
 from client_sdk.api.client import Client
 from client_sdk.guard.policy import POLICY_FILE
-from client_sdk.protocol.study.messages import InvitationCreate, StudyCreate
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import encode
 from client_sdk.study.hospital import Hospital
 from client_sdk.tasks import load
 from client_sdk.training.weights import weights_of
@@ -23,6 +20,9 @@ from experiments import laws, tiny
 from experiments.forked import ForkedProcesses
 from experiments.live import compare_and_pin, embedded_postgres, site_policy
 from experiments.processes import until
+from study_protocol.study.messages import InvitationCreate, StudyCreate
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import encode
 from tests.factories.dying_processes import HIT_SECONDS, MASKED, Stage
 
 pytestmark = pytest.mark.timeout(600)

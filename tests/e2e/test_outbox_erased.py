@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from client_sdk import tasks
-from client_sdk.protocol.secure_sum.vectors import RingVector
-from client_sdk.protocol.wire.tensors import encode
 from client_sdk.secure_sum import delivery
 from client_sdk.study.hospital import Hospital
 from client_sdk.training.weights import weights_of
+from study_protocol.secure_sum.vectors import RingVector
+from study_protocol.wire.tensors import encode
 from tests.factories.dying import Killed
 from tests.factories.joining import STUDY, Site
 from tests.factories.live_coordinator import Live, live

@@ -23,14 +23,14 @@ from dp_accounting import rdp
 from accounting.budget.budget import replay
 from accounting.plan.queries import QueryCost
 from client_sdk.data import Table
-from client_sdk.protocol.randomness.source import Purpose, SecureRandomness
-from client_sdk.protocol.statistics.kinds import QUESTION, Question
-from client_sdk.protocol.study.queries import Query
 from client_sdk.study.answers import noise_share
 from experiments.processes import free_port
 from server.db.ledger_store import entries
 from server.db.rows import find_study
 from server.db.tables import Base
+from study_protocol.queries.kinds import QUESTION, Question
+from study_protocol.randomness.source import Purpose, SecureRandomness
+from study_protocol.study.queries import Query
 from tests.factories.asking import Site, answered, answering_policy, document, drive, enrolled, operator
 from tests.factories.databases import SQLITE_FIRST
 from tests.factories.live_coordinator import Live, live

@@ -14,10 +14,10 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant
 
 from accounting import ClassicalAccountant
-from client_sdk.protocol.randomness.source import SeededSource
 from experiments import accuracy
 from experiments.accuracy_data import WORKLOADS
 from experiments.oriented_gradients import oriented_gradients
+from study_protocol.randomness.source import SeededSource
 
 CANCER = WORKLOADS["breast-cancer"]
 
@@ -28,7 +28,7 @@ def _results_file_untouched(
 ) -> Iterator[None]:
     monkeypatch.setattr(accuracy, "RESULTS", tmp_path / "accuracy.json")
     # The command silences the seeded source; at_level puts the level back for the tests that come after.
-    with caplog.at_level(logging.WARNING, logger="client_sdk.protocol.randomness.source"):
+    with caplog.at_level(logging.WARNING, logger="study_protocol.randomness.source"):
         yield
 
 

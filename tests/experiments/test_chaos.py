@@ -70,8 +70,8 @@ def _release_without_charge() -> None:
 
 def _release_the_same_again() -> None:
     """The coordinator publishes in every round the model that the round started from."""
-    from client_sdk.protocol.wire.tensor_files import read
     from server.services.rounds import release
+    from study_protocol.wire.tensor_files import read
 
     release.new_weights = lambda settings, weights, total, state: read(weights)
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from client_sdk.protocol.study import suggestion
 from experiments import defaults_run
 from experiments.defaults import Rule
 from experiments.defaults_data import CASES, Split
 from experiments.defaults_run import AVERAGES, DELTA, Setting, Study, accuracies, noise_multiplier
+from study_protocol.study import suggestion
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "defaults.json"
 

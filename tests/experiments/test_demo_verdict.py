@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from accounting.budget.budget import Budget
-from client_sdk.protocol.study.messages import LimitStatement
-from client_sdk.protocol.study.plan_of import plan_of
 from experiments.demo import scenarios
 from experiments.demo.averaged import in_words, shares_of
 from experiments.demo.settings import settings
 from experiments.demo.verdict import meaning, verdict
+from study_protocol.study.messages import LimitStatement
+from study_protocol.study.plan_of import plan_of
 from tests.factories.settings import settings as study_settings
 
 ALONE = {"university": 0.97, "city": 0.92, "county": 0.90, "rural": 0.70}

@@ -20,14 +20,14 @@ from client_sdk import durable
 from client_sdk.api.client import Client
 from client_sdk.errors import LedgerDamaged, LostLedger, UpdateDisputed
 from client_sdk.guard import ledger_file
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.messages import RoundView
-from client_sdk.protocol.study.queries import Query
 from experiments import byte_laws, charge_laws, inside_storm, laws, study_kinds
 from experiments.inside import Weather
 from experiments.inside_storm import InsideStorm
 from experiments.law_broken import LawBroken
 from experiments.study_kinds import StudyKind, settings_of
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.messages import RoundView
+from study_protocol.study.queries import Query
 
 pytestmark = pytest.mark.timeout(300)
 CALM = Weather(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)

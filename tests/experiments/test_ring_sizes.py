@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from client_sdk.protocol.secure_sum.graph import Graph
-from client_sdk.protocol.secure_sum.messages import least_threshold
 from experiments.ring_sizes import RARE, failure, least_neighbours, rows
+from study_protocol.secure_sum.graph import Graph
+from study_protocol.secure_sum.messages import least_threshold
 
 PAGE = Path(__file__).parents[2] / "docs" / "threat-model.md"
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from accounting import forecast
-from client_sdk.protocol.study.plan_of import plan_of
 from experiments.transfer import CHOOSING, DELTA, EPSILON, GRID, OWN, RESULTS, ROUNDS, SEEDS, WAYS, Bench, markdown
 from experiments.transfer_data import CASES
+from study_protocol.study.plan_of import plan_of
 
 FOUND: dict[str, Any] = json.loads(RESULTS.read_text())
 PAGE = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from client_sdk.protocol.wire.failpoints import EXIT_CODE
 from experiments import tiny
 from experiments.live import LiveCoordinator
 from experiments.object_store import ObjectStore
 from experiments.processes import Process, Processes, ProcessFailed
+from study_protocol.wire.failpoints import EXIT_CODE
 
 # Many processes on few cores: generous, because a slow machine is no failure.
 HIT_SECONDS = 150.0

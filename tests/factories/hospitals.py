@@ -17,9 +17,9 @@ from client_sdk.api.transport import Transport
 from client_sdk.data import Table
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Identity
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.hospital import Hospital
 from client_sdk.training.weights import weights_of
+from study_protocol.study.settings import StudySettings
 from tests.factories.coordinator_in_process import ORIGIN, Coordinator
 from tests.factories.settings import settings
 

@@ -13,23 +13,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel
 
 from client_sdk.guard.policy import Floors
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.secure_sum.messages import (
-    ConsistencyList,
-    ConsistencyMessage,
-    Inbox,
-    KeyList,
-    KeysMessage,
-    Manifest,
-    SessionParameters,
-    SharesMessage,
-    SurvivorList,
-    UnmaskMessage,
-)
-from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.signing import decode_public_key
-from client_sdk.protocol.wire.tensors import Array, spec_of
 from client_sdk.secure_sum.delivery import ring_vectors_of
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.secure_sum.steps import Party
@@ -42,6 +25,23 @@ from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges, lists
 from server.services.secure_sum.exchanges import Heard
 from server.services.secure_sum.lists import What
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.secure_sum.messages import (
+    ConsistencyList,
+    ConsistencyMessage,
+    Inbox,
+    KeyList,
+    KeysMessage,
+    Manifest,
+    SessionParameters,
+    SharesMessage,
+    SurvivorList,
+    UnmaskMessage,
+)
+from study_protocol.secure_sum.parameters import SessionPlan
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.signing import decode_public_key
+from study_protocol.wire.tensors import Array, spec_of
 from tests.factories.hospital_double import Hospital
 from tests.factories.secure_sum import MemoryStore
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import server.worker  # noqa: F401 - its failpoints are listed below
-from client_sdk.protocol.wire import failpoints
 from server.db.session import Database
 from server.services.coordinator import Coordinator
 from server.worker import Worker
+from study_protocol.wire import failpoints
 from tests.factories.dying import Killed, dying_at
 from tests.factories.dying_processes import MASKED
 from tests.factories.hospital_double import Hospital, UseCases, update

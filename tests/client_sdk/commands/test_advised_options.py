@@ -16,7 +16,7 @@ import client_sdk
 from client_sdk import main
 
 ROOT = Path(client_sdk.__file__).parents[1]
-PACKAGES = ("accounting", "client_sdk", "server", "simulation")
+PACKAGES = ("accounting", "study_protocol", "client_sdk", "server", "simulation")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]\b")
 # Of other programs, or of none.
 OTHERS = {"--no-binary", "--upgrade", "--"}

@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from client_sdk.protocol.study.model_file import ModelMetadata
-from client_sdk.protocol.wire.tensors import metadata_in
 from client_sdk.released import load_model
 from client_sdk.tasks import load
 from client_sdk.tasks.registry import load_part
 from client_sdk.training.weights import load_weights
+from study_protocol.study.model_file import ModelMetadata
+from study_protocol.wire.tensors import metadata_in
 from tests.factories.commands import AS_WRITTEN, Run, finished, opened, write_records, write_settings
 from tests.factories.hospitals import lax_toml
 from tests.factories.live_coordinator import Live

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from client_sdk.api.client import Client
-from client_sdk.protocol.study.messages import Study
-from client_sdk.protocol.wire.signing import CERTIFICATE
+from study_protocol.study.messages import Study
+from study_protocol.wire.signing import CERTIFICATE
 from tests.factories.commands import Run, finished
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import changed

@@ -14,7 +14,7 @@ from typing import get_args
 
 import pytest
 
-from client_sdk.protocol.study.messages import LimitStatement
+from study_protocol.study.messages import LimitStatement
 from tests.factories.commands import Run, finished
 from tests.factories.live_coordinator import Live
 

@@ -13,11 +13,11 @@ from sqlalchemy import text
 from accounting.budget.budget import replay
 from accounting.budget.ledger import Entry, append, digest, verify_chain
 from client_sdk.commands.ledger import show
-from client_sdk.protocol.study.messages import BudgetLedger, BudgetStatement, LedgerHead, LimitStatement, Study
-from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow
 from server.signing_key import SigningKey
+from study_protocol.study.messages import BudgetLedger, BudgetStatement, LedgerHead, LimitStatement, Study
+from study_protocol.wire.signing import LEDGER_HEAD, canonical_json
 from tests.factories.commands import Run, finished, opened
 from tests.factories.live_coordinator import Live
 

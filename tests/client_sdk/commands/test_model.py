@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_sdk.protocol.study.model_file import ModelMetadata
-from client_sdk.protocol.wire.tensor_files import encode_model
-from client_sdk.protocol.wire.tensors import metadata_in
 from client_sdk.released import load_model
+from study_protocol.study.model_file import ModelMetadata
+from study_protocol.wire.tensor_files import encode_model
+from study_protocol.wire.tensors import metadata_in
 from tests.factories.commands import Run, finished, write_records, write_settings
 from tests.factories.live_coordinator import Live
 from tests.factories.released import TABLE, TASKS, write_model

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from client_sdk.commands.settings_file import read_settings
-from client_sdk.protocol.study.plan_of import plan_of
+from study_protocol.study.plan_of import plan_of
 from tests.factories.commands import Run, write_settings
 from tests.factories.settings import limit
 

@@ -16,7 +16,7 @@ from client_sdk.api.questions import read_question
 from client_sdk.commands import agreement
 from client_sdk.commands.query_template import kinds
 from client_sdk.guard.approvals import Approvals
-from client_sdk.protocol.statistics.ready import READY
+from study_protocol.queries.ready import READY
 from tests.factories.asking import Site, answering_policy, enrolled
 from tests.factories.commands import Run
 from tests.factories.live_coordinator import Live

@@ -13,9 +13,9 @@ from safetensors.numpy import load
 
 from client_sdk.commands.settings_file import read_settings
 from client_sdk.commands.shared import number
-from client_sdk.protocol.wire.tensors import metadata_in
 from server.api.problems import ApiProblem
 from server.services.studies import lifecycle
+from study_protocol.wire.tensors import metadata_in
 from tests.factories.commands import Run, finished, opened, write_settings
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import MASKING, settings

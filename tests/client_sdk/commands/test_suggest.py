@@ -11,8 +11,8 @@ import pytest
 
 from accounting.budget.forecast import forecast
 from client_sdk.commands.settings_file import read_settings
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import StudySettings
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
 from tests.factories.commands import Run, write_settings
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import limit

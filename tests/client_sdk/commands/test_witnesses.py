@@ -14,10 +14,10 @@ from client_sdk.commands.witnesses import Witnesses
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import OF_AUDITOR, ledger_path
 from client_sdk.identity import Identity
-from client_sdk.protocol.study.messages import LedgerHead
-from client_sdk.protocol.study.witness import sign_head
 from client_sdk.study.pinning import as_digits
 from client_sdk.study.vouching import Agreement, Voucher
+from study_protocol.study.messages import LedgerHead
+from study_protocol.study.witness import sign_head
 from tests.factories.commands import Run, finished
 from tests.factories.live_coordinator import Live
 from tests.factories.lying_coordinator import forget_witnesses, ledger_of, rewrite

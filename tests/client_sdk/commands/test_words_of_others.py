@@ -13,7 +13,7 @@ import pytest
 
 from client_sdk.commands.shared import PlainLines, print_json, table
 from client_sdk.errors import SessionEnded, api_error
-from client_sdk.protocol.study.messages import Problem
+from study_protocol.study.messages import Problem
 from tests.factories.commands import Run, opened
 from tests.factories.live_coordinator import Live
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from client_sdk.data import DataError, Table, TableFormat, load, read_csv
-from client_sdk.protocol.cells import read_numbers
 from client_sdk.tasks.columns import encode_columns, read_columns
 from experiments.demo.scenarios import data_folder
+from study_protocol.cells import read_numbers
 
 # Stands in a cell of every broken file; no message may repeat it.
 SECRET = "3.14159"

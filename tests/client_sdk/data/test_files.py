@@ -10,14 +10,14 @@ import torch
 from torch.utils.data import Dataset
 
 from client_sdk.data import DataError, Table, load, records_of
-from client_sdk.protocol.cells import column_of
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.wire.tensors import decode
 from client_sdk.tasks import load as load_task
 from client_sdk.tasks.dataset import ABSENT
 from client_sdk.training import LocalTraining
 from client_sdk.training.weights import weights_of
 from experiments.demo.scenarios import data_folder
+from study_protocol.cells import column_of
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.wire.tensors import decode
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.settings import settings
 

@@ -20,7 +20,7 @@ import pytest
 from client_sdk.data import DataError, LazyTable, Table, list_table, load, one_per_patient
 from client_sdk.data.lazy_table import Stored, stacked
 from client_sdk.data.row_groups import OpenFiles, Parts
-from client_sdk.protocol.cells import Column, read_days, read_numbers
+from study_protocol.cells import Column, read_days, read_numbers
 
 pyarrow: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 parquet: Any = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from client_sdk.data import DataError, Table, list_table, read_csv
 from client_sdk.data.table_format import TableFormat
-from client_sdk.protocol.cells import Spelling, column_of, read_categories, read_days, read_numbers, read_presence
 from client_sdk.tasks.columns import encode_columns, read_columns
+from study_protocol.cells import Spelling, column_of, read_categories, read_days, read_numbers, read_presence
 
 DECLARED = read_columns(
     {

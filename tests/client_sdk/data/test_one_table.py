@@ -15,10 +15,10 @@ import torch
 
 from client_sdk.data import Table, list_table, read_csv
 from client_sdk.data.table_format import Dates, TableFormat
-from client_sdk.protocol.cells import Spelling
-from client_sdk.protocol.statistics.kinds import QUESTION
-from client_sdk.protocol.statistics.rows import one_row_each
 from client_sdk.tasks import load
+from study_protocol.cells import Spelling
+from study_protocol.queries.kinds import QUESTION
+from study_protocol.queries.rows import one_row_each
 
 pyarrow: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 parquet: Any = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")

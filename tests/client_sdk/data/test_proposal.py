@@ -8,7 +8,7 @@ import pytest
 
 from client_sdk.data import DataError, Proposal, TableFormat, propose_format, read_csv
 from client_sdk.data.table_format import Dates
-from client_sdk.protocol.cells.spelling import Decimal
+from study_protocol.cells.spelling import Decimal
 
 
 def proposal(folder: Path, body: str | bytes, name: str = "a.csv") -> Proposal:

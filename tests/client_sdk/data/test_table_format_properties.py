@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from client_sdk.data import DataError, Table, TableFormat, propose_format, read_csv
 from client_sdk.data.table_format import SEPARATORS
-from client_sdk.protocol.cells import read_numbers
-from client_sdk.protocol.cells.spelling import cleaned
+from study_protocol.cells import read_numbers
+from study_protocol.cells.spelling import cleaned
 
 Rows = list[list[str]]
 

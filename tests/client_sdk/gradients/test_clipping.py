@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from client_sdk.gradients import NonFiniteError, PerRecordGradients, Slots
 from client_sdk.gradients.layers import cross_entropy, logistic
-from client_sdk.protocol.study.clip_norm import LEAST_CLIP_NORM
+from study_protocol.study.clip_norm import LEAST_CLIP_NORM
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:

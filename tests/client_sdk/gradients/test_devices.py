@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from client_sdk.gradients import ClippedSum, DeviceLost, PerRecordGradients, Slots
 from client_sdk.gradients.layers import cross_entropy
-from client_sdk.protocol.randomness.source import SeededSource
+from study_protocol.randomness.source import SeededSource
 
 RECORDS, MOST = 90, 16
 X = torch.randn(RECORDS, 3, 8, 8, generator=torch.Generator().manual_seed(1))

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from client_sdk.gradients import ClippedSum, PerRecordGradients, Slots
 from client_sdk.gradients.layers import cross_entropy
 from client_sdk.gradients.passes import Asked, run
-from client_sdk.protocol.study.bounds import MAX_WEIGHT
 from client_sdk.training.patients import LossOfPatients, RowsOfPatients
+from study_protocol.study.bounds import MAX_WEIGHT
 
 CLIP, RECORDS = 1.0, 9
 

@@ -18,8 +18,8 @@ from client_sdk import tasks
 from client_sdk.gradients import PerRecordGradients
 from client_sdk.gradients.model import LEAST, MOST
 from client_sdk.gradients.slots import Pass, Slots, in_order, slots_for
-from client_sdk.protocol.randomness.source import SeededSource
 from client_sdk.tasks.adapters import adapt
+from study_protocol.randomness.source import SeededSource
 from tests.client_sdk.gradients.references import squared_error
 from tests.client_sdk.gradients.test_attention import Attends, Encoder
 from tests.client_sdk.gradients.test_bags import Bagged

@@ -16,10 +16,10 @@ from client_sdk.errors import ConfigurationError, PolicyRefused
 from client_sdk.guard.columns import as_read, denied, readable, trained_columns
 from client_sdk.guard.policy import QueryRules
 from client_sdk.guard.rules import require_allowed
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.preparation import able, check_data
 from client_sdk.study.remaining import remaining
+from study_protocol.study.settings import StudySettings
 from tests.factories.hospitals import plain_policy
 from tests.factories.settings import TASK_PARAMETERS, settings
 

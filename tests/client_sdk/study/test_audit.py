@@ -21,11 +21,11 @@ from accounting.budget.ledger import Entry, append, digest
 from accounting.plan.report import DISTANCE_BINS
 from client_sdk.commands.verify import read_export
 from client_sdk.errors import LedgerNotExtended
-from client_sdk.protocol.study.messages import LedgerHead, SignedLedgerHead
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.signing import LEDGER_HEAD, encode_public_key, sign_document
 from client_sdk.study.audit import audited, require_signed
+from study_protocol.study.messages import LedgerHead, SignedLedgerHead
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.signing import LEDGER_HEAD, encode_public_key, sign_document
 from tests.factories.ledgers import after, opened
 from tests.factories.settings import ORDERS, limit, settings
 

@@ -19,10 +19,10 @@ from client_sdk import tasks
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import SitePolicy
-from client_sdk.protocol.wire import failpoints
-from client_sdk.protocol.wire.tensors import TERMS, decode, encode
 from client_sdk.study.hospital import Hospital
 from client_sdk.training.weights import weights_of
+from study_protocol.wire import failpoints
+from study_protocol.wire.tensors import TERMS, decode, encode
 from tests.factories.commands import AS_WRITTEN
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital, lax_toml, one_round_policy, plain_policy, records

@@ -97,7 +97,7 @@ def test_the_spread_s_gradient_is_that_of_the_expected_loss() -> None:
 
 def test_training_with_the_prior_finds_the_posterior_of_a_conjugate_like_problem() -> None:
     """Many records at one input: μ and ρ go where Newton's method on the same objective says, by another code."""
-    from client_sdk.protocol.study.prior import prior_of
+    from study_protocol.study.prior import prior_of
 
     patients, prior = 200, prior_of({"prior-std": 1.5, "patients": 200})
     assert prior is not None

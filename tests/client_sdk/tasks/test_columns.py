@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_sdk.data import DataError, Table
-from client_sdk.protocol.cells import Column, Spelling, column_of
 from client_sdk.tasks.columns import CategoryColumn, NumberColumn, encode_columns, read_columns
 from client_sdk.tasks.task import InputUse, TaskError
+from study_protocol.cells import Column, Spelling, column_of
 
 FORMS = {
     "column.age": "18..90",

@@ -16,12 +16,12 @@ from torch import nn
 from client_sdk.data import DataError, Examples, Table
 from client_sdk.errors import ConfigurationError
 from client_sdk.gradients.inspection import trainable
-from client_sdk.protocol.cells import column_of
 from client_sdk.tasks import Task, TaskError, load
 from client_sdk.tasks.backbone_file import ProgramFile
 from client_sdk.tasks.frozen_module import state_digest
 from client_sdk.tasks.registry import load_part
 from client_sdk.training.features import Features
+from study_protocol.cells import column_of
 
 PACKAGE = """
 import torch

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from client_sdk.errors import ConfigurationError
 from client_sdk.gradients import PerRecordGradients
 from client_sdk.gradients.inspection import known_layers, trainable
-from client_sdk.protocol.study.bounds import MAX_WEIGHT
-from client_sdk.protocol.study.training import Training
 from client_sdk.tasks import Task, load, of_study
 from client_sdk.tasks.adapters import LowRank, adapt, merge
 from client_sdk.tasks.examples import EXAMPLES
 from client_sdk.tasks.registry import load_part
+from study_protocol.study.bounds import MAX_WEIGHT
+from study_protocol.study.training import Training
 from tests.factories.parts import CNN, Backbone, Fixed, backbone
 
 Change = Callable[[dict[str, Tensor]], dict[str, Tensor]]

@@ -14,13 +14,13 @@ from torch import nn
 
 from client_sdk.data import DataError, Histories, Table, load, read_csv
 from client_sdk.gradients import PerRecordGradients
-from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.tasks import TaskError
 from client_sdk.tasks import load as load_task
 from client_sdk.tasks.task import InputUse
 from client_sdk.training import LocalTraining
 from client_sdk.training.weights import weights_of
 from experiments.demo.scenarios import data_folder
+from study_protocol.randomness.source import SeededRandomness
 from tests.factories.made_up import made_up
 from tests.factories.settings import settings
 

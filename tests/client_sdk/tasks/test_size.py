@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.protocol.study.model_file import ModelMetadata
-from client_sdk.protocol.wire.tensor_files import encode_model
-from client_sdk.protocol.wire.tensors import TensorError
 from client_sdk.released.model import load_model
 from client_sdk.tasks import load, of_study
 from client_sdk.tasks.examples import EXAMPLES
 from client_sdk.tasks.size import memory_of_machine, model_bytes, require_size
 from client_sdk.training.weights import weights_of
+from study_protocol.study.model_file import ModelMetadata
+from study_protocol.wire.tensor_files import encode_model
+from study_protocol.wire.tensors import TensorError
 from tests.factories.settings import TASK_PARAMETERS, settings
 
 WIDE = {**TASK_PARAMETERS, "hidden": 65_536, "layers": 3}

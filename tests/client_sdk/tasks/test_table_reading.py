@@ -13,7 +13,6 @@ import torch
 from client_sdk.commands.templates import study_values
 from client_sdk.data import DataError, LazyTable, Table, load
 from client_sdk.guard.policy import SitePolicy
-from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.preparation import check_data
 from client_sdk.tasks import dataset_of
@@ -25,6 +24,7 @@ from client_sdk.tasks.sequences import CodeSequences
 from client_sdk.tasks.tables import TableTask
 from client_sdk.training import LocalTraining
 from client_sdk.training.local import weights_of
+from study_protocol.randomness.source import SeededRandomness
 from tests.factories.made_up import made_up
 from tests.factories.settings import settings
 from wardround import StudySettings

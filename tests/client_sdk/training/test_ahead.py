@@ -20,13 +20,13 @@ from client_sdk.data.records import Array
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import IndividualLimit
-from client_sdk.protocol.randomness.source import Purpose, SeededRandomness
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import Task, dataset_of, load
 from client_sdk.tasks.inputs import LazyInputs
 from client_sdk.training import LocalTraining, ahead
 from client_sdk.training.ahead import Batch, Batches
 from client_sdk.training.weights import weights_of
+from study_protocol.randomness.source import Purpose, SeededRandomness
+from study_protocol.study.settings import StudySettings
 from tests.factories.readers import Dying, Images, Plain
 from tests.factories.settings import settings
 

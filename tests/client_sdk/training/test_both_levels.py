@@ -30,9 +30,9 @@ from accounting.plan.plan import Plan
 from accounting.units import Definition, Level, Observer
 from client_sdk.gradients import ClippedSum, PerRecordGradients
 from client_sdk.gradients.slots import Slots
-from client_sdk.protocol.randomness.source import SeededSource
 from client_sdk.training.gradients import projected, projection_rounding, sum_rounding
 from client_sdk.training.noise import GridNoise
+from study_protocol.randomness.source import SeededSource
 
 CAPACITY, CLASSES = 12, 3
 lengths = st.floats(1e-3, 1e3)

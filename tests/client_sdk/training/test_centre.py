@@ -14,13 +14,13 @@ from client_sdk.errors import TrainingStopped
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import IndividualLimit
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import Array, decode, spec_of
 from client_sdk.tasks import TaskDataset, load
 from client_sdk.training import LocalTraining
 from client_sdk.training.gradients import PrivateGradients, released_centre
 from client_sdk.training.weights import weights_of
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import Array, decode, spec_of
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.settings import TASK_PARAMETERS, settings
 from tests.factories.wire_answers import problem

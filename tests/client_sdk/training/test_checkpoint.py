@@ -14,13 +14,13 @@ import torch
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import SitePolicy
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.wire.tensors import decode, terms_spec
 from client_sdk.study.hospital import Hospital
 from client_sdk.tasks import load
 from client_sdk.training import Checkpoint, Checkpoints, LocalTraining
 from client_sdk.training.gradients import PrivateGradients
 from client_sdk.training.weights import weights_of
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.wire.tensors import decode, terms_spec
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.dying import Killed, dying_at
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records

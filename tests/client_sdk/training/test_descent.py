@@ -11,13 +11,13 @@ from pydantic import ValidationError
 from torch import nn
 
 from client_sdk.gradients import PerRecordGradients
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.study.training import LearningRateSchedule
 from client_sdk.tasks import load
 from client_sdk.training import LocalTraining
 from client_sdk.training.gradients import layers
 from client_sdk.training.weights import weights_of
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.study.settings import StudySettings
+from study_protocol.study.training import LearningRateSchedule
 from tests.factories.hospitals import records
 from tests.factories.settings import TASK_PARAMETERS, settings
 

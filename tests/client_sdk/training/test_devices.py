@@ -14,12 +14,12 @@ import torch
 from client_sdk.data import Examples
 from client_sdk.errors import ConfigurationError
 from client_sdk.gradients import PerRecordGradients
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import load
 from client_sdk.training import LocalTraining
 from client_sdk.training.devices import devices_of
 from client_sdk.training.weights import weights_of
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.study.settings import StudySettings
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.settings import settings
 

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.data import Examples
-from client_sdk.protocol.randomness.source import SeededRandomness
 from client_sdk.tasks import Task, TaskDataset, load
 from client_sdk.tasks.registry import load_part
 from client_sdk.training import LocalTraining, weights_of
 from client_sdk.training.features import Features, NoFeatures, reading
+from study_protocol.randomness.source import SeededRandomness
 from tests.factories.parts import CNN, Fixed, backbone, images
 from tests.factories.settings import settings
 

@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from client_sdk.protocol.randomness.source import RandomSource, SecureSource, SeededSource
 from client_sdk.training.gradients import poisson_batch
+from study_protocol.randomness.source import RandomSource, SecureSource, SeededSource
 
 # Each statistical test is fixed by its seed; with another seed it would raise a false alarm with this probability.
 FALSE_ALARM = 1e-3

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from client_sdk.data import DataError, Table
 from client_sdk.errors import TrainingStopped
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import Array
 from client_sdk.tasks import Task, TaskDataset, load
 from client_sdk.training import LocalTraining, clipped
 from client_sdk.training.weights import load_weights, spec_of_model, weights_of
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import Array
 from tests.factories.hospitals import records
 from tests.factories.settings import TASK_PARAMETERS, settings
 

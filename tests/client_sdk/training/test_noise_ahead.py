@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from client_sdk.gradients import ClippedSum
-from client_sdk.protocol.randomness.discrete_gaussian import CHUNK, sampler
-from client_sdk.protocol.randomness.source import RandomSource, SecureSource, SeededSource
 from client_sdk.training import noise_ahead
 from client_sdk.training.noise import GridNoise
 from client_sdk.training.noise_ahead import LEAST, NoiseAhead
+from study_protocol.randomness.discrete_gaussian import CHUNK, sampler
+from study_protocol.randomness.source import RandomSource, SecureSource, SeededSource
 
 LAW = sampler(1e6)
 

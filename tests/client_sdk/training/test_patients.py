@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from client_sdk.data import DataError, Examples, Table
 from client_sdk.gradients import PerRecordGradients, UnsupportedLayer
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.tasks import Task, TaskDataset, load
 from client_sdk.tasks.dataset import ABSENT
 from client_sdk.training import LocalTraining
 from client_sdk.training.patients import LossOfPatients, RowsOfPatients
 from client_sdk.training.weights import weights_of
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.study.settings import StudySettings
 from tests.factories.settings import settings
 
 SILENT = 1e-7

@@ -14,7 +14,6 @@ from scipy.optimize import minimize
 
 from accounting import AveragedAccountant, EstimateSpec
 from client_sdk.errors import ConfigurationError, TrainingStopped
-from client_sdk.protocol.randomness.source import SeededSource
 from client_sdk.training.posterior import (
     PosteriorPlan,
     cut,
@@ -23,6 +22,7 @@ from client_sdk.training.posterior import (
     gradient_norms,
     posterior_probabilities,
 )
+from study_protocol.randomness.source import SeededSource
 
 PLAN = PosteriorPlan(records=200.0, curvature=0.05, bound=2.0, std=0.8, draws=3, residual=1e-10)
 

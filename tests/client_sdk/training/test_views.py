@@ -15,13 +15,13 @@ from torch import Tensor
 from client_sdk.data import Examples
 from client_sdk.errors import ConfigurationError
 from client_sdk.gradients import PerRecordGradients, Slots
-from client_sdk.protocol.randomness.source import SeededRandomness, SeededSource
-from client_sdk.protocol.study.augmentation import Augmentation
 from client_sdk.tasks import TaskDataset, load
 from client_sdk.training import LocalTraining
 from client_sdk.training.patients import LossOfPatients, RowsOfPatients
 from client_sdk.training.views import Views, changed_by
 from client_sdk.training.weights import weights_of
+from study_protocol.randomness.source import SeededRandomness, SeededSource
+from study_protocol.study.augmentation import Augmentation
 from tests.client_sdk.gradients.test_slots import At
 from tests.factories.settings import settings
 

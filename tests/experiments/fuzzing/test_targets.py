@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from client_sdk.documents import check
 from experiments.fuzzing.mutation import mutate_json
 from experiments.fuzzing.run import NAMES, targets
 from experiments.fuzzing.target import Target, choose
+from study_protocol.documents import check
 
 INPUTS = Path(__file__).with_name("inputs")
 # Of each parser, so that all take some seconds together.

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.study.central_noise import CentralNoise
 from experiments.tables.dealing import deal
 from experiments.tables.discriminant import unit
 from experiments.tables.federated import Clients, Settings, clipped_sum, train
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.study.central_noise import CentralNoise
 
 DRAW = np.random.default_rng(6)
 KEPT, EACH, COUNT = 5, 20, 12
