@@ -11,7 +11,7 @@ EXECUTE := --execute
 PIP = $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 # What computes with torch, and once more with the kernels that every processor has: a bound that holds on one processor
 # alone is found out.
-NUMERICAL := $(addprefix tests/,client_sdk/gradients client_sdk/training client_sdk/tasks simulation goldens)
+NUMERICAL := $(addprefix tests/,private_learning/gradients private_learning/training private_learning/tasks simulation goldens)
 # These start whole studies, and compare what the same kernels gave on both sides.
 STUDIES := $(addprefix --ignore=tests/simulation/,test_service.py test_command.py)
 PLAIN := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE DNNL_MAX_CPU_ISA=SSE41

@@ -18,11 +18,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from client_sdk import tasks
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Answer, Call, Transport
 from client_sdk.study.hospital import Hospital
-from client_sdk.training.weights import weights_of
+from private_learning import tasks
+from private_learning.training.weights import weights_of
 from study_protocol.wire.tensors import encode
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.live_coordinator import live

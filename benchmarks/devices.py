@@ -17,9 +17,9 @@ import torch
 
 from benchmarks.private_step_models import tf_cnn
 from benchmarks.simulation_work import small_cnn
-from client_sdk.gradients import PerRecordGradients, Slots
-from client_sdk.gradients.layers import cross_entropy
-from client_sdk.training.noise import SecureSource, add_noise
+from private_learning.gradients import PerRecordGradients, Slots
+from private_learning.gradients.layers import cross_entropy
+from private_learning.training.noise import SecureSource, add_noise
 
 RESULTS = Path(__file__).parent / "results" / "devices.json"
 MODELS = {"small CNN": small_cnn, "TF CNN": tf_cnn}

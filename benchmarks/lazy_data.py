@@ -100,11 +100,11 @@ def private(asked: Asked) -> dict[str, Any]:
     """A round by the hospital's own functions."""
     import torch
 
-    from client_sdk.data import load
-    from client_sdk.tasks import dataset_of
-    from client_sdk.tasks import load as load_task
-    from client_sdk.training import LocalTraining, weights_of
-    from client_sdk.training.gradients import PrivateGradients
+    from private_learning.records import load
+    from private_learning.tasks import dataset_of
+    from private_learning.tasks import load as load_task
+    from private_learning.training import LocalTraining, weights_of
+    from private_learning.training.gradients import PrivateGradients
     from study_protocol.randomness.source import SeededRandomness
 
     seen = _seconds_of(PrivateGradients)
@@ -183,7 +183,7 @@ def plain(asked: Asked) -> dict[str, Any]:
     import torch
     from torch.utils.data import DataLoader, RandomSampler
 
-    from client_sdk.tasks import load as load_task
+    from private_learning.tasks import load as load_task
 
     begun = time.perf_counter()
     data: Any = Folder(asked.folder)

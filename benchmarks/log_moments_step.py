@@ -1,9 +1,9 @@
 """What accounts cost a hospital's noised step: `python -m benchmarks.log_moments_step [--quick]`.
 
-The step is the hospital's own (`client_sdk.training.gradients`): Poisson batch, per-record clipping, exact noise. Every
-variant runs in turn in one process, round after round, one torch thread; figures are medians over rounds of processor
-time divided by the same step without accounts in the same round. Beside each the part that is gradient norms of records
-that were not drawn, and the part that is the accounts' own arithmetic.
+The step is the hospital's own (`private_learning.training.gradients`): Poisson batch, per-record clipping, exact noise.
+Every variant runs in turn in one process, round after round, one torch thread; figures are medians over rounds of
+processor time divided by the same step without accounts in the same round. Beside each the part that is gradient norms
+of records that were not drawn, and the part that is the accounts' own arithmetic.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from torch import nn
 
 from benchmarks.private_step_models import tf_cnn
 from benchmarks.simulation_work import small_cnn
-from client_sdk.gradients import PerRecordGradients
-from client_sdk.gradients.layers import cross_entropy
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import IndividualLimit
-from client_sdk.tasks import TaskDataset
-from client_sdk.training.gradients import PrivateGradients
 from experiments import tiny
+from private_learning.gradients import PerRecordGradients
+from private_learning.gradients.layers import cross_entropy
+from private_learning.tasks import TaskDataset
+from private_learning.training.gradients import PrivateGradients
 from study_protocol.randomness.source import SecureRandomness
 from study_protocol.study.settings import StudySettings
 

@@ -23,13 +23,13 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
     "Hospital": ("client_sdk.hospital:Hospital", "client_sdk.study.hospital:Hospital"),
     "SitePolicy": ("client_sdk.policy:SitePolicy", "client_sdk.guard.policy:SitePolicy"),
-    "Table": ("client_sdk.data:Table",),
-    "load_task": ("client_sdk.tasks:load",),
+    "Table": ("private_learning.records:Table",),
+    "load_task": ("private_learning.tasks:load",),
     "weights_of": (
         "client_sdk.weights:weights_of",
-        "client_sdk.training.weights:weights_of",
-        "client_sdk.tasks.weights:weights_of",
-        "client_sdk.training.local:weights_of",
+        "private_learning.training.weights:weights_of",
+        "private_learning.tasks.weights:weights_of",
+        "private_learning.training.local:weights_of",
     ),
     "encode": ("study_protocol.tensors:encode", "study_protocol.wire.tensors:encode"),
     "StudySettings": (

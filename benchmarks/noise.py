@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from benchmarks.load.meter import RETAIN
-from client_sdk.gradients import ClippedSum
-from client_sdk.training.noise import SecureSource, add_float_noise, add_noise, grid, normal
+from private_learning.gradients import ClippedSum
+from private_learning.training.noise import SecureSource, add_float_noise, add_noise, grid, normal
 from study_protocol.randomness.discrete_gaussian import sampler
 
 RESULTS = Path(__file__).parent / "results" / "noise.json"

@@ -35,10 +35,10 @@ from torch import Tensor, nn
 
 from benchmarks.load.meter import peak_mib
 from benchmarks.private_step_models import WORKLOADS
-from client_sdk.gradients import ClippedSum, PerRecordGradients
-from client_sdk.gradients.pooling import max_pools, pooled_by_comparison
-from client_sdk.training.noise import GridNoise, SecureSource, add_noise
-from client_sdk.training.noise_ahead import NoiseAhead
+from private_learning.gradients import ClippedSum, PerRecordGradients
+from private_learning.gradients.pooling import max_pools, pooled_by_comparison
+from private_learning.training.noise import GridNoise, SecureSource, add_noise
+from private_learning.training.noise_ahead import NoiseAhead
 
 RESULTS = Path(__file__).parent / "results" / "private_step.json"
 TUNED = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}

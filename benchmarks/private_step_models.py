@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from benchmarks import private_step_sequences as sequences
 from benchmarks.simulation_work import small_cnn
-from client_sdk.gradients.layers import cross_entropy
+from private_learning.gradients.layers import cross_entropy
 
 Records = Callable[[int], tuple[Tensor, Tensor]]
 WHOLE_GRADIENTS = ("Opacus per-sample", "torch.func vmap")

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.simulation_work import rows_of, small_cnn
-from client_sdk.data import Records
-from client_sdk.tasks import Classification, Task, TaskDataset, registry
+from private_learning.records import Records
+from private_learning.tasks import Classification, Task, TaskDataset, registry
 from simulation.backends.base import Backend, Loop
 from simulation.backends.forked import Forked
 from simulation.backends.ray import Ray

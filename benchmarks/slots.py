@@ -21,10 +21,10 @@ import torch
 
 from benchmarks.private_step import CLIP_NORM, descend, timed
 from benchmarks.private_step_models import WORKLOADS
-from client_sdk.gradients import PerRecordGradients
-from client_sdk.gradients.model import LEAST
-from client_sdk.gradients.slots import Slots, slots_for
-from client_sdk.training.noise import SecureSource, add_noise
+from private_learning.gradients import PerRecordGradients
+from private_learning.gradients.model import LEAST
+from private_learning.gradients.slots import Slots, slots_for
+from private_learning.training.noise import SecureSource, add_noise
 
 RESULTS = Path(__file__).parent / "results" / "slots.json"
 

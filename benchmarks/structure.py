@@ -27,7 +27,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("accounting", "study_protocol", "client_sdk", "server", "simulation", "wardround")
+PACKAGES = ("accounting", "study_protocol", "private_learning", "client_sdk", "server", "simulation", "wardround")
 SCHEMES = frozenset({"client", "parallel", "sequential", "joint"})
 RESULTS = Path(__file__).parent / "results" / "structure.json"
 

@@ -84,10 +84,10 @@ def generate(folder: Path, csv_rows: int, parquet_rows: int) -> None:
 
 def read(path: Path, how: str) -> dict[str, float]:
     """In this process: seconds of the processor, GiB of memory, and the sum of all inputs."""
-    from client_sdk.data import load
-    from client_sdk.tasks import dataset_of
-    from client_sdk.tasks import load as load_task
-    from client_sdk.tasks.inputs import parts
+    from private_learning.records import load
+    from private_learning.tasks import dataset_of
+    from private_learning.tasks import load as load_task
+    from private_learning.tasks.inputs import parts
 
     kind = path.suffix.removeprefix(".")
     if how == "digest":
@@ -106,7 +106,7 @@ def read(path: Path, how: str) -> dict[str, float]:
 
 
 def _digested(path: Path) -> dict[str, float]:
-    from client_sdk.data import load
+    from private_learning.records import load
 
     table: Any = load(path, lazy=True if path.suffix == ".parquet" else None)
     start = time.process_time()

@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarks.structure import PACKAGES, Module, base_of, modules_of
 
 READERS = (*PACKAGES, "experiments", "benchmarks")
-LISTED = ("accounting", "study_protocol", "client_sdk", "server")
+LISTED = ("accounting", "study_protocol", "private_learning", "client_sdk", "server")
 # These decorators leave a definition to be called by its name; any other may register it somewhere.
 PLAIN = frozenset(
     {"property", "cached_property", "staticmethod", "classmethod", "dataclass", "contextmanager", "abstractmethod"}

@@ -25,7 +25,7 @@ from benchmarks.names_of_ours import ASK, NAMES, ROOT, Stale, left_aside, named,
 
 # -- The study
 
-_PACKAGES = ("accounting", "study_protocol", "client_sdk", "server", "wardround")
+_PACKAGES = ("accounting", "study_protocol", "private_learning", "client_sdk", "server", "wardround")
 _ORIGIN = "https://study.example.org"
 _STUDY = "sepsis"
 _HOSPITALS = ("alpha", "beta", "gamma", "delta", "epsilon")

@@ -42,7 +42,7 @@ BEGIN, END = "<!-- way: begin -->\n", "<!-- way: end -->\n"
 SHARED = (
     "study_protocol/",
     "client_sdk/errors.py",
-    "client_sdk/durable.py",
+    "private_learning/durable.py",
     "accounting/plan/",
     "accounting/errors.py",
     "accounting/units.py",

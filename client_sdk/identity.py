@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
 
-from client_sdk.durable import sync_directory, write_durably
 from client_sdk.errors import ConfigurationError, KeyFileError
+from private_learning.durable import sync_directory, write_durably
 from study_protocol.study.messages import EncodedKey, RosterEntry
 from study_protocol.wire.signing import encode_public_key, fingerprint
 from study_protocol.wire.values import NAME_PATTERN, Message, Name

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from accounting import ClassicalAccountant, calibrate_noise
-from client_sdk.gradients import ClippedSum, PerRecordGradients
-from client_sdk.training.gradients import poisson_batch
-from client_sdk.training.noise import add_noise
 from experiments.accuracy_data import WORKLOADS, Split, Workload
+from private_learning.gradients import ClippedSum, PerRecordGradients
+from private_learning.training.gradients import poisson_batch
+from private_learning.training.noise import add_noise
 from study_protocol.randomness.source import RandomSource, SeededSource
 
 DELTA = 1e-5

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from client_sdk.data import read_idx
-from client_sdk.tasks import load
 from experiments.demo.scenarios import DataMissing, Scenario, breast_cancer, data_folder, heart_disease
 from experiments.oriented_gradients import oriented_gradients
+from private_learning.records import read_idx
+from private_learning.tasks import load
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,13 @@ from scipy import stats
 from torch import Tensor, nn
 
 from accounting import ClassicalAccountant
-from client_sdk.data import Records
-from client_sdk.gradients import ClippedSum, PerRecordGradients
 from client_sdk.secure_sum.delivery import ring_vectors_of
-from client_sdk.tasks import Task, TaskDataset
-from client_sdk.training import LocalTraining, weights_of
-from client_sdk.training.gradients import PrivateGradients
 from experiments.masked_memory import MaskedHospitals
+from private_learning.gradients import ClippedSum, PerRecordGradients
+from private_learning.records import Records
+from private_learning.tasks import Task, TaskDataset
+from private_learning.training import LocalTraining, weights_of
+from private_learning.training.gradients import PrivateGradients
 from server.domain.bounds import longest_update
 from server.domain.optimiser import begin, released
 from server.domain.release import Opened, noised_sum

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounting.budget.budget import Budget
-from client_sdk.data import Table
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.study.answers import noise_share
 from client_sdk.study.patients import AskedPatients
@@ -36,6 +35,7 @@ from experiments.audit import (
     too_small,
 )
 from experiments.masked_memory import MaskedHospitals
+from private_learning.records import Table
 from server.domain.queries import shares_of
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.randomness.source import Purpose, SeededRandomness

@@ -24,14 +24,14 @@ import numpy as np
 import torch
 
 from accounting import ClassicalAccountant, calibrate_noise
-from client_sdk.data import Examples, read_idx, read_npz
-from client_sdk.gradients import PerRecordGradients, Slots
-from client_sdk.tasks import Task, TaskDataset, load
-from client_sdk.training.gradients import poisson_batch
-from client_sdk.training.noise import GridNoise
-from client_sdk.training.patients import LossOfPatients, RowsOfPatients
-from client_sdk.training.views import Views
 from experiments.demo.scenarios import data_folder
+from private_learning.gradients import PerRecordGradients, Slots
+from private_learning.records import Examples, read_idx, read_npz
+from private_learning.tasks import Task, TaskDataset, load
+from private_learning.training.gradients import poisson_batch
+from private_learning.training.noise import GridNoise
+from private_learning.training.patients import LossOfPatients, RowsOfPatients
+from private_learning.training.views import Views
 from study_protocol.randomness.source import SeededSource
 from study_protocol.study.augmentation import Augmentation
 

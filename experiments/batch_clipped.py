@@ -15,9 +15,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from client_sdk.gradients import ClippedSum
-from client_sdk.training.gradients import poisson_batch
-from client_sdk.training.noise import add_noise
+from private_learning.gradients import ClippedSum
+from private_learning.training.gradients import poisson_batch
+from private_learning.training.noise import add_noise
 from study_protocol.randomness.source import SeededSource
 
 Floats = npt.NDArray[np.float64]

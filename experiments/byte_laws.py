@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from accounting.budget.ledger import Entry
-from client_sdk import durable
 from client_sdk.api.client import Client
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.secure_sum.delivery import from_bytes
 from experiments.law_broken import LawBroken
+from private_learning import durable
 from server.domain.admission import mechanism
 from server.domain.optimiser import begin, released
 from server.domain.queries import answer_of, noise_of

@@ -15,11 +15,11 @@ import numpy.typing as npt
 import torch
 
 from accounting import ClassicalAccountant, calibrate_noise
-from client_sdk.gradients import ClippedSum
-from client_sdk.tasks.bayesian import start_log_std
-from client_sdk.tasks.bayesian_model import NODES
-from client_sdk.training.noise import add_noise
 from experiments.survey_data import Records
+from private_learning.gradients import ClippedSum
+from private_learning.tasks.bayesian import start_log_std
+from private_learning.tasks.bayesian_model import NODES
+from private_learning.training.noise import add_noise
 from study_protocol.randomness.source import RandomSource, SeededSource
 from study_protocol.study.prior import Prior
 

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from client_sdk.gradients import ClippedSum
-from client_sdk.training.noise import add_noise
+from private_learning.gradients import ClippedSum
+from private_learning.training.noise import add_noise
 from study_protocol.randomness.source import RandomSource, SeededSource
 
 # Features have norm 1 up to float32 rounding; a released sum holds them a little below.

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.linear_model import LogisticRegression
 
-from client_sdk.tasks.bayesian import start_log_std
 from experiments.central_inference import Posterior, Recipe, derivatives, fitted
 from experiments.survey_data import Records, Split
+from private_learning.tasks.bayesian import start_log_std
 
 Floats = npt.NDArray[np.float64]
 # Of a standard normal variable: 90 % lie within.

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from client_sdk.data import Table
-from client_sdk.tasks.columns import encode_columns, read_columns
 from experiments.demo.scenarios import BREAST_CANCER, HEART_DISEASE, DataMissing, breast_cancer, data_folder
 from experiments.demo.scenarios import heart_disease as heart_disease_scenario
+from private_learning.records import Table
+from private_learning.tasks.columns import encode_columns, read_columns
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]

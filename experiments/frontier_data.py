@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from client_sdk.data import read_idx
 from experiments.accuracy_data import WORKLOADS
 from experiments.demo.scenarios import DataMissing, data_folder
+from private_learning.records import read_idx
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]

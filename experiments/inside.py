@@ -26,12 +26,12 @@ import server.worker
 from client_sdk.api.client import Client, OperatorKey, ServerClock
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
-from client_sdk.data import Table
 from client_sdk.guard.policy import POLICY_FILE
 from client_sdk.identity import Identity
 from client_sdk.study.hospital import Hospital
 from experiments.injected import FailingStatements, Killed, Listener, UnreliableTransport, Victim, Wire, current
 from experiments.power import WatchedDisk
+from private_learning.records import Table
 from server.app import CoordinatorServer, create_app, server_config
 from server.config import Settings
 from server.coordinator import open_coordinator

@@ -23,8 +23,6 @@ from sqlalchemy.exc import DBAPIError
 from accounting.budget.budget import Budget
 from client_sdk.api import calls
 from client_sdk.errors import AuthenticationError, ClockSkewError, LedgerNotWritten, RosterNotPinned, WardroundError
-from client_sdk.tasks import load
-from client_sdk.training.weights import weights_of
 from experiments import byte_laws, laws
 from experiments.chaos import record
 from experiments.faults import lock_sqlite
@@ -43,6 +41,8 @@ from experiments.law_broken import LawBroken
 from experiments.live import compare_and_pin, embedded_postgres, end_connections
 from experiments.power import WatchedDisk, watched
 from experiments.study_kinds import KINDS, StudyKind, asks, hospitals_of, policy_of, question, settings_of
+from private_learning.tasks import load
+from private_learning.training.weights import weights_of
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
 from server.services.studies.operators import create_key

@@ -23,9 +23,9 @@ from client_sdk.guard.policy import POLICY_FILE
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.pinning import as_digits, pin_roster
 from client_sdk.study.verifier import active_fingerprint
-from client_sdk.tasks import load
-from client_sdk.training.weights import weights_of
 from experiments.processes import WARDROUND, Process, Processes, ProcessFailed, environment, free_port, until
+from private_learning.tasks import load
+from private_learning.training.weights import weights_of
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import guaranteed_noise_multiplier
 from study_protocol.study.messages import InvitationCreate, Study, StudyCreate

@@ -1,11 +1,11 @@
-"""`client_sdk.tasks.oriented_gradients` of many grey images at once."""
+"""`private_learning.tasks.oriented_gradients` of many grey images at once."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from client_sdk.tasks.oriented_gradients import OrientedGradients
+from private_learning.tasks.oriented_gradients import OrientedGradients
 
 _CHUNK = 5000
 

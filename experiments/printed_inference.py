@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting import ClassicalAccountant
-from client_sdk.tasks.bayesian import start_log_std
-from client_sdk.training.posterior import PosteriorPlan, draw_posterior, fit_posterior, posterior_probabilities
 from experiments.central_inference import Posterior, gradients
 from experiments.survey_data import Records, Split, abalone
+from private_learning.tasks.bayesian import start_log_std
+from private_learning.training.posterior import PosteriorPlan, draw_posterior, fit_posterior, posterior_probabilities
 from study_protocol.randomness.source import SeededSource
 
 Floats = npt.NDArray[np.float64]

@@ -27,10 +27,10 @@ import numpy as np
 import torch
 
 from accounting import forecast, least_noise
-from client_sdk.tasks import Task, TaskDataset, of_study
-from client_sdk.training.features import Features
-from client_sdk.training.weights import load_weights, weights_of
 from experiments.transfer_data import CASES, HOSPITALS, Case, of_rows, public_network
+from private_learning.tasks import Task, TaskDataset, of_study
+from private_learning.training.features import Features
+from private_learning.training.weights import load_weights, weights_of
 from simulation.backends.base import Loop
 from simulation.baselines import metrics_of
 from simulation.engine import Engine, initial_weights

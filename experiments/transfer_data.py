@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from client_sdk.data import Examples, read_idx, read_npz
-from client_sdk.tasks import TaskDataset, load
 from experiments.demo.scenarios import DataMissing, data_folder
 from experiments.tables.strokes import handwriting
+from private_learning.records import Examples, read_idx, read_npz
+from private_learning.tasks import TaskDataset, load
 from simulation.baselines import BATCH
 
 HOSPITALS = 4

@@ -12,8 +12,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from client_sdk.durable import write_durably
 from client_sdk.errors import ConfigurationError
+from private_learning.durable import write_durably
 from simulation.local_work import Accounts
 from study_protocol.wire.tensors import Array
 

@@ -122,7 +122,7 @@ def simulate(
         _require_writable(plot, output)
         simulation.check()
         # The same rows once more: what is said of them was said.
-        quietly.enter_context(_errors_alone("client_sdk.tasks.dataset"))
+        quietly.enter_context(_errors_alone("private_learning.tasks.dataset"))
         for note in simulation.notes(first_seed):
             say(f"note: {note}", err=True)
         report = _run(simulation, range(first_seed, first_seed + seeds))

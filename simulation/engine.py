@@ -18,10 +18,10 @@ import torch
 from torch import nn
 
 from accounting.budget.budget import StopReason
-from client_sdk.tasks import Task as TrainedTask
-from client_sdk.tasks import TaskDataset, of_study
-from client_sdk.tasks.task import new_model
-from client_sdk.training.weights import load_weights, weights_of
+from private_learning.tasks import Task as TrainedTask
+from private_learning.tasks import TaskDataset, of_study
+from private_learning.tasks.task import new_model
+from private_learning.training.weights import load_weights, weights_of
 from simulation import checkpoint
 from simulation.backends.base import Backend, OpenBackend
 from simulation.baselines import metrics_of

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NewType, Self
 
-from client_sdk.data import DataError
 from client_sdk.errors import TrainingStopped, WardroundError
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.secure_sum.delivery import ring_vectors_of
-from client_sdk.tasks import Task as TrainedTask
-from client_sdk.tasks import of_study
-from client_sdk.training import Contribution, LocalTraining
+from private_learning.records import DataError
+from private_learning.tasks import Task as TrainedTask
+from private_learning.tasks import of_study
+from private_learning.training import Contribution, LocalTraining
 from server.domain.admission import Findings, examine
 from simulation.population import Population
 from study_protocol.randomness.source import Purpose, Randomness

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 
 from client_sdk.errors import ConfigurationError, TrainingStopped
-from client_sdk.tasks import Task, dataset_of, of_study
-from client_sdk.tasks.backbone_file import BackboneFile
-from client_sdk.training.features import Features, NoFeatures
+from private_learning.tasks import Task, dataset_of, of_study
+from private_learning.tasks.backbone_file import BackboneFile
+from private_learning.training.features import Features, NoFeatures
 from simulation.backends.base import OpenBackend
 from simulation.baselines import baselines, without_noise
 from simulation.coordinator import StudyPaused

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from client_sdk.tasks.backbone_file import BackboneFile
+    from private_learning.tasks.backbone_file import BackboneFile
 
 Weights = Annotated[
     Path | None,
@@ -32,6 +32,6 @@ def backbone_file(weights: Path | None, program: Path | None) -> BackboneFile | 
         return weights
     if weights is not None:
         raise typer.BadParameter("a study has public weights or a program: give --backbone or --backbone-program")
-    from client_sdk.tasks.backbone_file import ProgramFile
+    from private_learning.tasks.backbone_file import ProgramFile
 
     return ProgramFile(program)

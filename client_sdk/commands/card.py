@@ -10,7 +10,7 @@ import typer
 from client_sdk.commands.certificate import Fonts, Round, checked
 from client_sdk.commands.output import require_writable
 from client_sdk.commands.shared import Home, KeyFile, Server, StudyName, plain_errors, reader, say
-from client_sdk.durable import write_durably
+from private_learning.durable import write_durably
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client

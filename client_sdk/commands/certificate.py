@@ -22,7 +22,7 @@ from client_sdk.commands.shared import (
     table,
 )
 from client_sdk.commands.verify import CoordinatorKey, named_key, read_export, trust
-from client_sdk.durable import write_durably
+from private_learning.durable import write_durably
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client

@@ -29,9 +29,9 @@ from client_sdk.commands.shared import AsJson, Home, plain_errors, print_json, s
 from client_sdk.commands.table_format import FormatOptions, keep_format, show_proposal, stored_format
 
 if TYPE_CHECKING:
-    from client_sdk.data import Proposal, TableFormat
     from client_sdk.guard.policy import SitePolicy
     from client_sdk.study.preparation import DataCheck
+    from private_learning.records import Proposal, TableFormat
     from study_protocol.cells.counting import CellCounts
     from study_protocol.study.settings import StudySettings
 
@@ -80,9 +80,9 @@ def check(
 
     With --confirm the hospital's ledger of the data set keeps how they are written, and `join` reads them so.
     """
-    from client_sdk.data import load
     from client_sdk.guard.policy import SitePolicy
     from client_sdk.study.preparation import check_data
+    from private_learning.records import load
 
     show_log()
     with plain_errors():
@@ -121,7 +121,7 @@ def check(
 
 def _format(path: Path, options: FormatOptions, kept: TableFormat | None) -> tuple[TableFormat | None, Proposal | None]:
     """How to read the records, and what proposed it."""
-    from client_sdk.data import text_tables
+    from private_learning.records import text_tables
 
     if kept is not None and not options.are_given:
         return kept, None

@@ -25,7 +25,7 @@ from client_sdk.commands.shared import (
     table,
 )
 from client_sdk.commands.verify import fetch, trust, verify
-from client_sdk.durable import write_durably
+from private_learning.durable import write_durably
 from study_protocol.wire.rounded import percent
 
 if TYPE_CHECKING:

@@ -16,15 +16,15 @@ from client_sdk.commands.hospital import Dates, Decimal, Encoding, Separator
 from client_sdk.commands.output import require_writable
 from client_sdk.commands.shared import AsJson, KeyFile, Server, operator, plain_errors, print_json, say, table
 from client_sdk.commands.table_format import FormatOptions, read_records
-from client_sdk.durable import write_durably
+from private_learning.durable import write_durably
 
 if TYPE_CHECKING:
-    from client_sdk.data import Records
     from client_sdk.released import ReleasedModel
     from client_sdk.released.export import Exported
     from client_sdk.released.scores import Scores
-    from client_sdk.tasks.backbone_file import BackboneFile
-    from client_sdk.tasks.segmentation import Segmentation
+    from private_learning.records import Records
+    from private_learning.tasks.backbone_file import BackboneFile
+    from private_learning.tasks.segmentation import Segmentation
 
 _OWN_RECORDS = (
     "note: these numbers are computed from the records in the file. Whoever learns them learns something about the "
@@ -64,7 +64,7 @@ def predict(
     with plain_errors():
         require_writable(output)
         from client_sdk.released import load_model
-        from client_sdk.tasks.segmentation import Segmentation
+        from private_learning.tasks.segmentation import Segmentation
 
         released = load_model(model, backbone=backbone_file(backbone, backbone_program))
         records = _new_records(data, id_column, FormatOptions(separator, encoding, decimal, dates))
@@ -83,8 +83,8 @@ def predict(
 
 
 def _new_records(path: Path, id_column: str | None, options: FormatOptions) -> Records:
-    from client_sdk.data import text_tables
     from client_sdk.released.records import new_records
+    from private_learning.records import text_tables
 
     if path.exists() and text_tables(path):
         return read_records(path, options, patient_column=id_column)
@@ -189,7 +189,7 @@ def _watch(
 
 def _show(title: str, found: Scores | dict[str, float], model: ReleasedModel, as_json: bool) -> None:
     from client_sdk.released.scores import Scores
-    from client_sdk.tasks import Classification
+    from private_learning.tasks import Classification
 
     if not isinstance(found, Scores):
         given: dict[str, Any] = dict(found)
@@ -219,8 +219,8 @@ def _shown(value: float | None) -> str:
 def _predictions(
     model: ReleasedModel, records: Records, id_column: str | None, interval: float | None
 ) -> Iterator[dict[str, Any]]:
-    from client_sdk.data import DataError
-    from client_sdk.tasks import Classification
+    from private_learning.records import DataError
+    from private_learning.tasks import Classification
 
     classes = model.task.class_names if isinstance(model.task, Classification) else None
     found = model(records)
@@ -241,7 +241,7 @@ def _predictions(
 
 def _write_masks(model: ReleasedModel, task: Segmentation, records: Records, output: Path | None) -> None:
     """Arrays masks (n, height, width), of the study's mask values, and patients, if the records name them."""
-    from client_sdk.data import DataError
+    from private_learning.records import DataError
 
     if output is None or output.suffix != ".npz":
         raise DataError("the study's model predicts masks of images, which are no table: name a file (-o masks.npz)")
@@ -265,7 +265,7 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 
 def _print(text: str) -> None:
     """Raises DataError: this output cannot hold the identifiers as they are; an escaped one would be another."""
-    from client_sdk.data import DataError
+    from private_learning.records import DataError
 
     used = sys.stdout.encoding or "utf-8"
     try:

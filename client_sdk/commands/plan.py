@@ -379,7 +379,7 @@ def _note_bounds(settings: StudySettings) -> None:
 
 def _wrong_task(training: Training) -> str | None:
     """Why the task cannot be loaded here. A note only: hospitals may have a package that the planner lacks."""
-    from client_sdk import tasks
+    from private_learning import tasks
 
     try:
         tasks.load(training.task, training.task_parameters)

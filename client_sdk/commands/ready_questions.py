@@ -83,8 +83,8 @@ def _from_file(path: Path) -> tuple[Declared, ...]:
 
 
 def _from_settings(settings: AnySettings) -> tuple[Declared, ...]:
-    from client_sdk.tasks.columns import NumberColumn, read_columns
-    from client_sdk.tasks.task import TaskError
+    from private_learning.tasks.columns import NumberColumn, read_columns
+    from private_learning.tasks.task import TaskError
     from study_protocol.study.settings import StudySettings
 
     parameters: Mapping[str, Any] = settings.training.task_parameters if isinstance(settings, StudySettings) else {}

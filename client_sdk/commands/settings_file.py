@@ -120,8 +120,8 @@ def write_settings(source: Path, target: Path, wanted: StudySettings, replaced: 
         ConfigurationError: TOML is to become JSON or the other way round, or what would be written is something else.
         OSError: the target is there already, is a link, or cannot be written.
     """
-    from client_sdk.durable import write_durably
     from client_sdk.errors import ConfigurationError
+    from private_learning.durable import write_durably
 
     if (source.suffix == ".json") != (target.suffix == ".json"):
         raise ConfigurationError(f"{target}: must be {'JSON' if source.suffix == '.json' else 'TOML'}, as {source} is")

@@ -163,9 +163,9 @@ def _in_words(error: Exception) -> str:
 def _expected() -> tuple[type[Exception], ...]:
     """What a person can do something about. Everything else is a bug and shows its traceback."""
     from accounting.errors import AccountingError
-    from client_sdk.data import DataError
     from client_sdk.errors import WardroundError
-    from client_sdk.tasks import TaskError
+    from private_learning.records import DataError
+    from private_learning.tasks import TaskError
     from study_protocol.wire.tensors import TensorError
 
     # Limits and orders of a policy reach the accounts, which name what is wrong with them.

@@ -36,7 +36,7 @@ from study_protocol.secure_sum.promises import sums
 if TYPE_CHECKING:
     from client_sdk.api.calls import Action
     from client_sdk.study.result import StudyModel
-    from client_sdk.tasks.backbone_file import BackboneFile
+    from private_learning.tasks.backbone_file import BackboneFile
     from study_protocol.study.any_settings import AnySettings
     from study_protocol.study.messages import RoundList, RoundView, Study, StudyList
     from study_protocol.study.settings import StudySettings
@@ -108,7 +108,7 @@ def create(
 @app.command()
 def weights(settings: SettingsFile, output: Output, backbone: Weights = None, backbone_program: Program = None) -> None:
     """Draw a study's initial weights into a file, for `study create --model`. Asks nobody."""
-    from client_sdk.durable import write_durably
+    from private_learning.durable import write_durably
     from study_protocol.wire.tensors import encode
 
     with plain_errors():
@@ -195,8 +195,8 @@ def model(
 
     Where the study's settings have an averaging, it is the mean of released models; with --round it is one of them.
     """
-    from client_sdk.durable import write_durably
     from client_sdk.study.result import released_model, study_model
+    from private_learning.durable import write_durably
 
     with plain_errors():
         require_writable(output)
@@ -296,17 +296,17 @@ def _initial_weights(settings: StudySettings, backbone: BackboneFile | None) -> 
         ConfigurationError: the task needs a package that is not installed here, or the backbone does not fit.
         TaskError: it cannot be loaded, or its code failed.
     """
-    from client_sdk import tasks
     from client_sdk.errors import ConfigurationError
-    from client_sdk.tasks.task import new_model
-    from client_sdk.tasks.weights import drawn
+    from private_learning import tasks
+    from private_learning.tasks.task import new_model
+    from private_learning.tasks.weights import drawn
 
     training = settings.training
     try:
         task = tasks.load(training.task, training.task_parameters)
         weights = drawn(task) if training.trainable == "all" else None
         if weights is None:
-            from client_sdk.training.weights import weights_of
+            from private_learning.training.weights import weights_of
 
             task = tasks.of_study(training, backbone)
             weights = weights_of(new_model(task, training.task))

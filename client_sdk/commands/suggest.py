@@ -131,7 +131,7 @@ def expected(
     rounds  that the limits allow; None: they are asked
     """
     from client_sdk.errors import WardroundError
-    from client_sdk.tasks import TaskError
+    from private_learning.tasks import TaskError
     from study_protocol.study import suggestion
 
     privacy, optimiser = settings.privacy, settings.training.optimiser
@@ -280,8 +280,8 @@ def numbers_of(settings: StudySettings, patients: Sequence[int] = (), commonest:
         ConfigurationError: patients of another number of hospitals.
         TaskError: a description of columns that is none.
     """
-    from client_sdk import tasks
     from client_sdk.errors import ConfigurationError
+    from private_learning import tasks
     from study_protocol.study.suggestion import PublicNumbers
 
     privacy, training = settings.privacy, settings.training

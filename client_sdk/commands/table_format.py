@@ -12,8 +12,8 @@ import typer
 from client_sdk.commands.shared import say, table
 
 if TYPE_CHECKING:
-    from client_sdk.data import Proposal, Records, TableFormat
-    from client_sdk.data.table_format import Dates, Separator
+    from private_learning.records import Proposal, Records, TableFormat
+    from private_learning.records.table_format import Dates, Separator
     from study_protocol.cells.spelling import Decimal
 
 # Columns that a person is shown one by one, at most.
@@ -41,7 +41,7 @@ class FormatOptions:
 
     def declared(self, path: Path) -> TableFormat | None:
         """The format for records at this path; None: the options leave something to be proposed or say nothing."""
-        from client_sdk.data import TableFormat, text_tables
+        from private_learning.records import TableFormat, text_tables
 
         if not text_tables(path):
             return TableFormat(None, decimal=self.decimal, dates=self.dates) if self.decimal or self.dates else None
@@ -51,14 +51,14 @@ class FormatOptions:
 
     def propose(self, path: Path) -> Proposal:
         """What they leave out is proposed by the file. Raises DataError."""
-        from client_sdk.data import propose_format
+        from private_learning.records import propose_format
 
         return propose_format(path, **asdict(self))
 
     def require_fit(self, stored: TableFormat) -> None:
         """Raises ConfigurationError: they say something else than what was declared before."""
-        from client_sdk.data import TableFormat
         from client_sdk.errors import ConfigurationError
+        from private_learning.records import TableFormat
 
         said = asdict(TableFormat(**{name: value for name, value in asdict(self).items() if value is not None}))
         kept = asdict(stored)
@@ -98,9 +98,9 @@ def read_records(
     formats: of files that were read before; the same is not said again.
 
     Raises:
-        DataError: as `client_sdk.data.load`; the file leaves a doubt that the options do not settle.
+        DataError: as `private_learning.records.load`; the file leaves a doubt that the options do not settle.
     """
-    from client_sdk.data import DataError, load, text_tables
+    from private_learning.records import DataError, load, text_tables
 
     format = options.declared(path)
     if format is None and text_tables(path):
@@ -125,9 +125,9 @@ def read_declared(
     Raises:
         ConfigurationError: nobody has declared how the records are written, or the options contradict the ledger.
         NotAgreed: the person says that the proposal is wrong.
-        DataError: as `client_sdk.data.load`.
+        DataError: as `private_learning.records.load`.
     """
-    from client_sdk.data import load, text_tables
+    from private_learning.records import load, text_tables
 
     if stored is not None:
         options.require_fit(stored)

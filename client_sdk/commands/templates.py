@@ -166,7 +166,7 @@ def study_values(
         ConfigurationError: there is no such task, or these do not go together; says why, and what does.
     """
     from client_sdk.errors import ConfigurationError
-    from client_sdk.tasks.examples import EXAMPLES
+    from private_learning.tasks.examples import EXAMPLES
 
     if task not in EXAMPLES:
         raise ConfigurationError(f"--task {task}: the built-in tasks are {', '.join(EXAMPLES)}")
@@ -208,9 +208,9 @@ def study_values(
 def _evaluation_of(name: str) -> dict[str, Any]:
     """With the question that fits the task's example. Raises ConfigurationError: there is none."""
     from client_sdk.errors import ConfigurationError
-    from client_sdk.tasks import Classification, load
-    from client_sdk.tasks.examples import EXAMPLES
-    from client_sdk.tasks.regression import Regression
+    from private_learning.tasks import Classification, load
+    from private_learning.tasks.examples import EXAMPLES
+    from private_learning.tasks.regression import Regression
 
     task = load(name, EXAMPLES[name])
     asked = dict(_EVALUATION["question"])

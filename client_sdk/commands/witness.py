@@ -13,8 +13,8 @@ from client_sdk.api.config import load as load_settings
 from client_sdk.commands.output import require_writable
 from client_sdk.commands.shared import Home, KeyFile, Server, StudyName, operator, plain_errors, say
 from client_sdk.commands.verify import CoordinatorKey, named_key
-from client_sdk.durable import write_durably
 from client_sdk.guard.ledger_file import OF_AUDITOR, seen_in
+from private_learning.durable import write_durably
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client

@@ -8,9 +8,9 @@ import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from client_sdk.data import Histories, Records, Table
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.policy import QueryRules
+from private_learning.records import Histories, Records, Table
 from study_protocol.cells import cleaned
 from study_protocol.study.training import Training
 

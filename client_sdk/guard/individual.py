@@ -103,6 +103,11 @@ class IndividualBudget:
         except InvalidArgument as error:
             raise LedgerDamaged("the patients' own sums on this disk are damaged") from error
 
+    @property
+    def needs_every_norm(self) -> bool:
+        """Whether each step measures the records that were not drawn as well."""
+        return self.limit.every_norm
+
     def admitted(self, drawn: Rows, privacy: Privacy) -> Rows:
         """Those of the drawn records who may take part in the next step, whatever their gradients are."""
         room = self.filter.has_room(**_mechanism(privacy))

@@ -25,7 +25,7 @@ from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.steps import Party
 from client_sdk.secure_sum.store import FileStore, newest_opened, record_of
-from client_sdk.training import Contribution
+from private_learning.training import Contribution
 from study_protocol.randomness.discrete_gaussian import sampler
 from study_protocol.randomness.source import Purpose, RandomSource, RoundRandomness
 from study_protocol.secure_sum.parameters import (

@@ -10,8 +10,9 @@ from typing import Protocol, Self
 
 from pydantic import Field, ValidationError
 
-from client_sdk.durable import Outbox, erase, unfinished_files, write_durably
+from client_sdk.outbox import Outbox
 from client_sdk.secure_sum.refusals import StateRefused
+from private_learning.durable import erase, unfinished_files, write_durably
 from study_protocol.secure_sum.messages import (
     ConsistencyMessage,
     Digest,

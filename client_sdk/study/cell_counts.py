@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from client_sdk.data import LazyTable, Table
 from client_sdk.guard.exclusion import ExclusionList
-from client_sdk.tasks import Task
-from client_sdk.tasks.columns import Declared, NumberColumn, require_columns
-from client_sdk.tasks.tables import TableTask
+from private_learning.records import LazyTable, Table
+from private_learning.tasks import Task
+from private_learning.tasks.columns import Declared, NumberColumn, require_columns
+from private_learning.tasks.tables import TableTask
 from study_protocol.cells import Categories, Column, Numbers, column_name, read_categories, read_numbers
 from study_protocol.cells.counting import CellCounts, Declaration, added
 from study_protocol.queries.question import BaseQuestion

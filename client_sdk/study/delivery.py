@@ -19,7 +19,7 @@ from client_sdk.secure_sum.delivery import MaskedDelivery, Summed
 from client_sdk.study.evaluated import EvaluatedPatients
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.verifier import CoordinatorVerifier
-from client_sdk.training import Contribution, LocalTraining
+from private_learning.training import Contribution, LocalTraining
 from study_protocol.randomness.source import Randomness
 from study_protocol.secure_sum.vectors import VectorSpec
 from study_protocol.study.any_settings import AnySettings

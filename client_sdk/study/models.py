@@ -8,8 +8,8 @@ from accounting.budget.releases import named_models
 from client_sdk.api.client import Client
 from client_sdk.errors import BadAssignment, NotFoundError, Refused
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.training import LocalTraining
-from client_sdk.training.weights import weight_out_of_bounds
+from private_learning.training import LocalTraining
+from private_learning.training.weights import weight_out_of_bounds
 from study_protocol.study.bounds import MAX_WEIGHT
 from study_protocol.study.messages import ModelInfo
 from study_protocol.study.model_file import LONGEST_METADATA, ModelMetadata

@@ -16,7 +16,6 @@ from typing import NoReturn
 
 from client_sdk.api.calls import POLL_SECONDS
 from client_sdk.api.client import Client
-from client_sdk.durable import Outbox
 from client_sdk.errors import (
     ApiError,
     BadAssignment,
@@ -38,6 +37,7 @@ from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_allowed
 from client_sdk.identity import Membership
+from client_sdk.outbox import Outbox
 from client_sdk.study.alone import Alone
 from client_sdk.study.answers import AnsweringWork
 from client_sdk.study.consents import Consents

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from client_sdk.durable import Outbox
 from client_sdk.errors import BadAssignment
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import Charge, SitePolicy, require_within_study
+from client_sdk.outbox import Outbox
 from client_sdk.study.delivery import Delivery, reported
 from client_sdk.study.models import StudyModels
-from client_sdk.training import LocalTraining
+from private_learning.training import LocalTraining
 from study_protocol.randomness.source import Purpose
 from study_protocol.secure_sum.vectors import VectorSpec
 from study_protocol.study.messages import AssignmentBody

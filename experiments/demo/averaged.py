@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from safetensors.numpy import load
 
-from client_sdk.data import load as load_records
-from client_sdk.tasks import load as load_task
-from client_sdk.training.weights import load_weights
+from private_learning.records import load as load_records
+from private_learning.tasks import load as load_task
+from private_learning.training.weights import load_weights
 from study_protocol.study.averaging import averaged_rounds
 from study_protocol.study.settings import StudySettings
 

@@ -17,12 +17,12 @@ import torch
 
 from accounting.budget.budget import Budget
 from accounting.plan.report import CumulativeMoments
-from client_sdk.data import load as load_records
 from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.tasks import Task, TaskDataset, load
-from client_sdk.training import LocalTraining
-from client_sdk.training.weights import load_weights, weights_of
 from experiments.demo.averaged import shares_of
+from private_learning.records import load as load_records
+from private_learning.tasks import Task, TaskDataset, load
+from private_learning.training import LocalTraining
+from private_learning.training.weights import load_weights, weights_of
 from simulation.baselines import fitted
 from study_protocol.randomness.source import SecureRandomness
 from study_protocol.study.averaging import mean_weights

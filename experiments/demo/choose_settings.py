@@ -20,10 +20,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from client_sdk.data import Table as Records
 from experiments.demo.mechanism import arrays, models, right
 from experiments.demo.scenarios import Scenario, breast_cancer, heart_disease
 from experiments.demo.settings import calibrated, settings
+from private_learning.records import Table as Records
 from study_protocol.cells import Column
 from study_protocol.study.settings import StudySettings
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from client_sdk.api.client import Client, OperatorKey
 from client_sdk.api.config import load as load_settings
-from client_sdk.data import load as load_records
 from client_sdk.errors import ConfigurationError
 from client_sdk.released.evaluation import watch
+from private_learning.records import load as load_records
 
 PAUSE_SECONDS = 0.15
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from accounting.values import FloatArray
-from client_sdk.data import Records
-from client_sdk.tasks import load
 from experiments.demo.scenarios import Scenario
+from private_learning.records import Records
+from private_learning.tasks import load
 from study_protocol.study.settings import StudySettings
 
 Site = tuple[FloatArray, FloatArray]

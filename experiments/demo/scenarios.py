@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from accounting.values import FloatArray
-from client_sdk.data import Examples, Records, Table, read_heart_disease, read_idx
+from private_learning.records import Examples, Records, Table, read_heart_disease, read_idx
 from study_protocol.cells import Column
 
 # Public ranges of the ten "worst" measurements: rounded from the data set's published summary. A real study takes the

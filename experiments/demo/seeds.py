@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from client_sdk.tasks import load
 from experiments.demo.averaged import shares_of
 from experiments.demo.baselines import accuracy
 from experiments.demo.mechanism import arrays, models, right
 from experiments.demo.scenarios import Scenario, breast_cancer, heart_disease
 from experiments.demo.settings import CHOSEN, settings
+from private_learning.tasks import load
 from simulation.baselines import fitted
 
 EPSILONS = (1.0, 2.0, 3.0)

@@ -7,8 +7,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from client_sdk.data import read_idx
 from experiments.demo.scenarios import DataMissing, data_folder
+from private_learning.records import read_idx
 
 Images = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]

@@ -16,12 +16,12 @@ from scipy import stats as _stats  # pyright: ignore[reportMissingTypeStubs]
 from torch import Tensor, nn
 
 from accounting import ClassicalAccountant, log_moment
-from client_sdk.gradients import PerRecordGradients
 from experiments.figures.digits import digits
 from experiments.figures.figure import Axis, Figure
 from experiments.figures.synthetic import DELTA, FAILURE, ORDERS, betting, epsilon, shown_steps, student_t
 from experiments.figures.table import Point, Points, certified, curve, last
 from experiments.gradient_norms import FloatArray
+from private_learning.gradients import PerRecordGradients
 
 CLIP_NORM, NOISE, BATCH, RECORDS, STEPS, SAMPLE, RATE, SEED = 1.0, 1.1, 1024, 60_000, 585, 500, 2.0, 0
 PAIRS, BINS, LONGEST = 1000, 40, 40.0

@@ -16,13 +16,13 @@ import numpy as np
 from accounting import calibrate_noise, log_moment
 from accounting.mechanisms.inference import accumulated_ratio, forgetful_ratio
 from accounting.mechanisms.unsampled import Steps, unsampled_epsilon
-from client_sdk.training.posterior import PosteriorFit, PosteriorPlan, fit_posterior, posterior_probabilities
 from experiments.figures.figure import Axis, Figure
 from experiments.figures.synthetic import FAILURE, ORDERS, betting
 from experiments.figures.synthetic import epsilon as least_epsilon
 from experiments.figures.table import Point, Points, at, curve, last
 from experiments.gradient_norms import FloatArray
 from experiments.survey_data import Split, abalone, adult, validation
+from private_learning.training.posterior import PosteriorFit, PosteriorPlan, fit_posterior, posterior_probabilities
 
 DRAWS, SEEDS, SAMPLE, EPSILONS = 10, 5, 1000, (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 CURVATURES = (0.003, 0.01, 0.03, 0.1)

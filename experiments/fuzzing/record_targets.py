@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from client_sdk.data.files import load, propose_format
-from client_sdk.data.lazy import LazyExamples
-from client_sdk.data.records import DataError, Table
-from client_sdk.data.table_format import TableFormat
 from experiments.fuzzing.study_targets import with_file
 from experiments.fuzzing.target import Target, choose, chosen_seeds
+from private_learning.records.files import load, propose_format
+from private_learning.records.lazy import LazyExamples
+from private_learning.records.records import DataError, Table
+from private_learning.records.table_format import TableFormat
 
 _FORMATS = (
     TableFormat(separator="comma", decimal="point"),

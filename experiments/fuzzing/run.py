@@ -18,7 +18,7 @@ from experiments.fuzzing.mutation import mutate_json
 from experiments.fuzzing.target import Target
 
 ROOT = Path(__file__).parents[2]
-INSTRUMENTED = ("accounting", "study_protocol", "client_sdk", "server")
+INSTRUMENTED = ("accounting", "study_protocol", "private_learning", "client_sdk", "server")
 _MODULES = ("wire_targets", "study_targets", "record_targets", "coordinator_target")
 # Known without importing what is fuzzed: it must be imported while atheris watches.
 NAMES = (

@@ -20,9 +20,9 @@ from client_sdk.guard.exclusion import read_exclusion_file
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.released.model import model_of
 from client_sdk.study.audit import audited, require_signed
-from client_sdk.tasks.task import TaskError
 from experiments.fuzzing import example_study
 from experiments.fuzzing.target import Target, choose, chosen_seeds
+from private_learning.tasks.task import TaskError
 from study_protocol.documents import check
 from study_protocol.documents.registry import as_yaml, entry
 from study_protocol.study.certificate import Certificate

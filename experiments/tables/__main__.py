@@ -10,11 +10,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from client_sdk.data import DataError
 from experiments.demo.scenarios import DataMissing
 from experiments.tables.catalogue import Entry, chosen, entries
 from experiments.tables.page import PAGE, markdown
 from experiments.tables.result import RESULTS, Row, read, write
+from private_learning.records import DataError
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.data import read_idx
 from experiments.demo.scenarios import DataMissing, data_folder
 from experiments.tables import discriminant, scattering, strokes
 from experiments.tables.discriminant import fit, unit
+from private_learning.records import read_idx
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from client_sdk.data import DataError, read_images, read_npz
 from experiments.demo.scenarios import DataMissing, data_folder
 from experiments.oriented_gradients import oriented_gradients
 from experiments.tables.features import Digits
+from private_learning.records import DataError, read_images, read_npz
 
 # Eight directions at 7 × 7 places.
 KEPT = 392

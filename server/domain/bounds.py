@@ -20,7 +20,7 @@ from study_protocol.wire.tensor_files import Tensors, pieces
 from study_protocol.wire.tensors import Array
 
 # The noise's grid beside its deviation, and what clipping and summing in float32 add to the sensitivity, both rounded
-# up (client_sdk/training/noise.py).
+# up (private_learning/training/noise.py).
 _GRID, _SUMMING = 2.0**-22, 2.0**-6
 _FLOAT32 = 2.0**-24
 

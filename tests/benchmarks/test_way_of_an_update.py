@@ -16,7 +16,7 @@ from benchmarks.way_of_an_update import BEGIN, END, figures, on_the_page, return
     ("path", "room"),
     [
         ("client_sdk/ledger.py", "client_sdk"),
-        ("client_sdk/training/local.py", "client_sdk/training"),
+        ("private_learning/training/local.py", "private_learning/training"),
         ("study_protocol/wire/tensors.py", None),
         ("client_sdk/errors.py", None),
         ("accounting/accounts/classical.py", "accounting"),

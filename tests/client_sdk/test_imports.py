@@ -63,8 +63,8 @@ main()
 def test_a_private_step_loads_no_compiler() -> None:
     program = """
 import sys, torch
-from client_sdk.gradients.layers import cross_entropy
-from client_sdk.gradients.model import PerRecordGradients
+from private_learning.gradients.layers import cross_entropy
+from private_learning.gradients.model import PerRecordGradients
 gradients = PerRecordGradients(torch.nn.Linear(3, 2), cross_entropy)
 gradients.clipped_sum(torch.ones(2, 3), torch.zeros(2, dtype=torch.int64), clip_norm=1.0)
 print(gradients.method, "torch._dynamo" in sys.modules)

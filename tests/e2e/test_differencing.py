@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_sdk import tasks
 from client_sdk.secure_sum import checks
-from client_sdk.training.weights import weights_of
+from private_learning import tasks
+from private_learning.training.weights import weights_of
 from server.api import secure_sum as api
 from server.db.tables import SessionMessageRow
 from server.domain.errors import Rejected

@@ -23,7 +23,7 @@ from client_sdk.secure_sum.delivery import ring_vectors_of
 from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.steps import Party
 from client_sdk.secure_sum.store import FileStore, RoundRecord
-from client_sdk.training import Contribution
+from private_learning.training import Contribution
 from server.db.tables import SessionMessageRow, SessionRow
 from server.services import views
 from server.services.secure_sum import lists

@@ -14,12 +14,12 @@ import pytest
 from client_sdk.api.client import Client
 from client_sdk.guard.policy import POLICY_FILE
 from client_sdk.study.hospital import Hospital
-from client_sdk.tasks import load
-from client_sdk.training.weights import weights_of
 from experiments import laws, tiny
 from experiments.forked import ForkedProcesses
 from experiments.live import compare_and_pin, embedded_postgres, site_policy
 from experiments.processes import until
+from private_learning.tasks import load
+from private_learning.training.weights import weights_of
 from study_protocol.study.messages import InvitationCreate, StudyCreate
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensors import encode

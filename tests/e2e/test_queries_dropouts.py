@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from accounting.budget.budget import replay
-from client_sdk.data import Table
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
+from private_learning.records import Table
 from server.db.ledger_store import entries
 from server.db.rows import find_study
 from server.db.tables import SessionMessageRow

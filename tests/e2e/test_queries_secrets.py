@@ -22,9 +22,9 @@ from dp_accounting import rdp
 
 from accounting.budget.budget import replay
 from accounting.plan.queries import QueryCost
-from client_sdk.data import Table
 from client_sdk.study.answers import noise_share
 from experiments.processes import free_port
+from private_learning.records import Table
 from server.db.ledger_store import entries
 from server.db.rows import find_study
 from server.db.tables import Base

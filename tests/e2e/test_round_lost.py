@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_sdk import tasks
-from client_sdk.data import Table
-from client_sdk.training.weights import weights_of
+from private_learning import tasks
+from private_learning.records import Table
+from private_learning.training.weights import weights_of
 from study_protocol.study.bounds import MAX_WEIGHT
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensors import Array

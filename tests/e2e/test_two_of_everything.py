@@ -21,7 +21,7 @@ from safetensors.numpy import load, save
 from client_sdk.errors import SessionContradicted
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.training.weights import weights_of
+from private_learning.training.weights import weights_of
 from study_protocol.secure_sum import transcript
 from study_protocol.study.messages import Assignment
 from study_protocol.study.model_file import ModelMetadata

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from client_sdk.gradients import PerRecordGradients
-from client_sdk.gradients.layers import cross_entropy
-from client_sdk.tasks import load
 from experiments import central_softmax
 from experiments.central_inference import Posterior, Recipe, clipped_sum, fitted, norms
 from experiments.survey_data import Records
+from private_learning.gradients import PerRecordGradients
+from private_learning.gradients.layers import cross_entropy
+from private_learning.tasks import load
 
 
 @pytest.fixture(autouse=True)

@@ -12,11 +12,11 @@ import torch
 
 from accounting.budget.budget import Budget
 from accounting.plan.schemes import SchemeName
-from client_sdk.data import load as load_records
-from client_sdk.tasks import load
 from experiments.demo import scenarios
 from experiments.demo.scenarios import DataMissing, Scenario
 from experiments.demo.settings import CHOSEN, settings
+from private_learning.records import load as load_records
+from private_learning.tasks import load
 from study_protocol.study.plan_of import plan_of
 
 

@@ -244,7 +244,7 @@ def test_closed_form_sums_are_those_of_the_sdk() -> None:
     import torch
     from torch import nn
 
-    from client_sdk.gradients import PerRecordGradients
+    from private_learning.gradients import PerRecordGradients
 
     draw = np.random.default_rng(5)
     inputs, labels = draw.normal(size=(8, 6)).astype(np.float32), draw.integers(0, 10, 8)

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from client_sdk.gradients import PerRecordGradients
 from experiments.frontier import DELTA, Run, Setting, classical, gradients, spent, train
 from experiments.frontier_table import DEFINITIONS, choose, markdown
+from private_learning.gradients import PerRecordGradients
 
 CASES = {"two classes": 1, "four classes": 4}
 RANDOM = np.random.default_rng(3)

@@ -16,7 +16,6 @@ from safetensors.numpy import load, save
 
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry
-from client_sdk import durable
 from client_sdk.api.client import Client
 from client_sdk.errors import LedgerDamaged, LostLedger, UpdateDisputed
 from client_sdk.guard import ledger_file
@@ -25,6 +24,7 @@ from experiments.inside import Weather
 from experiments.inside_storm import InsideStorm
 from experiments.law_broken import LawBroken
 from experiments.study_kinds import StudyKind, settings_of
+from private_learning import durable
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.messages import RoundView
 from study_protocol.study.queries import Query

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from client_sdk import durable
-from client_sdk.durable import Outbox, write_durably
+from client_sdk.outbox import Outbox
 from experiments.power import WatchedDisk, watched
+from private_learning import durable
+from private_learning.durable import write_durably
 
 
 class Strict(random.Random):

@@ -12,7 +12,7 @@ from typer import Typer
 from typer.testing import CliRunner, Result
 
 from client_sdk.cli import register
-from client_sdk.tasks.backbone_file import BackboneFile, ProgramFile
+from private_learning.tasks.backbone_file import BackboneFile, ProgramFile
 from simulation.command import register as register_simulation
 from tests.factories.hospitals import lax_toml, records
 from tests.factories.live_coordinator import Live

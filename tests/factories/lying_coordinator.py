@@ -16,13 +16,13 @@ from sqlalchemy import select, text
 
 from accounting.budget.budget import Budget, replay
 from accounting.budget.ledger import Entry, append
-from client_sdk import tasks
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.study.events import RoundEvent
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.participation import Outcome
-from client_sdk.training.weights import weights_of
+from private_learning import tasks
+from private_learning.training.weights import weights_of
 from server.db.blobs import models_of
 from server.db.ledger_store import Statement, entries
 from server.db.rows import find_study

@@ -16,7 +16,7 @@ from client_sdk.guard.policy import Floors
 from client_sdk.secure_sum.delivery import ring_vectors_of
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.secure_sum.steps import Party
-from client_sdk.training import Contribution
+from private_learning.training import Contribution
 from server.db.blobs import Blob
 from server.domain.errors import Rejected
 from server.domain.secure_sum import Message

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from client_sdk.commands.templates import study_text, study_values
-from client_sdk.training.features import Features
+from private_learning.training.features import Features
 from simulation.command import register
 from tests.factories.parts import CNN, Backbone, backbone, images
 

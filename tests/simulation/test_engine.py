@@ -14,9 +14,9 @@ from torch import nn
 
 from accounting.errors import AccountingError
 from client_sdk.errors import ConfigurationError
-from client_sdk.gradients.layers import logistic
-from client_sdk.tasks import Task, TaskDataset, load
-from client_sdk.training import LocalTraining, weights_of
+from private_learning.gradients.layers import logistic
+from private_learning.tasks import Task, TaskDataset, load
+from private_learning.training import LocalTraining, weights_of
 from simulation import checkpoint
 from simulation.backends.base import Backend, Loop
 from simulation.backends.forked import Forked, WorkerLost

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.tasks import TaskDataset, load
-from client_sdk.tasks.examples import EXAMPLES
+from private_learning.tasks import TaskDataset, load
+from private_learning.tasks.examples import EXAMPLES
 from simulation.backends.base import Loop
 from simulation.backends.vectorised import Vectorised
 from simulation.engine import Engine, Outcome

@@ -10,7 +10,7 @@ from client_sdk.api.config import PREFIX, ClientSettings
 from client_sdk.cli import register
 from client_sdk.commands.settings_file import read_settings
 from client_sdk.guard.policy import Limits, SitePolicy
-from client_sdk.tasks import load
+from private_learning.tasks import load
 
 DOCS = Path(__file__).parents[2] / "docs"
 

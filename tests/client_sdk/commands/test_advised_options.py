@@ -16,7 +16,7 @@ import client_sdk
 from client_sdk import main
 
 ROOT = Path(client_sdk.__file__).parents[1]
-PACKAGES = ("accounting", "study_protocol", "client_sdk", "server", "simulation")
+PACKAGES = ("accounting", "study_protocol", "private_learning", "client_sdk", "server", "simulation")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]\b")
 # Of other programs, or of none.
 OTHERS = {"--no-binary", "--upgrade", "--"}
@@ -97,7 +97,9 @@ def reads_records(command: Any) -> bool:
 def test_every_command_that_reads_records_has_the_options_that_their_reader_advises() -> None:
     readers = {name for name, command in commands().items() if reads_records(command)}
     assert readers == {"join", "data check", "simulate", "predict", "evaluate", "export"}
-    advised = {one for path in modules("client_sdk/data") for text in texts(path) for one in OPTION.findall(text)}
+    advised = {
+        one for path in modules("private_learning/records") for text in texts(path) for one in OPTION.findall(text)
+    }
     assert "--encoding" in advised
     for name in readers:
         assert advised <= options(commands()[name]), name

@@ -12,9 +12,9 @@ import torch
 from safetensors.numpy import load_file
 
 from client_sdk.released import load_model
-from client_sdk.tasks import load
-from client_sdk.tasks.registry import load_part
-from client_sdk.training.weights import load_weights
+from private_learning.tasks import load
+from private_learning.tasks.registry import load_part
+from private_learning.training.weights import load_weights
 from study_protocol.study.model_file import ModelMetadata
 from study_protocol.wire.tensors import metadata_in
 from tests.factories.commands import AS_WRITTEN, Run, finished, opened, write_records, write_settings
@@ -65,7 +65,7 @@ def test_from_the_settings_to_a_prediction(
 
 
 def _table(path: str) -> Any:
-    from client_sdk.data import load as read
+    from private_learning.records import load as read
 
     return read(Path(path))
 

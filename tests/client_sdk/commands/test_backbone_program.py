@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_sdk.tasks.backbone_file import ProgramFile
+from private_learning.tasks.backbone_file import ProgramFile
 from tests.factories.commands import Run, finished, opened, write_settings
 from tests.factories.hospitals import lax_toml
 from tests.factories.live_coordinator import Live

@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from client_sdk.cli import register
-from client_sdk.training import LocalTraining
+from private_learning.training import LocalTraining
 from tests.factories.commands import write_records, write_settings
 
 PARAMETERS = {

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from client_sdk.cli import register
 from client_sdk.commands.templates import study_text, study_values
-from client_sdk.tasks import load
-from client_sdk.tasks.registry import BUILT_IN
+from private_learning.tasks import load
+from private_learning.tasks.registry import BUILT_IN
 from simulation.command import register as register_simulation
 from tests.factories.made_up import made_up, saved
 

@@ -11,8 +11,8 @@ import typer
 
 from accounting import InvalidArgument
 from client_sdk.commands.shared import a_name, number, plain_errors, print_json, table
-from client_sdk.data import DataError
 from client_sdk.errors import ConfigurationError, ConnectionFailed, LedgerNotExtended, PolicyRefused, TrainingStopped
+from private_learning.records import DataError
 
 
 @pytest.mark.parametrize(("value", "shown"), [(2.0001, "2.001"), (2.0, "2.000"), (0.1, "0.100"), (2.9515, "2.952")])

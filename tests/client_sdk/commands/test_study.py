@@ -186,7 +186,7 @@ def test_a_task_that_cannot_be_built_leaves_the_name_free(here: Live, run: Run, 
         ("import nobody_has_this", "No module named 'nobody_has_this'. Pass --model"),
         ("def Own(parameters): return parameters['width']", "with these parameters: KeyError: 'width'"),
         (
-            "from client_sdk.tasks import Classification\n"
+            "from private_learning.tasks import Classification\n"
             "class Own(Classification):\n"
             "    def __init__(self, parameters): pass\n"
             "    def dataset(self, data): pass\n"

@@ -17,8 +17,8 @@ from typer.testing import CliRunner, Result
 from client_sdk.cli import register
 from client_sdk.commands import agreement, data
 from client_sdk.commands.table_format import FormatOptions, keep_format, read_declared, read_records, stored_format
-from client_sdk.data import DataError, Table, TableFormat
 from client_sdk.errors import ConfigurationError
+from private_learning.records import DataError, Table, TableFormat
 from tests.factories.commands import Run, opened, write_records, write_settings
 from tests.factories.hospitals import lax_toml
 from tests.factories.live_coordinator import Live

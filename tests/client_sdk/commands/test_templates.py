@@ -18,14 +18,14 @@ from accounting.budget.budget import account_of
 from client_sdk.commands.described import Entry, entries
 from client_sdk.commands.settings_file import read_settings
 from client_sdk.commands.templates import study_values
-from client_sdk.data import Table
-from client_sdk.gradients import PerRecordGradients
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.study.evaluated import require_form
-from client_sdk.tasks import load
-from client_sdk.tasks.examples import EXAMPLES
-from client_sdk.tasks.registry import BUILT_IN
 from experiments.demo.scenarios import data_folder
+from private_learning.gradients import PerRecordGradients
+from private_learning.records import Table
+from private_learning.tasks import load
+from private_learning.tasks.examples import EXAMPLES
+from private_learning.tasks.registry import BUILT_IN
 from study_protocol.cells import Spelling
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings

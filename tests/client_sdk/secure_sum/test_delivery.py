@@ -20,7 +20,7 @@ from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import FileStore, Opened, erase_expired, keep_opened, record_of
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.verifier import active_fingerprint
-from client_sdk.training import Contribution, spec_of_model
+from private_learning.training import Contribution, spec_of_model
 from server.domain import secure_sum as views
 from study_protocol.randomness.source import RoundRandomness, SecureRandomness
 from study_protocol.secure_sum.parameters import vectors_of

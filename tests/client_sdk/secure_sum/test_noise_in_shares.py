@@ -19,7 +19,7 @@ from accounting.units import Level
 from client_sdk.errors import TrainingStopped
 from client_sdk.secure_sum import delivery
 from client_sdk.secure_sum.delivery import ring_vectors_of
-from client_sdk.training import Contribution
+from private_learning.training import Contribution
 from study_protocol.randomness.discrete_gaussian import MAX_STD, DiscreteGaussian, sampler
 from study_protocol.randomness.source import SeededRandomness
 from study_protocol.secure_sum.messages import ParameterFault, SessionParameters

@@ -10,7 +10,7 @@ import pytest
 
 from client_sdk.errors import LedgerDamaged, TrainingStopped
 from client_sdk.secure_sum.delivery import from_bytes, ring_vectors_of, to_bytes
-from client_sdk.training import Contribution
+from private_learning.training import Contribution
 from study_protocol.randomness.source import SeededRandomness
 from study_protocol.secure_sum.parameters import vectors_of
 from study_protocol.wire.tensors import spec_of

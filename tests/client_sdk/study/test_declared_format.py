@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from client_sdk.data import Table, TableFormat, load
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
+from private_learning.records import Table, TableFormat, load
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 
 COMMAS, SEMICOLONS = TableFormat("comma", decimal="point"), TableFormat("semicolon", decimal="comma")

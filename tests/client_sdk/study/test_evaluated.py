@@ -10,17 +10,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from client_sdk import tasks
-from client_sdk.data import Examples, Records, Table
 from client_sdk.errors import ConfigurationError, Refused, TrainingStopped
 from client_sdk.guard.split import Split
 from client_sdk.study.delivery import Able
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.preparation import able, prepare
-from client_sdk.tasks import TaskDataset, TaskError
-from client_sdk.tasks.examples import EXAMPLES
-from client_sdk.tasks.tables import LogisticRegression
-from client_sdk.training.weights import weights_of
+from private_learning import tasks
+from private_learning.records import Examples, Records, Table
+from private_learning.tasks import TaskDataset, TaskError
+from private_learning.tasks.examples import EXAMPLES
+from private_learning.tasks.tables import LogisticRegression
+from private_learning.training.weights import weights_of
 from study_protocol.cells import column_of
 from study_protocol.queries.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
 from study_protocol.study.bounds import MAX_WEIGHT

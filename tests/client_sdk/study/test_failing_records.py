@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from client_sdk.study.evaluated import EvaluatedPatients
 from client_sdk.study.preparation import able
-from client_sdk.tasks.tables import LogisticRegression
+from private_learning.tasks.tables import LogisticRegression
 from study_protocol.queries.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
 from tests.client_sdk.study.test_evaluated import SPLIT, some_weights
 from tests.factories.hospitals import plain_policy, records

@@ -14,12 +14,12 @@ import torch
 from PIL import Image
 
 from client_sdk.commands.templates import study_text, study_values
-from client_sdk.data import DataError, Examples, LazyExamples, load
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.split import Split
 from client_sdk.study.evaluated import EvaluatedPatients
 from client_sdk.study.preparation import able, check_data, prepare
-from client_sdk.training.weights import weights_of
+from private_learning.records import DataError, Examples, LazyExamples, load
+from private_learning.training.weights import weights_of
 from study_protocol.queries.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
 from study_protocol.randomness.source import SeededRandomness
 from study_protocol.study.settings import StudySettings

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from client_sdk.commands.templates import study_text, study_values
-from client_sdk.data import DataError, LazyTable, Table, load
 from client_sdk.guard.split import Split
 from client_sdk.study.preparation import able, check_data
-from client_sdk.training.weights import weights_of
+from private_learning.records import DataError, LazyTable, Table, load
+from private_learning.training.weights import weights_of
 from study_protocol.queries.kinds import Moments
 from study_protocol.queries.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
 from study_protocol.randomness.source import SeededRandomness

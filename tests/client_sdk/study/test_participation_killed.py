@@ -15,12 +15,12 @@ import pytest
 
 # Registers its failpoints, which are read below.
 import client_sdk.study.participation  # noqa: F401
-from client_sdk import tasks
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.study.hospital import Hospital
-from client_sdk.training.weights import weights_of
+from private_learning import tasks
+from private_learning.training.weights import weights_of
 from study_protocol.wire import failpoints
 from study_protocol.wire.tensors import TERMS, decode, encode
 from tests.factories.commands import AS_WRITTEN
@@ -34,7 +34,7 @@ REFUSAL = ("hospital.after-refusal", "hospital.before-refusal")
 ROTATION = ("hospital.after-rotation", "hospital.before-rotation")
 # Met in masked rounds only.
 MASKED = tuple(f"hospital.after-{step}" for step in ("keys", "shares", "octets", "consistency", "unmask"))
-# Met in rounds of several local steps only: tests/client_sdk/training/test_checkpoint.py.
+# Met in rounds of several local steps only: tests/private_learning/training/test_checkpoint.py.
 CHECKPOINT = ("hospital.after-checkpoint",)
 # Met at the end of a study, and where a coordinator lies: tests/client_sdk/study/test_witnessing.py.
 ENDING = ("hospital.after-witness", "hospital.before-witness")

@@ -16,7 +16,7 @@ from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import Floors
 from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.session import SecureSumClient
-from client_sdk.training import LocalTraining
+from private_learning.training import LocalTraining
 from study_protocol.secure_sum.vectors import VectorSpec
 from study_protocol.study.messages import SignedParameters
 from study_protocol.study.settings import StudySettings

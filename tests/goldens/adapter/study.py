@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk import tasks
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import Floors
 from client_sdk.secure_sum.delivery import ring_vectors_of
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.steps import Party
-from client_sdk.training import Contribution, LocalTraining
-from client_sdk.training.weights import weights_of
+from private_learning import tasks
+from private_learning.training import Contribution, LocalTraining
+from private_learning.training.weights import weights_of
 from server.db.blobs import sum_of
 from server.services import views
 from server.services.coordinator import Coordinator

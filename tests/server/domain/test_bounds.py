@@ -10,8 +10,8 @@ import pytest
 import torch
 from scipy import stats
 
-from client_sdk import tasks
-from client_sdk.training import LocalTraining, weights_of
+from private_learning import tasks
+from private_learning.training import LocalTraining, weights_of
 from server.domain.bounds import (
     anchor,
     has_anchor,

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from client_sdk.data import Table
+from private_learning.records import Table
 from study_protocol.cells import Spelling
 
 CELLS = st.one_of(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
 
-from client_sdk.data import Table
+from private_learning.records import Table
 from study_protocol.queries.answer import NoisedSum
 from study_protocol.queries.rows import one_row_each
 from study_protocol.queries.variables import UnreadableColumn

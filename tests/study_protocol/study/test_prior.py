@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
-from client_sdk.tasks import load
-from client_sdk.training import LocalTraining
-from client_sdk.training.weights import weights_of
+from private_learning.tasks import load
+from private_learning.training import LocalTraining
+from private_learning.training.weights import weights_of
 from server.domain.optimiser import begin, released
 from study_protocol.randomness.source import SeededRandomness
 from study_protocol.study.prior import Prior, prior_of
