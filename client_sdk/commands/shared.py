@@ -205,7 +205,8 @@ def show_log() -> Console:
     handler = RichHandler(console=console, show_path=False)
     handler.addFilter(PlainLines())
     logging.basicConfig(format="%(message)s", handlers=[handler])
-    logging.getLogger("client_sdk").setLevel(logging.INFO)
+    for package in ("study_protocol", "private_learning", "client_sdk", "wardround"):
+        logging.getLogger(package).setLevel(logging.INFO)
     return console
 
 

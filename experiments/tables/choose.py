@@ -118,7 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--lines", nargs="*", help="such as II/100/iid/8; all of them if left out")
     parser.add_argument("--out", type=Path, default=CHOSEN)
     options = parser.parse_args(arguments)
-    logging.getLogger("client_sdk").setLevel(logging.ERROR)
+    for package in ("study_protocol", "private_learning", "client_sdk"):
+        logging.getLogger(package).setLevel(logging.ERROR)
     wanted = [line for line in (*LINES, PNEUMONIA) if not options.lines or line.key in options.lines]
     for line in wanted:
         found = search(line)

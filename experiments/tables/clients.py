@@ -44,7 +44,8 @@ def measure_own(line: Line, folder: Path, seeds: Sequence[int]) -> Row:
 
 
 def _measured(line: Line, settings: Settings, data: Digits, seeds: Sequence[int]) -> Row:
-    logging.getLogger("client_sdk").setLevel(logging.ERROR)
+    for package in ("study_protocol", "private_learning", "client_sdk"):
+        logging.getLogger(package).setLevel(logging.ERROR)
     began, noise = time.monotonic(), noise_for(line, settings.rounds)
     shares, plain, norms = [], [], []
     for seed in seeds:

@@ -172,7 +172,7 @@ class Broken(Task):
 def test_a_record_whose_loss_is_nan_counts_as_zero_and_is_told_to_the_log_alone(
     scheme: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "client_sdk")
+    caplog.set_level(logging.WARNING, "private_learning")
     limits = {"limits": [CLIENT_LIMIT]} if scheme == "client" else {}
     chosen = settings(scheme=scheme, sampling_rate=1.0, **limits)
     model = TASK.model()
