@@ -44,7 +44,7 @@ def serve(loop: str, http: str) -> None:
     """`wardround serve` with this loop and parser, whatever it would choose by itself."""
     import uvicorn
 
-    from client_sdk.main import main
+    from wardround.cli.main import main
 
     made = uvicorn.Config.__init__
 

@@ -20,11 +20,11 @@ from experiments.processes import WARDROUND, Processes, Running
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     [
-        "client_sdk.main",
+        "wardround.cli.main",
         "client_sdk.study.hospital",
         "client_sdk.study.participation",
         "pandas",
-        "server.cli",
+        "wardround.cli.coordinator.coordinator",
         "server.app",
     ]
 )
@@ -48,7 +48,7 @@ def become_wardround(arguments: list[str], env: dict[str, str], log: str) -> Non
     # Not at the top: the caller's own process needs neither, and the one that forks has both.
     import torch
 
-    from client_sdk.main import main
+    from wardround.cli.main import main
 
     torch.set_num_threads(int(env["OMP_NUM_THREADS"]))
     main()

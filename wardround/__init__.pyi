@@ -4,7 +4,6 @@ from client_sdk.api.client import AsyncClient as AsyncClient
 from client_sdk.api.client import Client as Client
 from client_sdk.api.client import OperatorKey as OperatorKey
 from client_sdk.api.config import Connection as Connection
-from client_sdk.commands.settings_file import read_settings as _read_study_settings
 from client_sdk.errors import ApiError as ApiError
 from client_sdk.errors import ConfigurationError as ConfigurationError
 from client_sdk.errors import ConnectionFailed as ConnectionFailed
@@ -78,6 +77,7 @@ from study_protocol.study.messages import StudyCreate as StudyCreate
 from study_protocol.study.plan_of import plan_of as plan_of
 from study_protocol.study.queries import QueryDocument as QueryDocument
 from study_protocol.study.settings import StudySettings as StudySettings
+from wardround.cli.shared.settings_file import read_settings as _read_study_settings
 
 # A stub hands on only what keeps its name.
 load_records = _load_records

@@ -12,12 +12,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from client_sdk.commands.shared import number
 from experiments.demo.own_patients import OwnPatients
 from experiments.demo.scenarios import Scenario
 from experiments.demo.verdict import meaning, verdict
 from study_protocol.study.messages import BudgetStatement, LimitStatement, RoundView
 from study_protocol.study.settings import StudySettings
+from wardround.cli.shared.shared import number
 
 BAR = 8
 WIDTH = 100

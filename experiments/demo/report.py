@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from accounting.budget.ledger import Entry
-from client_sdk.commands.shared import number
 from experiments.demo.board import Accuracies
 from experiments.demo.scenarios import Scenario
 from experiments.demo.verdict import meaning, verdict
 from study_protocol.study.messages import BudgetStatement
 from study_protocol.study.settings import StudySettings
+from wardround.cli.shared.shared import number
 
 
 def write(

@@ -13,7 +13,6 @@ from accounting.accountants.calibration import calibrate_noise
 from accounting.budget.budget import Budget
 from accounting.errors import Unreachable
 from accounting.plan.schemes import SchemeName
-from client_sdk.commands.suggest import numbers_of
 from experiments.demo.scenarios import Scenario
 from study_protocol.study import suggestion
 from study_protocol.study.limits import Limit, Schedule
@@ -21,6 +20,7 @@ from study_protocol.study.plan_of import plan_of
 from study_protocol.study.robustness import Robustness
 from study_protocol.study.settings import BayesianSettings, Masking, Privacy, StudySettings
 from study_protocol.study.training import Averaging, ServerOptimiser, Training
+from wardround.cli.lead.suggest import numbers_of
 
 ORDERS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0)
 DEADLINE_SECONDS = 60.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from client_sdk.commands.shared import number
 from study_protocol.study.messages import LimitStatement
+from wardround.cli.shared.shared import number
 
 
 def verdict(accuracy: float | None, alone: Mapping[str, float], limits: Sequence[LimitStatement]) -> str:

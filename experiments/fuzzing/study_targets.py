@@ -12,9 +12,6 @@ from typing import Any, TypeVar, cast
 
 from accounting.budget.ledger import Entry, LedgerError, append
 from client_sdk.api.questions import read_question
-from client_sdk.commands.certificate import opened
-from client_sdk.commands.settings_file import read_any_settings
-from client_sdk.commands.verify import read_export
 from client_sdk.errors import ConfigurationError, LedgerNotExtended
 from client_sdk.guard.exclusion import read_exclusion_file
 from client_sdk.guard.policy import SitePolicy
@@ -29,6 +26,9 @@ from study_protocol.study.certificate import Certificate
 from study_protocol.wire.documents import load_json
 from study_protocol.wire.tensors import TensorError
 from study_protocol.wire.written import Unreadable, read_json, read_toml
+from wardround.cli.officer.certificate import opened
+from wardround.cli.officer.verify import read_export
+from wardround.cli.shared.settings_file import read_any_settings
 
 T = TypeVar("T")
 _DOCS = example_study.ROOT / "docs"

@@ -23,7 +23,7 @@ print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "httpx
 def test_a_command_that_only_shows_help_loads_neither() -> None:
     program = """
 import sys
-from client_sdk.main import build
+from wardround.cli.main import build
 build()
 print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "httpx", "fastapi", "sqlalchemy"}))
 """
@@ -49,7 +49,7 @@ def test_a_missing_part_is_named_with_its_extra() -> None:
 import sys
 sys.modules["httpx"] = None
 sys.argv = ["wardround", "budget", "sepsis", "--server", "https://x", "--key-file", sys.argv[1]]
-from client_sdk.main import main
+from wardround.cli.main import main
 main()
 """
     key = "/dev/null"

@@ -14,7 +14,7 @@ from typing import Any
 import grimp
 import pytest
 
-from client_sdk.installation import PACKAGES
+from wardround.installation import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 HERE = sorted(name for name in PACKAGES if (ROOT / name / "__init__.py").exists())

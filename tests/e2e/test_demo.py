@@ -15,9 +15,9 @@ import pytest
 
 from accounting.budget.budget import replay
 from accounting.budget.ledger import Entry
-from client_sdk.commands.shared import number
 from experiments.demo.verdict import meaning, verdict
 from study_protocol.study.messages import LimitStatement
+from wardround.cli.shared.shared import number
 
 # Many processes on few cores: generous, because a slow machine is no failure.
 pytestmark = pytest.mark.timeout(900)

@@ -156,7 +156,9 @@ class Look:
     def logged(self) -> Iterator[tuple[str, bytes]]:
         # The hospitals run in this process; what they and their clients log is theirs.
         for record in self._caplog.records:
-            if not record.name.startswith(("client_sdk", "private_learning", "study_protocol", "wardround", "httpx", "httpcore")):
+            if not record.name.startswith(
+                ("client_sdk", "private_learning", "study_protocol", "wardround", "httpx", "httpcore")
+            ):
                 yield record.name, record.getMessage().encode()
 
 

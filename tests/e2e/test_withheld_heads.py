@@ -13,7 +13,6 @@ import typer
 from typer.testing import CliRunner
 
 from accounting.budget.ledger import Entry
-from client_sdk.cli import register
 from client_sdk.errors import EvidenceKept
 from client_sdk.identity import Identity
 from client_sdk.study.hospital import Hospital
@@ -34,6 +33,7 @@ from tests.factories.lying_coordinator import (
     working,
 )
 from tests.factories.settings import settings
+from wardround.cli.registration import register
 
 pytestmark = pytest.mark.timeout(300)
 NAMES = ("mercy", "grace", "hope", "faith")

@@ -7,10 +7,10 @@ import typer
 from typer.testing import CliRunner
 
 from client_sdk.api.config import PREFIX, ClientSettings
-from client_sdk.cli import register
-from client_sdk.commands.settings_file import read_settings
 from client_sdk.guard.policy import Limits, SitePolicy
 from private_learning.tasks import load
+from wardround.cli.registration import register
+from wardround.cli.shared.settings_file import read_settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 

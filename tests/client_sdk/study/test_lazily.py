@@ -13,7 +13,6 @@ import pytest
 import torch
 from PIL import Image
 
-from client_sdk.commands.templates import study_text, study_values
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.split import Split
 from client_sdk.study.evaluated import EvaluatedPatients
@@ -28,6 +27,7 @@ from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.readers import Images
 from tests.factories.settings import settings
+from wardround.cli.lead.templates import study_text, study_values
 
 IMAGES = {"task": "cnn", "task_parameters": {"height": 6, "width": 6, "classes": 2, "filters": 2, "hidden": 4}}
 STEPS = {"algorithm": "fedavg", "local_steps": 3, "learning_rate": 0.1}

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from client_sdk.commands.templates import study_text, study_values
 from client_sdk.guard.split import Split
 from client_sdk.study.preparation import able, check_data
 from private_learning.records import DataError, LazyTable, Table, load
@@ -22,6 +21,7 @@ from study_protocol.study.settings import StudySettings
 from tests.factories.commands import run_offline
 from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.settings import settings
+from wardround.cli.lead.templates import study_text, study_values
 
 pyarrow: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 parquet: Any = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")

@@ -239,7 +239,7 @@ def test_a_process_really_killed_leaves_a_study_that_ends_well(tmp_path: Path, n
 def _joined(here: Any, arguments: list[str], home: Path) -> Any:
     """Let the hospital join while the coordinator's worker moves on."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "client_sdk.main", *arguments],
+        [sys.executable, "-m", "wardround.cli.main", *arguments],
         env=_environment(here.url, home),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -258,7 +258,7 @@ def command(
 ) -> subprocess.CompletedProcess[str]:
     extra = {} if failpoint is None else {"WARDROUND_FAILPOINT": failpoint, "WARDROUND_FAILPOINT_LOG": str(log)}
     return subprocess.run(
-        [sys.executable, "-m", "client_sdk.main", *arguments],
+        [sys.executable, "-m", "wardround.cli.main", *arguments],
         env=_environment(server, home) | extra,
         capture_output=True,
         text=True,

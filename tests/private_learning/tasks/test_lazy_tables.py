@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from client_sdk.commands.templates import study_values
 from private_learning.records import DataError, LazyTable, Records, Table, load
 from private_learning.records.row_groups import Parts
 from private_learning.tasks import TaskDataset, dataset_of, names
@@ -19,6 +18,7 @@ from private_learning.tasks.reading import inputs_of, inspected
 from private_learning.tasks.sequences import CodeSequences
 from private_learning.tasks.tables import LogisticRegression, TableTask
 from tests.factories.made_up import made_up
+from wardround.cli.lead.templates import study_values
 
 pyarrow: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 parquet: Any = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")

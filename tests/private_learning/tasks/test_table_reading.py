@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from client_sdk.commands.templates import study_values
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.preparation import check_data
@@ -28,6 +27,7 @@ from study_protocol.randomness.source import SeededRandomness
 from tests.factories.made_up import made_up
 from tests.factories.settings import settings
 from wardround import StudySettings
+from wardround.cli.lead.templates import study_values
 
 arrow: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 parquet: Any = pytest.importorskip("pyarrow.parquet")

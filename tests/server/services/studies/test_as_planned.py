@@ -12,8 +12,6 @@ import pytest
 
 from accounting.budget.forecast import Forecast, forecast
 from accounting.budget.solve import least_noise
-from client_sdk.commands.settings_file import changed_settings, read_settings
-from client_sdk.commands.templates import study_text, study_values
 from server.db.session import Database
 from server.services import views
 from server.services.coordinator import Coordinator
@@ -25,6 +23,8 @@ from tests.factories.hospital_double import MODEL, update
 from tests.factories.masked_studies import STEPS, MaskedHospital
 from tests.factories.settings import changed, limit, settings
 from tests.factories.studies import FakeClock, coordinator_on, open_study, work
+from wardround.cli.lead.templates import study_text, study_values
+from wardround.cli.shared.settings_file import changed_settings, read_settings
 
 LOUD, QUIET = 1e6, 0.02
 NOISED = {"disclosure": "noised", "histogram_noise": {"std": 30.0, "every": 2}}
