@@ -20,7 +20,7 @@ PLAIN := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE DNNL_MAX_CPU_ISA=SSE41
 .DELETE_ON_ERROR:
 
 demo: $(DEMO)
-	$(BIN)/python -m experiments.demo $(ARGS)
+	$(BIN)/python -m wardround.demo $(ARGS)
 
 # With ARGS that is one run of what they choose; without, everything that is not slow, and the second numerical run.
 test: lint
@@ -38,7 +38,7 @@ numerical: $(TEST)
 
 # Fuzzing and chaos, in parts of some minutes to an hour. One that has passed is marked in .campaigns and not run again.
 campaigns: $(FUZZ)
-	$(BIN)/python -m experiments.campaigns $(PART) $(ARGS)
+	$(BIN)/python -m tests.harness.campaigns $(PART) $(ARGS)
 
 lint: $(TEST)
 	$(BIN)/ruff check .

@@ -1,7 +1,7 @@
 """Settings of a logistic regression from public numbers alone, and what accuracy to expect of them.
 
-Pure: no data, and no noise is calibrated here. The constants are what `experiments.defaults` found on the data sets of
-docs/planning.md; it fits them and prints them.
+Pure: no data, and no noise is calibrated here. The constants are what `research.accuracy.defaults` found on the data
+sets of docs/planning.md; it fits them and prints them.
 
 Everything turns on one number, the relative noise ν = z √(K d) / (√T n): z the noise multiplier of one hospital, K
 hospitals, d parameters, T rounds, n patients of all hospitals together. A step is a sum of at most n clipped gradients

@@ -106,7 +106,7 @@ def test_experiments_and_benchmarks_alone_import_a_simulation() -> None:
         for path in ROOT.glob("[!.]*/**/*.py")
         if re.search(r"^\s*(from|import) simulation\b", path.read_text(), re.M)
     }
-    assert importers <= {"simulation", "experiments", "benchmarks", "tests"}
+    assert importers <= {"simulation", "wardround", "research", "tests"}
 
 
 def test_the_domain_knows_no_database_no_web_no_clock() -> None:

@@ -17,18 +17,18 @@ import client_sdk.study.enrolment  # these three register their failpoints
 import client_sdk.study.participation  # noqa: F401
 import server.app  # noqa: F401
 from client_sdk.api.client import Client
-from experiments import laws, tiny
-from experiments.forked import ForkedProcesses
-from experiments.live import LiveHospital, embedded_postgres, site_policy
-from experiments.object_store import ObjectStore
-from experiments.processes import Process, Processes, ProcessFailed, until
 from private_learning.tasks import load
 from private_learning.training.weights import weights_of
 from study_protocol.study.messages import InvitationCreate, StudyCreate
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.failpoints import EXIT_CODE, names
 from study_protocol.wire.tensors import encode
-from tests.factories.dying_processes import HIT_SECONDS, MASKED, Stage
+from tests.harness import laws, tiny
+from tests.harness.dying_processes import HIT_SECONDS, MASKED, Stage
+from tests.harness.forked import ForkedProcesses
+from tests.harness.object_store import ObjectStore
+from wardround.demo.live import LiveHospital, embedded_postgres, site_policy
+from wardround.demo.processes import Process, Processes, ProcessFailed, until
 
 # Many processes on few cores: generous, because a slow machine is no failure.
 pytestmark = pytest.mark.timeout(900)

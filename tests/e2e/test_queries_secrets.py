@@ -23,7 +23,6 @@ from dp_accounting import rdp
 from accounting.budget.budget import replay
 from accounting.plan.queries import QueryCost
 from client_sdk.study.answers import noise_share
-from experiments.processes import free_port
 from private_learning.records import Table
 from server.db.ledger_store import entries
 from server.db.rows import find_study
@@ -36,6 +35,7 @@ from tests.factories.databases import SQLITE_FIRST
 from tests.factories.live_coordinator import Live, live
 from tests.factories.settings import settings, statistics_settings
 from tests.factories.studies import FakeClock
+from wardround.demo.processes import free_port
 
 pytestmark = pytest.mark.timeout(300)
 PATIENTS = (31_337, 27_644, 20_983, 15_013, 11_743)

@@ -13,7 +13,6 @@ from client_sdk.guard.policy import Floors
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.secure_sum.steps import Party
 from client_sdk.secure_sum.store import SessionRecord, record_of
-from experiments.masked_memory import sum_of
 from server.domain import secure_sum as domain
 from server.domain import secure_sum as views
 from server.domain import secure_sum_recovery as recovery
@@ -23,6 +22,7 @@ from study_protocol.secure_sum.parameters import SessionPlan
 from study_protocol.secure_sum.vectors import RingVector, VectorSpec, count_vector
 from study_protocol.study.masking import Masking
 from study_protocol.study.messages import SignedParameters
+from tests.factories.masked_memory import sum_of
 
 STUDY, ROUND, MODEL, ROSTER = "sepsis", 7, "ab" * 32, "cd" * 32
 SETTINGS, LEDGER = "ef" * 32, (9, "12" * 32)

@@ -12,11 +12,11 @@ from server.services.coordinator import Coordinator
 from server.worker import Worker
 from study_protocol.wire import failpoints
 from tests.factories.dying import Killed, dying_at
-from tests.factories.dying_processes import MASKED
 from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.laws import RecordedNoise, check_ledger, check_models, check_receipts, check_rounds, facts
 from tests.factories.ledgers import kinds_in
 from tests.factories.studies import FakeClock, coordinator_on, open_study, put_model
+from tests.harness.dying_processes import MASKED
 
 LEASE_SECONDS = 5.0
 ONLY_WHEN_ABANDONED = {"worker.before-abandon", "worker.after-abandon"}

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from experiments import tiny
 from study_protocol import versions
 from study_protocol.versions import (
     PROTOCOL,
@@ -16,6 +15,7 @@ from study_protocol.versions import (
     program_version,
     protocol_in,
 )
+from tests.harness import tiny
 
 CLEAR = tiny.settings("parallel", clients=4, rounds=2, bayesian=False).as_json()
 MASKED = tiny.settings("sequential", clients=4, rounds=2, bayesian=False, step_seconds=60.0).as_json()

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.demo.scenarios import data_folder
 from private_learning.records import (
     DataError,
     Examples,
@@ -17,6 +16,7 @@ from private_learning.records import (
     read_idx,
     read_npz,
 )
+from wardround.demo.scenarios import data_folder
 
 GREY = np.random.default_rng(0).integers(0, 256, (5, 6, 4), dtype=np.uint8)
 

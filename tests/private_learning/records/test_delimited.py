@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.demo.scenarios import data_folder
 from private_learning.records import DataError, Table, TableFormat, load, read_csv
 from private_learning.tasks.columns import encode_columns, read_columns
 from study_protocol.cells import read_numbers
+from wardround.demo.scenarios import data_folder
 
 # Stands in a cell of every broken file; no message may repeat it.
 SECRET = "3.14159"

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from experiments.demo.scenarios import data_folder
 from private_learning.records import DataError, Table, load, records_of
 from private_learning.tasks import load as load_task
 from private_learning.tasks.dataset import ABSENT
@@ -20,6 +19,7 @@ from study_protocol.randomness.source import SeededRandomness
 from study_protocol.wire.tensors import decode
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.settings import settings
+from wardround.demo.scenarios import data_folder
 
 
 def test_intensive_care_stays_become_patients() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.demo.scenarios import data_folder
 from private_learning.records import (
     DataError,
     Table,
@@ -14,6 +13,7 @@ from private_learning.records import (
     read_csv,
     read_heart_disease,
 )
+from wardround.demo.scenarios import data_folder
 
 
 def test_csv_gives_numbers_text_and_missing_cells(tmp_path: Path):

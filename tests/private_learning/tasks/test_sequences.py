@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import nn
 
-from experiments.demo.scenarios import data_folder
 from private_learning.gradients import PerRecordGradients
 from private_learning.records import DataError, Histories, Table, load, read_csv
 from private_learning.tasks import TaskError
@@ -23,6 +22,7 @@ from private_learning.training.weights import weights_of
 from study_protocol.randomness.source import SeededRandomness
 from tests.factories.made_up import made_up
 from tests.factories.settings import settings
+from wardround.demo.scenarios import data_folder
 
 DRUGS, ILLS = "code=atc; time=day; codes=A|B", "code=icd; time=day; codes=X|Y"
 PLAIN = {"label": "died", "length": 4, "events.drugs": DRUGS, "events.ills": ILLS}

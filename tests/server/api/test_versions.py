@@ -10,7 +10,6 @@ import jwt
 import pytest
 from sqlalchemy import text
 
-from experiments import tiny
 from study_protocol.secure_sum.messages import SessionParameters
 from study_protocol.versions import (
     NAMED_MODELS,
@@ -24,6 +23,7 @@ from study_protocol.versions import (
 from study_protocol.wire.signing import SigningError, from_base64url, request_token, verify_request_token
 from tests.factories.live_coordinator import ORIGIN, Live, code_of, live
 from tests.factories.settings import settings
+from tests.harness import tiny
 
 
 @pytest.fixture

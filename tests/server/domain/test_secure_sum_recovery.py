@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.masked_memory import sum_of
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery
 from server.domain.secure_sum import inbox
@@ -28,6 +27,7 @@ from study_protocol.secure_sum.vectors import (
     largest_cap,
     maximum_vector,
 )
+from tests.factories.masked_memory import sum_of
 from tests.factories.secure_sum import STEPS, Run, World, small_counts, stream
 
 

@@ -20,12 +20,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from experiments.object_store import ObjectStore
 from server.config import load
 from server.coordinator import open_coordinator
 from server.db.schema import head
 from server.services.studies.operators import authenticate
 from tests.conftest import Postgres
+from tests.harness.object_store import ObjectStore
 from wardround.cli.coordinator.coordinator import register
 
 KEY = re.compile(r"^wrk_[0-9a-f]+_[0-9a-f]+$")

@@ -17,7 +17,6 @@ from pydantic import BaseModel
 from accounting.budget.budget import account_of
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.study.evaluated import require_form
-from experiments.demo.scenarios import data_folder
 from private_learning.gradients import PerRecordGradients
 from private_learning.records import Table
 from private_learning.tasks import load
@@ -33,6 +32,7 @@ from tests.factories.made_up import made_up
 from wardround.cli.lead.templates import study_values
 from wardround.cli.shared.described import Entry, entries
 from wardround.cli.shared.settings_file import read_settings
+from wardround.demo.scenarios import data_folder
 
 FLAGS = ("--bayesian", "--masked", "--client-level")
 ALL = [chosen for n in range(4) for chosen in itertools.combinations(FLAGS, n)]

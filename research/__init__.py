@@ -1,0 +1,1 @@
+"""Experiments, benchmarks and quality checks. Nothing here is shipped."""
