@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.structure import PACKAGES, Module, base_of, modules_of
+from research.quality.structure import PACKAGES, Module, base_of, modules_of
 
-READERS = (*PACKAGES, "experiments", "benchmarks")
+READERS = (*PACKAGES, "experiments", "benchmarks", "research")
 LISTED = ("accounting", "client_sdk", "server")
 # These decorators leave a definition to be called by its name; any other may register it somewhere.
 PLAIN = frozenset(

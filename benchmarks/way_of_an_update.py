@@ -32,8 +32,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.structure import RESULTS, record
 from benchmarks.watched_round import Way, run
+from research.quality.structure import RESULTS, record
 
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 BEGIN, END = "<!-- way: begin -->\n", "<!-- way: end -->\n"

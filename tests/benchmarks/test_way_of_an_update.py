@@ -7,9 +7,9 @@ import json
 import pytest
 
 from benchmarks.names_of_ours import ASK, NAMES, Stale, left_aside, named
-from benchmarks.structure import RESULTS
 from benchmarks.watched_round import Way, settings
 from benchmarks.way_of_an_update import BEGIN, END, figures, on_the_page, returns, room_of, rooms_on_the_way, show
+from research.quality.structure import RESULTS
 
 
 @pytest.mark.parametrize(

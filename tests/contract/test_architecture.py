@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 SHIPPED = ("accounting", "client_sdk", "server", "simulation", "wardround")
-FOLDERS = (*SHIPPED, "experiments", "benchmarks", "tests", "docs", "migrations")
+FOLDERS = (*SHIPPED, "experiments", "benchmarks", "research", "tests", "docs", "migrations")
 PATH = re.compile(rf"(?<![\w/.])((?:{'|'.join(FOLDERS)})/[\w./*-]*|[\w*]+\.py)(?![\w/])")
 # The group of the tasks' entry points, a file of the backup, and one inside of an exported model.
 NO_MODULES = ("wardround.tasks", "wardround.backbones", "wardround.dump", "wardround.json")

@@ -1,4 +1,4 @@
-"""How the packages hang together, in figures: python -m benchmarks.structure [ROOT] [--record KEY]. Prints JSON.
+"""How the packages hang together, in figures: python -m research.quality.structure [ROOT] [--record KEY]. Prints JSON.
 
 room             a module directly in a package's folder, or a whole sub-folder of it
 arrows           distinct (room, room) pairs of one package with at least one import from the first to the second,
@@ -29,7 +29,7 @@ from typing import Any
 
 PACKAGES = ("accounting", "client_sdk", "server", "simulation", "wardround")
 SCHEMES = frozenset({"client", "parallel", "sequential", "joint"})
-RESULTS = Path(__file__).parent / "results" / "structure.json"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "structure.json"
 
 _LAYOUT = frozenset(
     {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.structure import Module, circles, code_lines, figures, record
+from research.quality.structure import Module, circles, code_lines, figures, record
 
 TREE = {
     "accounting/__init__.py": "from accounting.units import Epsilon\nfrom accounting.plan import Plan\n",
