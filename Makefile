@@ -45,6 +45,7 @@ lint: $(TEST)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/python -m research.quality.check
 
 # Line coverage of the packages that guarantees rest on, from the last run with --cov.
 coverage:

@@ -1,1 +1,1 @@
-"""Experiments, benchmarks and quality checks. Nothing here is shipped."""
+"""Studies and measurements of this repository. Nothing in here is shipped."""

@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from research.benchmarks.structure import PACKAGES, Module, base_of, modules_of
+from research.quality.structure import Module, base_of, modules_of, shipped_packages
 
-READERS = (*PACKAGES, "research")
+READERS = ("research",)
 LISTED = ("accounting", "study_protocol", "private_learning", "client_sdk", "server")
 # These decorators leave a definition to be called by its name; any other may register it somewhere.
 PLAIN = frozenset(
@@ -103,7 +103,7 @@ def entry_points(root: Path) -> Iterator[Mention]:
 
 def uncalled(root: Path) -> list[Defined]:
     """Definitions of the LISTED packages under `root` that nothing called refers to."""
-    files = (path for package in READERS for path in sorted((root / package).rglob("*.py")))
+    files = (path for package in (*shipped_packages(root), *READERS) for path in sorted((root / package).rglob("*.py")))
     modules = [Module(path.relative_to(root), path.read_text()) for path in files]
     stubs = modules_of(root, "__init__.pyi")
     offered = {alias.asname or alias.name for m in (*modules, *stubs) if m.is_init for alias in _imported(m)}

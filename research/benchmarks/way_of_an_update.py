@@ -33,8 +33,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from research.benchmarks.structure import RESULTS, record
 from research.benchmarks.watched_round import Way, run
+from research.quality.structure import RESULTS, record
 
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 BEGIN, END = "<!-- way: begin -->\n", "<!-- way: end -->\n"
@@ -50,6 +50,8 @@ SHARED = (
     "accounting/encoding.py",
     "accounting/values.py",
 )
+# Private learning runs on the hospital's side; its rooms count like those of the hospital.
+WITH = {"client_sdk": ("private_learning",)}
 
 
 def room_of(path: str, own: str) -> str | None:
@@ -57,7 +59,7 @@ def room_of(path: str, own: str) -> str | None:
     if path.startswith(SHARED):
         return None
     package, *rest = path.split("/")
-    return f"{package}/{rest[0]}" if package == own and len(rest) > 1 else package
+    return f"{package}/{rest[0]}" if package in (own, *WITH.get(own, ())) and len(rest) > 1 else package
 
 
 def rooms_on_the_way(files: Sequence[str], own: str) -> list[str]:

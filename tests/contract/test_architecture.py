@@ -17,7 +17,7 @@ from server.db.tables import Base
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-SHIPPED = ("accounting", "study_protocol", "private_learning", "client_sdk", "server", "simulation", "wardround")
+SHIPPED = ("accounting", "client_sdk", "server", "simulation", "wardround")
 FOLDERS = (*SHIPPED, "research", "tests", "docs", "migrations")
 PATH = re.compile(rf"(?<![\w/.])((?:{'|'.join(FOLDERS)})/[\w./*-]*|[\w*]+\.py)(?![\w/])")
 # The group of the tasks' entry points, a file of the backup, and one inside of an exported model.

@@ -7,7 +7,10 @@ from pathlib import Path
 from research.benchmarks.uncalled import uncalled
 
 TREE = {
-    "pyproject.toml": '[project.scripts]\nward = "server.entry:main"\n',
+    "pyproject.toml": (
+        '[project.scripts]\nward = "server.entry:main"\n'
+        "[tool.hatch.build.targets.wheel]\npackages = ['accounting', 'client_sdk', 'server']\n"
+    ),
     "accounting/__init__.py": "from accounting.costs import offered\n",
     "accounting/costs.py": (
         "def offered(): return 1\n"

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from research.benchmarks.names_of_ours import ASK, NAMES, Stale, left_aside, named
-from research.benchmarks.structure import RESULTS
 from research.benchmarks.watched_round import Way, settings
 from research.benchmarks.way_of_an_update import (
     BEGIN,
@@ -19,6 +18,7 @@ from research.benchmarks.way_of_an_update import (
     rooms_on_the_way,
     show,
 )
+from research.quality.structure import RESULTS
 
 
 @pytest.mark.parametrize(
