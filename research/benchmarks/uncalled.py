@@ -1,5 +1,6 @@
-"""Public functions, classes and methods that only tests refer to: python -m research.benchmarks.uncalled [ROOT]. Prints
-lines.
+"""Public functions, classes and methods that only tests name: python -m research.benchmarks.uncalled [ROOT].
+
+Prints lines.
 
 A definition counts as called when code outside its own body, and outside other uncalled definitions, names it:
 
