@@ -1,14 +1,14 @@
 """Measure what something has to run for: python -m research.quality.figures [--record KEY].
 
-Watches one update in the clear and one under masks (`benchmarks.way_of_an_update`), and reads the times of the last
-whole `make test` from `.figures/junit.xml` if it is there. Prints the figures that `quality.toml` limits, those of the
-source text too, and exits with 1 where one breaks its limit.
+Watches one update in the clear and one under masks (`research.benchmarks.way_of_an_update`), and reads the times of the
+last whole `make test` from `.figures/junit.xml` if it is there. Prints the figures that `quality.toml` limits, those of
+the source text too, and exits with 1 where one breaks its limit.
 
 The order of the coordinator's files differs from run to run, because it answers several hospitals at once. The masked
 update is watched three times, and the run with the fewest returns is taken.
 
-`--record KEY` writes all figures under KEY of benchmarks/results/structure.json, in place of what stands there, and the
-masked way into docs/architecture.md.
+`--record KEY` writes all figures under KEY of research/benchmarks/results/structure.json, in place of what stands
+there, and the masked way into docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def limited_by_running(ways: Mapping[str, Any], times: Mapping[str, Any] | None)
 
 def watched_ways() -> dict[str, Any]:
     """Watch one update in the clear, and the one under masks whose coordinator has the fewest returns."""
-    from benchmarks.watched_round import run
-    from benchmarks.way_of_an_update import figures
+    from research.benchmarks.watched_round import run
+    from research.benchmarks.way_of_an_update import figures
 
     masked = [figures(run(masked=True)) for _ in range(MASKED_RUNS)]
     return {
@@ -128,7 +128,7 @@ def watched_ways() -> dict[str, Any]:
 
 def write_record(root: Path, key: str, parts: Mapping[str, Any]) -> None:
     """Write every part under `key` of the results in place of what stands there, and the masked way into the page."""
-    from benchmarks.way_of_an_update import on_the_page
+    from research.benchmarks.way_of_an_update import on_the_page
 
     path = root / structure.RESULTS.relative_to(ROOT)
     recorded = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

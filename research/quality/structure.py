@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import Any
 
 SCHEMES = frozenset({"client", "parallel", "sequential", "joint"})
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "structure.json"
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "structure.json"
 # A module above this length needs a test file that names it.
 SMALL_MODULE = 100
 LONG_FILE = 400

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.watched_round import Way
-from benchmarks.way_of_an_update import BEGIN, END, figures
+from research.benchmarks.watched_round import Way
+from research.benchmarks.way_of_an_update import BEGIN, END, figures
 from research.quality.figures import limited_by_running, read_times, summary, times_by_folder, write_record
 from research.quality.structure import RESULTS, MeasurementError
 
