@@ -16,7 +16,7 @@ NUMERICAL := $(addprefix tests/,private_learning/gradients private_learning/trai
 STUDIES := $(addprefix --ignore=tests/simulation/,test_service.py test_command.py)
 PLAIN := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE DNNL_MAX_CPU_ISA=SSE41
 
-.PHONY: demo test test-all numerical campaigns lint coverage docs serve sbom clean
+.PHONY: demo test test-all numerical campaigns lint figures coverage docs serve sbom clean
 .DELETE_ON_ERROR:
 
 demo: $(DEMO)
@@ -24,7 +24,7 @@ demo: $(DEMO)
 
 # With ARGS that is one run of what they choose; without, everything that is not slow, and the second numerical run.
 test: lint
-	$(BIN)/pytest -n 2 $(ARGS)
+	$(BIN)/pytest -n 2 $(or $(ARGS),--junitxml=.figures/junit.xml)
 	$(if $(ARGS),,@$(MAKE) --no-print-directory numerical)
 	$(if $(findstring --cov,$(ARGS)),@$(MAKE) --no-print-directory coverage)
 
@@ -46,6 +46,10 @@ lint: $(TEST)
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/python -m research.quality.check
+
+# What has to run before it can be measured. ARGS="--record after" writes it down, for docs/architecture.md as well.
+figures: $(TEST)
+	$(BIN)/python -m research.quality.figures $(ARGS)
 
 # Line coverage of the packages that guarantees rest on, from the last run with --cov.
 coverage:
@@ -96,4 +100,4 @@ $(DOCS): pyproject.toml constraints.txt | $(BIN)/python
 	@touch $(DEMO) $@
 
 clean:
-	rm -rf $(VENV) build dist server/web/bundle .campaigns
+	rm -rf $(VENV) build dist server/web/bundle .campaigns .figures

@@ -79,6 +79,27 @@ class Postgres:
         self.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
+_PROCESSOR_START = pytest.StashKey[float]()
+
+
+def _processor_seconds() -> float:
+    """The seconds of this process, and of the processes that it started and waited for."""
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[_PROCESSOR_START] = _processor_seconds()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Leave the processor seconds of a test and its fixtures in its report, for `research.quality.figures`."""
+    if call.when == "teardown":
+        seconds = _processor_seconds() - item.stash.get(_PROCESSOR_START, _processor_seconds())
+        item.user_properties.append(("processor_seconds", f"{seconds:.3f}"))
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """A PostgreSQL server of this session's own; without fsync, because nobody pulls its plug."""

@@ -1,6 +1,6 @@
 """The way of one update: which of our files run for it, in which order, on the hospital's and the coordinator's side.
 
-    python -m research.benchmarks.way_of_an_update [--record before|after] [--page]
+    python -m research.benchmarks.way_of_an_update
 
 A small study runs in this process, once in the clear and once under masks, and its second round is watched
 (`research/benchmarks/watched_round.py`; what modules and classes are called stands in
@@ -20,23 +20,19 @@ A file that is entered again later counts once, so `returns` tells how often the
 the code for the first time has to go back to a folder, not how often the program calls across.
 The coordinator answers several hospitals at once: its files are the same in every run, their order need not be.
 
-`--record before` writes the result under that key of research/benchmarks/results/structure.json, beside what is there.
-`--page` writes the masked way into docs/architecture.md, where a test checks that its files exist.
+`research.quality.figures` records both ways in research/benchmarks/results/structure.json and writes the masked one
+into docs/architecture.md, where a test checks that its files exist.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from research.benchmarks.watched_round import Way, run
-from research.quality.structure import RESULTS, record
 
-PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 BEGIN, END = "<!-- way: begin -->\n", "<!-- way: end -->\n"
 
 # Ground that all rooms stand on: folders and files by their path's beginning. What is not there (yet) does no harm.
@@ -119,18 +115,9 @@ def on_the_page(text: str, found: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--record", metavar="KEY", choices=("before", "after"))
-    parser.add_argument("--page", action="store_true", help="write the masked way into docs/architecture.md")
-    options = parser.parse_args()
-    found = {}
     for name, masked in (("clear", False), ("masked", True)):
-        found[name] = figures(run(masked=masked))
-        print(f"-- {name}: {found[name]['files']} files of ours", *show(found[name]), sep="\n", flush=True)
-    if options.record:
-        record(RESULTS, options.record, "way_of_an_update", found)
-    if options.page:
-        PAGE.write_text(on_the_page(PAGE.read_text(), found["masked"]))
+        found = figures(run(masked=masked))
+        print(f"-- {name}: {found['files']} files of ours", *show(found), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from research.quality import language, structure
 from research.quality.limits import (
@@ -39,7 +40,12 @@ MEASURED_BY_RUNNING = (
 
 def measure(root: Path) -> dict[str, float]:
     """Measure every figure that the source text of `root` tells."""
-    return structure.limited(structure.figures(root)) | language.limited(language.figures(root))
+    return limited(structure.figures(root), language.figures(root))
+
+
+def limited(of_structure: Mapping[str, Any], of_language: Mapping[str, Any]) -> dict[str, float]:
+    """Return the figures of both measurements that `quality.toml` limits."""
+    return structure.limited(of_structure) | language.limited(of_language)
 
 
 def committed_text(root: Path, text: str) -> str | None:
