@@ -11,7 +11,7 @@ EXECUTE := --execute
 PIP = $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 # What computes with torch, and once more with the kernels that every processor has: a bound that holds on one processor
 # alone is found out.
-NUMERICAL := $(addprefix tests/,client_sdk/gradients client_sdk/training client_sdk/tasks simulation goldens)
+NUMERICAL := $(addprefix tests/,private_learning/gradients private_learning/training private_learning/tasks simulation goldens)
 # These start whole studies, and compare what the same kernels gave on both sides.
 STUDIES := $(addprefix --ignore=tests/simulation/,test_service.py test_command.py)
 PLAIN := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE DNNL_MAX_CPU_ISA=SSE41
@@ -20,7 +20,7 @@ PLAIN := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE DNNL_MAX_CPU_ISA=SSE41
 .DELETE_ON_ERROR:
 
 demo: $(DEMO)
-	$(BIN)/python -m experiments.demo $(ARGS)
+	$(BIN)/python -m wardround.demo $(ARGS)
 
 # With ARGS that is one run of what they choose; without, everything that is not slow, and the second numerical run.
 test: lint
@@ -38,17 +38,18 @@ numerical: $(TEST)
 
 # Fuzzing and chaos, in parts of some minutes to an hour. One that has passed is marked in .campaigns and not run again.
 campaigns: $(FUZZ)
-	$(BIN)/python -m experiments.campaigns $(PART) $(ARGS)
+	$(BIN)/python -m tests.harness.campaigns $(PART) $(ARGS)
 
 lint: $(TEST)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/python -m research.quality.check
 
 # Line coverage of the packages that guarantees rest on, from the last run with --cov.
 coverage:
-	@failed=; for package in accounting client_sdk/protocol server/domain; do \
+	@failed=; for package in accounting study_protocol server/domain; do \
 		printf '%-20s ' $$package; \
 		$(BIN)/coverage report --include="$$package/*" --format=total --fail-under=92 || failed=1; \
 	done; test -z "$$failed" || { echo "below 92 %: say why, or write the test" >&2; exit 1; }

@@ -17,10 +17,10 @@ import hypothesis
 import pytest
 from sqlalchemy import URL, create_engine, text
 
-from experiments.object_store import ObjectStore
-from experiments.processes import Processes
 from server.db.schema import migrate
 from server.db.session import Database, connect
+from tests.harness.object_store import ObjectStore
+from wardround.demo.processes import Processes
 
 _TEMPLATE = "wardround_template"
 
@@ -30,7 +30,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # No test depends on how busy the machine is.
 hypothesis.settings.register_profile("wardround", deadline=None)
-# For `experiments.campaigns`.
+# For `tests.harness.campaigns`.
 hypothesis.settings.register_profile("campaign", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("wardround")
 
