@@ -12,10 +12,10 @@ from experiments.tables.result import Papers, Row, Spent, standard_error
 PAGE = Path("docs/tables.md")
 
 KINDS = {
-    "worst case": "for any client or record, by loss distributions; the number that this page compares",
+    "worst case": "for any client or record, by loss distributions. This page compares this number",
     "certified": "Bayesian from held-out records, against an adversary who adapts",
     "bayesian": "Bayesian with a distribution-free estimator",
-    "individual": "what 99 of 100 stay below",
+    "individual": "the bound that 99 of 100 stay below",
     "papers": "the papers' accounting as printed (Student's t, Hölder, Chernoff), on the same run",
     "other reading": "classical, with another meaning of a word in the paper",
 }
@@ -30,13 +30,8 @@ TITLES = {
 
 _HEAD = """# The papers' tables at worst-case ε
 
-The tables of Triastcyn & Faltings, "Federated Learning with Bayesian Differential Privacy" (2019; I to IV) and
-"Bayesian Differential Privacy for Machine Learning" (ICML 2020; Table 1), run again.
-
-The papers compare a classical ε (DP) with a smaller Bayesian one (BDP) and the accuracy at each. Here ε is the
-*worst case*: it holds for any client with any records. It is held at the papers' classical value, or even at their
-Bayesian one, with the same number of clients, the same δ and the same split; the accuracy is to be compared with their
-Bayesian column. Means ± standard errors are over seeds; each seed has a split and noise of its own.
+This page runs the tables of two papers by Triastcyn & Faltings again. Tables I to IV are from "Federated Learning with
+Bayesian Differential Privacy" (2019). Table 1 is from "Bayesian Differential Privacy for Machine Learning" (ICML 2020).
 
 ```
 python -m experiments.tables II --clients 100 --epsilon 8 --seeds 5   # measures a line again
@@ -44,38 +39,42 @@ python -m experiments.tables.choose --lines II/100/iid/8              # searches
 python -m experiments.tables --docs                                   # writes this page from the results
 ```
 
-Every number on this page comes from `benchmarks/results/tables/`.
+The papers compare a classical ε (DP) with a smaller Bayesian one (BDP), and the accuracy at each. Here ε is the *worst
+case*: it holds for any client with any records. Its value is the papers' classical ε, or even their Bayesian ε. The
+number of clients, δ and the split are the papers'. Compare the accuracy with their Bayesian column. Means ± standard
+errors are over seeds, and each seed has its own split and noise. Every number comes from `benchmarks/results/tables/`.
+[How to read ε here](#how-to-read-ε-here) explains the readings.
 """
 
 _METHOD = """## How the lines of MNIST with clients are run
 
-- **Model**: a linear map with ten outputs, zero at the start; each round every client sends one mean gradient over all
-  of its records, clipped, and the coordinator adds discrete Gaussian noise to the sum (scheme `client`). The papers
-  train a small convolutional network. Few rounds and few parameters need less noise.
-- **Features**: a fixed scattering transform (`experiments/tables/scattering.py`), then the directions that separate
-  *invented* handwriting best (Fisher's discriminant, `discriminant.py`): random strokes, each glyph written 20 times by
-  a shaky hand (`strokes.py`). No image of MNIST, or of any other data set, is used for this; it costs no privacy. It is
-  what makes most of the difference: the papers' network learns its features from the protected records.
-- **Settings** were searched for on the last 10,000 training images (`choose.py`); the lines train on all 60,000
-  and are judged by the test images. A search reads the records without noise, and no ε here pays for it; neither do the
-  papers' ε pay for theirs. How much handwriting is invented, and how it is whitened, was chosen on the same images.
-- **Splits**: at random, or two pieces of 300 images of one digit for each client. Above 100 clients the images are
-  dealt again and again, as in the papers: an image is then at 10 or 100 clients. The ε of a client does not know of
-  this; the ε of an image with all its copies is printed beside that of one record.
-- **Both levels from one noise**: clipping to a ball never brings two points farther apart, so a record moves its
-  client's clipped mean by no more than its own clip over the number of records. One noise therefore protects clients
-  and records ([proof](definitions/both-levels.md)); both ε are printed. It holds for one gradient a round only.
-- **Why the Bayesian number does not help**: with 100 clients as the only sample, no distribution-free estimate comes
-  far below the worst case, whatever the clients send; the floor is printed beside each. The papers' smaller numbers
-  rest on Student's t, a normal law that nothing supports ([as printed](definitions/as-printed.md)).
+- **Model**: a linear map with ten outputs, zero at the start. In each round every client sends one clipped mean gradient
+  over all of its records. The coordinator adds discrete Gaussian noise to the sum (scheme `client`). The papers train a
+  small convolutional network. Few rounds and few parameters need less noise.
+- **Features**: a fixed scattering transform (`experiments/tables/scattering.py`) and Fisher's discriminant
+  (`discriminant.py`). The discriminant separates *invented* handwriting: random strokes, each glyph written 20 times by a
+  shaky hand (`strokes.py`). No image of any data set is used, so it costs no privacy. It makes most of the difference,
+  because the papers' network learns its features from the protected records.
+- **Settings** were searched for on the last 10,000 training images (`choose.py`). The lines train on all 60,000 and are
+  judged by the test images. A search reads the records without noise, and no ε pays for it, here or in the papers. The
+  amount of invented handwriting and its whitening were chosen on the same images.
+- **Splits**: at random, or two pieces of 300 images of one digit for each client. Above 100 clients an image is at 10 or
+  100 clients, as in the papers. The ε of a client ignores this. The ε of an image with all its copies stands beside that
+  of one record.
+- **Both levels from one noise**: clipping to a ball never moves two points apart. So a record moves its client's clipped
+  mean by at most its own clip over the number of records. One noise protects clients and records
+  ([proof](definitions/both-levels.md)). This holds for one gradient a round only.
+- **The Bayesian number does not help**: from only 100 clients no distribution-free estimate comes far below the worst
+  case. The papers' smaller numbers rest on Student's t, a normal law without support
+  ([as printed](definitions/as-printed.md)).
 
 ## How the lines with one data holder are run
 
-- **Inputs of Abalone and Adult** are chosen, scaled and cut into bands by constants (`experiments/survey_data.py`) that
-  were written by somebody who had looked at these public data sets. No ε pays for it.
-- **Settings** were searched for with the splits of seeds 0 to 4, on a fifth of each one's training records, without any
-  price in ε. No seed's own test records judge its search. But every seed deals the same records anew: a test record of
-  one seed is a training record of most others, so that the search as a whole has seen it.
+- **Inputs of Abalone and Adult** are chosen, scaled and cut into bands by constants (`experiments/survey_data.py`). Their
+  author had looked at these public data sets. No ε pays for it.
+- **Settings** were searched for with the splits of seeds 0 to 4, on a fifth of the training records. No ε pays for it.
+  No seed's own test records judge its search. But every seed splits the same records anew, so the search as a whole has
+  seen most test records.
 """
 
 
