@@ -48,33 +48,33 @@ errors are over seeds, and each seed has its own split and noise. Every number c
 
 _METHOD = """## How the lines of MNIST with clients are run
 
-- **Model**: a linear map with ten outputs, zero at the start. In each round every client sends one clipped mean gradient
-  over all of its records. The coordinator adds discrete Gaussian noise to the sum (scheme `client`). The papers train a
-  small convolutional network. Few rounds and few parameters need less noise.
+- **Model**: a linear map with ten outputs, zero at the start. In each round every client sends one clipped mean
+  gradient over all of its records. The coordinator adds discrete Gaussian noise to the sum (scheme `client`). The
+  papers train a small convolutional network. Few rounds and few parameters need less noise.
 - **Features**: a fixed scattering transform (`experiments/tables/scattering.py`) and Fisher's discriminant
-  (`discriminant.py`). The discriminant separates *invented* handwriting: random strokes, each glyph written 20 times by a
-  shaky hand (`strokes.py`). No image of any data set is used, so it costs no privacy. It makes most of the difference,
-  because the papers' network learns its features from the protected records.
-- **Settings** were searched for on the last 10,000 training images (`choose.py`). The lines train on all 60,000 and are
-  judged by the test images. A search reads the records without noise, and no ε pays for it, here or in the papers. The
-  amount of invented handwriting and its whitening were chosen on the same images.
-- **Splits**: at random, or two pieces of 300 images of one digit for each client. Above 100 clients an image is at 10 or
-  100 clients, as in the papers. The ε of a client ignores this. The ε of an image with all its copies stands beside that
-  of one record.
-- **Both levels from one noise**: clipping to a ball never moves two points apart. So a record moves its client's clipped
-  mean by at most its own clip over the number of records. One noise protects clients and records
+  (`discriminant.py`). The discriminant separates *invented* handwriting: random strokes, each glyph written 20 times
+  by a shaky hand (`strokes.py`). No image of any data set is used, so it costs no privacy. It makes most of the
+  difference, because the papers' network learns its features from the protected records.
+- **Settings** were searched for on the last 10,000 training images (`choose.py`). The lines train on all 60,000 and
+  are judged by the test images. A search reads the records without noise, and no ε pays for it, here or in the papers.
+  The amount of invented handwriting and its whitening were chosen on the same images.
+- **Splits**: at random, or two pieces of 300 images of one digit for each client. Above 100 clients an image is at 10
+  or 100 clients, as in the papers. The ε of a client ignores this. The ε of an image with all its copies stands beside
+  that of one record.
+- **Both levels from one noise**: clipping to a ball never moves two points apart. So a record moves its client's
+  clipped mean by at most its own clip over the number of records. One noise protects clients and records
   ([proof](definitions/both-levels.md)). This holds for one gradient a round only.
 - **The Bayesian number does not help**: from only 100 clients no distribution-free estimate comes far below the worst
-  case. The papers' smaller numbers rest on Student's t, a normal law without support
-  ([as printed](definitions/as-printed.md)).
+  case. The papers' smaller numbers rest on Student's t, a normal law without support ([as
+  printed](definitions/as-printed.md)).
 
 ## How the lines with one data holder are run
 
-- **Inputs of Abalone and Adult** are chosen, scaled and cut into bands by constants (`experiments/survey_data.py`). Their
-  author had looked at these public data sets. No ε pays for it.
+- **Inputs of Abalone and Adult** are chosen, scaled and cut into bands by constants (`experiments/survey_data.py`).
+  Their author had looked at these public data sets. No ε pays for it.
 - **Settings** were searched for with the splits of seeds 0 to 4, on a fifth of the training records. No ε pays for it.
-  No seed's own test records judge its search. But every seed splits the same records anew, so the search as a whole has
-  seen most test records.
+  No seed's own test records judge its search. But every seed splits the same records anew, so the search as a whole
+  has seen most test records.
 """
 
 
