@@ -43,7 +43,8 @@ The papers compare a classical ε (DP) with a smaller Bayesian one (BDP), and th
 case*: it holds for any client with any records. Its value is the papers' classical ε, or even their Bayesian ε. The
 number of clients, δ and the split are the papers'. Compare the accuracy with their Bayesian column. Means ± standard
 errors are over seeds, and each seed has its own split and noise. Every number comes from `benchmarks/results/tables/`.
-[How to read ε here](#how-to-read-ε-here) explains the readings.
+[How to read ε here](#how-to-read-ε-here) explains the readings and the numbers in
+brackets.
 """
 
 _METHOD = """## How the lines of MNIST with clients are run
@@ -81,18 +82,19 @@ _METHOD = """## How the lines of MNIST with clients are run
 def markdown(entries: Sequence[Entry], rows: Iterable[Row]) -> str:
     """The page. A line without a result says "not run"; one without records says what is missing."""
     known = {(row.table, row.name): row for row in rows}
+    computations: dict[str, int] = {}
     parts = [_HEAD]
     for table in dict.fromkeys(entry.table for entry in entries):
         here = [entry for entry in entries if entry.table == table]
         found = [known[key] for entry in here if (key := (entry.table, entry.name)) in known]
-        parts += [f"## {TITLES.get(table, f'Table {table}')}\n", _accuracies(here, known)]
+        parts += [f"## {TITLES.get(table, f'Table {table}')}\n", _accuracies(here, known, computations)]
         if found:
-            parts += [_epsilons(found), _settings(found)]
-    parts += [_METHOD, _words()]
+            parts += [_readings(found, computations), _settings(found)]
+    parts += [_METHOD, _legend(computations)]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def _accuracies(here: Sequence[Entry], known: dict[tuple[str, str], Row]) -> str:
+def _accuracies(here: Sequence[Entry], known: dict[tuple[str, str], Row], computations: dict[str, int]) -> str:
     lines = [
         "| line | papers: without privacy / DP / BDP | papers' ε: DP / BDP | here | same steps, no noise "
         "| here: worst-case ε | seeds |",
@@ -107,7 +109,7 @@ def _accuracies(here: Sequence[Entry], known: dict[tuple[str, str], Row]) -> str
             else [
                 f"**{_percent(row.accuracies)}**",
                 _percent(row.without_noise),
-                "; ".join(_spent(each) for each in row.spent if each.kind == "worst case"),
+                _spent(row, "worst case", computations),
                 str(len(row.seeds)),
             ]
         )
@@ -130,8 +132,14 @@ def _percent(shares: Sequence[float]) -> str:
     return f"{mean:.2f} ± {standard_error(shares):.2f}" if len(shares) > 1 else f"{mean:.2f}"
 
 
-def _spent(each: Spent) -> str:
-    return f"{_epsilon(each)} ({each.level}, δ {each.delta:g})"
+def _spent(row: Row, kind: str, computations: dict[str, int]) -> str:
+    """Every ε of this kind. Each text that says how one was computed gets a number in `computations`."""
+    cells: list[str] = []
+    for each in row.spent:
+        if each.kind == kind:
+            number = computations.setdefault(each.how, len(computations) + 1)
+            cells.append(f"{_epsilon(each)} ({each.level}, δ {each.delta:g}) [{number}]")
+    return ", ".join(cells)
 
 
 def _epsilon(each: Spent) -> str:
@@ -139,29 +147,45 @@ def _epsilon(each: Spent) -> str:
     return "∞" if each.epsilon is None else f"{rounded_up(each.epsilon, 4):g}"
 
 
-def _epsilons(rows: Sequence[Row]) -> str:
-    lines = ["| line | reading | level | ε | δ | how |", "|---|---|---|---|---|---|"]
+def _readings(rows: Sequence[Row], computations: dict[str, int]) -> str:
+    """A line for each row, with a column for each kind of ε but the worst case."""
+    spent = {each.kind for row in rows for each in row.spent}
+    kinds = [kind for kind in KINDS if kind in spent and kind != "worst case"]
+    lines = [f"| line | {' | '.join(kinds)} |", "|---" * (len(kinds) + 1) + "|"]
     for row in rows:
-        for each in row.spent:
-            lines.append(
-                f"| {row.name} | {each.kind} | {each.level} | {_epsilon(each)} | {each.delta:g} | {each.how} |"
-            )
+        cells = [row.name, *(_spent(row, kind, computations) for kind in kinds)]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def _settings(rows: Sequence[Row]) -> str:
-    lines: list[str] = []
+    """Settings of each line, then data, split and search of lines that share them, then notes."""
+    lines = ["| line | settings |", "|---|---|"]
+    sources: dict[tuple[str, str, str], list[str]] = {}
+    notes: dict[str, list[str]] = {}
     for row in rows:
-        said = ", ".join(f"{key} {_value(value)}" for key, value in row.settings.items())
-        notes = "".join(f" {note}" for note in row.notes)
-        lines.append(f"- **{row.name}** ({row.data}; {row.split}): {said}. Found by {row.found_by}.{notes}")
+        values = ", ".join(f"{key} {_value(value)}" for key, value in row.settings.items() if value is not None)
+        lines.append(f"| {row.name} | {values} |")
+        sources.setdefault((row.data, row.split, row.found_by), []).append(row.name)
+        for note in row.notes:
+            notes.setdefault(note, []).append(row.name)
+    lines += ["", "| lines | data | split | settings found by |", "|---|---|---|---|"]
+    for source, names in sources.items():
+        lines.append(f"| {_lines(names, len(rows))} | {' | '.join(source)} |")
+    lines += ["", *(f"- **{_lines(names, len(rows))}**: {note}" for note, names in notes.items())] if notes else []
     return "\n".join(lines) + "\n"
+
+
+def _lines(names: Sequence[str], total: int) -> str:
+    return "all" if len(names) == total > 1 else " and ".join(names)
 
 
 def _value(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _words() -> str:
-    lines = ["## How to read ε here\n"]
-    return "\n".join([*lines, *(f"- **{kind}**: {meaning}." for kind, meaning in KINDS.items())]) + "\n"
+def _legend(computations: dict[str, int]) -> str:
+    lines = ["## How to read ε here\n", *(f"- **{kind}**: {meaning}." for kind, meaning in KINDS.items())]
+    lines += ["", "| number | computation |", "|---|---|"]
+    lines += [f"| {number} | {how} |" for how, number in computations.items()]
+    return "\n".join(lines) + "\n"
