@@ -15,6 +15,8 @@ FROM base AS build
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY LICENSES LICENSES
 COPY accounting accounting
+COPY study_protocol study_protocol
+COPY private_learning private_learning
 COPY client_sdk client_sdk
 COPY server server
 COPY simulation simulation

@@ -11,20 +11,20 @@ EXECUTE := --execute
 PIP = $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 # What computes with torch, and once more with the kernels that every processor has: a bound that holds on one processor
 # alone is found out.
-NUMERICAL := $(addprefix tests/,client_sdk/gradients client_sdk/training client_sdk/tasks simulation goldens)
+NUMERICAL := $(addprefix tests/,private_learning/gradients private_learning/training private_learning/tasks simulation goldens)
 # These start whole studies, and compare what the same kernels gave on both sides.
 STUDIES := $(addprefix --ignore=tests/simulation/,test_service.py test_command.py)
 PLAIN := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE DNNL_MAX_CPU_ISA=SSE41
 
-.PHONY: demo test test-all numerical campaigns lint coverage docs serve sbom clean
+.PHONY: demo test test-all numerical campaigns lint figures coverage docs serve sbom clean
 .DELETE_ON_ERROR:
 
 demo: $(DEMO)
-	$(BIN)/python -m experiments.demo $(ARGS)
+	$(BIN)/python -m wardround.demo $(ARGS)
 
 # With ARGS that is one run of what they choose; without, everything that is not slow, and the second numerical run.
 test: lint
-	$(BIN)/pytest -n 2 $(ARGS)
+	$(BIN)/pytest -n 2 $(or $(ARGS),--junitxml=.figures/junit.xml)
 	$(if $(ARGS),,@$(MAKE) --no-print-directory numerical)
 	$(if $(findstring --cov,$(ARGS)),@$(MAKE) --no-print-directory coverage)
 
@@ -38,17 +38,22 @@ numerical: $(TEST)
 
 # Fuzzing and chaos, in parts of some minutes to an hour. One that has passed is marked in .campaigns and not run again.
 campaigns: $(FUZZ)
-	$(BIN)/python -m experiments.campaigns $(PART) $(ARGS)
+	$(BIN)/python -m tests.harness.campaigns $(PART) $(ARGS)
 
 lint: $(TEST)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/python -m research.quality.check
+
+# What has to run before it can be measured. ARGS="--record after" writes it down, for docs/architecture.md as well.
+figures: $(TEST)
+	$(BIN)/python -m research.quality.figures $(ARGS)
 
 # Line coverage of the packages that guarantees rest on, from the last run with --cov.
 coverage:
-	@failed=; for package in accounting client_sdk/protocol server/domain; do \
+	@failed=; for package in accounting study_protocol server/domain; do \
 		printf '%-20s ' $$package; \
 		$(BIN)/coverage report --include="$$package/*" --format=total --fail-under=92 || failed=1; \
 	done; test -z "$$failed" || { echo "below 92 %: say why, or write the test" >&2; exit 1; }
@@ -95,4 +100,4 @@ $(DOCS): pyproject.toml constraints.txt | $(BIN)/python
 	@touch $(DEMO) $@
 
 clean:
-	rm -rf $(VENV) build dist server/web/bundle .campaigns
+	rm -rf $(VENV) build dist server/web/bundle .campaigns .figures

@@ -1,4 +1,4 @@
-"""What can go wrong on the hospital's side, drawn once.
+"""What can go wrong on the hospital's side, drawn once; the first and the last stand in `private_learning.errors`.
 
 WardroundError
 ├── ConfigurationError            a setting, a file or an argument is missing or wrong
@@ -41,22 +41,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from client_sdk.protocol.study.messages import Problem
-from client_sdk.protocol.study.query_words import state_in_words
-from client_sdk.protocol.wire.shown import shown
+from private_learning.errors import ConfigurationError as ConfigurationError
+from private_learning.errors import TrainingStopped as TrainingStopped
+from private_learning.errors import WardroundError as WardroundError
+from study_protocol.study.messages import Problem
+from study_protocol.study.query_words import state_in_words
+from study_protocol.wire.shown import shown
 
 if TYPE_CHECKING:
-    from client_sdk.protocol.study.queries import Query
-
-
-class WardroundError(Exception):
-    """Base of every error raised here. `request_id` names the request at the coordinator, if there was one."""
-
-    request_id: str | None = None
-
-
-class ConfigurationError(WardroundError):
-    """The text says what to set, and where."""
+    from study_protocol.study.queries import Query
 
 
 class KeyFileError(ConfigurationError):
@@ -249,19 +242,6 @@ class LedgerDamaged(WardroundError):
 
 class LedgerNotWritten(WardroundError):
     """Nothing was changed, computed or sent."""
-
-
-class TrainingStopped(WardroundError):
-    """NaN, an infinity or a number out of bounds that no record is to blame for; `where` names the place.
-
-    Nothing of this round was sent, and the coordinator is told nothing: to it this looks like a lost connection.
-    """
-
-    def __init__(self, where: str) -> None:
-        super().__init__(
-            f"{where}: NaN, an infinity or a number out of bounds; the round was stopped and nothing was sent"
-        )
-        self.where = where
 
 
 def api_error(problem: Problem) -> ApiError:

@@ -12,11 +12,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
 
-from client_sdk.durable import sync_directory, write_durably
 from client_sdk.errors import ConfigurationError, KeyFileError
-from client_sdk.protocol.study.messages import EncodedKey, RosterEntry
-from client_sdk.protocol.wire.signing import encode_public_key, fingerprint
-from client_sdk.protocol.wire.values import NAME_PATTERN, Message, Name
+from private_learning.durable import sync_directory, write_durably
+from study_protocol.study.messages import EncodedKey, RosterEntry
+from study_protocol.wire.signing import encode_public_key, fingerprint
+from study_protocol.wire.values import NAME_PATTERN, Message, Name
 
 KEY_FILE = "identity.key"
 NEXT_KEY_FILE = "identity.key.next"

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from sqlalchemy import URL, Dialect
 
-from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
-from client_sdk.protocol.randomness.source import AddressedCoins, SecureRandomness
 from server.config import Settings, SettingsError
 from server.db.blobs import Blobs, StoreAway, StoreUnusable
 from server.db.file_blobs import FileBlobs
@@ -18,6 +16,8 @@ from server.db.session import Database, keep_private
 from server.observation.observer import Observer
 from server.services.coordinator import Coordinator
 from server.signing_key import create_signing_key, load_signing_key
+from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from study_protocol.randomness.source import AddressedCoins, SecureRandomness
 
 _OLDEST_POSTGRESQL = (15,)
 logger = logging.getLogger("wardround.blobs")

@@ -9,8 +9,8 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.protocol.secure_sum import transcript
-from client_sdk.protocol.wire.signing import encode_public_key, fingerprint, sign_document
+from study_protocol.secure_sum import transcript
+from study_protocol.wire.signing import encode_public_key, fingerprint, sign_document
 
 FILE_NAME = "coordinator.key"
 _KEY_BYTES = 32

@@ -16,7 +16,6 @@ from typing import Literal
 from sqlalchemy import and_, exists, func, or_, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from client_sdk.protocol.study.messages import RoundState
 from server.db.leases import Lease, LeaseLost, acquire, is_free_for, release
 from server.db.ledger_store import require_unchanged
 from server.db.news import Changes
@@ -34,6 +33,7 @@ from server.services.rounds.open import begin_round
 from server.services.rounds.release import release_round
 from server.services.rounds.scrub import scrub_round, tidy
 from server.services.secure_sum.progress import advance_session, open_sums
+from study_protocol.study.messages import RoundState
 
 # What is left behind costs space, nothing else.
 _TIDY_SECONDS = 3600.0

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from client_sdk.errors import TrainingStopped
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.tasks import Task, TaskDataset
-from client_sdk.tasks.inputs import in_memory, parts
-from client_sdk.training.patients import Loss, LossOfPatients, RowsOfPatients
+from private_learning.tasks import Task, TaskDataset
+from private_learning.tasks.inputs import in_memory, parts
+from private_learning.training.patients import Loss, LossOfPatients, RowsOfPatients
 from simulation.population import Population
+from study_protocol.study.settings import StudySettings
 
 BATCH = 128
 WEIGHT_DECAY = 1e-4

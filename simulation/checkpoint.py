@@ -12,10 +12,10 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from client_sdk.durable import write_durably
 from client_sdk.errors import ConfigurationError
-from client_sdk.protocol.wire.tensors import Array
+from private_learning.durable import write_durably
 from simulation.local_work import Accounts
+from study_protocol.wire.tensors import Array
 
 _SAID, _ACCOUNTS = "said", "accounts/"
 

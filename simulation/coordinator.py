@@ -16,16 +16,6 @@ from accounting.budget.ledger import Kind
 from accounting.budget.statements import shown
 from accounting.plan.report import RoundReport, moments_in, report_to_dict
 from client_sdk.errors import WardroundError
-from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
-from client_sdk.protocol.randomness.source import AddressedCoins, Randomness
-from client_sdk.protocol.secure_sum.messages import ParameterFault
-from client_sdk.protocol.secure_sum.parameters import UPDATE, SessionPlan
-from client_sdk.protocol.secure_sum.vectors import EncodingError, RingVector, VectorSpec, aligned, decode
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.reasons import in_words
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensor_files import Arrays, Tensors, gathered, read
-from client_sdk.protocol.wire.tensors import Array, spec_of
 from server.domain.admission import Findings, coordinates
 from server.domain.bounds import anchor, has_anchor, longest_update
 from server.domain.optimiser import begin, released, restored
@@ -45,6 +35,16 @@ from server.domain.rounds import (
     settled,
     shows_reports,
 )
+from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from study_protocol.randomness.source import AddressedCoins, Randomness
+from study_protocol.secure_sum.messages import ParameterFault
+from study_protocol.secure_sum.parameters import UPDATE, SessionPlan
+from study_protocol.secure_sum.vectors import EncodingError, RingVector, VectorSpec, aligned, decode
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.reasons import in_words
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensor_files import Arrays, Tensors, gathered, read
+from study_protocol.wire.tensors import Array, spec_of
 
 # A session's parameters name them; nothing that is computed depends on them.
 _STUDY, _NOBODY = "simulation", "0" * 64

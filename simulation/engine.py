@@ -18,14 +18,10 @@ import torch
 from torch import nn
 
 from accounting.budget.budget import StopReason
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.signing import canonical_json
-from client_sdk.protocol.wire.tensors import Array
-from client_sdk.tasks import Task as TrainedTask
-from client_sdk.tasks import TaskDataset, of_study
-from client_sdk.tasks.task import new_model
-from client_sdk.training.weights import load_weights, weights_of
+from private_learning.tasks import Task as TrainedTask
+from private_learning.tasks import TaskDataset, of_study
+from private_learning.tasks.task import new_model
+from private_learning.training.weights import load_weights, weights_of
 from simulation import checkpoint
 from simulation.backends.base import Backend, OpenBackend
 from simulation.baselines import metrics_of
@@ -33,6 +29,10 @@ from simulation.coordinator import Answers, Coordinator, Event, Opening
 from simulation.local_work import Accounts, LocalWork, Orders, Task
 from simulation.population import Population
 from simulation.released import Released
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.signing import canonical_json
+from study_protocol.wire.tensors import Array
 
 
 @dataclass(frozen=True)

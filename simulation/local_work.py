@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NewType, Self
 
-from client_sdk.data import DataError
 from client_sdk.errors import TrainingStopped, WardroundError
 from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.protocol.randomness.source import Purpose, Randomness
-from client_sdk.protocol.secure_sum.parameters import UPDATE
-from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire import tensors
-from client_sdk.protocol.wire.tensor_files import Arrays
-from client_sdk.protocol.wire.tensors import Array
 from client_sdk.secure_sum.delivery import ring_vectors_of
-from client_sdk.tasks import Task as TrainedTask
-from client_sdk.tasks import of_study
-from client_sdk.training import Contribution, LocalTraining
+from private_learning.records import DataError
+from private_learning.tasks import Task as TrainedTask
+from private_learning.tasks import of_study
+from private_learning.training import Contribution, LocalTraining
 from server.domain.admission import Findings, examine
 from simulation.population import Population
+from study_protocol.randomness.source import Purpose, Randomness
+from study_protocol.secure_sum.parameters import UPDATE
+from study_protocol.secure_sum.vectors import RingVector, VectorSpec
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire import tensors
+from study_protocol.wire.tensor_files import Arrays
+from study_protocol.wire.tensors import Array
 
 Accounts = NewType("Accounts", bytes)
 """What a client keeps between rounds, as it would lie on its disk."""

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from client_sdk.data import DataError
-from client_sdk.tasks import TaskDataset
-from client_sdk.tasks.inputs import joined, parts, taken
+from private_learning.records import DataError
+from private_learning.tasks import TaskDataset
+from private_learning.tasks.inputs import joined, parts, taken
 
 Rows = NDArray[np.int64]
 

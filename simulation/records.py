@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from client_sdk.data import DataError, Records, Table, load
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.split import Split
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.tasks import Task, TaskDataset, TaskError, dataset_of
-from client_sdk.tasks.inputs import joined
+from private_learning.records import DataError, Records, Table, load
+from private_learning.tasks import Task, TaskDataset, TaskError, dataset_of
+from private_learning.tasks.inputs import joined
 from simulation import splits
 from simulation.population import Population
+from study_protocol.study.settings import StudySettings
 
 Rows = NDArray[np.int64]
 # Streams of one seed that must not be one another's.

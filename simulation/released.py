@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from client_sdk.protocol.study.averaging import averaged_rounds, mean_weights
-from client_sdk.protocol.study.training import Averaging
-from client_sdk.protocol.wire.tensors import Array
+from study_protocol.study.averaging import averaged_rounds, mean_weights
+from study_protocol.study.training import Averaging
+from study_protocol.wire.tensors import Array
 
 _PREFIX = "released/"
 

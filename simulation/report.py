@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from client_sdk.protocol.study.settings import StudySettings
 from simulation.baselines import Baselines
 from simulation.engine import Outcome, RoundShown
+from study_protocol.study.settings import StudySettings
 
 
 @dataclass(frozen=True)

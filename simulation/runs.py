@@ -8,11 +8,9 @@ from functools import cached_property
 from pathlib import Path
 
 from client_sdk.errors import ConfigurationError, TrainingStopped
-from client_sdk.protocol.randomness.source import SecureRandomness
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.tasks import Task, dataset_of, of_study
-from client_sdk.tasks.backbone_file import BackboneFile
-from client_sdk.training.features import Features, NoFeatures
+from private_learning.tasks import Task, dataset_of, of_study
+from private_learning.tasks.backbone_file import BackboneFile
+from private_learning.training.features import Features, NoFeatures
 from simulation.backends.base import OpenBackend
 from simulation.baselines import baselines, without_noise
 from simulation.coordinator import StudyPaused
@@ -21,6 +19,8 @@ from simulation.local_work import ClientStopped, LocalWork
 from simulation.population import Population
 from simulation.records import Dealer, Dealt
 from simulation.report import Run
+from study_protocol.randomness.source import SecureRandomness
+from study_protocol.study.settings import StudySettings
 
 # A batch that is larger by so much than the settings expect is worth a note.
 _APART = 1.5

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.data import DataError
+from private_learning.records import DataError
 
 Rows = NDArray[np.int64]
 Labels = NDArray[Any]

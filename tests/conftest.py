@@ -17,10 +17,10 @@ import hypothesis
 import pytest
 from sqlalchemy import URL, create_engine, text
 
-from experiments.object_store import ObjectStore
-from experiments.processes import Processes
 from server.db.schema import migrate
 from server.db.session import Database, connect
+from tests.harness.object_store import ObjectStore
+from wardround.demo.processes import Processes
 
 _TEMPLATE = "wardround_template"
 
@@ -30,7 +30,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # No test depends on how busy the machine is.
 hypothesis.settings.register_profile("wardround", deadline=None)
-# For `experiments.campaigns`.
+# For `tests.harness.campaigns`.
 hypothesis.settings.register_profile("campaign", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("wardround")
 
@@ -77,6 +77,27 @@ class Postgres:
 
     def drop(self, name: str) -> None:
         self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+_PROCESSOR_START = pytest.StashKey[float]()
+
+
+def _processor_seconds() -> float:
+    """The seconds of this process, and of the processes that it started and waited for."""
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[_PROCESSOR_START] = _processor_seconds()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Leave the processor seconds of a test and its fixtures in its report, for `research.quality.figures`."""
+    if call.when == "teardown":
+        seconds = _processor_seconds() - item.stash.get(_PROCESSOR_START, _processor_seconds())
+        item.user_properties.append(("processor_seconds", f"{seconds:.3f}"))
 
 
 @pytest.fixture(scope="session")

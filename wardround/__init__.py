@@ -90,7 +90,7 @@ def __getattr__(name: str) -> Any:
     try:
         found = getattr(import_module(module), there)
     except ModuleNotFoundError as error:
-        from client_sdk.main import extra_of
+        from wardround.cli.main import extra_of
 
         # Not a part that an extra would install: the error is what it is.
         if (extra := extra_of(error)) is None:

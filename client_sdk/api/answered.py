@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from client_sdk.errors import AnswerNotSigned, ConfigurationError
-from client_sdk.protocol.statistics.answer import AnswerTable
-from client_sdk.protocol.study.queries import PublishedAnswer, Query, QueryDocument, QueryNoise
-from client_sdk.protocol.wire.signing import SigningError, decode_public_key, fingerprint
+from study_protocol.queries.answer import AnswerTable
+from study_protocol.study.queries import PublishedAnswer, Query, QueryDocument, QueryNoise
+from study_protocol.wire.signing import SigningError, decode_public_key, fingerprint
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingTypeStubs]

@@ -10,7 +10,7 @@ from client_sdk.api import calls
 from client_sdk.api.answered import Answered, verified
 from client_sdk.api.transport import Call
 from client_sdk.errors import QueryFailed, QueryNotAnswered
-from client_sdk.protocol.study.queries import Query, QueryDocument
+from study_protocol.study.queries import Query, QueryDocument
 
 OnState = Callable[[Query], None]
 Step = Call[Any] | float

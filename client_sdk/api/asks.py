@@ -10,7 +10,7 @@ from client_sdk.api.asking import OnState, asking
 from client_sdk.api.methods import Awaiting, Blocking
 from client_sdk.api.questions import AnyQuestion, read_question
 from client_sdk.api.transport import Call
-from client_sdk.protocol.study.queries import Query
+from study_protocol.study.queries import Query
 
 
 class Asking(Blocking, Protocol):

@@ -11,11 +11,11 @@ from pydantic import BaseModel
 
 from client_sdk.api.transport import DEFAULT_ANSWER_LIMIT, NO_COORDINATOR, Answer, Call
 from client_sdk.errors import UnexpectedAnswer
-from client_sdk.protocol.study import messages
-from client_sdk.protocol.study.messages import WitnessedHead
-from client_sdk.protocol.study.queries import Consent, Query, QueryDocument, QueryForecast, QueryList, QueryState
-from client_sdk.protocol.study.witness import to_header
-from client_sdk.protocol.wire.documents import read_document
+from study_protocol.study import messages
+from study_protocol.study.messages import WitnessedHead
+from study_protocol.study.queries import Consent, Query, QueryDocument, QueryForecast, QueryList, QueryState
+from study_protocol.study.witness import to_header
+from study_protocol.wire.documents import read_document
 
 M = TypeVar("M", bound=BaseModel)
 OCTETS = "application/octet-stream"

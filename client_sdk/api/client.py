@@ -28,9 +28,9 @@ from client_sdk.api.methods import Methods
 from client_sdk.api.spoken import Spoken
 from client_sdk.api.transport import NO_COORDINATOR, Answer, AsyncTransport, Call, Transport
 from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer, api_error
-from client_sdk.protocol.study.messages import Problem
-from client_sdk.protocol.wire.documents import read_document
-from client_sdk.protocol.wire.signing import MOST_SKEW_SECONDS, request_token
+from study_protocol.study.messages import Problem
+from study_protocol.wire.documents import read_document
+from study_protocol.wire.signing import MOST_SKEW_SECONDS, request_token
 
 T = TypeVar("T")
 OnPause = Callable[[str | None, float], None]

@@ -11,10 +11,10 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.protocol.statistics.question import BaseQuestion
-from client_sdk.protocol.study.queries import QueryDocument
-from client_sdk.protocol.wire.written import Unreadable, read_json, read_toml
-from client_sdk.protocol.wire.wrong_entries import wrong_entries
+from study_protocol.queries.question import BaseQuestion
+from study_protocol.study.queries import QueryDocument
+from study_protocol.wire.written import Unreadable, read_json, read_toml
+from study_protocol.wire.wrong_entries import wrong_entries
 
 AnyQuestion = QueryDocument | BaseQuestion | Mapping[str, Any] | str | os.PathLike[str]
 """A dictionary has the same entries as a file; a text is the path of one, TOML or (`.json`) JSON."""

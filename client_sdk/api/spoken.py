@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from client_sdk.protocol.versions import (
+from study_protocol.versions import (
     PROTOCOL_HEADER,
     STUDY_PROTOCOL_HEADER,
     UNKNOWN_VERSION,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from client_sdk.durable import write_durably
+from private_learning.durable import write_durably
 
 
 class Approvals:

@@ -8,11 +8,11 @@ import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from client_sdk.data import Histories, Records, Table
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.policy import QueryRules
-from client_sdk.protocol.cells import cleaned
-from client_sdk.protocol.study.training import Training
+from private_learning.records import Histories, Records, Table
+from study_protocol.cells import cleaned
+from study_protocol.study.training import Training
 
 _UNSEEN = ("Cf", "Cc", "Zs", "Zl", "Zp", "Co", "Cn", "Cs")
 _INPUT = "column."

@@ -12,7 +12,7 @@ from accounting.errors import AccountingError
 from client_sdk.errors import OwnBudgetExceeded
 from client_sdk.guard.individual import MOST_RELEASES, worst_moment
 from client_sdk.guard.policy import Charge, IndividualLimit, LimitSection, SitePolicy, require_affordable
-from client_sdk.protocol.study.limits import LevelName
+from study_protocol.study.limits import LevelName
 
 S = TypeVar("S", bound=LimitSection)
 # Beyond it a limit limits nothing, and none is proposed.

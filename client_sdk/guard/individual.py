@@ -22,7 +22,7 @@ from accounting.units import Guarantee, Observer
 from client_sdk.errors import ConfigurationError, LedgerDamaged
 from client_sdk.guard.log_moments import accounted, patient_digest
 from client_sdk.guard.policy import Charge, IndividualLimit
-from client_sdk.protocol.study.settings import Privacy
+from study_protocol.study.settings import Privacy
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -102,6 +102,11 @@ class IndividualBudget:
             self.filter = IndividualFilter.restore(_read(self.limit, saved)["filter"])
         except InvalidArgument as error:
             raise LedgerDamaged("the patients' own sums on this disk are damaged") from error
+
+    @property
+    def needs_every_norm(self) -> bool:
+        """Whether each step measures the records that were not drawn as well."""
+        return self.limit.every_norm
 
     def admitted(self, drawn: Rows, privacy: Privacy) -> Rows:
         """Those of the drawn records who may take part in the next step, whatever their gradients are."""

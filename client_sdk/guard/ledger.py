@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from accounting.budget.ledger import Entry, Kind, LedgerError, append, verify_chain
-from client_sdk.data.table_format import TableFormat
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerNotWritten
 from client_sdk.guard import ledger_file
 from client_sdk.guard.ledger_views import ChargedRound as ChargedRound
@@ -26,6 +25,7 @@ from client_sdk.guard.ledger_views import What
 from client_sdk.guard.policy import Charge, OwnLimit, require_affordable
 from client_sdk.guard.seen import SeenLedger
 from client_sdk.guard.split import Split
+from private_learning.records.table_format import TableFormat
 
 # Stand where a study's name does, and can be none: the patients' sums, and the format of the data set's tables.
 _INDIVIDUAL, _FORMAT, _SLOT = "/individual", "/format", "/slot/"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from client_sdk.errors import ConfigurationError, LedgerInUse
 from client_sdk.guard.seen import SCHEMA as SEEN_SCHEMA
-from client_sdk.protocol.wire.values import NAME_PATTERN
+from study_protocol.wire.values import NAME_PATTERN
 
 # An auditor has no data set; what it saw is kept beside those that hospitals have.
 OF_AUDITOR = "outside-witness"

@@ -25,12 +25,12 @@ from accounting.plan.limits import BayesianPlan
 from accounting.plan.plan import Plan
 from accounting.units import Definition, Level
 from client_sdk.errors import ConfigurationError, LedgerDamaged, Refused, TrainingStopped
-from client_sdk.protocol.randomness.discrete_gaussian import sampler
-from client_sdk.protocol.randomness.source import RandomSource, SecureSource
-from client_sdk.protocol.secure_sum.parameters import sums_as_in_papers
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import AccountingSample, StudySettings
-from client_sdk.protocol.wire.tensors import TERMS, Array
+from study_protocol.randomness.discrete_gaussian import sampler
+from study_protocol.randomness.source import RandomSource, SecureSource
+from study_protocol.secure_sum.parameters import sums_as_in_papers
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import AccountingSample, StudySettings
+from study_protocol.wire.tensors import TERMS, Array
 
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

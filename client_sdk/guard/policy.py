@@ -22,14 +22,14 @@ from accounting.plan.queries import QueryCost
 from accounting.units import Definition
 from client_sdk.errors import ConfigurationError, LedgerDamaged, OwnBudgetExceeded
 from client_sdk.guard.exclusion import Entry, ExclusionList, inline_identity, read_exclusion_file
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.bounds import LARGEST_DELTA, LARGEST_EPSILON, LEAST_NOISE_MULTIPLIER
-from client_sdk.protocol.study.limits import LevelName
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.values import Name, Positive, Probability, Sha256
-from client_sdk.protocol.wire.written import Unreadable, read_toml
-from client_sdk.protocol.wire.wrong_entries import wrong_entries
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.bounds import LARGEST_DELTA, LARGEST_EPSILON, LEAST_NOISE_MULTIPLIER
+from study_protocol.study.limits import LevelName
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.values import Name, Positive, Probability, Sha256
+from study_protocol.wire.written import Unreadable, read_toml
+from study_protocol.wire.wrong_entries import wrong_entries
 
 POLICY_FILE = "policy.toml"
 Set = Annotated[frozenset[Name], Field(min_length=1)]

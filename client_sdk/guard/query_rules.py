@@ -8,8 +8,8 @@ from client_sdk.errors import PolicyRefused
 from client_sdk.guard.columns import denied, not_allowed
 from client_sdk.guard.policy import QueryRules, SitePolicy
 from client_sdk.guard.rule import Rule
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.queries import QueryDocument
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.queries import QueryDocument
 
 
 def require_answerable(policy: SitePolicy, document: QueryDocument, data_version: str) -> None:

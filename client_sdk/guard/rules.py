@@ -13,11 +13,11 @@ from client_sdk.guard.columns import denied, trained_columns
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import query_rules
 from client_sdk.guard.rule import Rule
-from client_sdk.protocol.secure_sum.messages import least_survivors, least_threshold
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.bounds import guaranteed_noise_multiplier, largest_classical
-from client_sdk.protocol.study.plan_of import hides_attendance
-from client_sdk.protocol.study.settings import StudySettings
+from study_protocol.secure_sum.messages import least_survivors, least_threshold
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.bounds import guaranteed_noise_multiplier, largest_classical
+from study_protocol.study.plan_of import hides_attendance
+from study_protocol.study.settings import StudySettings
 
 _OTHER_STUDY = "or take part in another study only"
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from accounting.budget.ledger import GENESIS, Entry
 from client_sdk.errors import LedgerDamaged
-from client_sdk.protocol.study.messages import WitnessedHead
+from study_protocol.study.messages import WitnessedHead
 
 # `signed`: the document of the coordinator that named the head, with its signature. `account`: this hospital's own
 # calculation of the study's budget up to it. `heads_ahead`: what others have signed beyond it.

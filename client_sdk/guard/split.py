@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.data.identity import patient_identity
+from private_learning.records.identity import patient_identity
 
 _LABEL = b"wardround/1/split"
 _SECRET_BYTES = 32

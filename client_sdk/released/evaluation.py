@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from client_sdk.api.calls import round_view
 from client_sdk.api.client import Client
-from client_sdk.data import Records
 from client_sdk.errors import NotFoundError
-from client_sdk.protocol.study.any_settings import trained
-from client_sdk.protocol.study.messages import Metrics, RoundView
 from client_sdk.released.model import ReleasedModel, model_of
 from client_sdk.released.scores import Scores, scores
-from client_sdk.tasks import Classification, Task, TaskDataset, dataset_of, of_study
-from client_sdk.tasks.backbone_file import BackboneFile
+from private_learning.records import Records
+from private_learning.tasks import Classification, Task, TaskDataset, dataset_of, of_study
+from private_learning.tasks.backbone_file import BackboneFile
+from study_protocol.study.any_settings import trained
+from study_protocol.study.messages import Metrics, RoundView
 
 _ENDED = ("released", "abandoned", "stopped")
 OnMetrics = Callable[[int, dict[str, float]], None]

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.protocol.wire.signing import canonical_json
 from client_sdk.released.layout import layout_of
 from client_sdk.released.model import ReleasedModel
+from study_protocol.wire.signing import canonical_json
 
 OPSET = 20
 TOLERANCE = 1e-5

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from client_sdk.tasks import Task
-from client_sdk.tasks.columns import Declared, NumberColumn
-from client_sdk.tasks.tables import TableTask
+from private_learning.tasks import Task
+from private_learning.tasks.columns import Declared, NumberColumn
+from private_learning.tasks.tables import TableTask
 
 
 def layout_of(task: Task) -> list[dict[str, Any]]:

@@ -13,20 +13,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from client_sdk.data import DataError, LazyTable, Table
-from client_sdk.protocol.study.model_file import LONGEST_METADATA, ModelMetadata
-from client_sdk.protocol.wire.tensors import TensorError, decode, metadata_in
 from client_sdk.released.layout import layout_of
 from client_sdk.released.records import new_records
-from client_sdk.tasks import Task, load
-from client_sdk.tasks.adapters import merge
-from client_sdk.tasks.backbone_file import BackboneFile, ProgramFile
-from client_sdk.tasks.inputs import Inputs, in_memory, parts
-from client_sdk.tasks.parts import part_of
-from client_sdk.tasks.reading import inputs_of
-from client_sdk.tasks.registry import load_part
-from client_sdk.tasks.size import OF_ITS_OWN, model_bytes
-from client_sdk.training.weights import load_weights, spec_of_model
+from private_learning.records import DataError, LazyTable, Table
+from private_learning.tasks import Task, load
+from private_learning.tasks.adapters import merge
+from private_learning.tasks.backbone_file import BackboneFile, ProgramFile
+from private_learning.tasks.inputs import Inputs, in_memory, parts
+from private_learning.tasks.parts import part_of
+from private_learning.tasks.reading import inputs_of
+from private_learning.tasks.registry import load_part
+from private_learning.tasks.size import OF_ITS_OWN, model_bytes
+from private_learning.training.weights import load_weights, spec_of_model
+from study_protocol.study.model_file import LONGEST_METADATA, ModelMetadata
+from study_protocol.wire.tensors import TensorError, decode, metadata_in
 
 _BATCH = 1024
 # Numbers of the inputs of a batch: large images go a few at a time.

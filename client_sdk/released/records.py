@@ -8,17 +8,17 @@ from typing import Any, cast
 import numpy as np
 from torch import Tensor
 
-from client_sdk.data import Examples, Records, TableFormat, load, records_of
+from private_learning.records import Examples, Records, TableFormat, load, records_of
 
 
 def new_records(data: Any, patient_column: str | None = None, format: TableFormat | None = None) -> Records:
     """Records out of a path, a data frame, a mapping of columns, an array of inputs, or what `records_of` takes.
 
-    format: how the texts of a table are written, as of `client_sdk.data.load`. Labels may lack.
+    format: how the texts of a table are written, as of `private_learning.records.load`. Labels may lack.
     An array has no names of columns: it is for images and features, never for a table.
 
     Raises:
-        DataError: none of these; as `client_sdk.data.load`.
+        DataError: none of these; as `private_learning.records.load`.
         FileNotFoundError: no such file.
     """
     if isinstance(data, str | Path):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.tasks.ranking import area
+from private_learning.tasks.ranking import area
 
 _SMALLEST = float(np.finfo(np.float64).eps)
 

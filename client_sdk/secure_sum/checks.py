@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from client_sdk.protocol.secure_sum import transcript
-from client_sdk.protocol.secure_sum.messages import (
+from client_sdk.secure_sum.refusals import CohortRefused, ParametersRefused, SurvivorsRefused
+from client_sdk.secure_sum.steps import Current, Party
+from client_sdk.secure_sum.store import Opened
+from study_protocol.secure_sum import transcript
+from study_protocol.secure_sum.messages import (
     ConsistencyMessage,
     KeysMessage,
     Manifest,
@@ -14,14 +17,11 @@ from client_sdk.protocol.secure_sum.messages import (
     SessionParameters,
     require_sound,
 )
-from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.protocol.study.messages import SignedParameters
-from client_sdk.protocol.study.reasons import SAME_MODEL_AGAIN, SUM_OF_THREE
-from client_sdk.protocol.wire.signing import MOST_SKEW_SECONDS
-from client_sdk.secure_sum.refusals import CohortRefused, ParametersRefused, SurvivorsRefused
-from client_sdk.secure_sum.steps import Current, Party
-from client_sdk.secure_sum.store import Opened
+from study_protocol.secure_sum.parameters import SessionPlan
+from study_protocol.secure_sum.vectors import VectorSpec
+from study_protocol.study.messages import SignedParameters
+from study_protocol.study.reasons import SAME_MODEL_AGAIN, SUM_OF_THREE
+from study_protocol.wire.signing import MOST_SKEW_SECONDS
 
 
 def check_parameters(

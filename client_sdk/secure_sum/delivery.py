@@ -21,9 +21,14 @@ from client_sdk.errors import BadAssignment, ConfigurationError, LedgerDamaged, 
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import Floors
 from client_sdk.identity import Membership
-from client_sdk.protocol.randomness.discrete_gaussian import sampler
-from client_sdk.protocol.randomness.source import Purpose, RandomSource, RoundRandomness
-from client_sdk.protocol.secure_sum.parameters import (
+from client_sdk.secure_sum.round import MaskedRound
+from client_sdk.secure_sum.session import SecureSumClient
+from client_sdk.secure_sum.steps import Party
+from client_sdk.secure_sum.store import FileStore, newest_opened, record_of
+from private_learning.training import Contribution
+from study_protocol.randomness.discrete_gaussian import sampler
+from study_protocol.randomness.source import Purpose, RandomSource, RoundRandomness
+from study_protocol.secure_sum.parameters import (
     METRICS,
     PAPERS,
     TERMS,
@@ -33,7 +38,7 @@ from client_sdk.protocol.secure_sum.parameters import (
     histogram_name,
     sums_as_in_papers,
 )
-from client_sdk.protocol.secure_sum.vectors import (
+from study_protocol.secure_sum.vectors import (
     EncodingError,
     RingVector,
     Values,
@@ -41,16 +46,11 @@ from client_sdk.protocol.secure_sum.vectors import (
     encode,
     require_in_range,
 )
-from client_sdk.protocol.study.any_settings import AnySettings, trained
-from client_sdk.protocol.study.messages import AssignmentBody, Roster, SignedParameters, WitnessedHead
-from client_sdk.protocol.study.settings import Privacy, StudySettings
-from client_sdk.protocol.wire import tensors
-from client_sdk.protocol.wire.signing import decode_public_key
-from client_sdk.secure_sum.round import MaskedRound
-from client_sdk.secure_sum.session import SecureSumClient
-from client_sdk.secure_sum.steps import Party
-from client_sdk.secure_sum.store import FileStore, newest_opened, record_of
-from client_sdk.training import Contribution
+from study_protocol.study.any_settings import AnySettings, trained
+from study_protocol.study.messages import AssignmentBody, Roster, SignedParameters, WitnessedHead
+from study_protocol.study.settings import Privacy, StudySettings
+from study_protocol.wire import tensors
+from study_protocol.wire.signing import decode_public_key
 
 _LOG = logging.getLogger(__name__)
 _PREFIX = "words/"

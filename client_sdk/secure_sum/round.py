@@ -25,7 +25,12 @@ from client_sdk.errors import (
     SessionEnded,
     UnexpectedAnswer,
 )
-from client_sdk.protocol.secure_sum.messages import (
+from client_sdk.secure_sum.checks import shows_totals
+from client_sdk.secure_sum.refusals import ParametersRefused, SecureSumRefused
+from client_sdk.secure_sum.session import Derived, MaskedUpload, SecureSumClient
+from client_sdk.secure_sum.steps import Party
+from client_sdk.secure_sum.store import Store
+from study_protocol.secure_sum.messages import (
     MANIFEST_HEADER,
     ConsistencyList,
     Inbox,
@@ -35,17 +40,12 @@ from client_sdk.protocol.secure_sum.messages import (
     SumResult,
     SurvivorList,
 )
-from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
-from client_sdk.protocol.study.messages import SignedParameters, WitnessedHead
-from client_sdk.protocol.study.witness import to_header
-from client_sdk.protocol.wire.failpoints import failpoint, register
-from client_sdk.protocol.wire.signing import to_base64url
-from client_sdk.secure_sum.checks import shows_totals
-from client_sdk.secure_sum.refusals import ParametersRefused, SecureSumRefused
-from client_sdk.secure_sum.session import Derived, MaskedUpload, SecureSumClient
-from client_sdk.secure_sum.steps import Party
-from client_sdk.secure_sum.store import Store
+from study_protocol.secure_sum.parameters import SessionPlan
+from study_protocol.secure_sum.vectors import RingVector, VectorSpec
+from study_protocol.study.messages import SignedParameters, WitnessedHead
+from study_protocol.study.witness import to_header
+from study_protocol.wire.failpoints import failpoint, register
+from study_protocol.wire.signing import to_base64url
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)

@@ -13,22 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from client_sdk.protocol.secure_sum import masking, transcript
-from client_sdk.protocol.secure_sum.messages import (
-    ConsistencyList,
-    ConsistencyMessage,
-    Inbox,
-    KeyList,
-    KeysMessage,
-    Manifest,
-    SharesMessage,
-    SumResult,
-    SurvivorList,
-    UnmaskMessage,
-)
-from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.secure_sum.vectors import RingVector
-from client_sdk.protocol.study.messages import SignedParameters
 from client_sdk.secure_sum import checks, steps
 from client_sdk.secure_sum.refusals import (
     CohortRefused,
@@ -50,6 +34,22 @@ from client_sdk.secure_sum.store import (
     opened_from,
     record_of,
 )
+from study_protocol.secure_sum import masking, transcript
+from study_protocol.secure_sum.messages import (
+    ConsistencyList,
+    ConsistencyMessage,
+    Inbox,
+    KeyList,
+    KeysMessage,
+    Manifest,
+    SharesMessage,
+    SumResult,
+    SurvivorList,
+    UnmaskMessage,
+)
+from study_protocol.secure_sum.parameters import SessionPlan
+from study_protocol.secure_sum.vectors import RingVector
+from study_protocol.study.messages import SignedParameters
 
 Derived = Callable[[bytes, str, bytes], bytes]
 Phase = Literal["idle", "advertised", "shared", "masked", "confirmed", "unmasked", "ended"]

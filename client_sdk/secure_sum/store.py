@@ -10,8 +10,10 @@ from typing import Protocol, Self
 
 from pydantic import Field, ValidationError
 
-from client_sdk.durable import Outbox, erase, unfinished_files, write_durably
-from client_sdk.protocol.secure_sum.messages import (
+from client_sdk.outbox import Outbox
+from client_sdk.secure_sum.refusals import StateRefused
+from private_learning.durable import erase, unfinished_files, write_durably
+from study_protocol.secure_sum.messages import (
     ConsistencyMessage,
     Digest,
     Key,
@@ -23,9 +25,8 @@ from client_sdk.protocol.secure_sum.messages import (
     SharesMessage,
     UnmaskMessage,
 )
-from client_sdk.protocol.secure_sum.vectors import VectorName
-from client_sdk.protocol.wire.values import Message, Name
-from client_sdk.secure_sum.refusals import StateRefused
+from study_protocol.secure_sum.vectors import VectorName
+from study_protocol.wire.values import Message, Name
 
 _LOG = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import Charge
 from client_sdk.guard.split import Split
 from client_sdk.identity import Membership
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.messages import Study
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.verifier import queries_asked, require_known_past, rounds_received
 from client_sdk.study.versions import joined_with
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.messages import Study
+from study_protocol.study.settings import StudySettings
 
 if TYPE_CHECKING:
     from client_sdk.study.delivery import Able

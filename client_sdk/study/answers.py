@@ -15,18 +15,6 @@ from client_sdk.errors import BadAssignment, PolicyRefused, Refused
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.policy import Charge
 from client_sdk.guard.query_rules import require_answerable
-from client_sdk.protocol.cells import column_name
-from client_sdk.protocol.randomness.discrete_gaussian import sampler
-from client_sdk.protocol.randomness.source import Purpose, RandomSource
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.protocol.statistics.kinds import Question
-from client_sdk.protocol.statistics.kinds.evaluation import Evaluation
-from client_sdk.protocol.statistics.question import Grid
-from client_sdk.protocol.statistics.variables import Patients
-from client_sdk.protocol.study.messages import AssignmentBody
-from client_sdk.protocol.study.model_info import ModelInfo
-from client_sdk.protocol.study.queries import QueryAsked
-from client_sdk.protocol.wire.failpoints import failpoint
 from client_sdk.study.cell_counts import cells_of_question, log_counts
 from client_sdk.study.delivery import Able, Delivery
 from client_sdk.study.evaluated import require_form
@@ -34,6 +22,18 @@ from client_sdk.study.models import StudyModels
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.permission import Permission
 from client_sdk.study.work import Books, Make
+from study_protocol.cells import column_name
+from study_protocol.queries.kinds import Question
+from study_protocol.queries.kinds.evaluation import Evaluation
+from study_protocol.queries.question import Grid
+from study_protocol.queries.variables import Patients
+from study_protocol.randomness.discrete_gaussian import sampler
+from study_protocol.randomness.source import Purpose, RandomSource
+from study_protocol.secure_sum.vectors import VectorSpec
+from study_protocol.study.messages import AssignmentBody
+from study_protocol.study.model_info import ModelInfo
+from study_protocol.study.queries import QueryAsked
+from study_protocol.wire.failpoints import failpoint
 
 
 @dataclass(frozen=True)

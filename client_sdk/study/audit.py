@@ -21,12 +21,12 @@ from accounting.plan.limits import limit_among
 from accounting.plan.report import RoundReport, moments_in, report_from_dict
 from accounting.units import Definition, Level
 from client_sdk.errors import LedgerNotExtended
-from client_sdk.protocol.study.any_settings import AnySettings, StatisticsSettings
-from client_sdk.protocol.study.messages import SignedLedgerHead
-from client_sdk.protocol.study.plan_of import PlanDiffers, plan_of, require_plan
-from client_sdk.protocol.study.reports import fault_of_report
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.signing import LEDGER_HEAD, SigningError, decode_public_key, verify_document
+from study_protocol.study.any_settings import AnySettings, StatisticsSettings
+from study_protocol.study.messages import SignedLedgerHead
+from study_protocol.study.plan_of import PlanDiffers, plan_of, require_plan
+from study_protocol.study.reports import fault_of_report
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.signing import LEDGER_HEAD, SigningError, decode_public_key, verify_document
 
 _NAMED = "every released model's file is named by its SHA-256: no other file passes for it"
 _NOT_NAMED = (

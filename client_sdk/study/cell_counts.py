@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from client_sdk.data import LazyTable, Table
 from client_sdk.guard.exclusion import ExclusionList
-from client_sdk.protocol.cells import Categories, Column, Numbers, column_name, read_categories, read_numbers
-from client_sdk.protocol.cells.counting import CellCounts, Declaration, added
-from client_sdk.protocol.statistics.question import BaseQuestion
-from client_sdk.protocol.statistics.rows import Reading, readings_of
-from client_sdk.protocol.statistics.variables import Condition, Range, Variable
-from client_sdk.tasks import Task
-from client_sdk.tasks.columns import Declared, NumberColumn, require_columns
-from client_sdk.tasks.tables import TableTask
+from private_learning.records import LazyTable, Table
+from private_learning.tasks import Task
+from private_learning.tasks.columns import Declared, NumberColumn, require_columns
+from private_learning.tasks.tables import TableTask
+from study_protocol.cells import Categories, Column, Numbers, column_name, read_categories, read_numbers
+from study_protocol.cells.counting import CellCounts, Declaration, added
+from study_protocol.queries.question import BaseQuestion
+from study_protocol.queries.rows import Reading, readings_of
+from study_protocol.queries.variables import Condition, Range, Variable
 
 _LOG = logging.getLogger(__name__)
 _Said = tuple[Numbers | Categories, int, str]

@@ -13,9 +13,9 @@ from client_sdk.errors import ConflictError, NotFoundError, PolicyRefused
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import require_answerable
 from client_sdk.identity import Membership
-from client_sdk.protocol.study.queries import Consent, Query
 from client_sdk.study.delivery import Able
 from client_sdk.study.permission import Permission
+from study_protocol.study.queries import Consent, Query
 
 _LOG = logging.getLogger(__name__)
 # Between two looks for questions: an assignment is waited for meanwhile.

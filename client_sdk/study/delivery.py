@@ -15,16 +15,16 @@ from client_sdk.api.client import Client
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Membership
-from client_sdk.protocol.randomness.source import Randomness
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.messages import AssignmentBody, SignedParameters
-from client_sdk.protocol.wire.tensors import ANSWER_TENSOR, TERMS, UPDATE, encode
 from client_sdk.secure_sum.delivery import MaskedDelivery, Summed
 from client_sdk.study.evaluated import EvaluatedPatients
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.verifier import CoordinatorVerifier
-from client_sdk.training import Contribution, LocalTraining
+from private_learning.training import Contribution, LocalTraining
+from study_protocol.randomness.source import Randomness
+from study_protocol.secure_sum.vectors import VectorSpec
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.messages import AssignmentBody, SignedParameters
+from study_protocol.wire.tensors import ANSWER_TENSOR, TERMS, UPDATE, encode
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from client_sdk.api.client import Client, Signature
 from client_sdk.errors import AuthenticationError, ConfigurationError, NotTrusted
 from client_sdk.identity import NEXT_KEY_FILE, Identity, Membership
-from client_sdk.protocol.study.messages import EnrolmentRequest, KeyRotation
-from client_sdk.protocol.wire.failpoints import failpoint, register
-from client_sdk.protocol.wire.signing import ENROLMENT, SigningError, decode_public_key, fingerprint, sign_document
+from study_protocol.study.messages import EnrolmentRequest, KeyRotation
+from study_protocol.wire.failpoints import failpoint, register
+from study_protocol.wire.signing import ENROLMENT, SigningError, decode_public_key, fingerprint, sign_document
 
 register("hospital.before-enrolment", "hospital.after-enrolment")
 register("hospital.before-rotation", "hospital.after-rotation")

@@ -17,12 +17,12 @@ from accounting.plan.queries import QueryCost
 from accounting.plan.report import DISTANCE_BINS, RoundReport, distance_bin, histogram_in, moments_in, report_from_dict
 from client_sdk.errors import BadAssignment, LedgerContradicted, OwnBudgetExceeded
 from client_sdk.guard.ledger import OwnRound
-from client_sdk.protocol.study.any_settings import AnySettings, StatisticsSettings
-from client_sdk.protocol.study.model_info import ModelInfo
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.queries import QueryDocument
-from client_sdk.protocol.study.reports import fault_of_report, reach
-from client_sdk.protocol.study.settings import Privacy
+from study_protocol.study.any_settings import AnySettings, StatisticsSettings
+from study_protocol.study.model_info import ModelInfo
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.queries import QueryDocument
+from study_protocol.study.reports import fault_of_report, reach
+from study_protocol.study.settings import Privacy
 
 _CODES = {
     "max-steps-reached": "max-steps-exceeded",

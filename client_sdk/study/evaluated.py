@@ -9,14 +9,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.data import Records, Table
 from client_sdk.errors import Refused
-from client_sdk.protocol.statistics.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
-from client_sdk.protocol.statistics.rows import one_row_each, one_value_each
-from client_sdk.protocol.statistics.variables import Patients
-from client_sdk.protocol.wire.tensors import Array
-from client_sdk.tasks import Classification, Task, dataset_of
-from client_sdk.training import LocalTraining
+from private_learning.records import Records, Table
+from private_learning.tasks import Classification, Task, dataset_of
+from private_learning.training import LocalTraining
+from study_protocol.queries.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
+from study_protocol.queries.rows import one_row_each, one_value_each
+from study_protocol.queries.variables import Patients
+from study_protocol.wire.tensors import Array
 
 Floats: TypeAlias = NDArray[np.float64]
 

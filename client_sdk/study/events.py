@@ -16,7 +16,7 @@ from accounting.budget.accounts import PRIVACY_LOSS_DISTRIBUTION
 from accounting.mechanisms.conversion import epsilon_from_moments
 from client_sdk.guard.ledger import HospitalLedger, What
 from client_sdk.guard.policy import Charge, OwnLimit, epsilon_spent
-from client_sdk.protocol.study.messages import BudgetStatement, LimitStatement
+from study_protocol.study.messages import BudgetStatement, LimitStatement
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from client_sdk.durable import write_durably
 from client_sdk.errors import ConfigurationError, EvidenceKept, NotTrusted
 from client_sdk.identity import Membership
-from client_sdk.protocol.study.messages import Name
+from private_learning.durable import write_durably
+from study_protocol.study.messages import Name
 
 # Only what the coordinator signed and showed, and others' signatures: nothing of this hospital's records.
 _CALL = (

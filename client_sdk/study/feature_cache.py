@@ -25,13 +25,13 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from torch import Tensor
 
-from client_sdk.durable import replacing, write_durably
 from client_sdk.errors import KeyFileError
-from client_sdk.protocol.study.training import Training
-from client_sdk.protocol.wire.signing import canonical_json
-from client_sdk.tasks import TaskDataset
-from client_sdk.tasks.inputs import in_memory
-from client_sdk.training.features import Features, in_chunks
+from private_learning.durable import replacing, write_durably
+from private_learning.tasks import TaskDataset
+from private_learning.tasks.inputs import in_memory
+from private_learning.training.features import Features, in_chunks
+from study_protocol.study.training import Training
+from study_protocol.wire.signing import canonical_json
 
 FOLDER, KEY = "features", "key"
 _MAGIC = b"wardround features 1\n"

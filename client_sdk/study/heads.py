@@ -11,19 +11,19 @@ from accounting.budget.bodies import settings_in
 from client_sdk.errors import ConfigurationError, LedgerForked
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.identity import Identity, Membership
-from client_sdk.protocol.study.any_settings import AnySettings, settings_from
-from client_sdk.protocol.study.messages import LedgerHead, WitnessedHead
-from client_sdk.protocol.study.witness import require_witnessed, sign_head
-from client_sdk.protocol.wire.documents import read_document
-from client_sdk.protocol.wire.signing import (
+from client_sdk.study.verifier import trusted_witnesses
+from study_protocol.study.any_settings import AnySettings, settings_from
+from study_protocol.study.messages import LedgerHead, WitnessedHead
+from study_protocol.study.witness import require_witnessed, sign_head
+from study_protocol.wire.documents import read_document
+from study_protocol.wire.signing import (
     ASSIGNMENT,
     LEDGER_HEAD,
     SigningError,
     decode_public_key,
     verify_document,
 )
-from client_sdk.protocol.wire.values import Message
-from client_sdk.study.verifier import trusted_witnesses
+from study_protocol.wire.values import Message
 
 Found = Literal["same", "ahead"]
 

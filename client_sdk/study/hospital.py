@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
-from client_sdk.data import DataError, Records, Table, as_declared, records_of
 from client_sdk.errors import PolicyRefused
 from client_sdk.guard.first_round import require_first_round
 from client_sdk.guard.ledger import HospitalLedger
@@ -27,11 +26,6 @@ from client_sdk.guard.policy import Charge, SitePolicy
 from client_sdk.guard.query_rules import require_schedule
 from client_sdk.guard.rules import require_allowed
 from client_sdk.identity import Identity, Membership
-from client_sdk.protocol.randomness.source import HospitalRandomness, Randomness
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.bounds import largest_classical
-from client_sdk.protocol.study.messages import Study
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.agreed import accept_loss, freeze, require_split_known, settings_shown
 from client_sdk.study.enrolment import enrol, rotate
 from client_sdk.study.events import OnRound
@@ -39,12 +33,18 @@ from client_sdk.study.evidence import Evidence
 from client_sdk.study.pace import Pace, chosen_slot, warn_of_slot
 from client_sdk.study.versions import joined_with, require_compatible
 from client_sdk.study.waiting import OnWait, Watch
+from private_learning.records import DataError, Records, Table, as_declared, records_of
+from study_protocol.randomness.source import HospitalRandomness, Randomness
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.bounds import largest_classical
+from study_protocol.study.messages import Study
+from study_protocol.study.settings import StudySettings
 
 if TYPE_CHECKING:
     from client_sdk.study.delivery import Able
     from client_sdk.study.participation import Outcome
-    from client_sdk.tasks import Task
-    from client_sdk.tasks.backbone_file import BackboneFile
+    from private_learning.tasks import Task
+    from private_learning.tasks.backbone_file import BackboneFile
 
 _LOG = logging.getLogger(__name__)
 # A hospital that takes part never gives up: networks come back.
@@ -168,7 +168,7 @@ class Hospital:
         from client_sdk.study.feature_cache import FOLDER, FeatureCache
         from client_sdk.study.participation import Participation
         from client_sdk.study.preparation import able, choice_of
-        from client_sdk.training.devices import devices_of
+        from private_learning.training.devices import devices_of
 
         membership, rules = self.identity.membership(study), policy or SitePolicy.in_force(self.directory)
         devices_of(device)

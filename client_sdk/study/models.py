@@ -8,12 +8,12 @@ from accounting.budget.releases import named_models
 from client_sdk.api.client import Client
 from client_sdk.errors import BadAssignment, NotFoundError, Refused
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.protocol.study.bounds import MAX_WEIGHT
-from client_sdk.protocol.study.messages import ModelInfo
-from client_sdk.protocol.study.model_file import LONGEST_METADATA, ModelMetadata
-from client_sdk.protocol.wire.tensors import Array, TensorError, decode, encoded_size_limit, metadata_in
-from client_sdk.training import LocalTraining
-from client_sdk.training.weights import weight_out_of_bounds
+from private_learning.training import LocalTraining
+from private_learning.training.weights import weight_out_of_bounds
+from study_protocol.study.bounds import MAX_WEIGHT
+from study_protocol.study.messages import ModelInfo
+from study_protocol.study.model_file import LONGEST_METADATA, ModelMetadata
+from study_protocol.wire.tensors import Array, TensorError, decode, encoded_size_limit, metadata_in
 
 
 class StudyModels:

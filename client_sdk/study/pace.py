@@ -9,9 +9,9 @@ from collections.abc import Callable
 from client_sdk.api.client import Client, ServerClock
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.slots import PATIENTS_PER_SECOND, planned_slot, slot_for
 from client_sdk.study.waiting import Waiting
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.slots import PATIENTS_PER_SECOND, planned_slot, slot_for
 
 _LOG = logging.getLogger(__name__)
 

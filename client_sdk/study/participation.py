@@ -16,7 +16,6 @@ from typing import NoReturn
 
 from client_sdk.api.calls import POLL_SECONDS
 from client_sdk.api.client import Client
-from client_sdk.durable import Outbox
 from client_sdk.errors import (
     ApiError,
     BadAssignment,
@@ -38,16 +37,7 @@ from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_allowed
 from client_sdk.identity import Membership
-from client_sdk.protocol.study.messages import (
-    Assignment,
-    AssignmentBody,
-    BudgetStatement,
-    Refusal,
-    SignedParameters,
-    WitnessedHead,
-)
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.failpoints import failpoint, register
+from client_sdk.outbox import Outbox
 from client_sdk.study.alone import Alone
 from client_sdk.study.answers import AnsweringWork
 from client_sdk.study.consents import Consents
@@ -60,6 +50,16 @@ from client_sdk.study.permission import Permission
 from client_sdk.study.verifier import CoordinatorVerifier, require_known_past
 from client_sdk.study.waiting import Watch, awaited
 from client_sdk.study.work import Books, TrainingWork, Work
+from study_protocol.study.messages import (
+    Assignment,
+    AssignmentBody,
+    BudgetStatement,
+    Refusal,
+    SignedParameters,
+    WitnessedHead,
+)
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.failpoints import failpoint, register
 
 _LOG = logging.getLogger(__name__)
 _PAUSE_SECONDS = 2.0

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.data import DataError, Records, Table
 from client_sdk.guard.policy import SitePolicy
-from client_sdk.protocol.statistics.question import BaseQuestion
-from client_sdk.protocol.statistics.rows import one_row_each
-from client_sdk.protocol.statistics.variables import Patients
 from client_sdk.study.remaining import remaining
+from private_learning.records import DataError, Records, Table
+from study_protocol.queries.question import BaseQuestion
+from study_protocol.queries.rows import one_row_each
+from study_protocol.queries.variables import Patients
 
 _LOG = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from client_sdk.guard.approvals import Approvals
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import SitePolicy
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.queries import Query, QueryAsked, QueryDocument
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.queries import Query, QueryAsked, QueryDocument
 
 
 @dataclass(frozen=True)

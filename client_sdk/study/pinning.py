@@ -11,12 +11,12 @@ import re
 from typing import TYPE_CHECKING
 
 from client_sdk.errors import ConfigurationError, RosterNotPinned
-from client_sdk.protocol.wire.signing import ROSTER_DIGITS, as_digits
 from client_sdk.study.verifier import active_fingerprint
+from study_protocol.wire.signing import ROSTER_DIGITS, as_digits
 
 if TYPE_CHECKING:
-    from client_sdk.protocol.study.messages import RosterEntry
     from client_sdk.study.hospital import Hospital
+    from study_protocol.study.messages import RosterEntry
 
 
 def as_qr_code(digits: str) -> str:

@@ -14,31 +14,31 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.data import DataError, Records, Table, records_of
 from client_sdk.errors import ConfigurationError, Refused, WardroundError
-from client_sdk.gradients.choice import GradientChoice
 from client_sdk.guard.exclusion import places_of
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_program_allowed
 from client_sdk.guard.split import Split
-from client_sdk.protocol.cells.counting import CellCounts
-from client_sdk.protocol.randomness.source import Randomness, SecureRandomness
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.study.training import Training
 from client_sdk.study.cell_counts import cells_of_task
 from client_sdk.study.delivery import Able
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.feature_cache import FeatureCache
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.remaining import remaining
-from client_sdk.tasks import Task, TaskDataset, TaskError, dataset_of, load, of_study
-from client_sdk.tasks.backbone_file import BackboneFile
-from client_sdk.tasks.reading import inspected, warnings_of
-from client_sdk.tasks.task import InputUse
-from client_sdk.training import LocalTraining
-from client_sdk.training.devices import devices_of
-from client_sdk.training.features import Features, NoFeatures, reading
+from private_learning.gradients.choice import GradientChoice
+from private_learning.records import DataError, Records, Table, records_of
+from private_learning.tasks import Task, TaskDataset, TaskError, dataset_of, load, of_study
+from private_learning.tasks.backbone_file import BackboneFile
+from private_learning.tasks.reading import inspected, warnings_of
+from private_learning.tasks.task import InputUse
+from private_learning.training import LocalTraining
+from private_learning.training.devices import devices_of
+from private_learning.training.features import Features, NoFeatures, reading
+from study_protocol.cells.counting import CellCounts
+from study_protocol.randomness.source import Randomness, SecureRandomness
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.settings import StudySettings
+from study_protocol.study.training import Training
 
 _LOG = logging.getLogger(__name__)
 _TRIED = 4

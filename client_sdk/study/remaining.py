@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from client_sdk.data import DataError, Histories, Records, Table
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.columns import readable
 from client_sdk.guard.exclusion import Entry
 from client_sdk.guard.policy import SitePolicy
+from private_learning.records import DataError, Histories, Records, Table
 
 _LOG = logging.getLogger(__name__)
 

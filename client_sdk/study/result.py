@@ -10,11 +10,11 @@ import hashlib
 from dataclasses import dataclass
 
 from client_sdk.api.client import Client
-from client_sdk.protocol.study.any_settings import trained
-from client_sdk.protocol.study.averaging import average_models, averaged_rounds
-from client_sdk.protocol.study.messages import LedgerEntry, Study
-from client_sdk.protocol.study.model_file import ModelMetadata
-from client_sdk.protocol.wire.tensors import TensorError, metadata_in
+from study_protocol.study.any_settings import trained
+from study_protocol.study.averaging import average_models, averaged_rounds
+from study_protocol.study.messages import LedgerEntry, Study
+from study_protocol.study.model_file import ModelMetadata
+from study_protocol.wire.tensors import TensorError, metadata_in
 
 # How many entries are read at once; the release follows the charge, most often at once.
 _NEAR = 10

@@ -17,8 +17,10 @@ from client_sdk.errors import BadAssignment, LedgerNotExtended, LostLedger, Poli
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import Charge, SitePolicy
 from client_sdk.identity import Membership
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.messages import (
+from client_sdk.study.entries import EntryChecks
+from client_sdk.study.walk import Signed, Walk
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.messages import (
     Assignment,
     AssignmentBody,
     BudgetStatement,
@@ -27,9 +29,9 @@ from client_sdk.protocol.study.messages import (
     Roster,
     WitnessedHead,
 )
-from client_sdk.protocol.study.witness import require_witnessed, sign_head
-from client_sdk.protocol.wire.failpoints import failpoint, register
-from client_sdk.protocol.wire.signing import (
+from study_protocol.study.witness import require_witnessed, sign_head
+from study_protocol.wire.failpoints import failpoint, register
+from study_protocol.wire.signing import (
     ASSIGNMENT,
     LEDGER_HEAD,
     SigningError,
@@ -38,8 +40,6 @@ from client_sdk.protocol.wire.signing import (
     roster_fingerprint,
     verify_document,
 )
-from client_sdk.study.entries import EntryChecks
-from client_sdk.study.walk import Signed, Walk
 
 register("hospital.after-seen")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from client_sdk.api.client import Spoken
 from client_sdk.errors import ConfigurationError, InvalidRequestError
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.versions import PROTOCOL, UNNUMBERED, min_protocol, needed_for, program_version
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.versions import PROTOCOL, UNNUMBERED, min_protocol, needed_for, program_version
 
 
 def joined_with(opened: Mapping[str, Any] | None, settings: AnySettings) -> int:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from accounting.budget.ledger import Entry
 from client_sdk.errors import LedgerForked
-from client_sdk.protocol.study.messages import RosterEntry, WitnessedHead
-from client_sdk.protocol.study.outside_witness import OutsideWitness
-from client_sdk.protocol.study.witness import require_witnessed
-from client_sdk.protocol.wire.signing import SigningError
+from study_protocol.study.messages import RosterEntry, WitnessedHead
+from study_protocol.study.outside_witness import OutsideWitness
+from study_protocol.study.witness import require_witnessed
+from study_protocol.wire.signing import SigningError
 
 
 @dataclass(frozen=True)

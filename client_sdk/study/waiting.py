@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from client_sdk.api.client import Client
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Membership
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.messages import AssignmentBody, Roster, SignedParameters, Study
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.messages import AssignmentBody, Roster, SignedParameters, Study
 
 _LOG = logging.getLogger(__name__)
 # In a log, where nothing can renew itself: a change of words at most so often, and the same words again.

@@ -10,7 +10,7 @@ from typing import Any
 from accounting.budget.ledger import Entry, LedgerError, verify_chain
 from client_sdk.errors import LedgerForked, LedgerNotExtended, NotTrusted
 from client_sdk.guard.seen import SeenHead, SeenLedger, Step
-from client_sdk.protocol.study.messages import LedgerHead, LedgerPage, WitnessedHead
+from study_protocol.study.messages import LedgerHead, LedgerPage, WitnessedHead
 
 _REWRITTEN = (
     "the coordinator's ledger was rewritten, or an older copy of it was restored and written on: it does not continue "

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from client_sdk.durable import Outbox
 from client_sdk.errors import BadAssignment
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import Charge, SitePolicy, require_within_study
-from client_sdk.protocol.randomness.source import Purpose
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.protocol.study.messages import AssignmentBody
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.wire.failpoints import failpoint, register
+from client_sdk.outbox import Outbox
 from client_sdk.study.delivery import Delivery, reported
 from client_sdk.study.models import StudyModels
-from client_sdk.training import LocalTraining
+from private_learning.training import LocalTraining
+from study_protocol.randomness.source import Purpose
+from study_protocol.secure_sum.vectors import VectorSpec
+from study_protocol.study.messages import AssignmentBody
+from study_protocol.study.plan_of import plan_of
+from study_protocol.wire.failpoints import failpoint, register
 
 register(
     "hospital.before-charge",

@@ -6,7 +6,7 @@ import click
 from typer.cli import get_docs_for_click
 from typer.main import get_command
 
-from client_sdk.main import build
+from wardround.cli.main import build
 
 if __name__ == "__main__":
     root = get_command(build())

@@ -21,13 +21,6 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
-from client_sdk.protocol.study.witness import WITNESS_HEADER, WITNESS_PATTERN
-from client_sdk.protocol.wire.documents import UnclearDocument, load_json
-from client_sdk.protocol.wire.signing import (
-    claimed_identity,
-    verify_request_token,
-)
-from client_sdk.protocol.wire.values import NAME_PATTERN
 from server.api.bodies import body_of
 from server.api.lanes import Lanes
 from server.api.lookups import Lookups
@@ -42,6 +35,13 @@ from server.services.identities import Known
 from server.services.readiness import Readiness
 from server.services.studies import enrolment, operators
 from server.services.studies.operators import Operator
+from study_protocol.study.witness import WITNESS_HEADER, WITNESS_PATTERN
+from study_protocol.wire.documents import UnclearDocument, load_json
+from study_protocol.wire.signing import (
+    claimed_identity,
+    verify_request_token,
+)
+from study_protocol.wire.values import NAME_PATTERN
 
 T = TypeVar("T")
 

@@ -17,10 +17,10 @@ from typing import Any, cast
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from client_sdk.protocol.study.messages import Problem
-from client_sdk.protocol.wire.values import Message
 from server.api.problems import CATALOGUE, MEDIA_TYPE
 from server.api.refusals import refusals_of
+from study_protocol.study.messages import Problem
+from study_protocol.wire.values import Message
 
 Node = dict[str, Any]
 _REF = "#/components/schemas/"

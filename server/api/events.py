@@ -12,11 +12,11 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from client_sdk.protocol.study.messages import Event
 from server.api.auth import After, Caller, Context, Here, Reader, SignedRoute, StudyName, require_standing
 from server.api.lanes import Lane
 from server.domain.errors import Rejected
 from server.services import events
+from study_protocol.study.messages import Event
 
 router = APIRouter(prefix="/v1/studies/{study}", tags=["events"], route_class=SignedRoute)
 KEEP_ALIVE_SECONDS = 15.0

@@ -8,12 +8,12 @@ from typing import Literal
 
 from fastapi import APIRouter
 
-from client_sdk.protocol.versions import PROTOCOL, UNNUMBERED, program_version
-from client_sdk.protocol.wire.values import Message
 from server.api.auth import Here
 from server.api.problems import RETRY_AFTER_SECONDS, ApiProblem
 from server.services.readiness import CHECK_SECONDS, NoAnswer
 from server.telemetry import logger
+from study_protocol.versions import PROTOCOL, UNNUMBERED, program_version
+from study_protocol.wire.values import Message
 
 router = APIRouter(tags=["health"])
 

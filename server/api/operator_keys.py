@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from client_sdk.protocol.study.messages import OperatorKeyCreate, OperatorKeyList, OperatorKeyView
 from server.api.auth import Here, OperatorOnly, SignedRoute
 from server.services.studies import operators
+from study_protocol.study.messages import OperatorKeyCreate, OperatorKeyList, OperatorKeyView
 
 router = APIRouter(prefix="/v1/operator-keys", tags=["operator keys"], route_class=SignedRoute)
 KeyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,32}$", description="the middle part of wrk_<id>_<secret>")]

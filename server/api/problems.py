@@ -23,16 +23,16 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as AsgiMessage
 
-from client_sdk.protocol.study import any_settings, messages, queries, robustness, settings
-from client_sdk.protocol.study.messages import Problem
-from client_sdk.protocol.wire.signing import ClockSkew, SigningError
-from client_sdk.protocol.wire.tensors import TensorError
-from client_sdk.protocol.wire.values import Message
 from server.db.blobs import StoreAway
 from server.db.soundness import RowBroken
 from server.domain.errors import Rejected
 from server.services.differences import WHAT_TO_DO
 from server.telemetry import request_id
+from study_protocol.study import any_settings, messages, queries, robustness, settings
+from study_protocol.study.messages import Problem
+from study_protocol.wire.signing import ClockSkew, SigningError
+from study_protocol.wire.tensors import TensorError
+from study_protocol.wire.values import Message
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 2.0

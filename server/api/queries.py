@@ -6,8 +6,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from client_sdk.protocol.study import queries as messages
-from client_sdk.protocol.study.queries import Consent, QueryDocument, QueryForecast, QueryList, QueryState
 from server.api.auth import (
     After,
     ClientName,
@@ -23,6 +21,8 @@ from server.api.auth import (
 from server.api.bodies import answered, or_else
 from server.api.rounds import own, sees_clients
 from server.services.queries import ask, show
+from study_protocol.study import queries as messages
+from study_protocol.study.queries import Consent, QueryDocument, QueryForecast, QueryList, QueryState
 
 router = APIRouter(prefix="/v1/studies/{study}/queries", route_class=SignedRoute, tags=["queries"])
 QueryNumber = Annotated[int, Path(ge=1, le=2**31 - 1, description="the query, from 1")]

@@ -10,7 +10,6 @@ from functools import partial
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from client_sdk.protocol.study.messages import Assignment, Refusal, RoundList, RoundView, UpdateReceipt
 from server.api.auth import (
     After,
     Caller,
@@ -34,6 +33,7 @@ from server.services import views
 from server.services.rounds import submit as submit_update
 from server.services.rounds.assign import find_assignment, glance_at_assignment
 from server.services.studies.operators import Operator
+from study_protocol.study.messages import Assignment, Refusal, RoundList, RoundView, UpdateReceipt
 
 router = APIRouter(prefix="/v1/studies/{study}", route_class=SignedRoute)
 

@@ -12,22 +12,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from client_sdk.protocol.secure_sum.messages import (
-    MANIFEST_HEADER,
-    ConsistencyList,
-    ConsistencyMessage,
-    Inbox,
-    KeyList,
-    KeysMessage,
-    Manifest,
-    SessionView,
-    SharesMessage,
-    SumResult,
-    SurvivorList,
-    UnmaskMessage,
-)
-from client_sdk.protocol.wire.documents import load_json
-from client_sdk.protocol.wire.signing import from_base64url
 from server.api.auth import (
     Context,
     Here,
@@ -48,6 +32,22 @@ from server.domain.secure_sum import Message, Phase
 from server.services.secure_sum import exchanges, lists
 from server.services.secure_sum.exchanges import Heard
 from server.services.secure_sum.lists import What
+from study_protocol.secure_sum.messages import (
+    MANIFEST_HEADER,
+    ConsistencyList,
+    ConsistencyMessage,
+    Inbox,
+    KeyList,
+    KeysMessage,
+    Manifest,
+    SessionView,
+    SharesMessage,
+    SumResult,
+    SurvivorList,
+    UnmaskMessage,
+)
+from study_protocol.wire.documents import load_json
+from study_protocol.wire.signing import from_base64url
 
 router = APIRouter(prefix="/v1/studies/{study}/rounds/{round}/secure-sum", tags=["secure sum"], route_class=SignedRoute)
 

@@ -7,33 +7,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from client_sdk.protocol.study.certificate import SignedCertificate
-from client_sdk.protocol.study.messages import (
-    BudgetStatement,
-    Enrolment,
-    EnrolmentRequest,
-    Invitation,
-    InvitationCreate,
-    KeyRotation,
-    LedgerPage,
-    Metrics,
-    ModelInfo,
-    Roster,
-    RosterEntry,
-    SignedLedgerHead,
-    Study,
-    StudyCreate,
-    StudyList,
-    WitnessedHead,
-)
-from client_sdk.protocol.versions import (
-    PROTOCOL,
-    PROTOCOL_HEADER,
-    STUDY_PROTOCOL_HEADER,
-    VERSION_HEADER,
-    program_version,
-)
-from client_sdk.protocol.wire.values import NAME_PATTERN
 from server.api.auth import (
     After,
     ClientCaller,
@@ -58,6 +31,33 @@ from server.services import certificates, ledger_pages, views
 from server.services.studies import enrolment, models, witnesses
 from server.services.studies import lifecycle as studies
 from server.services.studies.lifecycle import Action
+from study_protocol.study.certificate import SignedCertificate
+from study_protocol.study.messages import (
+    BudgetStatement,
+    Enrolment,
+    EnrolmentRequest,
+    Invitation,
+    InvitationCreate,
+    KeyRotation,
+    LedgerPage,
+    Metrics,
+    ModelInfo,
+    Roster,
+    RosterEntry,
+    SignedLedgerHead,
+    Study,
+    StudyCreate,
+    StudyList,
+    WitnessedHead,
+)
+from study_protocol.versions import (
+    PROTOCOL,
+    PROTOCOL_HEADER,
+    STUDY_PROTOCOL_HEADER,
+    VERSION_HEADER,
+    program_version,
+)
+from study_protocol.wire.values import NAME_PATTERN
 
 router = APIRouter(prefix="/v1", route_class=SignedRoute)
 Version = Annotated[str, Path(pattern=r"^(latest|0|[1-9][0-9]{0,8})$", description="a round's number, or `latest`")]

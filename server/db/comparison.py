@@ -14,20 +14,20 @@ from sqlalchemy import bindparam, func, select
 
 from accounting.budget.bodies import Standing
 from accounting.budget.ledger import GENESIS, Entry, LedgerError, digest, verify_chain
-from client_sdk.protocol.study.messages import LedgerHead
-from client_sdk.protocol.versions import UNNUMBERED, study_protocol
-from client_sdk.protocol.wire.signing import (
+from server.db.query_tables import QueryRow
+from server.db.rows import active_members
+from server.db.session import Transaction
+from server.db.tables import BudgetRow, LedgerRow, RoundRow, StudyRow
+from server.signing_key import SigningKey
+from study_protocol.study.messages import LedgerHead
+from study_protocol.versions import UNNUMBERED, study_protocol
+from study_protocol.wire.signing import (
     LEDGER_HEAD,
     SigningError,
     decode_public_key,
     roster_fingerprint,
     verify_document,
 )
-from server.db.query_tables import QueryRow
-from server.db.rows import active_members
-from server.db.session import Transaction
-from server.db.tables import BudgetRow, LedgerRow, RoundRow, StudyRow
-from server.signing_key import SigningKey
 
 _PAGE = 500
 _LAST = select(LedgerRow).where(LedgerRow.study_id == bindparam("study")).order_by(LedgerRow.sequence.desc()).limit(1)

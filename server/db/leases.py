@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeVar, cast
 
 from sqlalchemy import ColumnElement, CursorResult, or_, update
 
-from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db.session import Database, Transaction
 from server.db.tables import LeaseRow
+from study_protocol.wire.failpoints import failpoint, register
 
 T = TypeVar("T")
 Point = Literal["reserve", "advance", "sum", "settle", "noise", "release", "answer", "abandon", "scrub"]

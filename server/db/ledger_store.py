@@ -13,14 +13,14 @@ from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, Kind, append, digest
 from accounting.budget.releases import named_models
 from accounting.plan.statistics import AnyPlan
-from client_sdk.protocol.study.messages import LedgerHead
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json, roster_fingerprint
 from server.db.comparison import DatabaseDiffers, entry_of, require_as_signed, require_whole
 from server.db.rows import active_members, settings_of
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow, ModelRow, RoundRow, StudyRow
 from server.signing_key import SigningKey
+from study_protocol.study.messages import LedgerHead
+from study_protocol.study.plan_of import plan_of
+from study_protocol.wire.signing import LEDGER_HEAD, canonical_json, roster_fingerprint
 
 _OTHER_MODEL = "a model in the database is not the one that the signed ledger names"
 

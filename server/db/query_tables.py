@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, Integer, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from client_sdk.protocol.study.queries import QueryState
 from server.db.tables import LARGE, NAME, SHA256, Base, hexadecimal, index_where, one_of
+from study_protocol.study.queries import QueryState
 
 
 class QueryRow(Base):

@@ -13,9 +13,6 @@ from typing import TypeVar
 from sqlalchemy import Select, bindparam, select
 
 from accounting.plan.report import moments_in, report_from_dict
-from client_sdk.protocol.study.any_settings import AnySettings, settings_from
-from client_sdk.protocol.study.messages import StopReason, StudyState
-from client_sdk.protocol.wire.tensors import Spec, spec_from_json
 from server.db.session import Transaction
 from server.db.soundness import WRONG_VALUE, RowBroken
 from server.db.tables import (
@@ -35,6 +32,9 @@ from server.domain.admission import Findings
 from server.domain.errors import Rejected
 from server.domain.rounds import Attendance
 from server.domain.study import unknown_study
+from study_protocol.study.any_settings import AnySettings, settings_from
+from study_protocol.study.messages import StopReason, StudyState
+from study_protocol.wire.tensors import Spec, spec_from_json
 
 # Built once: these are compared with what was signed at every step and for every statement.
 _ACTIVE = (

@@ -13,7 +13,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine
 
 import server
-from client_sdk.protocol.versions import program_version
+from study_protocol.versions import program_version
 
 
 class SchemaOutdated(Exception):

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 
-from client_sdk.protocol.secure_sum.messages import SumResult
 from server.db import rows
 from server.db.session import Database, Transaction
 from server.db.session_store import continue_session, has_ended, load_session
 from server.db.tables import SessionRow
 from server.domain.secure_sum_session import Declined, Session, changed
+from study_protocol.secure_sum.messages import SumResult
 
 # Sessions under way; a value holds some hundred bytes for each pair of neighbours.
 _MOST = 16

@@ -9,7 +9,13 @@ from typing import Any, TypeVar, get_args
 
 from sqlalchemy import select, update
 
-from client_sdk.protocol.secure_sum.messages import (
+from server.db import rows
+from server.db.session import Transaction
+from server.db.soundness import RowBroken
+from server.db.tables import SessionMessageRow, SessionRow, Step
+from server.domain.rounds import SecureSumEnd
+from server.domain.secure_sum_session import Session, changed
+from study_protocol.secure_sum.messages import (
     ConsistencyMessage,
     KeysMessage,
     Manifest,
@@ -18,16 +24,10 @@ from client_sdk.protocol.secure_sum.messages import (
     SumResult,
     UnmaskMessage,
 )
-from client_sdk.protocol.secure_sum.parameters import ANSWER, UPDATE
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.protocol.wire.signing import decode_public_key
-from client_sdk.protocol.wire.values import Message
-from server.db import rows
-from server.db.session import Transaction
-from server.db.soundness import RowBroken
-from server.db.tables import SessionMessageRow, SessionRow, Step
-from server.domain.rounds import SecureSumEnd
-from server.domain.secure_sum_session import Session, changed
+from study_protocol.secure_sum.parameters import ANSWER, UPDATE
+from study_protocol.secure_sum.vectors import VectorSpec
+from study_protocol.wire.signing import decode_public_key
+from study_protocol.wire.values import Message
 
 M = TypeVar("M", bound=Message)
 # Fields of a session, the steps at which they are said, and what is said.

@@ -16,16 +16,16 @@ from pydantic import Field, PositiveInt, TypeAdapter
 from sqlalchemy import Boolean, CheckConstraint, Double, Integer, LargeBinary, String, event, func, select, text
 
 from accounting.plan.report import report_from_dict
-from client_sdk.protocol.secure_sum.messages import SessionParameters, SumResult
-from client_sdk.protocol.study.messages import EncodedKey, Metrics, Refusal, Signature, Spent
-from client_sdk.protocol.study.queries import Consent, QueryDocument, SignedAnswer
-from client_sdk.protocol.wire.signing import SigningError, decode_public_key
-from client_sdk.protocol.wire.tensors import spec_from_json
-from client_sdk.protocol.wire.text import Text
-from client_sdk.protocol.wire.values import NAME_PATTERN
 from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.tables import NAME, SHA256, Base, BudgetRow, ModelRow, RoundRow
+from study_protocol.secure_sum.messages import SessionParameters, SumResult
+from study_protocol.study.messages import EncodedKey, Metrics, Refusal, Signature, Spent
+from study_protocol.study.queries import Consent, QueryDocument, SignedAnswer
+from study_protocol.wire.signing import SigningError, decode_public_key
+from study_protocol.wire.tensors import spec_from_json
+from study_protocol.wire.text import Text
+from study_protocol.wire.values import NAME_PATTERN
 
 Check = Callable[[Any], object]
 # What code raises that is handed a value which it cannot have written.

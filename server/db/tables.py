@@ -27,8 +27,8 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from accounting.budget.ledger import Kind
-from client_sdk.protocol.study.messages import ClientState, RoundState, StopReason, StudyState
 from server.domain.secure_sum_session import Failure, Phase
+from study_protocol.study.messages import ClientState, RoundState, StopReason, StudyState
 
 Role = Literal["operator", "viewer"]
 Answer = Literal["sampled", "received", "refused", "missing"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sqlalchemy import or_, select
 
-from client_sdk.protocol.study.messages import LedgerHead, WitnessedHead
-from client_sdk.protocol.study.plan_of import hides_attendance
-from client_sdk.protocol.study.witness import from_header, require_witnessed
 from server.db.rows import known_client, settings_of
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow, StudyRow, WitnessRow
 from server.domain.errors import Rejected
+from study_protocol.study.messages import LedgerHead, WitnessedHead
+from study_protocol.study.plan_of import hides_attendance
+from study_protocol.study.witness import from_header, require_witnessed
 
 
 def keep_header(tx: Transaction, study: StudyRow, client: str, header: str | None) -> None:

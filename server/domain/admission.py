@@ -11,11 +11,11 @@ import numpy as np
 
 from accounting.errors import InvalidArgument
 from accounting.plan.report import CumulativeMoments
-from client_sdk.protocol.study.central_noise import CLIP_TOLERANCE, EXACT, CentralNoise
-from client_sdk.protocol.study.settings import Privacy, StudySettings
-from client_sdk.protocol.wire.tensor_files import Tensors, read
-from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, Spec, prefixed, terms_spec
 from server.domain.errors import Rejected
+from study_protocol.study.central_noise import CLIP_TOLERANCE, EXACT, CentralNoise
+from study_protocol.study.settings import Privacy, StudySettings
+from study_protocol.wire.tensor_files import Tensors, read
+from study_protocol.wire.tensors import TERMS, UPDATE, Array, Spec, prefixed, terms_spec
 
 # Numbers that are copied to float64 at once: 8 MiB, whatever the size of a tensor.
 _CHUNK = 1 << 20

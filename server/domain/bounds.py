@@ -13,14 +13,14 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.study.robustness import LOG_ODDS
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.study.training import LocalOptimiser
-from client_sdk.protocol.wire.tensor_files import Tensors, pieces
-from client_sdk.protocol.wire.tensors import Array
+from study_protocol.study.robustness import LOG_ODDS
+from study_protocol.study.settings import StudySettings
+from study_protocol.study.training import LocalOptimiser
+from study_protocol.wire.tensor_files import Tensors, pieces
+from study_protocol.wire.tensors import Array
 
 # The noise's grid beside its deviation, and what clipping and summing in float32 add to the sensitivity, both rounded
-# up (client_sdk/training/noise.py).
+# up (private_learning/training/noise.py).
 _GRID, _SUMMING = 2.0**-22, 2.0**-6
 _FLOAT32 = 2.0**-24
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.study.bounds import MAX_WEIGHT
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.study.training import ServerOptimiser
-from client_sdk.protocol.wire.tensor_files import Arrays, Piece, Tensors, gathered, pieces, runs
-from client_sdk.protocol.wire.tensors import Array, Spec
 from server.domain.release import OutOfBounds, Real, require_finite
+from study_protocol.study.bounds import MAX_WEIGHT
+from study_protocol.study.settings import StudySettings
+from study_protocol.study.training import ServerOptimiser
+from study_protocol.wire.tensor_files import Arrays, Piece, Tensors, gathered, pieces, runs
+from study_protocol.wire.tensors import Array, Spec
 
 _FIRST, _SECOND, _STEPS = "first/", "second/", "steps"
 _Float32 = NDArray[np.float32]

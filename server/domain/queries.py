@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from accounting.budget.budget import Budget
 from accounting.plan.queries import QueryCost
 from accounting.values import rounded_up
-from client_sdk.protocol.statistics.answer import Answer, NoisedSum
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.queries import LimitAfter, QueryDocument, QueryNoise
+from study_protocol.queries.answer import Answer, NoisedSum
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.queries import LimitAfter, QueryDocument, QueryNoise
 
 # Beyond the last second that a message can say: nothing falls due by itself.
 NEVER = 253_402_300_799.0

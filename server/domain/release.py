@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, decode_signed
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensor_files import Piece, Tensors, gathered, pieces
-from client_sdk.protocol.wire.tensors import UPDATE, Array, Spec
 from server.domain.admission import EXACT, CentralNoise, mechanism
 from server.domain.bounds import norm
+from study_protocol.secure_sum.vectors import RingVector, VectorSpec, decode_signed
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensor_files import Piece, Tensors, gathered, pieces
+from study_protocol.wire.tensors import UPDATE, Array, Spec
 
 logger = logging.getLogger("wardround.worker")
 

@@ -24,14 +24,14 @@ from accounting.plan.report import (
     report_to_dict,
 )
 from accounting.units import Level
-from client_sdk.protocol.secure_sum.messages import ParameterFault
-from client_sdk.protocol.secure_sum.parameters import METRICS, PAPERS, TERMS, histogram_name
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.messages import RoundState
-from client_sdk.protocol.study.reasons import STUCK, TOO_FEW_DRAWN
-from client_sdk.protocol.study.reports import fault_of_counts
-from client_sdk.protocol.study.settings import Privacy, StudySettings
 from server.domain.admission import Findings
+from study_protocol.secure_sum.messages import ParameterFault
+from study_protocol.secure_sum.parameters import METRICS, PAPERS, TERMS, histogram_name
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.messages import RoundState
+from study_protocol.study.reasons import STUCK, TOO_FEW_DRAWN
+from study_protocol.study.reports import fault_of_counts
+from study_protocol.study.settings import Privacy, StudySettings
 
 Values: TypeAlias = NDArray[np.float64] | NDArray[np.int64]
 _NEXT: dict[RoundState, frozenset[RoundState]] = {

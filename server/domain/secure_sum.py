@@ -12,8 +12,9 @@ from collections import ChainMap
 from collections.abc import Collection, Mapping, MutableMapping
 from typing import TypeAlias, TypeVar, cast
 
-from client_sdk.protocol.secure_sum import masking, shamir, transcript
-from client_sdk.protocol.secure_sum.messages import (
+from server.domain.secure_sum_session import Declined, Failure, Phase, Repeated, Session, changed
+from study_protocol.secure_sum import masking, shamir, transcript
+from study_protocol.secure_sum.messages import (
     SLOT_BYTES,
     ConsistencyList,
     ConsistencyMessage,
@@ -26,7 +27,6 @@ from client_sdk.protocol.secure_sum.messages import (
     UnmaskMessage,
     opened_shares,
 )
-from server.domain.secure_sum_session import Declined, Failure, Phase, Repeated, Session, changed
 
 M = TypeVar("M", KeysMessage, SharesMessage, Manifest, ConsistencyMessage, UnmaskMessage)
 Message: TypeAlias = KeysMessage | SharesMessage | Manifest | ConsistencyMessage | UnmaskMessage

@@ -13,11 +13,11 @@ from itertools import combinations, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.secure_sum import masking, shamir, transcript
-from client_sdk.protocol.secure_sum.messages import SumResult
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
 from server.domain.secure_sum import is_openable
 from server.domain.secure_sum_session import Declined, Session, changed
+from study_protocol.secure_sum import masking, shamir, transcript
+from study_protocol.secure_sum.messages import SumResult
+from study_protocol.secure_sum.vectors import VectorSpec
 
 # Subsets of replies tried for one secret when shares are wrong: bounds the work that they can cause.
 _MAX_SUBSETS = 2_000

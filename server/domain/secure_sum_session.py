@@ -11,9 +11,9 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from numpy.typing import NDArray
 
-from client_sdk.protocol.secure_sum import transcript
-from client_sdk.protocol.secure_sum.graph import Graph, graph_of
-from client_sdk.protocol.secure_sum.messages import (
+from study_protocol.secure_sum import transcript
+from study_protocol.secure_sum.graph import Graph, graph_of
+from study_protocol.secure_sum.messages import (
     ConsistencyMessage,
     KeysMessage,
     Manifest,

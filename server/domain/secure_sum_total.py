@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from client_sdk.protocol.secure_sum import masking
-from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, aligned
 from server.domain.secure_sum_recovery import MaskKeys
+from study_protocol.secure_sum import masking
+from study_protocol.secure_sum.vectors import RingVector, VectorSpec, aligned
 
 ReadWords = Callable[[int, RingVector], None]
 """Fill the given vector with the words that begin at this place of one client's masked vector."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from client_sdk.protocol.study.messages import StudyState
 from server.domain.errors import Rejected
+from study_protocol.study.messages import StudyState
 
 Action = Literal["start", "pause", "resume", "stop"]
 

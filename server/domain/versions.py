@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from client_sdk.protocol.versions import PROTOCOL, program_version
 from server.domain.errors import Rejected
+from study_protocol.versions import PROTOCOL, program_version
 
 
 def require_spoken(needed: int, spoken: int, program: str) -> None:

@@ -13,11 +13,6 @@ from datetime import UTC, datetime
 from accounting.budget.history import Walk
 from accounting.budget.ledger import Entry, LedgerError
 from accounting.errors import InvalidArgument
-from client_sdk.documents.certify import Computed, Facts, bound_by, issued, stated
-from client_sdk.protocol.study.certificate import SignedCertificate
-from client_sdk.protocol.study.messages import ModelInfo
-from client_sdk.protocol.study.plan_of import PlanDiffers
-from client_sdk.protocol.wire.signing import CERTIFICATE
 from server.db import rows
 from server.db.comparison import DatabaseDiffers, require_as_signed
 from server.db.ledger_store import entries, require_released
@@ -27,6 +22,11 @@ from server.domain.errors import Rejected
 from server.services.coordinator import Certified, Coordinator
 from server.services.differences import FOUND_BEFORE, stopping_where_rows_differ
 from server.services.views import model_info
+from study_protocol.documents.certify import Computed, Facts, bound_by, issued, stated
+from study_protocol.study.certificate import SignedCertificate
+from study_protocol.study.messages import ModelInfo
+from study_protocol.study.plan_of import PlanDiffers
+from study_protocol.wire.signing import CERTIFICATE
 
 _COMPUTING = threading.Lock()
 _CERTIFIED, _WALKS = 1024, 16

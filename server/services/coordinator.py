@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from accounting.budget.history import Walk
-from client_sdk.documents.certify import Computed
-from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
-from client_sdk.protocol.randomness.source import AddressedCoins
-from client_sdk.protocol.study.messages import AssignmentBody, BudgetStatement, SignedParameters
 from server.db.blobs import Blobs
 from server.db.raw_rows import RawRows
 from server.db.session import Database
 from server.db.session_states import States
 from server.observation.observer import UNOBSERVED, Observer
 from server.signing_key import SigningKey
+from study_protocol.documents.certify import Computed
+from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from study_protocol.randomness.source import AddressedCoins
+from study_protocol.study.messages import AssignmentBody, BudgetStatement, SignedParameters
 
 T = TypeVar("T")
 

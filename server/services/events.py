@@ -6,12 +6,12 @@ from collections.abc import Collection
 
 from sqlalchemy import bindparam, select
 
-from client_sdk.protocol.study.messages import Event
 from server.db import rows
 from server.db.session import Transaction
 from server.db.tables import EventRow, StudyRow
 from server.services.coordinator import Coordinator
 from server.services.views import at
+from study_protocol.study.messages import Event
 
 _MARKS = select(StudyRow.name, StudyRow.version).where(StudyRow.name.in_(bindparam("studies", expanding=True)))
 

@@ -13,13 +13,13 @@ from typing import Any, get_args
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from sqlalchemy import Text, bindparam, cast, select
 
-from client_sdk.protocol.study.messages import ClientState
-from client_sdk.protocol.versions import UNNUMBERED, is_protocol, min_protocol
-from client_sdk.protocol.wire.signing import SigningError, decode_public_key
-from client_sdk.protocol.wire.values import NAME_PATTERN
 from server.db.soundness import WRONG_VALUE, RowBroken
 from server.db.tables import ClientRow, StudyRow
 from server.services.coordinator import Coordinator
+from study_protocol.study.messages import ClientState
+from study_protocol.versions import UNNUMBERED, is_protocol, min_protocol
+from study_protocol.wire.signing import SigningError, decode_public_key
+from study_protocol.wire.values import NAME_PATTERN
 
 NAME = re.compile(NAME_PATTERN)
 _OF_STUDY = (

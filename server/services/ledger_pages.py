@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import Select, bindparam, func, select
 
-from client_sdk.protocol.study.messages import LedgerEntry, LedgerPage, SignedLedgerHead
 from server.db import rows
 from server.db.ledger_store import entries
 from server.db.session import Transaction
@@ -16,6 +15,7 @@ from server.db.witness_store import witnesses
 from server.domain.study import unknown_study
 from server.services.coordinator import Coordinator
 from server.services.views import ledger_head
+from study_protocol.study.messages import LedgerEntry, LedgerPage, SignedLedgerHead
 
 
 # What a page is made of: who has signed what is told apart by how many have and how far, for a head only moves on.

@@ -8,9 +8,6 @@ from datetime import datetime
 
 from sqlalchemy import func, or_, select
 
-from client_sdk.protocol.study.messages import LimitStatement, RoundView, Study
-from client_sdk.protocol.study.plan_of import hides_attendance
-from client_sdk.protocol.wire.signing import canonical_json
 from server.db import rows
 from server.db.comparison import DatabaseDiffers, require_as_signed
 from server.db.ledger_store import entries, limits_of
@@ -20,6 +17,9 @@ from server.db.tables import Answer, EventRow, ModelRow, ParticipantRow, RoundRo
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.studies import lifecycle
+from study_protocol.study.messages import LimitStatement, RoundView, Study
+from study_protocol.study.plan_of import hides_attendance
+from study_protocol.wire.signing import canonical_json
 
 # By what became of them: how many hospitals of one round.
 Counts = Mapping[Answer, int]

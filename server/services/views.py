@@ -11,7 +11,18 @@ from typing import Any
 
 from sqlalchemy import select
 
-from client_sdk.protocol.study.messages import (
+from server.db import rows
+from server.db.blobs import OpenedFile, models_of
+from server.db.comparison import DatabaseDiffers, require_as_signed
+from server.db.ledger_store import limits_of, reports_of, require_released
+from server.db.raw_rows import raw_rows
+from server.db.session import Transaction
+from server.db.session_store import members_at_opening
+from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, StudyRow
+from server.domain.errors import Rejected
+from server.services.coordinator import Coordinator
+from server.services.differences import FOUND_BEFORE, stopping_where_rows_differ
+from study_protocol.study.messages import (
     BudgetLedger,
     BudgetStatement,
     LedgerHead,
@@ -30,18 +41,7 @@ from client_sdk.protocol.study.messages import (
     Spent,
     Study,
 )
-from client_sdk.protocol.study.reasons import in_words
-from server.db import rows
-from server.db.blobs import OpenedFile, models_of
-from server.db.comparison import DatabaseDiffers, require_as_signed
-from server.db.ledger_store import limits_of, reports_of, require_released
-from server.db.raw_rows import raw_rows
-from server.db.session import Transaction
-from server.db.session_store import members_at_opening
-from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, StudyRow
-from server.domain.errors import Rejected
-from server.services.coordinator import Coordinator
-from server.services.differences import FOUND_BEFORE, stopping_where_rows_differ
+from study_protocol.study.reasons import in_words
 
 _REPORTING = threading.Lock()
 

@@ -8,11 +8,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AwareDatetime, Field
 
-from client_sdk.protocol.study.messages import BudgetStatement, LimitStatement, RoundView, Study
-from client_sdk.protocol.study.queries import Query as Queried
-from client_sdk.protocol.terms import in_words
-from client_sdk.protocol.wire.signing import canonical_json
-from client_sdk.protocol.wire.values import NAME_PATTERN, Message
 from server.api.auth import After, Here, PageSize, Reader, SignedRoute, StudyName, Viewer
 from server.api.queries import QueryNumber
 from server.api.rounds import own, sees_clients
@@ -20,6 +15,11 @@ from server.domain.errors import Rejected
 from server.services import overview, views
 from server.services.queries import show
 from server.services.studies import lifecycle
+from study_protocol.study.messages import BudgetStatement, LimitStatement, RoundView, Study
+from study_protocol.study.queries import Query as Queried
+from study_protocol.terms import in_words
+from study_protocol.wire.signing import canonical_json
+from study_protocol.wire.values import NAME_PATTERN, Message
 
 router = APIRouter(prefix="/dashboard", route_class=SignedRoute, tags=["dashboard"])
 # As many as one page of the API holds.

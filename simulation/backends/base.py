@@ -9,11 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
-from client_sdk.protocol.wire.tensor_files import Arrays, Tensors
-from client_sdk.protocol.wire.tensors import UPDATE, Array, Spec
 from server.domain.admission import Findings
 from simulation.local_work import Accounts, LocalWork, Orders, Part, Task
+from study_protocol.secure_sum.vectors import RingVector, VectorSpec
+from study_protocol.wire.tensor_files import Arrays, Tensors
+from study_protocol.wire.tensors import UPDATE, Array, Spec
 
 
 @dataclass(frozen=True)

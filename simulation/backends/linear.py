@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from client_sdk.gradients.clipping import SAFETY
-from client_sdk.gradients.losses import Loss
-from client_sdk.protocol.randomness.source import RandomSource
-from client_sdk.tasks import TaskDataset
-from client_sdk.training.gradients import poisson_batch
+from private_learning.gradients.clipping import SAFETY
+from private_learning.gradients.losses import Loss
+from private_learning.tasks import TaskDataset
+from private_learning.training.gradients import poisson_batch
+from study_protocol.randomness.source import RandomSource
 
 Rows = NDArray[np.int64]
 # Numbers of records that a block of clients gathers at once: 64 MiB of float64.

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_sdk.errors import WardroundError
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensor_files import Tensors
 from server.domain.admission import Findings
 from simulation.backends.base import Done, Layout, Sums
 from simulation.local_work import Accounts, ClientStopped, LocalWork, Orders, Task
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensor_files import Tensors
 
 # Portions a worker and round: the last ones are short, so that no worker waits long for another.
 _PORTIONS = 8

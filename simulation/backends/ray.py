@@ -17,17 +17,17 @@ import torch
 from numpy.typing import NDArray
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.protocol.randomness.source import Randomness
-from client_sdk.protocol.secure_sum.vectors import RingVector
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.tasks import Task as StudyTask
-from client_sdk.tasks import TaskDataset
-from client_sdk.tasks.inputs import in_memory
-from client_sdk.training import LocalTraining
+from private_learning.tasks import Task as StudyTask
+from private_learning.tasks import TaskDataset
+from private_learning.tasks.inputs import in_memory
+from private_learning.training import LocalTraining
 from simulation.backends.base import Done, Layout, Sums
 from simulation.backends.portions import Given, Portion, Slots, WorkerLost, collected, masks_updates, portions, taken
 from simulation.local_work import ClientStopped, LocalWork, Orders, Task
 from simulation.population import Population, Rows
+from study_protocol.randomness.source import Randomness
+from study_protocol.secure_sum.vectors import RingVector
+from study_protocol.study.settings import StudySettings
 
 
 class Ray:

@@ -17,27 +17,27 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError, TrainingStopped, WardroundError
-from client_sdk.gradients.inspection import trainable
-from client_sdk.gradients.losses import signal_of
 from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.protocol.randomness.source import COORDINATOR, Purpose
-from client_sdk.protocol.secure_sum.parameters import UPDATE as UPDATE_VECTOR
-from client_sdk.protocol.secure_sum.vectors import RingVector
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire import tensors
-from client_sdk.protocol.wire.tensor_files import Arrays, Tensors
-from client_sdk.protocol.wire.tensors import Array
 from client_sdk.secure_sum.delivery import ring_vectors_of
-from client_sdk.training import Contribution
-from client_sdk.training.descent import Descent
-from client_sdk.training.gradients import norm_rounding
-from client_sdk.training.noise import GridNoise
+from private_learning.gradients.inspection import trainable
+from private_learning.gradients.losses import signal_of
+from private_learning.training import Contribution
+from private_learning.training.descent import Descent
+from private_learning.training.gradients import norm_rounding
+from private_learning.training.noise import GridNoise
 from server.domain.admission import Findings, examine
 from simulation.backends.base import Done, Layout, Sums
 from simulation.backends.linear import Batches, LinearRecords, Rows, Stacked, blocks
 from simulation.local_work import Accounts, ClientStopped, LocalWork, Orders, Task
+from study_protocol.randomness.source import COORDINATOR, Purpose
+from study_protocol.secure_sum.parameters import UPDATE as UPDATE_VECTOR
+from study_protocol.secure_sum.vectors import RingVector
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire import tensors
+from study_protocol.wire.tensor_files import Arrays, Tensors
+from study_protocol.wire.tensors import Array
 
-# As `client_sdk.training.gradients` clips, so that float32 never passes the clip norm.
+# As `private_learning.training.gradients` clips, so that float32 never passes the clip norm.
 _WITHIN = 1 - 2.0**-22
 Floats = NDArray[np.float64]
 
@@ -175,7 +175,7 @@ class _Round:
         return {"bias": mean[:, :outputs], "weight": mean[:, outputs:].reshape(found.weight.shape)}
 
     def _within_radius(self, total: Floats, batches: Batches, steps: _Steps, noise: GridNoise) -> Floats:
-        """Sums moved to the ball that bounds a client, as `client_sdk.training.gradients.projected` does."""
+        """Sums moved to the ball that bounds a client, as `private_learning.training.gradients.projected` does."""
         privacy, radius = self._settings.privacy, self._settings.sum_radius or math.inf
         norms = np.sqrt(np.square(total).sum(axis=1))
         bounded = privacy.client_clip_norm is not None

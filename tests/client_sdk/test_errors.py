@@ -9,7 +9,7 @@ import pytest
 
 from client_sdk import errors
 from client_sdk.errors import ApiError, TrainingStopped, WardroundError, api_error
-from client_sdk.protocol.study.messages import Problem
+from study_protocol.study.messages import Problem
 
 
 def problem(status: int, code: str = "some-code") -> Problem:

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk.errors import ConfigurationError, KeyFileError
 from client_sdk.identity import KEY_FILE, Identity, Membership
-from client_sdk.protocol.wire.signing import encode_public_key
+from study_protocol.wire.signing import encode_public_key
 
 
 def public() -> str:

@@ -12,8 +12,8 @@ def run(program: str) -> str:
 def test_the_package_and_the_protocol_load_neither_torch_nor_http() -> None:
     program = """
 import importlib, pkgutil, sys
-import client_sdk, client_sdk.protocol
-for module in pkgutil.walk_packages(client_sdk.protocol.__path__, "client_sdk.protocol."):
+import client_sdk, study_protocol
+for module in pkgutil.walk_packages(study_protocol.__path__, "study_protocol."):
     importlib.import_module(module.name)
 print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "httpx", "httpcore", "requests", "typer"}))
 """
@@ -23,7 +23,7 @@ print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "httpx
 def test_a_command_that_only_shows_help_loads_neither() -> None:
     program = """
 import sys
-from client_sdk.main import build
+from wardround.cli.main import build
 build()
 print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "httpx", "fastapi", "sqlalchemy"}))
 """
@@ -49,7 +49,7 @@ def test_a_missing_part_is_named_with_its_extra() -> None:
 import sys
 sys.modules["httpx"] = None
 sys.argv = ["wardround", "budget", "sepsis", "--server", "https://x", "--key-file", sys.argv[1]]
-from client_sdk.main import main
+from wardround.cli.main import main
 main()
 """
     key = "/dev/null"
@@ -63,8 +63,8 @@ main()
 def test_a_private_step_loads_no_compiler() -> None:
     program = """
 import sys, torch
-from client_sdk.gradients.layers import cross_entropy
-from client_sdk.gradients.model import PerRecordGradients
+from private_learning.gradients.layers import cross_entropy
+from private_learning.gradients.model import PerRecordGradients
 gradients = PerRecordGradients(torch.nn.Linear(3, 2), cross_entropy)
 gradients.clipped_sum(torch.ones(2, 3), torch.zeros(2, dtype=torch.int64), clip_norm=1.0)
 print(gradients.method, "torch._dynamo" in sys.modules)

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 import server.db.query_tables  # noqa: F401 - its tables belong to the page, too
-from benchmarks.way_of_an_update import BEGIN, END
 from client_sdk.guard import ledger_file
+from research.benchmarks.way_of_an_update import BEGIN, END
 from server.db.tables import Base
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 SHIPPED = ("accounting", "client_sdk", "server", "simulation", "wardround")
-FOLDERS = (*SHIPPED, "experiments", "benchmarks", "tests", "docs", "migrations")
+FOLDERS = (*SHIPPED, "research", "tests", "docs", "migrations")
 PATH = re.compile(rf"(?<![\w/.])((?:{'|'.join(FOLDERS)})/[\w./*-]*|[\w*]+\.py)(?![\w/])")
 # The group of the tasks' entry points, a file of the backup, and one inside of an exported model.
 NO_MODULES = ("wardround.tasks", "wardround.backbones", "wardround.dump", "wardround.json")
@@ -74,7 +74,7 @@ def test_every_room_is_on_the_map() -> None:
     rooms = {
         str(init.parent.relative_to(ROOT)) for package in SHIPPED for init in (ROOT / package).rglob("*/__init__.py")
     }
-    assert {"accounting/plan", "client_sdk/protocol/wire", "server/services/rounds"} <= rooms
+    assert {"accounting/plan", "study_protocol/wire", "server/services/rounds"} <= rooms
     assert sorted(room for room in rooms if f"`{room}`" not in PAGE) == []
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from client_sdk.protocol.study.prior import prior_of
-from client_sdk.tasks import load
+from private_learning.tasks import load
+from study_protocol.study.prior import prior_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "bayesian-models.md").read_text()
 

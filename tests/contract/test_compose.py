@@ -20,11 +20,11 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import ProgrammingError
 from typer.testing import CliRunner
 
-from experiments.live import embedded_postgres, postgres_folder
-from server.cli import register
 from server.config import Settings, load
 from server.coordinator import prepare
 from server.services.readiness import CHECK_SECONDS, COMMAND_SECONDS
+from wardround.cli.coordinator.coordinator import register
+from wardround.demo.live import embedded_postgres, postgres_folder
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

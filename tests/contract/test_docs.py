@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 import wardround
 from client_sdk.api.config import ClientSettings
-from client_sdk.installation import PACKAGES
-from client_sdk.main import build
 from server.config import FOREIGN_NAMES, Settings, load
+from wardround.cli.main import build
+from wardround.installation import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

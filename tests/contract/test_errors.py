@@ -9,9 +9,9 @@ from typing import get_args
 
 import pytest
 
-from client_sdk.protocol.study.messages import Problem
 from server.api.problems import CATALOGUE, answer
 from server.domain.errors import Code
+from study_protocol.study.messages import Problem
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTED = {

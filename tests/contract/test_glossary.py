@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from typer.main import get_command
 
 from accounting.plan.schemes import SCHEMES
-from client_sdk.main import build
-from client_sdk.protocol.study.settings import Privacy, StudySettings
+from study_protocol.study.settings import Privacy, StudySettings
+from wardround.cli.main import build
 
 GLOSSARY = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text()
 NAMES = set(re.findall(r"[a-z0-9_]+", " ".join(re.findall(r"`([^`]+)`", GLOSSARY))))

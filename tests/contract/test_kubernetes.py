@@ -13,10 +13,10 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from server.cli import register
 from server.config import load
 from server.services.readiness import CHECK_SECONDS, COMMAND_SECONDS
 from tests.factories.kustomization import Document, built
+from wardround.cli.coordinator.coordinator import register
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"

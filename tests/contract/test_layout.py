@@ -14,7 +14,7 @@ from typing import Any
 import grimp
 import pytest
 
-from client_sdk.installation import PACKAGES
+from wardround.installation import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 HERE = sorted(name for name in PACKAGES if (ROOT / name / "__init__.py").exists())
@@ -73,7 +73,7 @@ def test_accounting_is_pure() -> None:
 
 
 def test_the_protocol_stands_alone() -> None:
-    imports = _imports("client_sdk.protocol")
+    imports = _imports("study_protocol")
     allowed = ("accounting.plan", "accounting.units", "accounting.errors")
     assert _below(imports, *PACKAGES) == _below(imports, *allowed)
     assert not _below(imports, "torch", "httpx", "fastapi", "sqlalchemy", "scipy", "dp_accounting")
@@ -91,7 +91,7 @@ def test_the_plan_is_pure() -> None:
 def test_the_coordinator_knows_accounting_the_protocol_and_how_a_certificate_is_computed_only() -> None:
     """What it signs and what others compute again from the ledger must be one function."""
     ours = _below(_imports("server"), *PACKAGES)
-    assert ours == _below(ours, "accounting", "client_sdk.protocol", "client_sdk.documents.certify")
+    assert ours == _below(ours, "accounting", "study_protocol", "study_protocol.documents.certify")
     assert not _below(_imports("server"), "torch", "httpx")
 
 
@@ -106,7 +106,7 @@ def test_experiments_and_benchmarks_alone_import_a_simulation() -> None:
         for path in ROOT.glob("[!.]*/**/*.py")
         if re.search(r"^\s*(from|import) simulation\b", path.read_text(), re.M)
     }
-    assert importers <= {"simulation", "experiments", "benchmarks", "tests"}
+    assert importers <= {"simulation", "wardround", "research", "tests"}
 
 
 def test_the_domain_knows_no_database_no_web_no_clock() -> None:
@@ -131,7 +131,7 @@ def _modules(package: str) -> list[str]:
 @pytest.mark.parametrize(
     ("package", "absent"),
     [
-        ("client_sdk.protocol", ["torch", "httpx", "fastapi", "sqlalchemy", "scipy", "dp_accounting"]),
+        ("study_protocol", ["torch", "httpx", "fastapi", "sqlalchemy", "scipy", "dp_accounting"]),
         ("accounting", ["torch", "httpx", "fastapi", "sqlalchemy", "pydantic"]),
         ("server", ["torch", "httpx"]),
     ],

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = ("accounting", "client_sdk", "server", "simulation", "wardround", "migrations")
+SHIPPED = (
+    "accounting",
+    "study_protocol",
+    "private_learning",
+    "client_sdk",
+    "server",
+    "simulation",
+    "wardround",
+    "migrations",
+)
 # Importing them is for reading or writing objects that run code.
 MODULES = {
     *("pickle", "_pickle", "cPickle", "marshal", "shelve", "dbm", "dill", "cloudpickle", "joblib", "jsonpickle"),
@@ -54,18 +63,18 @@ ALLOWED = {
     ("client_sdk/released/export.py", "torch.export.load"): "reads back what it has just written, without its pickles",
     ("client_sdk/released/export.py", "torch.export"): "writes a program",
     ("client_sdk/released/records.py", "np.load"): "allow_pickle=False",
-    ("client_sdk/training/checkpoint.py", "torch.load"): "weights_only=True, of the hospital's own checkpoint",
-    ("client_sdk/training/checkpoint.py", "torch.save"): "writes the hospital's own checkpoint",
-    ("client_sdk/training/checkpoint.py", "pickle"): "the name of an error",
-    ("client_sdk/gradients/devices.py", "pickle"): "from the process that started this one",
-    ("client_sdk/data/workers.py", "pickle"): "from the process that started this one",
-    ("client_sdk/main.py", "entry_points"): "commands that are installed",
-    ("client_sdk/tasks/registry.py", "entry_points"): "tasks that are installed; the study gives a name",
-    ("client_sdk/tasks/on_module.py", "entry_points"): "modules that are installed; the study gives a name",
+    ("private_learning/training/checkpoint.py", "torch.load"): "weights_only=True, of the hospital's own checkpoint",
+    ("private_learning/training/checkpoint.py", "torch.save"): "writes the hospital's own checkpoint",
+    ("private_learning/training/checkpoint.py", "pickle"): "the name of an error",
+    ("private_learning/gradients/devices.py", "pickle"): "from the process that started this one",
+    ("private_learning/records/workers.py", "pickle"): "from the process that started this one",
+    ("wardround/cli/main.py", "entry_points"): "commands that are installed",
+    ("private_learning/tasks/registry.py", "entry_points"): "tasks that are installed; the study gives a name",
+    ("private_learning/tasks/on_module.py", "entry_points"): "modules that are installed; the study gives a name",
     ("simulation/backends/ray.py", "import_module"): "a name that is written there",
     ("client_sdk/released/export.py", "import_module"): "names that are written there",
-    ("client_sdk/tasks/program.py", "import_module"): "names that are written there",
-    ("client_sdk/data/dicom.py", "import_module"): "a name that is written there",
+    ("private_learning/tasks/program.py", "import_module"): "names that are written there",
+    ("private_learning/records/dicom.py", "import_module"): "a name that is written there",
     ("wardround/__init__.py", "import_module"): "names in the stub beside it",
 }
 

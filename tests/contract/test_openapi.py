@@ -29,14 +29,14 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from client_sdk.protocol.secure_sum.messages import MANIFEST_HEADER
-from client_sdk.protocol.study.messages import LedgerHead
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.study.witness import sign_head
-from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, request_token, sign_document, to_base64url
-from client_sdk.protocol.wire.tensors import encode
 from server.api.description import describe
 from server.app import ROUTERS
+from study_protocol.secure_sum.messages import MANIFEST_HEADER
+from study_protocol.study.messages import LedgerHead
+from study_protocol.study.settings import StudySettings
+from study_protocol.study.witness import sign_head
+from study_protocol.wire.signing import ENROLMENT, encode_public_key, request_token, sign_document, to_base64url
+from study_protocol.wire.tensors import encode
 from tests.factories.hospital_double import MODEL, Hospital, update
 from tests.factories.live_coordinator import ORIGIN, Live, live
 from tests.factories.masked_studies import STEPS, MaskedHospital, body_of

@@ -11,17 +11,17 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk.guard.policy import Floors
-from client_sdk.protocol.secure_sum import masking, shamir, transcript
-from client_sdk.protocol.secure_sum import vectors as secure_sum_vectors
-from client_sdk.protocol.secure_sum.messages import SessionParameters, opened_shares
-from client_sdk.protocol.study.messages import SignedParameters
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.steps import Party
-from experiments.masked_memory import sum_of
 from server.domain import secure_sum as domain
 from server.domain import secure_sum as views
 from server.domain import secure_sum_recovery as recovery
+from study_protocol.secure_sum import masking, shamir, transcript
+from study_protocol.secure_sum import vectors as secure_sum_vectors
+from study_protocol.secure_sum.messages import SessionParameters, opened_shares
+from study_protocol.study.messages import SignedParameters
 from tests.contract import secure_sum_reference as reference
+from tests.factories.masked_memory import sum_of
 from tests.factories.secure_sum import MemoryStore, plan_of_session
 
 NOW = 50

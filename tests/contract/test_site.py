@@ -51,7 +51,7 @@ def test_every_public_name_is_in_the_reference_once() -> None:
 
 
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
-    for name in ("docs", "accounting", "client_sdk", "wardround"):
+    for name in ("docs", "accounting", "study_protocol", "private_learning", "client_sdk", "wardround"):
         shutil.copytree(ROOT / name, tmp_path / name)
     for name in ("Makefile", "mkdocs.yml", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"):
         shutil.copy(ROOT / name, tmp_path)

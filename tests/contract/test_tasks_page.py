@@ -10,13 +10,13 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 from pydantic.fields import FieldInfo
 
-from client_sdk.tasks import load
-from client_sdk.tasks.columns import OPTIONS, PREFIX, read_columns
-from client_sdk.tasks.events import PREFIX as EVENTS
-from client_sdk.tasks.examples import EXAMPLES as EXAMPLE_OF
-from client_sdk.tasks.registry import BUILT_IN
-from client_sdk.tasks.sequences import CodeSequences
-from client_sdk.tasks.tables import TableTask
+from private_learning.tasks import load
+from private_learning.tasks.columns import OPTIONS, PREFIX, read_columns
+from private_learning.tasks.events import PREFIX as EVENTS
+from private_learning.tasks.examples import EXAMPLES as EXAMPLE_OF
+from private_learning.tasks.registry import BUILT_IN
+from private_learning.tasks.sequences import CodeSequences
+from private_learning.tasks.tables import TableTask
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "tasks.md").read_text()

@@ -13,12 +13,12 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from experiments.processes import free_port
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
 from server.monitoring import monitored
 from server.services.measures import Measures, Past
 from tests.server.test_monitoring import read
+from wardround.demo.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 RULES = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())["groups"][0]["rules"]

@@ -102,7 +102,7 @@ def test_the_packages_run_where_only_the_wheel_is(python: Path, tmp_path: Path) 
 import importlib, pathlib, wardround
 for name in {PACKAGES!r}:
     assert pathlib.Path(importlib.import_module(name).__file__).is_relative_to({str(python.parents[1])!r}), name
-from client_sdk.installation import clashes, remarks
+from wardround.installation import clashes, remarks
 print(wardround.ClassicalAccountant.__name__, wardround.SitePolicy.__name__, clashes(), remarks())
 """
     run = _outside([python, "-c", program], tmp_path)

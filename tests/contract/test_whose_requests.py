@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from client_sdk.protocol.secure_sum.messages import MANIFEST_HEADER
+from study_protocol.secure_sum.messages import MANIFEST_HEADER
 from tests.contract.test_openapi import _document, _operations
 from tests.factories.live_coordinator import Live, live
 

@@ -15,9 +15,9 @@ import pytest
 
 from accounting.budget.budget import replay
 from accounting.budget.ledger import Entry
-from client_sdk.commands.shared import number
-from client_sdk.protocol.study.messages import LimitStatement
-from experiments.demo.verdict import meaning, verdict
+from study_protocol.study.messages import LimitStatement
+from wardround.cli.shared.shared import number
+from wardround.demo.verdict import meaning, verdict
 
 # Many processes on few cores: generous, because a slow machine is no failure.
 pytestmark = pytest.mark.timeout(900)
@@ -135,7 +135,7 @@ def test_nothing_secret_is_printed(demonstration):
 def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """The demonstration, all of whose processes have started."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "experiments.demo", "--home", str(tmp_path)],
+        [sys.executable, "-m", "wardround.demo", "--home", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

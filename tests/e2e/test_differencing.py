@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_sdk import tasks
-from client_sdk.protocol.secure_sum.messages import KeysMessage, SessionParameters
-from client_sdk.protocol.secure_sum.vectors import Values
-from client_sdk.protocol.wire.tensors import encode
 from client_sdk.secure_sum import checks
-from client_sdk.training.weights import weights_of
+from private_learning import tasks
+from private_learning.training.weights import weights_of
 from server.api import secure_sum as api
 from server.db.tables import SessionMessageRow
 from server.domain.errors import Rejected
 from server.domain.rounds import Abandon
 from server.services.rounds import close
 from server.services.secure_sum import exchanges, lists
+from study_protocol.secure_sum.messages import KeysMessage, SessionParameters
+from study_protocol.secure_sum.vectors import Values
+from study_protocol.wire.tensors import encode
 from tests.factories.joining import KeptSums, Site
 from tests.factories.live_coordinator import Live, live
 from tests.factories.settings import settings

@@ -19,21 +19,21 @@ from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.errors import SessionEnded
 from client_sdk.guard.policy import Floors
-from client_sdk.protocol.randomness.source import SecureRandomness
-from client_sdk.protocol.secure_sum.messages import SessionParameters
-from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.secure_sum.vectors import RingVector
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.signing import decode_public_key
-from client_sdk.protocol.wire.tensors import spec_of
 from client_sdk.secure_sum.delivery import ring_vectors_of
 from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.steps import Party
 from client_sdk.secure_sum.store import FileStore, RoundRecord
-from client_sdk.training import Contribution
+from private_learning.training import Contribution
 from server.db.tables import SessionMessageRow, SessionRow
 from server.services import views
 from server.services.secure_sum import lists
+from study_protocol.randomness.source import SecureRandomness
+from study_protocol.secure_sum.messages import SessionParameters
+from study_protocol.secure_sum.parameters import SessionPlan
+from study_protocol.secure_sum.vectors import RingVector
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.signing import decode_public_key
+from study_protocol.wire.tensors import spec_of
 from tests.factories import laws
 from tests.factories.dying import Killed
 from tests.factories.hospital_double import MODEL, Hospital

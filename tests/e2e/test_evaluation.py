@@ -13,20 +13,20 @@ import pytest
 from safetensors.numpy import load
 
 from accounting.budget.budget import replay
-from client_sdk import tasks
-from client_sdk.data import Table
 from client_sdk.errors import ConflictError, NotFoundError, PolicyRefused
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import SitePolicy
-from client_sdk.protocol.cells import Column
-from client_sdk.protocol.study.queries import Query
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.evaluated import EvaluatedPatients
-from client_sdk.training import LocalTraining
-from client_sdk.training.weights import load_weights
+from private_learning import tasks
+from private_learning.records import Table
+from private_learning.training import LocalTraining
+from private_learning.training.weights import load_weights
 from server.db.ledger_store import entries
 from server.db.rows import find_study
+from study_protocol.cells import Column
+from study_protocol.study.queries import Query
+from study_protocol.study.settings import StudySettings
 from tests.factories.asking import Site, answered, answering_policy, document, drive, enrolled, operator
 from tests.factories.dying import Killed, dying_at
 from tests.factories.hospitals import records

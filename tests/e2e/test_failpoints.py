@@ -17,18 +17,18 @@ import client_sdk.study.enrolment  # these three register their failpoints
 import client_sdk.study.participation  # noqa: F401
 import server.app  # noqa: F401
 from client_sdk.api.client import Client
-from client_sdk.protocol.study.messages import InvitationCreate, StudyCreate
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.failpoints import EXIT_CODE, names
-from client_sdk.protocol.wire.tensors import encode
-from client_sdk.tasks import load
-from client_sdk.training.weights import weights_of
-from experiments import laws, tiny
-from experiments.forked import ForkedProcesses
-from experiments.live import LiveHospital, embedded_postgres, site_policy
-from experiments.object_store import ObjectStore
-from experiments.processes import Process, Processes, ProcessFailed, until
-from tests.factories.dying_processes import HIT_SECONDS, MASKED, Stage
+from private_learning.tasks import load
+from private_learning.training.weights import weights_of
+from study_protocol.study.messages import InvitationCreate, StudyCreate
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.failpoints import EXIT_CODE, names
+from study_protocol.wire.tensors import encode
+from tests.harness import laws, tiny
+from tests.harness.dying_processes import HIT_SECONDS, MASKED, Stage
+from tests.harness.forked import ForkedProcesses
+from tests.harness.object_store import ObjectStore
+from wardround.demo.live import LiveHospital, embedded_postgres, site_policy
+from wardround.demo.processes import Process, Processes, ProcessFailed, until
 
 # Many processes on few cores: generous, because a slow machine is no failure.
 pytestmark = pytest.mark.timeout(900)
@@ -52,7 +52,7 @@ REFUSING = [name for name in names("hospital.") if name.endswith("-refusal")]
 # MASKED: the studies here are not masked; tests/e2e/test_masked_failpoints.py.
 # Passed by a command of its own, outside any round: tests/client_sdk/study/test_participation_killed.py.
 ROTATING = [name for name in names("hospital.") if name.endswith("-rotation")]
-# Passed in rounds of many local steps only: tests/client_sdk/training/test_checkpoint.py.
+# Passed in rounds of many local steps only: tests/private_learning/training/test_checkpoint.py.
 CHECKPOINTED = [name for name in names("hospital.") if name.endswith("-checkpoint")]
 # Passed once, at a study's end, and where a coordinator lies: tests/client_sdk/study/test_witnessing.py.
 WITNESSING = [name for name in names("hospital.") if name.endswith(("-witness", "-evidence"))]

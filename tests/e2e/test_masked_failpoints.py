@@ -13,17 +13,17 @@ import pytest
 
 from client_sdk.api.client import Client
 from client_sdk.guard.policy import POLICY_FILE
-from client_sdk.protocol.study.messages import InvitationCreate, StudyCreate
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import encode
 from client_sdk.study.hospital import Hospital
-from client_sdk.tasks import load
-from client_sdk.training.weights import weights_of
-from experiments import laws, tiny
-from experiments.forked import ForkedProcesses
-from experiments.live import compare_and_pin, embedded_postgres, site_policy
-from experiments.processes import until
-from tests.factories.dying_processes import HIT_SECONDS, MASKED, Stage
+from private_learning.tasks import load
+from private_learning.training.weights import weights_of
+from study_protocol.study.messages import InvitationCreate, StudyCreate
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import encode
+from tests.harness import laws, tiny
+from tests.harness.dying_processes import HIT_SECONDS, MASKED, Stage
+from tests.harness.forked import ForkedProcesses
+from wardround.demo.live import compare_and_pin, embedded_postgres, site_policy
+from wardround.demo.processes import until
 
 pytestmark = pytest.mark.timeout(600)
 

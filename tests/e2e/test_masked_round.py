@@ -16,22 +16,22 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from client_sdk import tasks
 from client_sdk.api.client import ServerClock
 from client_sdk.api.config import Connection
 from client_sdk.errors import WardroundError
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.identity import Identity
-from client_sdk.protocol.secure_sum.messages import SessionParameters
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import encode
 from client_sdk.study.hospital import Hospital
-from client_sdk.training import Contribution, LocalTraining
-from client_sdk.training.weights import weights_of
+from private_learning import tasks
+from private_learning.training import Contribution, LocalTraining
+from private_learning.training.weights import weights_of
 from server.db.tables import SessionMessageRow
 from server.domain.bounds import longest_update
 from server.services.secure_sum import lists
+from study_protocol.secure_sum.messages import SessionParameters
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import encode
 from tests.factories import laws
 from tests.factories.dying import Killed
 from tests.factories.hospitals import plain_policy, records

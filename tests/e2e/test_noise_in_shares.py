@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 from scipy import stats
 
-from client_sdk.data import Table
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.protocol.secure_sum.messages import SessionParameters
-from client_sdk.protocol.secure_sum.parameters import flatten
-from client_sdk.protocol.study.certificate import SignedCertificate
 from client_sdk.secure_sum import delivery
+from private_learning.records import Table
 from server.db.tables import SessionMessageRow, SessionRow
 from server.services.secure_sum import lists
+from study_protocol.secure_sum.messages import SessionParameters
+from study_protocol.secure_sum.parameters import flatten
+from study_protocol.study.certificate import SignedCertificate
 from tests.e2e.test_queries_secrets import kept
 from tests.factories import laws
 from tests.factories.asking import NAMES, drive, enrolled

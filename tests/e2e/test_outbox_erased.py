@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_sdk import tasks
-from client_sdk.protocol.secure_sum.vectors import RingVector
-from client_sdk.protocol.wire.tensors import encode
 from client_sdk.secure_sum import delivery
 from client_sdk.study.hospital import Hospital
-from client_sdk.training.weights import weights_of
+from private_learning import tasks
+from private_learning.training.weights import weights_of
+from study_protocol.secure_sum.vectors import RingVector
+from study_protocol.wire.tensors import encode
 from tests.factories.dying import Killed
 from tests.factories.joining import STUDY, Site
 from tests.factories.live_coordinator import Live, live
@@ -135,7 +135,7 @@ def test_a_hospital_that_never_joins_again_is_swept_by_any_command(
     here: Live, tmp_path: Path, unmasked: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As a version before this rule left it, and as a kill in the midst of a write does.
-    monkeypatch.setattr("client_sdk.durable.Outbox.keep", lambda *_, **__: None)
+    monkeypatch.setattr("client_sdk.outbox.Outbox.keep", lambda *_, **__: None)
     sites = opened(here, tmp_path, 1)
     for site in sites:
         site.start()

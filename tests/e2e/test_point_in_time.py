@@ -15,10 +15,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from experiments import tiny
-from experiments.forked import ForkedProcesses
-from experiments.live import LiveCoordinator, LiveHospital, embedded_postgres, open_study, postgres_folder
-from experiments.processes import Process, Processes, until
+from tests.harness import tiny
+from tests.harness.forked import ForkedProcesses
+from wardround.demo.live import LiveCoordinator, LiveHospital, embedded_postgres, open_study, postgres_folder
+from wardround.demo.processes import Process, Processes, until
 
 # Many processes on few cores: generous, because a slow machine is no failure.
 pytestmark = pytest.mark.timeout(900)

@@ -12,8 +12,8 @@ from client_sdk.errors import ConflictError
 from client_sdk.guard.approvals import Approvals
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.protocol.study.queries import Consent
 from server.services.queries import ask
+from study_protocol.study.queries import Consent
 from tests.factories.asking import Site, answered, answering_policy, document, drive, enrolled, operator
 from tests.factories.databases import SQLITE_FIRST
 from tests.factories.live_coordinator import Live, live

@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 
 from accounting.budget.budget import replay
-from client_sdk.data import Table
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.protocol.secure_sum.messages import SessionParameters
-from client_sdk.protocol.study.queries import Query
+from private_learning.records import Table
 from server.db.ledger_store import entries
 from server.db.rows import find_study
 from server.db.tables import SessionMessageRow
 from server.services.secure_sum import lists
+from study_protocol.secure_sum.messages import SessionParameters
+from study_protocol.study.queries import Query
 from tests.factories.asking import Site, document, enrolled, operator
 from tests.factories.databases import SQLITE_FIRST
 from tests.factories.dying import Killed

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from accounting.budget.budget import replay
-from client_sdk.data import Table
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.protocol.secure_sum.messages import SessionParameters
-from client_sdk.protocol.study.queries import Query
-from client_sdk.protocol.wire.failpoints import names
+from private_learning.records import Table
 from server.db.ledger_store import entries
 from server.db.rows import find_study
 from server.db.tables import ParticipantRow, SessionMessageRow
 from server.services.secure_sum import lists
+from study_protocol.secure_sum.messages import SessionParameters
+from study_protocol.study.queries import Query
+from study_protocol.wire.failpoints import names
 from tests.factories.asking import NAMES, Site, document, drive, enrolled, operator
 from tests.factories.databases import SQLITE_FIRST
 from tests.factories.dying import Killed, dying_at
@@ -73,7 +73,7 @@ MODULES = {
 
 def test_every_failpoint_is_walked_through_or_is_on_no_way_of_a_query() -> None:
     # Not all of them are imported before something runs.
-    for module in ("server.app", "client_sdk.study.participation", "client_sdk.training.checkpoint"):
+    for module in ("server.app", "client_sdk.study.participation", "private_learning.training.checkpoint"):
         importlib.import_module(module)
     walked = {f"hospital.{point}" for point in (*OF_WORK, *OF_SESSIONS, *OF_PARTICIPATION, *REFUSING, *WITNESSING)}
     walked |= {*WORKER, *AT_A_DEADLINE}

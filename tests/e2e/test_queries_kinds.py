@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from accounting.budget.budget import replay
-from client_sdk.data import Table
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.protocol.cells import Column
-from client_sdk.protocol.statistics.answer import Answer
-from client_sdk.protocol.statistics.kinds import Question
-from client_sdk.protocol.statistics.variables import Patients
-from client_sdk.protocol.study.queries import Query, QueryDocument
-from client_sdk.protocol.wire.signing import decode_public_key
+from private_learning.records import Table
 from server.db.ledger_store import entries
 from server.db.rows import find_study
+from study_protocol.cells import Column
+from study_protocol.queries.answer import Answer
+from study_protocol.queries.kinds import Question
+from study_protocol.queries.variables import Patients
+from study_protocol.study.queries import Query, QueryDocument
+from study_protocol.wire.signing import decode_public_key
 from tests.factories.asking import NAMES, Site, drive, enrolled, operator
 from tests.factories.live_coordinator import Live, live
 from tests.factories.questions import EXAMPLES, answer_without_noise, kinds, patients, question

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from client_sdk.protocol.randomness.source import Purpose, SeededRandomness
-from client_sdk.protocol.secure_sum.parameters import ANSWER
-from client_sdk.protocol.secure_sum.vectors import decode_signed, encode
-from client_sdk.protocol.study.queries import QueryDocument
 from client_sdk.study.answers import noise_share
-from experiments.masked_memory import MaskedHospitals
 from server.domain.queries import noise_of, shares_of
+from study_protocol.randomness.source import Purpose, SeededRandomness
+from study_protocol.secure_sum.parameters import ANSWER
+from study_protocol.secure_sum.vectors import decode_signed, encode
+from study_protocol.study.queries import QueryDocument
+from tests.factories.masked_memory import MaskedHospitals
 from tests.factories.settings import statistics_settings
 
 HOSPITALS, REPEATS = 6, 12

@@ -22,20 +22,20 @@ from dp_accounting import rdp
 
 from accounting.budget.budget import replay
 from accounting.plan.queries import QueryCost
-from client_sdk.data import Table
-from client_sdk.protocol.randomness.source import Purpose, SecureRandomness
-from client_sdk.protocol.statistics.kinds import QUESTION, Question
-from client_sdk.protocol.study.queries import Query
 from client_sdk.study.answers import noise_share
-from experiments.processes import free_port
+from private_learning.records import Table
 from server.db.ledger_store import entries
 from server.db.rows import find_study
 from server.db.tables import Base
+from study_protocol.queries.kinds import QUESTION, Question
+from study_protocol.randomness.source import Purpose, SecureRandomness
+from study_protocol.study.queries import Query
 from tests.factories.asking import Site, answered, answering_policy, document, drive, enrolled, operator
 from tests.factories.databases import SQLITE_FIRST
 from tests.factories.live_coordinator import Live, live
 from tests.factories.settings import settings, statistics_settings
 from tests.factories.studies import FakeClock
+from wardround.demo.processes import free_port
 
 pytestmark = pytest.mark.timeout(300)
 PATIENTS = (31_337, 27_644, 20_983, 15_013, 11_743)
@@ -156,7 +156,9 @@ class Look:
     def logged(self) -> Iterator[tuple[str, bytes]]:
         # The hospitals run in this process; what they and their clients log is theirs.
         for record in self._caplog.records:
-            if not record.name.startswith(("client_sdk", "httpx", "httpcore")):
+            if not record.name.startswith(
+                ("client_sdk", "private_learning", "study_protocol", "wardround", "httpx", "httpcore")
+            ):
                 yield record.name, record.getMessage().encode()
 
 

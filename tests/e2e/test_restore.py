@@ -14,10 +14,10 @@ import pytest
 
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from experiments import laws, tiny
-from experiments.forked import ForkedProcesses
-from experiments.live import LiveCoordinator, embedded_postgres, open_study
-from experiments.processes import Processes, until
+from tests.harness import laws, tiny
+from tests.harness.forked import ForkedProcesses
+from wardround.demo.live import LiveCoordinator, embedded_postgres, open_study
+from wardround.demo.processes import Processes, until
 
 # Many processes on few cores: generous, because a slow machine is no failure.
 pytestmark = pytest.mark.timeout(900)

@@ -18,10 +18,10 @@ from client_sdk.errors import (
     LedgerNotExtended,
     NotTrusted,
 )
-from client_sdk.protocol.study.messages import LedgerPage, Roster
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.participation import Outcome
 from client_sdk.study.vouching import Voucher, vouchers
+from study_protocol.study.messages import LedgerPage, Roster
 from tests.factories.live_coordinator import Live, live
 from tests.factories.lying_coordinator import (
     Ward,

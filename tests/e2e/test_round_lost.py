@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_sdk import tasks
-from client_sdk.data import Table
-from client_sdk.protocol.study.bounds import MAX_WEIGHT
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import Array
-from client_sdk.training.weights import weights_of
+from private_learning import tasks
+from private_learning.records import Table
+from private_learning.training.weights import weights_of
+from study_protocol.study.bounds import MAX_WEIGHT
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import Array
 from tests.factories.asking import drive, enrolled
 from tests.factories.hospitals import records
 from tests.factories.live_coordinator import Live, live

@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
-from client_sdk import tasks
-from client_sdk.protocol.wire.tensors import encode
 from client_sdk.secure_sum import round as masked_round
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.work import Books
-from client_sdk.training.weights import weights_of
+from private_learning import tasks
+from private_learning.training.weights import weights_of
+from study_protocol.wire.tensors import encode
 from tests.factories.hospitals import records
 from tests.factories.joining import Site
 from tests.factories.live_coordinator import Live, live

@@ -11,11 +11,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load, save
 
-from client_sdk.documents import check
 from client_sdk.errors import BadAssignment, EvidenceKept, NotTrusted
-from client_sdk.protocol.study.model_file import ModelMetadata
-from client_sdk.protocol.study.model_info import ModelInfo
-from client_sdk.protocol.wire.tensors import TensorError, metadata_in
 from client_sdk.study.audit import audited
 from client_sdk.study.participation import Outcome
 from client_sdk.study.result import study_model
@@ -24,6 +20,10 @@ from server.db.rows import find_study
 from server.db.session import Transaction
 from server.db.tables import ModelRow
 from server.services.rounds import assign
+from study_protocol.documents import check
+from study_protocol.study.model_file import ModelMetadata
+from study_protocol.study.model_info import ModelInfo
+from study_protocol.wire.tensors import TensorError, metadata_in
 from tests.factories.asking import operator
 from tests.factories.live_coordinator import Live, live
 from tests.factories.lying_coordinator import Ward, ledger_of, started, together, working

@@ -21,14 +21,14 @@ from safetensors.numpy import load, save
 from client_sdk.errors import SessionContradicted
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.protocol.secure_sum import transcript
-from client_sdk.protocol.study.messages import Assignment
-from client_sdk.protocol.study.model_file import ModelMetadata
-from client_sdk.protocol.study.queries import Query, QueryDocument
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.signing import ASSIGNMENT, decode_public_key, encode_public_key, verify_document
-from client_sdk.protocol.wire.tensors import metadata_in
-from client_sdk.training.weights import weights_of
+from private_learning.training.weights import weights_of
+from study_protocol.secure_sum import transcript
+from study_protocol.study.messages import Assignment
+from study_protocol.study.model_file import ModelMetadata
+from study_protocol.study.queries import Query, QueryDocument
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.signing import ASSIGNMENT, decode_public_key, encode_public_key, verify_document
+from study_protocol.wire.tensors import metadata_in
 from tests.factories.asking import Site, answering_policy, document, enrolled, operator
 from tests.factories.hospitals import records
 from tests.factories.live_coordinator import Live

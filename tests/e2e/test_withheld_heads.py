@@ -13,15 +13,14 @@ import typer
 from typer.testing import CliRunner
 
 from accounting.budget.ledger import Entry
-from client_sdk.cli import register
 from client_sdk.errors import EvidenceKept
 from client_sdk.identity import Identity
-from client_sdk.protocol.study.messages import LedgerHead
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.study.witness import sign_head
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.participation import Outcome
 from client_sdk.study.pinning import pin_roster
+from study_protocol.study.messages import LedgerHead
+from study_protocol.study.settings import StudySettings
+from study_protocol.study.witness import sign_head
 from tests.factories.hospitals import plain_policy
 from tests.factories.live_coordinator import Live, live
 from tests.factories.lying_coordinator import (
@@ -34,6 +33,7 @@ from tests.factories.lying_coordinator import (
     working,
 )
 from tests.factories.settings import settings
+from wardround.cli.registration import register
 
 pytestmark = pytest.mark.timeout(300)
 NAMES = ("mercy", "grace", "hope", "faith")

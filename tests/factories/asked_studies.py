@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from accounting.budget.ledger import Entry
-from client_sdk.protocol.study.messages import StudyCreate
-from client_sdk.protocol.study.queries import Consent, Query, QueryDocument
-from client_sdk.protocol.wire.tensors import ANSWER_TENSOR, encode
 from server.db.ledger_store import entries
 from server.db.rows import find_study
 from server.services.coordinator import Coordinator
 from server.services.queries import ask, show
 from server.services.studies import lifecycle
+from study_protocol.study.messages import StudyCreate
+from study_protocol.study.queries import Consent, Query, QueryDocument
+from study_protocol.wire.tensors import ANSWER_TENSOR, encode
 from tests.factories.hospital_double import Hospital, UseCases
 from tests.factories.settings import statistics_settings
 from tests.factories.studies import work

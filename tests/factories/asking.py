@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from client_sdk import tasks
 from client_sdk.api.client import Client, OperatorKey, ServerClock
 from client_sdk.api.config import Connection
-from client_sdk.data import Table
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Identity
-from client_sdk.protocol.cells import column_of
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.queries import Query, QueryDocument
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import encode
 from client_sdk.study.hospital import Hospital
-from client_sdk.training.weights import weights_of
+from private_learning import tasks
+from private_learning.records import Table
+from private_learning.training.weights import weights_of
+from study_protocol.cells import column_of
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.queries import Query, QueryDocument
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import encode
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.live_coordinator import Live
 

@@ -11,12 +11,12 @@ from typing import Any
 from typer import Typer
 from typer.testing import CliRunner, Result
 
-from client_sdk.cli import register
-from client_sdk.tasks.backbone_file import BackboneFile, ProgramFile
-from simulation.command import register as register_simulation
+from private_learning.tasks.backbone_file import BackboneFile, ProgramFile
 from tests.factories.hospitals import lax_toml, records
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import settings
+from wardround.cli.registration import register
+from wardround.cli.researcher.simulate import register as register_simulation
 
 Run = Callable[..., Result]
 # How `write_records` writes them.

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, append
 from accounting.plan.report import CumulativeMoments, report_to_dict
-from client_sdk.protocol.study.messages import (
+from study_protocol.study.messages import (
     Assignment,
     AssignmentBody,
     BudgetLedger,
@@ -42,11 +42,11 @@ from client_sdk.protocol.study.messages import (
     UpdateReceipt,
     WitnessedHead,
 )
-from client_sdk.protocol.study.model_file import ModelMetadata
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.study.witness import WITNESS_HEADER, from_header, require_witnessed
-from client_sdk.protocol.wire.signing import (
+from study_protocol.study.model_file import ModelMetadata
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
+from study_protocol.study.witness import WITNESS_HEADER, from_header, require_witnessed
+from study_protocol.wire.signing import (
     ASSIGNMENT,
     ENROLMENT,
     LEDGER_HEAD,
@@ -59,8 +59,8 @@ from client_sdk.protocol.wire.signing import (
     verify_document,
     verify_request_token,
 )
-from client_sdk.protocol.wire.tensor_files import encode_model
-from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, decode, encode, prefixed, spec_of, terms_spec
+from study_protocol.wire.tensor_files import encode_model
+from study_protocol.wire.tensors import TERMS, UPDATE, Array, decode, encode, prefixed, spec_of, terms_spec
 from tests.factories.ledgers import standing
 from tests.factories.wire_answers import problem, reply, round_view
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from client_sdk.protocol.wire import failpoints
+from study_protocol.wire import failpoints
 
 
 class Killed(BaseException):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.statistics.kinds.evaluation import OUTCOME, PREDICTION
+from study_protocol.queries.kinds.evaluation import OUTCOME, PREDICTION
 from tests.factories.questions import AGES, SEX
 
 Columns = dict[str, NDArray[Any]]

@@ -13,7 +13,11 @@ from typing import Protocol
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.protocol.study.messages import (
+from server.services.coordinator import Coordinator, Written
+from server.services.rounds import submit as submit_update
+from server.services.rounds.assign import find_assignment
+from server.services.studies import enrolment
+from study_protocol.study.messages import (
     Assignment,
     EnrolmentRequest,
     InvitationCreate,
@@ -21,12 +25,8 @@ from client_sdk.protocol.study.messages import (
     Refusal,
     UpdateReceipt,
 )
-from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, sign_document
-from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, encode
-from server.services.coordinator import Coordinator, Written
-from server.services.rounds import submit as submit_update
-from server.services.rounds.assign import find_assignment
-from server.services.studies import enrolment
+from study_protocol.wire.signing import ENROLMENT, encode_public_key, sign_document
+from study_protocol.wire.tensors import TERMS, UPDATE, Array, encode
 
 MODEL: dict[str, Array] = {"bias": np.zeros(2, np.float32), "weight": np.zeros((3, 2), np.float32)}
 

@@ -10,16 +10,16 @@ from typing import Any
 import httpx
 import numpy as np
 
-from client_sdk import tasks
 from client_sdk.api.client import ServerClock
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
-from client_sdk.data import Table
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Identity
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.hospital import Hospital
-from client_sdk.training.weights import weights_of
+from private_learning import tasks
+from private_learning.records import Table
+from private_learning.training.weights import weights_of
+from study_protocol.study.settings import StudySettings
 from tests.factories.coordinator_in_process import ORIGIN, Coordinator
 from tests.factories.settings import settings
 

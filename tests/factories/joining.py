@@ -15,14 +15,14 @@ from client_sdk.errors import WardroundError
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.identity import Identity
-from client_sdk.protocol.secure_sum.messages import SessionParameters
-from client_sdk.protocol.secure_sum.parameters import UPDATE, flatten
-from client_sdk.protocol.secure_sum.vectors import Values, decode
 from client_sdk.secure_sum import delivery
 from client_sdk.study.hospital import Hospital
 from server.db.blobs import Place, sum_of
 from server.services.rounds import close
 from server.services.secure_sum import lists
+from study_protocol.secure_sum.messages import SessionParameters
+from study_protocol.secure_sum.parameters import UPDATE, flatten
+from study_protocol.secure_sum.vectors import Values, decode
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.live_coordinator import Live
 

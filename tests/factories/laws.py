@@ -11,11 +11,6 @@ from numpy.typing import NDArray
 
 from accounting.budget.budget import Budget, replay
 from accounting.budget.ledger import Entry, digest
-from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.signing import canonical_json
-from client_sdk.protocol.wire.tensors import UPDATE, decode, encode, metadata_in, prefixed, spec_of, terms_spec
 from server.db.comparison import entry_of
 from server.db.rows import settings_of
 from server.db.session import Transaction
@@ -23,6 +18,11 @@ from server.db.tables import BudgetRow, EventRow, LedgerRow, ModelRow, Participa
 from server.domain.admission import central_noise, coordinates
 from server.services import views
 from server.services.coordinator import Coordinator
+from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.signing import canonical_json
+from study_protocol.wire.tensors import UPDATE, decode, encode, metadata_in, prefixed, spec_of, terms_spec
 from tests.factories.hospital_double import MODEL
 from tests.factories.studies import read_model
 

@@ -9,7 +9,7 @@ from accounting.budget.bodies import Standing
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, append, digest
 from accounting.plan.statistics import AnyPlan
-from client_sdk.protocol.study.messages import LedgerEntry
+from study_protocol.study.messages import LedgerEntry
 
 
 def standing(budget: Budget, settings_sha256: str, roster_sha256: str = "a" * 64, members: int = 3) -> dict[str, Any]:

@@ -17,12 +17,6 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
-from client_sdk.protocol.randomness.source import AddressedCoins, Randomness
-from client_sdk.protocol.study.messages import Assignment, EnrolmentRequest, OperatorKeyCreate, Refusal, UpdateReceipt
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.signing import request_token
-from client_sdk.protocol.wire.tensors import encode
 from server.api.watcher import Watcher
 from server.app import CoordinatorServer, create_app, server_config
 from server.config import Settings
@@ -31,6 +25,12 @@ from server.db.session import Clock, Database
 from server.services.coordinator import Coordinator, Written
 from server.services.studies.operators import create_key
 from server.worker import Worker
+from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from study_protocol.randomness.source import AddressedCoins, Randomness
+from study_protocol.study.messages import Assignment, EnrolmentRequest, OperatorKeyCreate, Refusal, UpdateReceipt
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.signing import request_token
+from study_protocol.wire.tensors import encode
 from tests.factories.hospital_double import MODEL, Hospital
 from tests.factories.settings import settings as study_settings
 

@@ -16,23 +16,23 @@ from sqlalchemy import select, text
 
 from accounting.budget.budget import Budget, replay
 from accounting.budget.ledger import Entry, append
-from client_sdk import tasks
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.protocol.study.messages import LedgerHead
-from client_sdk.protocol.study.model_file import ModelMetadata
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.signing import LEDGER_HEAD, canonical_json
-from client_sdk.protocol.wire.tensors import encode, metadata_in
 from client_sdk.study.events import RoundEvent
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.participation import Outcome
-from client_sdk.training.weights import weights_of
+from private_learning import tasks
+from private_learning.training.weights import weights_of
 from server.db.blobs import models_of
 from server.db.ledger_store import Statement, entries
 from server.db.rows import find_study
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ModelRow
+from study_protocol.study.messages import LedgerHead
+from study_protocol.study.model_file import ModelMetadata
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.signing import LEDGER_HEAD, canonical_json
+from study_protocol.wire.tensors import encode, metadata_in
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.live_coordinator import Live
 

@@ -8,20 +8,20 @@ from typing import Any, cast
 
 import numpy as np
 
-from client_sdk.data import Examples, Histories, Records, Table
-from client_sdk.tasks import Task
-from client_sdk.tasks.arrays import LastLayer, SmallCnn
-from client_sdk.tasks.bayesian import BayesianLogisticRegression
-from client_sdk.tasks.multilabel import TableMultiLabel
-from client_sdk.tasks.on_module import ModuleFeatures
-from client_sdk.tasks.regression import TableRegression
-from client_sdk.tasks.residual import ImageLabels, ResidualNetwork
-from client_sdk.tasks.scaled import ScaledArrays
-from client_sdk.tasks.segmentation import Segmentation
-from client_sdk.tasks.sequences import CodeSequences
-from client_sdk.tasks.signals import SignalNetwork
-from client_sdk.tasks.survival import Survival
-from client_sdk.tasks.tables import TableClassifier, TableTask
+from private_learning.records import Examples, Histories, Records, Table
+from private_learning.tasks import Task
+from private_learning.tasks.arrays import LastLayer, SmallCnn
+from private_learning.tasks.bayesian import BayesianLogisticRegression
+from private_learning.tasks.multilabel import TableMultiLabel
+from private_learning.tasks.on_module import ModuleFeatures
+from private_learning.tasks.regression import TableRegression
+from private_learning.tasks.residual import ImageLabels, ResidualNetwork
+from private_learning.tasks.scaled import ScaledArrays
+from private_learning.tasks.segmentation import Segmentation
+from private_learning.tasks.sequences import CodeSequences
+from private_learning.tasks.signals import SignalNetwork
+from private_learning.tasks.survival import Survival
+from private_learning.tasks.tables import TableClassifier, TableTask
 
 
 def made_up(task: Task, count: int, seed: int = 0) -> Records:

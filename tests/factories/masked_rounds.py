@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from accounting.budget.ledger import Entry
-from client_sdk.protocol.wire.tensors import Array
 from server.db.ledger_store import entries
 from server.db.rows import find_round, find_study, participants
 from server.db.session import Transaction
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import lists
+from study_protocol.wire.tensors import Array
 from tests.factories.hospital_double import MODEL, Hospital
 from tests.factories.masked_studies import STEPS, MaskedHospital, Turn
 from tests.factories.studies import FakeClock, open_study, read_model, work

@@ -13,8 +13,20 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel
 
 from client_sdk.guard.policy import Floors
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.secure_sum.messages import (
+from client_sdk.secure_sum.delivery import ring_vectors_of
+from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
+from client_sdk.secure_sum.steps import Party
+from private_learning.training import Contribution
+from server.db.blobs import Blob
+from server.domain.errors import Rejected
+from server.domain.secure_sum import Message
+from server.services import views
+from server.services.coordinator import Coordinator
+from server.services.secure_sum import exchanges, lists
+from server.services.secure_sum.exchanges import Heard
+from server.services.secure_sum.lists import What
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.secure_sum.messages import (
     ConsistencyList,
     ConsistencyMessage,
     Inbox,
@@ -26,22 +38,10 @@ from client_sdk.protocol.secure_sum.messages import (
     SurvivorList,
     UnmaskMessage,
 )
-from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.signing import decode_public_key
-from client_sdk.protocol.wire.tensors import Array, spec_of
-from client_sdk.secure_sum.delivery import ring_vectors_of
-from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
-from client_sdk.secure_sum.steps import Party
-from client_sdk.training import Contribution
-from server.db.blobs import Blob
-from server.domain.errors import Rejected
-from server.domain.secure_sum import Message
-from server.services import views
-from server.services.coordinator import Coordinator
-from server.services.secure_sum import exchanges, lists
-from server.services.secure_sum.exchanges import Heard
-from server.services.secure_sum.lists import What
+from study_protocol.secure_sum.parameters import SessionPlan
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.signing import decode_public_key
+from study_protocol.wire.tensors import Array, spec_of
 from tests.factories.hospital_double import Hospital
 from tests.factories.secure_sum import MemoryStore
 

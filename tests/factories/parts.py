@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from client_sdk.data import Examples, Records
-from client_sdk.tasks import Classification, TaskDataset, load
+from private_learning.records import Examples, Records
+from private_learning.tasks import Classification, TaskDataset, load
 
 CNN: dict[str, Any] = {"height": 8, "width": 8, "classes": 3, "filters": 2, "hidden": 4, "high": 1.0}
 

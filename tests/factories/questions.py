@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.statistics.answer import Answer, NoisedSum
-from client_sdk.protocol.statistics.kinds import QUESTION, Question
+from study_protocol.queries.answer import Answer, NoisedSum
+from study_protocol.queries.kinds import QUESTION, Question
 
 AGE = {"column": "age", "low": 0, "high": 100}
 FEMALE = {"column": "sex", "categories": ["f"]}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from client_sdk.data.records import Array
+from private_learning.records.records import Array
 
 
 @dataclass

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from client_sdk.protocol.study.model_file import ModelMetadata
-from client_sdk.protocol.wire.tensor_files import encode_model
-from client_sdk.tasks import Task, load
-from client_sdk.training.weights import weights_of
+from private_learning.tasks import Task, load
+from private_learning.training.weights import weights_of
+from study_protocol.study.model_file import ModelMetadata
+from study_protocol.wire.tensor_files import encode_model
 from tests.factories.settings import settings
 
 TABLE = {

@@ -18,9 +18,6 @@ from pathlib import Path
 from fastapi import FastAPI
 from sqlalchemy import event
 
-from client_sdk.protocol.study.messages import InvitationCreate, Metrics, OperatorKeyCreate, SignedLedgerHead
-from client_sdk.protocol.study.queries import Consent, QueryDocument
-from client_sdk.protocol.study.witness import sign_head
 from server.app import create_app
 from server.config import Settings
 from server.db.session import Database
@@ -30,6 +27,9 @@ from server.services.queries import ask
 from server.services.studies import enrolment, models, witnesses
 from server.services.studies.operators import create_key
 from server.worker import Worker, find_due
+from study_protocol.study.messages import InvitationCreate, Metrics, OperatorKeyCreate, SignedLedgerHead
+from study_protocol.study.queries import Consent, QueryDocument
+from study_protocol.study.witness import sign_head
 from tests.factories.hospital_double import Hospital, update
 from tests.factories.masked_rounds import updates
 from tests.factories.masked_studies import MaskedHospital

@@ -10,19 +10,19 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from client_sdk.guard.policy import Floors
-from client_sdk.protocol.secure_sum import transcript
-from client_sdk.protocol.secure_sum.messages import Deadlines, SessionParameters
-from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, count_vector
-from client_sdk.protocol.study.masking import Masking
-from client_sdk.protocol.study.messages import SignedParameters
 from client_sdk.secure_sum.session import MaskedUpload, SecureSumClient
 from client_sdk.secure_sum.steps import Party
 from client_sdk.secure_sum.store import SessionRecord, record_of
-from experiments.masked_memory import sum_of
 from server.domain import secure_sum as domain
 from server.domain import secure_sum as views
 from server.domain import secure_sum_recovery as recovery
+from study_protocol.secure_sum import transcript
+from study_protocol.secure_sum.messages import Deadlines, SessionParameters
+from study_protocol.secure_sum.parameters import SessionPlan
+from study_protocol.secure_sum.vectors import RingVector, VectorSpec, count_vector
+from study_protocol.study.masking import Masking
+from study_protocol.study.messages import SignedParameters
+from tests.factories.masked_memory import sum_of
 
 STUDY, ROUND, MODEL, ROSTER = "sepsis", 7, "ab" * 32, "cd" * 32
 SETTINGS, LEDGER = "ef" * 32, (9, "12" * 32)

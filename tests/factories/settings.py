@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from accounting.plan.schemes import TRAINING_SCHEMES
-from client_sdk.protocol.study.any_settings import StatisticsSettings
-from client_sdk.protocol.study.settings import StudySettings
+from study_protocol.study.any_settings import StatisticsSettings
+from study_protocol.study.settings import StudySettings
 
 TASK_PARAMETERS = {"label": "ill", "column.age": "0..100", "column.rate": "0..10"}
 ORDERS = (2.0, 4.0, 8.0, 16.0)

@@ -9,12 +9,6 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
-from client_sdk.protocol.randomness.source import AddressedCoins
-from client_sdk.protocol.study.messages import (
-    StudyCreate,
-)
-from client_sdk.protocol.wire.tensors import Array, decode, encode, spec_of
 from server.db.file_blobs import FileBlobs
 from server.db.session import Database
 from server.services import views
@@ -22,6 +16,12 @@ from server.services.coordinator import Coordinator
 from server.services.studies import lifecycle, models
 from server.signing_key import SigningKey
 from server.worker import Worker
+from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from study_protocol.randomness.source import AddressedCoins
+from study_protocol.study.messages import (
+    StudyCreate,
+)
+from study_protocol.wire.tensors import Array, decode, encode, spec_of
 from tests.factories.hospital_double import MODEL, Hospital, UseCases
 from tests.factories.settings import settings
 

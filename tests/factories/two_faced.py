@@ -17,12 +17,16 @@ from typing import Any
 import pytest
 
 from accounting.budget.ledger import Entry, append, digest
-from client_sdk.protocol.secure_sum import transcript
-from client_sdk.protocol.secure_sum.messages import SessionParameters
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.queries import QueryDocument
-from client_sdk.protocol.wire.signing import (
+from server.db.ledger_store import entries
+from server.db.rows import find_study
+from server.services import views
+from server.services.coordinator import Coordinator
+from study_protocol.secure_sum import transcript
+from study_protocol.secure_sum.messages import SessionParameters
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.queries import QueryDocument
+from study_protocol.wire.signing import (
     ASSIGNMENT,
     LEDGER_HEAD,
     claimed_identity,
@@ -30,10 +34,6 @@ from client_sdk.protocol.wire.signing import (
     roster_fingerprint,
     to_base64url,
 )
-from server.db.ledger_store import entries
-from server.db.rows import find_study
-from server.services import views
-from server.services.coordinator import Coordinator
 from tests.factories import live_coordinator
 from tests.factories.live_coordinator import Live, live
 

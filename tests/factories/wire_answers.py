@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 
-from client_sdk.protocol.study.messages import RoundClient, RoundView
-from client_sdk.protocol.versions import PROTOCOL, PROTOCOL_HEADER, STUDY_PROTOCOL_HEADER
+from study_protocol.study.messages import RoundClient, RoundView
+from study_protocol.versions import PROTOCOL, PROTOCOL_HEADER, STUDY_PROTOCOL_HEADER
 
 
 def reply(message: Any, status: int = 200) -> httpx.Response:

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 import server.worker  # noqa: F401 - its failpoints are listed below
-from client_sdk.protocol.wire import failpoints
 from server.db.session import Database
 from server.services.coordinator import Coordinator
 from server.worker import Worker
+from study_protocol.wire import failpoints
 from tests.factories.dying import Killed, dying_at
-from tests.factories.dying_processes import MASKED
 from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.laws import RecordedNoise, check_ledger, check_models, check_receipts, check_rounds, facts
 from tests.factories.ledgers import kinds_in
 from tests.factories.studies import FakeClock, coordinator_on, open_study, put_model
+from tests.harness.dying_processes import MASKED
 
 LEASE_SECONDS = 5.0
 ONLY_WHEN_ABANDONED = {"worker.before-abandon", "worker.after-abandon"}

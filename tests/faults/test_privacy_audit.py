@@ -20,9 +20,9 @@ from scipy import stats
 from torch import Tensor, nn
 
 from accounting import ClassicalAccountant, epsilon_from_moments, log_moment
-from client_sdk.gradients import ClippedSum, PerRecordGradients
-from client_sdk.training.gradients import poisson_batch
-from client_sdk.training.noise import RandomSource, SeededSource, add_noise
+from private_learning.gradients import ClippedSum, PerRecordGradients
+from private_learning.training.gradients import poisson_batch
+from private_learning.training.noise import RandomSource, SeededSource, add_noise
 
 RECORDS, CLIP_NORM, LEARNING_RATE = 12, 0.5, 0.1
 # Probability that a correct mechanism fails one audit (two directions, each a pair of bounds); seeds are fixed.

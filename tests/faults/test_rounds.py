@@ -15,13 +15,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from client_sdk.protocol.wire import failpoints
-from client_sdk.protocol.wire.tensors import TensorError
 from server.db.session import Database
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
+from study_protocol.wire import failpoints
+from study_protocol.wire.tensors import TensorError
 from tests.conftest import Postgres
 from tests.factories.dying import Killed, dying_at
 from tests.factories.hospital_double import Hospital, UseCases, update

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from experiments.processes import free_port
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
 from server.db.session import Database
@@ -31,6 +30,7 @@ from tests.factories.hospital_double import MODEL, update
 from tests.factories.live_coordinator import Live, live
 from tests.factories.masked_studies import STEPS, MaskedHospital
 from tests.factories.settings import settings as study_settings
+from wardround.demo.processes import free_port
 
 HOSPITALS = ("saint-mary", "bethel", "charite", "rigshospitalet")
 PRIVATE = re.compile("ε|δ|epsilon|delta|cost|budget|nois|norm|privacy|spent", re.IGNORECASE)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from client_sdk.protocol.wire.signing import LEDGER_HEAD, decode_public_key, fingerprint, verify_document
 from server.signing_key import FILE_NAME, SigningKeyUnusable, create_signing_key, load_signing_key
+from study_protocol.wire.signing import LEDGER_HEAD, decode_public_key, fingerprint, verify_document
 
 
 def test_a_key_is_made_once_and_read_by_its_owner_alone(tmp_path: Path) -> None:

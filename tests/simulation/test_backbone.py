@@ -11,10 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from client_sdk.commands.templates import study_text, study_values
-from client_sdk.training.features import Features
-from simulation.command import register
+from private_learning.training.features import Features
 from tests.factories.parts import CNN, Backbone, backbone, images
+from wardround.cli.lead.templates import study_text, study_values
+from wardround.cli.researcher.simulate import register
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from client_sdk.data import Table
-from client_sdk.tasks import load
+from private_learning.records import Table
+from private_learning.tasks import load
 from simulation.baselines import baselines
 from simulation.population import Population
 

@@ -14,11 +14,9 @@ from torch import nn
 
 from accounting.errors import AccountingError
 from client_sdk.errors import ConfigurationError
-from client_sdk.gradients.layers import logistic
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.wire.signing import canonical_json
-from client_sdk.tasks import Task, TaskDataset, load
-from client_sdk.training import LocalTraining, weights_of
+from private_learning.gradients.layers import logistic
+from private_learning.tasks import Task, TaskDataset, load
+from private_learning.training import LocalTraining, weights_of
 from simulation import checkpoint
 from simulation.backends.base import Backend, Loop
 from simulation.backends.forked import Forked, WorkerLost
@@ -28,6 +26,8 @@ from simulation.coordinator import StudyPaused
 from simulation.engine import Engine, Outcome, RoundShown
 from simulation.local_work import ClientStopped, LocalWork
 from simulation.population import Population
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.wire.signing import canonical_json
 from tests.factories.hospitals import records
 from tests.factories.settings import TASK_PARAMETERS, limit, settings
 

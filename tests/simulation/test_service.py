@@ -19,10 +19,6 @@ from safetensors.numpy import load
 
 from client_sdk.api.config import Connection
 from client_sdk.errors import WardroundError
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.signing import canonical_json
-from client_sdk.protocol.wire.tensors import encode
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.preparation import prepare
 from simulation.backends.base import Backend, Done, Loop, OpenBackend
@@ -30,6 +26,10 @@ from simulation.backends.forked import Forked
 from simulation.engine import Engine, Outcome, initial_weights
 from simulation.local_work import LocalWork, Orders, Task
 from simulation.population import Population
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.signing import canonical_json
+from study_protocol.wire.tensors import encode
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.live_coordinator import Live, live
 from tests.factories.settings import TASK_PARAMETERS, limit, settings

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_sdk.data import DataError
+from private_learning.records import DataError
 from simulation import splits
 
 seeds = st.integers(0, 2**32 - 1)

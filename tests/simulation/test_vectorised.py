@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.tasks import TaskDataset, load
-from client_sdk.tasks.examples import EXAMPLES
+from private_learning.tasks import TaskDataset, load
+from private_learning.tasks.examples import EXAMPLES
 from simulation.backends.base import Loop
 from simulation.backends.vectorised import Vectorised
 from simulation.engine import Engine, Outcome
 from simulation.population import Population
+from study_protocol.study.settings import StudySettings
 from tests.factories.hospitals import records
 from tests.factories.made_up import made_up
 from tests.factories.settings import TASK_PARAMETERS, limit, settings

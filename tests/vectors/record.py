@@ -20,13 +20,6 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
-from client_sdk.protocol.randomness.source import AddressedCoins, SeededRandomness
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.messages import StudyCreate
-from client_sdk.protocol.study.queries import Consent, QueryDocument
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import ANSWER_TENSOR, encode
 from server.db.file_blobs import FileBlobs
 from server.db.schema import migrate
 from server.db.session import Database
@@ -36,6 +29,13 @@ from server.services.coordinator import Coordinator
 from server.services.queries import ask, show
 from server.services.studies import lifecycle
 from server.signing_key import SigningKey
+from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from study_protocol.randomness.source import AddressedCoins, SeededRandomness
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.messages import StudyCreate
+from study_protocol.study.queries import Consent, QueryDocument
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import ANSWER_TENSOR, encode
 from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.settings import changed, limit, settings, statistics_settings
 from tests.factories.studies import FakeClock, put_model, work

@@ -17,12 +17,12 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from accounting.budget.ledger import Entry, append
-from client_sdk.protocol.study.messages import LedgerHead
-from client_sdk.protocol.study.model_file import ModelMetadata
-from client_sdk.protocol.study.witness import sign_head, to_header
-from client_sdk.protocol.wire import signing
-from client_sdk.protocol.wire.tensor_files import encode_model
-from client_sdk.protocol.wire.tensors import encode
+from study_protocol.study.messages import LedgerHead
+from study_protocol.study.model_file import ModelMetadata
+from study_protocol.study.witness import sign_head, to_header
+from study_protocol.wire import signing
+from study_protocol.wire.tensor_files import encode_model
+from study_protocol.wire.tensors import encode
 
 PATH = Path(__file__).with_name("formats.json")
 Json = dict[str, Any]

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from client_sdk.protocol.study.certificate import SignedCertificate
-from client_sdk.protocol.wire.signing import (
+from study_protocol.study.certificate import SignedCertificate
+from study_protocol.wire.signing import (
     CERTIFICATE,
     SigningError,
     canonical_json,
@@ -23,7 +23,7 @@ from client_sdk.protocol.wire.signing import (
     verify_document,
     verify_request_token,
 )
-from client_sdk.protocol.wire.tensors import decode, spec_of
+from study_protocol.wire.tensors import decode, spec_of
 from tests.vectors import record, record_formats
 from tests.vectors import second_formats as second
 from tests.vectors.test_second_reader import numbers_in

@@ -26,10 +26,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from client_sdk.api import calls
-from experiments import tiny
-from experiments.live import LiveCoordinator, LiveHospital, embedded_postgres, open_study
-from experiments.processes import Processes, until
+from tests.harness import tiny
 from tests.versions.previous import installed, named
+from wardround.demo.live import LiveCoordinator, LiveHospital, embedded_postgres, open_study
+from wardround.demo.processes import Processes, until
 
 DUMPS = Path(__file__).with_name("dumps")
 ORIGIN = "https://study.example.org"

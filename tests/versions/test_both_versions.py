@@ -11,13 +11,13 @@ import pytest
 from accounting.budget.budget import Budget
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import StudySettings
-from experiments import laws, tiny
-from experiments.forked import ForkedProcesses
-from experiments.live import LiveCoordinator, LiveHospital, open_study
-from experiments.processes import WARDROUND, Processes
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
+from tests.harness import laws, tiny
+from tests.harness.forked import ForkedProcesses
 from tests.versions import previous as previous_version
+from wardround.demo.live import LiveCoordinator, LiveHospital, open_study
+from wardround.demo.processes import WARDROUND, Processes
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 SECONDS = 300.0

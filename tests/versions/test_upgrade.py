@@ -25,16 +25,16 @@ from sqlalchemy import text
 from accounting.budget.budget import Budget
 from client_sdk.api.client import ServerClock
 from client_sdk.api.config import Connection
-from client_sdk.documents.compare import in_form_of
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.identity import Identity
-from client_sdk.protocol.study.any_settings import settings_from
-from client_sdk.protocol.study.plan_of import plan_of
 from client_sdk.secure_sum.store import FileStore
 from client_sdk.study.hospital import Hospital
 from server.db.session import connect
 from server.worker import Worker
+from study_protocol.documents.compare import in_form_of
+from study_protocol.study.any_settings import settings_from
+from study_protocol.study.plan_of import plan_of
 from tests.conftest import Postgres
 from tests.factories.live_coordinator import Live, live
 from tests.versions.make_dumps import KINDS, NAMES, ROUND, ROUNDS, STUDY, Kind

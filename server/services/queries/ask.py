@@ -7,8 +7,6 @@ from sqlalchemy import delete
 from accounting.budget.budget import Budget
 from accounting.errors import InvalidArgument
 from accounting.plan.queries import QueryCost
-from client_sdk.protocol.study.queries import Consent, Query, QueryDocument, QueryForecast
-from client_sdk.protocol.study.reasons import REFUSED_BY_HOSPITALS
 from server.db import rows
 from server.db.comparison import require_queries_as_charged, round_that_opened
 from server.db.ledger_store import budget_of, lock_account
@@ -21,6 +19,8 @@ from server.services.coordinator import Coordinator, Written
 from server.services.differences import stopping_where_rows_differ
 from server.services.queries.schedule import again, queue, same
 from server.services.queries.show import consents, find, view
+from study_protocol.study.queries import Consent, Query, QueryDocument, QueryForecast
+from study_protocol.study.reasons import REFUSED_BY_HOSPITALS
 
 
 def forecast(coordinator: Coordinator, study: str, document: QueryDocument) -> QueryForecast:

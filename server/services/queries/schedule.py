@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sqlalchemy import func, select
 
-from client_sdk.protocol.study.queries import QueryDocument
 from server.db import rows
 from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
 from server.services.queries.show import newest_number
+from study_protocol.study.queries import QueryDocument
 
 
 def evaluate_released(tx: Transaction, study: StudyRow, model: int) -> None:

@@ -6,16 +6,6 @@ from collections.abc import Sequence
 
 from sqlalchemy import func, select
 
-from client_sdk.protocol.study.queries import (
-    Consent,
-    HospitalsConsent,
-    Query,
-    QueryDocument,
-    QueryList,
-    QueryState,
-    SignedAnswer,
-)
-from client_sdk.protocol.wire.signing import SigningError, decode_public_key
 from server.db import rows
 from server.db.comparison import require_asked
 from server.db.query_tables import ConsentRow, QueryRow
@@ -26,6 +16,16 @@ from server.domain.errors import Rejected
 from server.domain.queries import Consents, consents_of
 from server.services.coordinator import Coordinator
 from server.services.views import at, model_info
+from study_protocol.study.queries import (
+    Consent,
+    HospitalsConsent,
+    Query,
+    QueryDocument,
+    QueryList,
+    QueryState,
+    SignedAnswer,
+)
+from study_protocol.wire.signing import SigningError, decode_public_key
 
 
 def list_queries(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import ExitStack
 from functools import lru_cache
 
-from client_sdk.protocol.study.model_file import LONGEST_METADATA
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensor_files import TensorFile
-from client_sdk.protocol.wire.tensors import Spec
 from server.db.blobs import Blobs, models_of
 from server.domain.bounds import anchor, has_anchor
 from server.services.coordinator import Coordinator
+from study_protocol.study.model_file import LONGEST_METADATA
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensor_files import TensorFile
+from study_protocol.wire.tensors import Spec
 
 
 def anchor_of(

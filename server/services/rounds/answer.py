@@ -8,12 +8,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import numpy as np
 from numpy.typing import NDArray
 
-from client_sdk.protocol.secure_sum.parameters import ANSWER
-from client_sdk.protocol.secure_sum.vectors import VectorSpec, decode_signed
-from client_sdk.protocol.study.queries import PublishedAnswer, SignedAnswer
-from client_sdk.protocol.wire.signing import QUERY_ANSWER
-from client_sdk.protocol.wire.tensor_files import TensorFile
-from client_sdk.protocol.wire.tensors import ANSWER_TENSOR, answer_spec
 from server.db import rows
 from server.db.blobs import OpenedFile, Place, sum_of, update_of
 from server.db.leases import Lease, commit_under_lease
@@ -25,6 +19,12 @@ from server.domain.rounds import Abandon, move
 from server.services.coordinator import Coordinator
 from server.services.queries.show import asked_of, find
 from server.services.rounds.close import abandon_round
+from study_protocol.secure_sum.parameters import ANSWER
+from study_protocol.secure_sum.vectors import VectorSpec, decode_signed
+from study_protocol.study.queries import PublishedAnswer, SignedAnswer
+from study_protocol.wire.signing import QUERY_ANSWER
+from study_protocol.wire.tensor_files import TensorFile
+from study_protocol.wire.tensors import ANSWER_TENSOR, answer_spec
 
 # At most so often the lease is looked at while an answer is computed.
 _RENEW_SECONDS = 0.5

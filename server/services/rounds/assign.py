@@ -12,9 +12,6 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, bindparam, select
 
-from client_sdk.protocol.study.messages import Assignment, AssignmentBody, ModelInfo, SignedParameters
-from client_sdk.protocol.study.queries import QueryAsked
-from client_sdk.protocol.wire.signing import ASSIGNMENT
 from server.db import rows
 from server.db.ledger_store import require_base, require_released, require_unchanged
 from server.db.session import Transaction
@@ -26,6 +23,9 @@ from server.services.coordinator import Coordinator, Prepared
 from server.services.differences import stopping_where_rows_differ
 from server.services.queries.show import asked_of
 from server.services.views import at, ledger_head, model_info
+from study_protocol.study.messages import Assignment, AssignmentBody, ModelInfo, SignedParameters
+from study_protocol.study.queries import QueryAsked
+from study_protocol.wire.signing import ASSIGNMENT
 
 _PREPARING = threading.Lock()
 

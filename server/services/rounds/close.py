@@ -14,13 +14,6 @@ import numpy as np
 from sqlalchemy import select, update
 
 from accounting.plan.report import report_to_dict
-from client_sdk.protocol.secure_sum.parameters import ANSWER, UPDATE
-from client_sdk.protocol.secure_sum.vectors import EncodingError, VectorSpec, decode
-from client_sdk.protocol.study.any_settings import AnySettings
-from client_sdk.protocol.study.messages import RoundState, StopReason
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.reasons import STUDY_FINISHED, in_words
-from client_sdk.protocol.study.settings import StudySettings
 from server.db import rows
 from server.db.blobs import Blobs, Place, sum_of, update_of
 from server.db.leases import Lease, commit_under_lease
@@ -48,6 +41,13 @@ from server.domain.rounds import (
 )
 from server.domain.secure_sum_session import changed
 from server.services.coordinator import Coordinator
+from study_protocol.secure_sum.parameters import ANSWER, UPDATE
+from study_protocol.secure_sum.vectors import EncodingError, VectorSpec, decode
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.messages import RoundState, StopReason
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.reasons import STUDY_FINISHED, in_words
+from study_protocol.study.settings import StudySettings
 
 logger = logging.getLogger("wardround.worker")
 

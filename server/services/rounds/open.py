@@ -5,11 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from accounting.budget.ledger import Entry
-from client_sdk.protocol.secure_sum import transcript
-from client_sdk.protocol.secure_sum.messages import ParameterFault
-from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.study.queries import QueryDocument
-from client_sdk.protocol.study.settings import StudySettings
 from server.db import rows
 from server.db.comparison import require_queries_as_charged, round_that_opened
 from server.db.leases import Lease, commit_under_lease
@@ -23,6 +18,11 @@ from server.services.coordinator import Coordinator
 from server.services.queries.schedule import evaluate_last
 from server.services.queries.show import consents, due_query
 from server.services.rounds.close import abandon_round, finish
+from study_protocol.secure_sum import transcript
+from study_protocol.secure_sum.messages import ParameterFault
+from study_protocol.secure_sum.parameters import SessionPlan
+from study_protocol.study.queries import QueryDocument
+from study_protocol.study.settings import StudySettings
 
 
 def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:

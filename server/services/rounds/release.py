@@ -14,14 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from client_sdk.protocol.secure_sum.parameters import UPDATE
-from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec
-from client_sdk.protocol.study.any_settings import trained
-from client_sdk.protocol.study.model_file import LONGEST_METADATA, ModelMetadata
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.failpoints import failpoint, register
-from client_sdk.protocol.wire.tensor_files import Piece, TensorFile, encoded, read, read_at
-from client_sdk.protocol.wire.tensors import Spec, encoded_size_limit
 from server.db import rows
 from server.db.blobs import (
     Blob,
@@ -48,6 +40,14 @@ from server.services.coordinator import Coordinator
 from server.services.queries.schedule import evaluate_released
 from server.services.rounds.anchor import anchor_of
 from server.services.rounds.close import abandon_round
+from study_protocol.secure_sum.parameters import UPDATE
+from study_protocol.secure_sum.vectors import RingVector, VectorSpec
+from study_protocol.study.any_settings import trained
+from study_protocol.study.model_file import LONGEST_METADATA, ModelMetadata
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.failpoints import failpoint, register
+from study_protocol.wire.tensor_files import Piece, TensorFile, encoded, read, read_at
+from study_protocol.wire.tensors import Spec, encoded_size_limit
 
 register("worker.before-noise-file", "worker.before-model-file", "worker.after-model-file")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
-from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db import rows
 from server.db.blobs import ROUNDS, optimisers_of, round_folder
 from server.db.leases import Lease, commit_under_lease
@@ -12,6 +11,7 @@ from server.db.session import Transaction
 from server.db.session_store import forget_shares
 from server.db.tables import ModelRow, RoundRow, StudyRow
 from server.services.coordinator import Coordinator
+from study_protocol.wire.failpoints import failpoint, register
 
 register("worker.before-scrub-files", "worker.after-scrub-files")
 

@@ -5,12 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accounting.plan.report import report_to_dict
-from client_sdk.protocol.study.any_settings import trained
-from client_sdk.protocol.study.messages import Refusal, UpdateReceipt
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.failpoints import failpoint, register
-from client_sdk.protocol.wire.tensor_files import TensorFile
-from client_sdk.protocol.wire.tensors import Spec, answer_spec, encoded_size_limit
 from server.db import rows
 from server.db.blobs import Blob, IncomingFile, OpenedFile, update_of
 from server.db.session import Transaction
@@ -33,6 +27,12 @@ from server.services.queries.show import asked_of
 from server.services.rounds.anchor import anchor_of
 from server.services.secure_sum.exchanges import leave_session
 from server.services.views import refusal_of
+from study_protocol.study.any_settings import trained
+from study_protocol.study.messages import Refusal, UpdateReceipt
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.failpoints import failpoint, register
+from study_protocol.wire.tensor_files import TensorFile
+from study_protocol.wire.tensors import Spec, answer_spec, encoded_size_limit
 
 register(
     "api.before-begin-commit",

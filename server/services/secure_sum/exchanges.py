@@ -11,15 +11,6 @@ from typing import Any
 
 from sqlalchemy import select
 
-from client_sdk.protocol.secure_sum.messages import (
-    ConsistencyMessage,
-    KeysMessage,
-    Manifest,
-    SharesMessage,
-    UnmaskMessage,
-)
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db import rows
 from server.db.blobs import Blob, IncomingFile, masked_of
 from server.db.session import Transaction
@@ -38,6 +29,15 @@ from server.domain import secure_sum as rules
 from server.domain.errors import Code, Rejected
 from server.domain.secure_sum_session import Declined, Repeated, Session
 from server.services.coordinator import Coordinator
+from study_protocol.secure_sum.messages import (
+    ConsistencyMessage,
+    KeysMessage,
+    Manifest,
+    SharesMessage,
+    UnmaskMessage,
+)
+from study_protocol.secure_sum.vectors import VectorSpec
+from study_protocol.wire.failpoints import failpoint, register
 
 register(
     "api.before-session-message",

@@ -9,8 +9,6 @@ from typing import Literal
 from pydantic import BaseModel
 from sqlalchemy import bindparam, select
 
-from client_sdk.protocol.secure_sum.messages import SessionView
-from client_sdk.protocol.study.messages import SignedParameters
 from server.db import rows
 from server.db.session import Transaction
 from server.db.session_states import State
@@ -21,6 +19,8 @@ from server.domain.errors import Rejected
 from server.domain.secure_sum_session import Declined, Session
 from server.services.coordinator import Coordinator
 from server.services.secure_sum.exchanges import find, rejected
+from study_protocol.secure_sum.messages import SessionView
+from study_protocol.study.messages import SignedParameters
 
 logger = logging.getLogger("wardround.coordinator")
 What = Literal["keys", "inbox", "survivors", "consistency", "result"]

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from client_sdk.protocol.wire.failpoints import failpoint, register
 from server.db import rows
 from server.db.blobs import OpenedFile, masked_of, sum_of
 from server.db.leases import Lease, commit_under_lease
@@ -21,6 +20,7 @@ from server.domain.secure_sum_session import Declined, Session
 from server.services.coordinator import Coordinator
 from server.services.secure_sum.exchanges import advance
 from server.services.secure_sum.sums import write_sum
+from study_protocol.wire.failpoints import failpoint, register
 
 register("worker.before-sum-files", "worker.after-sum-files")
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, canary_sum
-from client_sdk.protocol.wire.tensor_files import read_at
 from server.db.blobs import IncomingFile, OpenedFile
 from server.domain.secure_sum import Declined, Session
 from server.domain.secure_sum_recovery import MaskKeys
 from server.domain.secure_sum_total import ReadWords, unmasked
+from study_protocol.secure_sum.vectors import RingVector, VectorSpec, canary_sum
+from study_protocol.wire.tensor_files import read_at
 
 
 def write_sum(

@@ -10,21 +10,6 @@ from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 
 from accounting.budget.bodies import RosterChange
-from client_sdk.protocol.study.messages import (
-    Enrolment,
-    EnrolmentRequest,
-    Invitation,
-    InvitationCreate,
-    KeyRotation,
-    RosterEntry,
-)
-from client_sdk.protocol.wire.signing import (
-    ENROLMENT,
-    TOKEN_LIFETIME_SECONDS,
-    decode_public_key,
-    roster_fingerprint,
-    verify_document,
-)
 from server.db import rows
 from server.db.ledger_store import Account, lock_account
 from server.db.session import Transaction
@@ -36,6 +21,21 @@ from server.services.coordinator import Coordinator, Written
 from server.services.differences import stopping_where_rows_differ
 from server.services.secure_sum.exchanges import leave_session
 from server.services.views import at, roster_entry
+from study_protocol.study.messages import (
+    Enrolment,
+    EnrolmentRequest,
+    Invitation,
+    InvitationCreate,
+    KeyRotation,
+    RosterEntry,
+)
+from study_protocol.wire.signing import (
+    ENROLMENT,
+    TOKEN_LIFETIME_SECONDS,
+    decode_public_key,
+    roster_fingerprint,
+    verify_document,
+)
 
 _PREFIX = "wri"
 

@@ -11,15 +11,6 @@ from accounting.budget.budget import Budget
 from accounting.errors import AccountingError
 from accounting.plan.limits import FirstRoundOverspends, PlanError
 from accounting.plan.statistics import AnyPlan
-from client_sdk.protocol.secure_sum.messages import ParameterFault
-from client_sdk.protocol.secure_sum.parameters import SessionPlan
-from client_sdk.protocol.study.bounds import beyond_bounds
-from client_sdk.protocol.study.messages import RoundUnderWay, Study, StudyCreate, StudyList
-from client_sdk.protocol.study.plan_of import hides_attendance, plan_of
-from client_sdk.protocol.study.reasons import BY_OPERATOR
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.versions import study_protocol
-from client_sdk.protocol.wire.signing import roster_fingerprint
 from server.db import rows
 from server.db.ledger_store import lock_account, open_account, require_unchanged
 from server.db.session import Transaction
@@ -31,6 +22,15 @@ from server.services import views
 from server.services.coordinator import Coordinator, Written
 from server.services.differences import stopping_where_rows_differ
 from server.services.rounds.close import finish, stop_round
+from study_protocol.secure_sum.messages import ParameterFault
+from study_protocol.secure_sum.parameters import SessionPlan
+from study_protocol.study.bounds import beyond_bounds
+from study_protocol.study.messages import RoundUnderWay, Study, StudyCreate, StudyList
+from study_protocol.study.plan_of import hides_attendance, plan_of
+from study_protocol.study.reasons import BY_OPERATOR
+from study_protocol.study.settings import StudySettings
+from study_protocol.versions import study_protocol
+from study_protocol.wire.signing import roster_fingerprint
 
 logger = logging.getLogger("wardround.coordinator")
 

@@ -4,14 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from client_sdk.protocol.study.any_settings import trained
-from client_sdk.protocol.study.bounds import MAX_WEIGHT
-from client_sdk.protocol.study.messages import Metrics, ModelInfo
-from client_sdk.protocol.study.model_file import ModelMetadata
-from client_sdk.protocol.versions import NAMED_MODELS
-from client_sdk.protocol.wire.failpoints import failpoint, register
-from client_sdk.protocol.wire.tensor_files import TensorFile, read
-from client_sdk.protocol.wire.tensors import Spec, TensorError, spec_to_json
 from server.db import rows
 from server.db.blobs import Blob, IncomingFile, models_of
 from server.db.ledger_store import lock_account
@@ -20,6 +12,14 @@ from server.db.tables import ModelRow, StudyRow
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator, Written
 from server.services.views import model_info
+from study_protocol.study.any_settings import trained
+from study_protocol.study.bounds import MAX_WEIGHT
+from study_protocol.study.messages import Metrics, ModelInfo
+from study_protocol.study.model_file import ModelMetadata
+from study_protocol.versions import NAMED_MODELS
+from study_protocol.wire.failpoints import failpoint, register
+from study_protocol.wire.tensor_files import TensorFile, read
+from study_protocol.wire.tensors import Spec, TensorError, spec_to_json
 
 register("api.before-model-file", "api.after-model-file", "api.after-model-commit")
 

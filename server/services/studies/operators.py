@@ -12,13 +12,13 @@ from typing import get_args
 from sqlalchemy import Row, bindparam, select
 from sqlalchemy.exc import NoResultFound
 
-from client_sdk.protocol.study.messages import OperatorKeyCreate, OperatorKeyList, OperatorKeyView
 from server.db.session import Transaction
 from server.db.soundness import RowBroken
 from server.db.tables import OperatorKeyRow, Role
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.views import at
+from study_protocol.study.messages import OperatorKeyCreate, OperatorKeyList, OperatorKeyView
 
 logger = logging.getLogger("wardround.coordinator")
 _PREFIX = "wrk"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from client_sdk.protocol.study.messages import SignedLedgerHead, WitnessedHead
 from server.db import rows
 from server.db.session import Transaction
 from server.db.witness_store import keep_witness
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator, Written
+from study_protocol.study.messages import SignedLedgerHead, WitnessedHead
 
 
 def put(coordinator: Coordinator, study: str, client: str, signed: SignedLedgerHead) -> Written[WitnessedHead]:

@@ -50,7 +50,7 @@ function words(plot, { x, y, low, high, by }) {
   return `${whose}: ${estimate(y)}${between}`;
 }
 
-// As client_sdk/commands/spreadsheet.py: an apostrophe where a spreadsheet would begin a formula; numbers are none.
+// As wardround/cli/hospital/spreadsheet.py: an apostrophe where a spreadsheet would begin a formula; numbers are none.
 const FORMULA = /^(?='*[\t\r\n])|(?:^|(?<=[\t\r\n;]))(?=[\s'"\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20])/g;
 const PLAIN = /^[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?(?: to [+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?)?$/;
 const guarded = (text) => (PLAIN.test(text) ? text : text.replace(FORMULA, "'"));

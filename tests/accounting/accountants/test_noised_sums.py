@@ -13,8 +13,8 @@ from accounting.accountants.bayesian_spec import BayesianSpec
 from accounting.accountants.noised_sums import BINS, NoisedSums
 from accounting.errors import InvalidArgument
 from accounting.estimation.upper_mean import upper_mean
-from client_sdk.protocol.randomness.discrete_gaussian import sampler
-from client_sdk.protocol.randomness.source import SeededSource
+from study_protocol.randomness.discrete_gaussian import sampler
+from study_protocol.randomness.source import SeededSource
 
 ORDER, NOISE, STD, RATE = 3.0, 4.0, 2.0, 0.5
 STEP = {"noise_std": STD, "sampling_rate": RATE, "max_distance": 1.0}

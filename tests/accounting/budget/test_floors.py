@@ -7,7 +7,7 @@ from accounting.budget.floors import least_bounds
 from accounting.errors import InvalidArgument
 from accounting.units import Definition, Level
 from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.protocol.study.plan_of import plan_of
+from study_protocol.study.plan_of import plan_of
 from tests.factories.settings import settings
 
 

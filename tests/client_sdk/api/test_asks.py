@@ -18,8 +18,8 @@ from client_sdk.api.client import AsyncClient, Client, OperatorKey
 from client_sdk.api.config import Connection
 from client_sdk.api.questions import read_question
 from client_sdk.errors import AnswerNotSigned, ConfigurationError, ConflictError, QueryFailed, QueryNotAnswered
-from client_sdk.protocol.study.queries import Query
-from client_sdk.protocol.wire.signing import decode_public_key, fingerprint
+from study_protocol.study.queries import Query
+from study_protocol.wire.signing import decode_public_key, fingerprint
 from tests.factories.asking import Site, answering_policy, document, enrolled, with_postcodes
 from tests.factories.live_coordinator import Live, live
 from tests.factories.settings import statistics_settings

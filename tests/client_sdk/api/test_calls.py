@@ -18,9 +18,9 @@ from pydantic import BaseModel
 from client_sdk.api import calls
 from client_sdk.api.transport import Answer, Call
 from client_sdk.errors import UnexpectedAnswer
-from client_sdk.protocol.study.messages import LedgerHead, WitnessedHead
 from server.api.description import describe
 from server.app import ROUTERS
+from study_protocol.study.messages import LedgerHead, WitnessedHead
 from tests.factories.answers import client, script
 
 

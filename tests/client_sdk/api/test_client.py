@@ -23,7 +23,7 @@ from client_sdk.errors import (
     ServerFailure,
     UnexpectedAnswer,
 )
-from client_sdk.protocol.study.messages import InvitationCreate, Roster, StudyList
+from study_protocol.study.messages import InvitationCreate, Roster, StudyList
 from tests.factories.answers import CONNECTION, GOOD, ROSTER, claims, client, script
 from tests.factories.wire_answers import problem
 

@@ -13,7 +13,7 @@ from client_sdk.api.client import AsyncClient, Client, OperatorKey
 from client_sdk.api.config import Connection
 from client_sdk.api.methods import Method, Methods
 from client_sdk.errors import NotFoundError
-from client_sdk.protocol.study.messages import InvitationCreate
+from study_protocol.study.messages import InvitationCreate
 from tests.factories.live_coordinator import Live, live
 
 NAMES = sorted(name for name, value in vars(Methods).items() if isinstance(value, Method))

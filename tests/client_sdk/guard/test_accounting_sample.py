@@ -11,11 +11,11 @@ from client_sdk.errors import ConfigurationError, Refused
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds, SampledRecords, accounted
 from client_sdk.guard.policy import Charge, IndividualLimit
-from client_sdk.protocol.randomness.source import SecureSource, SeededRandomness, SeededSource
-from client_sdk.protocol.study.settings import AccountingSample, StudySettings
-from client_sdk.tasks import load
-from client_sdk.training import LocalTraining
-from client_sdk.training.weights import weights_of
+from private_learning.tasks import load
+from private_learning.training import LocalTraining
+from private_learning.training.weights import weights_of
+from study_protocol.randomness.source import SecureSource, SeededRandomness, SeededSource
+from study_protocol.study.settings import AccountingSample, StudySettings
 from tests.client_sdk.guard.test_log_moments import phi
 from tests.factories.hospitals import records
 from tests.factories.settings import BAYESIAN, TASK_PARAMETERS, settings

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_sdk.data import Examples, Histories, Records, Table, load
 from client_sdk.errors import ConfigurationError, PolicyRefused
 from client_sdk.guard.columns import as_read, denied, readable, trained_columns
 from client_sdk.guard.policy import QueryRules
 from client_sdk.guard.rules import require_allowed
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.preparation import able, check_data
 from client_sdk.study.remaining import remaining
+from private_learning.records import Examples, Histories, Records, Table, load
+from study_protocol.study.settings import StudySettings
 from tests.factories.hospitals import plain_policy
 from tests.factories.settings import TASK_PARAMETERS, settings
 
@@ -102,7 +102,7 @@ def labelled_folder(folder: Path, kind: str) -> list[str]:
             pillow.new("L", (4, 4)).save(folder / name)
         return ["a.png", "b.png"]
     if kind == "DICOM":
-        from tests.client_sdk.data.test_dicom import write
+        from tests.private_learning.records.test_dicom import write
 
         for name in ("a.dcm", "b.dcm"):
             write(folder / name)

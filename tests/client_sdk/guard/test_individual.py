@@ -14,18 +14,18 @@ import torch
 from accounting.mechanisms.conversion import largest_moment
 from accounting.units import Definition
 from client_sdk.errors import ConfigurationError, LedgerDamaged, PolicyRefused
-from client_sdk.gradients import PerRecordGradients
 from client_sdk.guard.individual import IndividualBudget, certificate
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import Charge, IndividualLimit
 from client_sdk.guard.rules import require_allowed
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.tasks import load
-from client_sdk.training import LocalTraining
-from client_sdk.training.gradients import PrivateGradients
-from client_sdk.training.weights import weights_of
+from private_learning.gradients import PerRecordGradients
+from private_learning.tasks import load
+from private_learning.training import LocalTraining
+from private_learning.training.gradients import PrivateGradients
+from private_learning.training.weights import weights_of
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.study.settings import StudySettings
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.settings import TASK_PARAMETERS, settings
 

@@ -10,7 +10,7 @@ from scipy.stats import t as student
 
 from client_sdk.errors import LedgerDamaged, Refused, TrainingStopped
 from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.protocol.study.settings import StudySettings
+from study_protocol.study.settings import StudySettings
 from tests.factories.settings import settings
 
 PATIENTS = [f"p{i}" for i in range(12)]

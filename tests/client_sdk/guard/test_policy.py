@@ -10,8 +10,8 @@ from accounting.budget.budget import Budget
 from client_sdk.errors import ConfigurationError, LedgerDamaged, OwnBudgetExceeded, PolicyRefused
 from client_sdk.guard.policy import Charge, OwnLimit, SitePolicy, epsilon_spent, require_within_study
 from client_sdk.guard.rules import require_allowed
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import StudySettings
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
 from tests.factories.settings import settings
 
 # Of the factory's studies.

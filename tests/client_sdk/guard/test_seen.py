@@ -12,8 +12,8 @@ from client_sdk.errors import LedgerDamaged
 from client_sdk.guard.ledger import HospitalLedger, OwnRound
 from client_sdk.guard.policy import Charge
 from client_sdk.guard.seen import SeenHead, Step
-from client_sdk.protocol.study.messages import LedgerHead, WitnessedHead
-from client_sdk.protocol.study.witness import sign_head
+from study_protocol.study.messages import LedgerHead, WitnessedHead
+from study_protocol.study.witness import sign_head
 
 KEY = Ed25519PrivateKey.generate()
 PRICE = Charge("instance", 1.0, 0.5, 1)

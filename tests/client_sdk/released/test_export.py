@@ -17,7 +17,7 @@ import torch
 from client_sdk.errors import ConfigurationError
 from client_sdk.released import ReleasedModel, load_model
 from client_sdk.released.export import TOLERANCE, to_onnx, to_torch
-from client_sdk.tasks import TaskError
+from private_learning.tasks import TaskError
 from tests.client_sdk.released.test_model import Regression
 from tests.factories.released import TASKS, write_model
 

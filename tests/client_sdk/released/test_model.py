@@ -13,12 +13,12 @@ import torch
 from safetensors.numpy import load_file
 
 import wardround
-from client_sdk.data import DataError, Examples, Records, Table, TableFormat
-from client_sdk.protocol.wire.tensor_files import encode_model
-from client_sdk.protocol.wire.tensors import TensorError
 from client_sdk.released import ReleasedModel, load_model
 from client_sdk.released.records import new_records
-from client_sdk.tasks import Task, TaskDataset, TaskError, registry
+from private_learning.records import DataError, Examples, Records, Table, TableFormat
+from private_learning.tasks import Task, TaskDataset, TaskError, registry
+from study_protocol.wire.tensor_files import encode_model
+from study_protocol.wire.tensors import TensorError
 from tests.factories.released import TABLE, TASKS, write_model
 
 FRAME = pd.DataFrame(

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from client_sdk.protocol.secure_sum import transcript
-from client_sdk.protocol.secure_sum.graph import Graph
-from client_sdk.protocol.secure_sum.messages import (
+from client_sdk.secure_sum.refusals import SecureSumRefused
+from study_protocol.secure_sum import transcript
+from study_protocol.secure_sum.graph import Graph
+from study_protocol.secure_sum.messages import (
     SLOT_BYTES,
     ConsistencyList,
     ConsistencyMessage,
@@ -27,9 +28,8 @@ from client_sdk.protocol.secure_sum.messages import (
     UnmaskMessage,
     opened_shares,
 )
-from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES
-from client_sdk.protocol.study.messages import SignedParameters
-from client_sdk.secure_sum.refusals import SecureSumRefused
+from study_protocol.secure_sum.shamir import SHARE_BYTES
+from study_protocol.study.messages import SignedParameters
 from tests.factories.secure_sum import NOW, World, small_counts
 
 # t is 4 of all 6, and of the 5 of a neighbourhood on a ring of 4 neighbours.

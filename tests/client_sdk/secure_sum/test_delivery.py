@@ -14,18 +14,18 @@ import torch
 from client_sdk.api.client import ServerClock, Signature
 from client_sdk.guard.policy import Floors
 from client_sdk.identity import Identity
-from client_sdk.protocol.randomness.source import RoundRandomness, SecureRandomness
-from client_sdk.protocol.secure_sum.parameters import vectors_of
-from client_sdk.protocol.study.messages import Roster, RosterEntry
-from client_sdk.protocol.wire.signing import encode_public_key
 from client_sdk.secure_sum.delivery import MaskedDelivery, Summed, from_bytes
 from client_sdk.secure_sum.refusals import StateRefused
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import FileStore, Opened, erase_expired, keep_opened, record_of
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.verifier import active_fingerprint
-from client_sdk.training import Contribution, spec_of_model
+from private_learning.training import Contribution, spec_of_model
 from server.domain import secure_sum as views
+from study_protocol.randomness.source import RoundRandomness, SecureRandomness
+from study_protocol.secure_sum.parameters import vectors_of
+from study_protocol.study.messages import Roster, RosterEntry
+from study_protocol.wire.signing import encode_public_key
 from tests.factories.masked_studies import reported_log_moments
 from tests.factories.secure_sum import EXPIRES, LEDGER, MODEL, NOW, ROUND, STUDY, Run, World, small_counts
 from tests.factories.settings import settings

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from client_sdk.protocol.secure_sum.messages import ConsistencyList, SurvivorList
-from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES
 from client_sdk.secure_sum.refusals import SurvivorsRefused
 from client_sdk.secure_sum.session import SecureSumClient
 from server.domain import secure_sum as views
+from study_protocol.secure_sum.messages import ConsistencyList, SurvivorList
+from study_protocol.secure_sum.shamir import SHARE_BYTES
 from tests.factories.secure_sum import NOW, ROUND, STUDY, Run, World, admitted, domain, small_counts
 
 ME, OTHER = "h001", "h004"

@@ -17,18 +17,18 @@ from scipy import stats
 from accounting.mechanisms.lattice import summation_error
 from accounting.units import Level
 from client_sdk.errors import TrainingStopped
-from client_sdk.protocol.randomness.discrete_gaussian import MAX_STD, DiscreteGaussian, sampler
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.secure_sum.messages import ParameterFault, SessionParameters
-from client_sdk.protocol.secure_sum.parameters import SessionPlan, vectors_of
-from client_sdk.protocol.secure_sum.vectors import VectorSpec, largest_cap
-from client_sdk.protocol.study.central_noise import MOST_SHARE, CentralNoise
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import Spec
 from client_sdk.secure_sum import delivery
 from client_sdk.secure_sum.delivery import ring_vectors_of
-from client_sdk.training import Contribution
+from private_learning.training import Contribution
+from study_protocol.randomness.discrete_gaussian import MAX_STD, DiscreteGaussian, sampler
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.secure_sum.messages import ParameterFault, SessionParameters
+from study_protocol.secure_sum.parameters import SessionPlan, vectors_of
+from study_protocol.secure_sum.vectors import VectorSpec, largest_cap
+from study_protocol.study.central_noise import MOST_SHARE, CentralNoise
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import Spec
 from tests.factories.settings import MASKING, settings
 
 SIZE = 20_000

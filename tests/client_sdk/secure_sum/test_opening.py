@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from client_sdk.protocol.secure_sum.messages import (
-    ConsistencyList,
-    Manifest,
-    SurvivorList,
-)
-from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES
 from client_sdk.secure_sum.refusals import SecureSumRefused
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import Opened, keep_opened, opened_from
 from server.domain import secure_sum as domain
 from server.domain import secure_sum as views
+from study_protocol.secure_sum.messages import (
+    ConsistencyList,
+    Manifest,
+    SurvivorList,
+)
+from study_protocol.secure_sum.shamir import SHARE_BYTES
 from tests.factories.deviating_coordinator import GRAPHS, ME, me, refuses, started
 from tests.factories.secure_sum import EXPIRES, MODEL, NOW, ROUND, STUDY, MemoryStore, Run, World, small_counts
 

@@ -10,11 +10,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk.guard.policy import Floors
-from client_sdk.protocol.secure_sum import transcript
-from client_sdk.protocol.secure_sum.messages import KeysMessage, SessionParameters
-from client_sdk.protocol.secure_sum.vectors import VectorSpec, count_vector
 from client_sdk.secure_sum.refusals import ParametersRefused
 from client_sdk.secure_sum.store import RoundRecord, Secrets, SessionRecord
+from study_protocol.secure_sum import transcript
+from study_protocol.secure_sum.messages import KeysMessage, SessionParameters
+from study_protocol.secure_sum.vectors import VectorSpec, count_vector
 from tests.factories.deviating_coordinator import GRAPHS, ME, me, refuses, started
 from tests.factories.secure_sum import EXPIRES, NOW, ROUND, STUDY
 

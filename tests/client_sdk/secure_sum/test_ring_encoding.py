@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from client_sdk.errors import LedgerDamaged, TrainingStopped
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.secure_sum.parameters import vectors_of
-from client_sdk.protocol.wire.tensors import spec_of
 from client_sdk.secure_sum.delivery import from_bytes, ring_vectors_of, to_bytes
-from client_sdk.training import Contribution
+from private_learning.training import Contribution
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.secure_sum.parameters import vectors_of
+from study_protocol.wire.tensors import spec_of
 from tests.factories.hospital_double import MODEL
 from tests.factories.settings import settings
 

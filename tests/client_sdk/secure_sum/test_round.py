@@ -15,14 +15,14 @@ from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
 from client_sdk.errors import ApiError, SessionEnded
-from client_sdk.protocol.secure_sum.messages import SurvivorList
-from client_sdk.protocol.secure_sum.vectors import VectorSpec, cost_vector, count_vector
 from client_sdk.secure_sum.refusals import CohortRefused, ParametersRefused, SurvivorsRefused
 from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.store import Opened, keep_opened
 from server.domain import secure_sum as domain
 from server.domain import secure_sum as views
 from server.domain import secure_sum_recovery as recovery
+from study_protocol.secure_sum.messages import SurvivorList
+from study_protocol.secure_sum.vectors import VectorSpec, cost_vector, count_vector
 from tests.factories.coordinator_in_process import ORIGIN
 from tests.factories.secure_sum import NOW, ROUND, STUDY, Run, World, small_counts
 from tests.factories.wire_answers import problem, reply

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from client_sdk.protocol.secure_sum import masking
-from client_sdk.protocol.secure_sum.vectors import count_vector, largest_cap
 from client_sdk.secure_sum.store import RoundRecord, Secrets
 from server.domain import secure_sum as views
 from server.domain import secure_sum_recovery as recovery
+from study_protocol.secure_sum import masking
+from study_protocol.secure_sum.vectors import count_vector, largest_cap
 from tests.factories.secure_sum import NOW, ROUND, STUDY, Run, World, small_counts
 
 # Each chi-square (256 byte values, at least 4·10^5 bytes) raises a false alarm once in 10^6 seeds; seeds are fixed.

@@ -8,12 +8,12 @@ import json
 import numpy as np
 import pytest
 
-from client_sdk.protocol.secure_sum.messages import ConsistencyList, Inbox, KeyList, SumResult, SurvivorList
 from client_sdk.secure_sum.refusals import ResultRefused, StateRefused, VectorsRefused
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import RoundRecord
 from server.domain import secure_sum as views
 from server.domain import secure_sum_recovery as recovery
+from study_protocol.secure_sum.messages import ConsistencyList, Inbox, KeyList, SumResult, SurvivorList
 from tests.factories.secure_sum import EXPIRES, NOW, ROUND, STUDY, Run, World, small_counts
 
 ME = "h001"

@@ -10,8 +10,10 @@ from dataclasses import replace
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.protocol.secure_sum import masking, transcript
-from client_sdk.protocol.secure_sum.messages import (
+from client_sdk.secure_sum.store import RoundRecord
+from server.domain import secure_sum as views
+from study_protocol.secure_sum import masking, transcript
+from study_protocol.secure_sum.messages import (
     SLOT_BYTES,
     Inbox,
     KeyList,
@@ -19,8 +21,6 @@ from client_sdk.protocol.secure_sum.messages import (
     SharesMessage,
     SurvivorList,
 )
-from client_sdk.secure_sum.store import RoundRecord
-from server.domain import secure_sum as views
 from tests.factories.deviating_coordinator import GRAPHS, ME, me, refuses, started
 from tests.factories.secure_sum import NOW, ROUND, STUDY, Run, World, small_counts
 

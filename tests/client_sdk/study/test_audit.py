@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, append, digest
 from accounting.plan.report import DISTANCE_BINS
-from client_sdk.commands.verify import read_export
 from client_sdk.errors import LedgerNotExtended
-from client_sdk.protocol.study.messages import LedgerHead, SignedLedgerHead
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.signing import LEDGER_HEAD, encode_public_key, sign_document
 from client_sdk.study.audit import audited, require_signed
+from study_protocol.study.messages import LedgerHead, SignedLedgerHead
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.signing import LEDGER_HEAD, encode_public_key, sign_document
 from tests.factories.ledgers import after, opened
 from tests.factories.settings import ORDERS, limit, settings
+from wardround.cli.officer.verify import read_export
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 MOMENTS = {"filter": 0.2, "moments": [0.1] * len(ORDERS), "complete": False}

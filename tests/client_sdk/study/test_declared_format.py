@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from client_sdk.data import Table, TableFormat, load
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
+from private_learning.records import Table, TableFormat, load
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 
 COMMAS, SEMICOLONS = TableFormat("comma", decimal="point"), TableFormat("semicolon", decimal="comma")
@@ -79,7 +79,7 @@ def test_texts_of_other_tables_are_declared_before_a_round_and_stay(tmp_path: Pa
 
 
 def test_the_hospital_s_log_counts_cells_that_fit_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "client_sdk")
+    caplog.set_level(logging.INFO)
     table = load(written(tmp_path / "a.csv"), COMMAS, patient_column="patient")
     hospital(coordinator(), tmp_path).join("sepsis", None, table, policy=plain_policy(), dataset="icu")
     assert "study sepsis: every cell of 2 columns is a value or a declared code" in caplog.text
@@ -91,7 +91,7 @@ def test_the_hospital_s_log_counts_no_cell_of_a_patient_who_objects_in_other_cap
     path = written(tmp_path / "a.csv")
     path.write_text(path.read_text() + "perhaps,1,0,Xaver\n")
     table = load(path, COMMAS, patient_column="patient")
-    caplog.set_level(logging.INFO, "client_sdk")
+    caplog.set_level(logging.INFO)
     policy = plain_policy(excluded_patients=["xaver"])
     hospital(coordinator(), tmp_path).join("sepsis", None, table, policy=policy, dataset="icu")
     assert "study sepsis: every cell of 2 columns is a value or a declared code" in caplog.text

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from client_sdk.guard.policy import Floors, SitePolicy
-from client_sdk.protocol.randomness.source import SecureRandomness
-from client_sdk.protocol.wire.tensors import TERMS, UPDATE, decode, terms_spec
 from client_sdk.secure_sum.delivery import MaskedDelivery
 from client_sdk.study.delivery import Able, ClearDelivery, delivery_of
-from client_sdk.training import Contribution
+from private_learning.training import Contribution
+from study_protocol.randomness.source import SecureRandomness
+from study_protocol.wire.tensors import TERMS, UPDATE, decode, terms_spec
 from tests.factories.masked_studies import reported_log_moments
 from tests.factories.settings import settings
 

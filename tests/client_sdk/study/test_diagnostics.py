@@ -10,8 +10,8 @@ from client_sdk.api.transport import Transport
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.identity import KEY_FILE, Identity
-from client_sdk.protocol.wire.signing import decode_public_key, fingerprint
 from client_sdk.study.diagnostics import Finding, examine
+from study_protocol.wire.signing import decode_public_key, fingerprint
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital
 

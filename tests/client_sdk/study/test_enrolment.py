@@ -9,8 +9,8 @@ from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
 from client_sdk.errors import ConfigurationError, ConflictError, NotTrusted
 from client_sdk.identity import Identity
-from client_sdk.protocol.wire.signing import encode_public_key
 from client_sdk.study.hospital import Hospital
+from study_protocol.wire.signing import encode_public_key
 from tests.factories.coordinator_in_process import ORIGIN, Coordinator
 from tests.factories.hospitals import coordinator
 

@@ -11,9 +11,9 @@ from accounting.budget.ledger import Entry, append
 from accounting.plan.report import DISTANCE_BINS
 from client_sdk.errors import LedgerContradicted, OwnBudgetExceeded
 from client_sdk.guard.ledger import OwnRound
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.entries import EntryChecks
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
 from tests.factories.settings import limit, settings
 
 NOTHING = OwnRound(False, False, None)

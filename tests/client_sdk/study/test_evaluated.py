@@ -10,22 +10,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from client_sdk import tasks
-from client_sdk.data import Examples, Records, Table
 from client_sdk.errors import ConfigurationError, Refused, TrainingStopped
 from client_sdk.guard.split import Split
-from client_sdk.protocol.cells import column_of
-from client_sdk.protocol.statistics.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
-from client_sdk.protocol.study.bounds import MAX_WEIGHT
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import Array
 from client_sdk.study.delivery import Able
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.preparation import able, prepare
-from client_sdk.tasks import TaskDataset, TaskError
-from client_sdk.tasks.examples import EXAMPLES
-from client_sdk.tasks.tables import LogisticRegression
-from client_sdk.training.weights import weights_of
+from private_learning import tasks
+from private_learning.records import Examples, Records, Table
+from private_learning.tasks import TaskDataset, TaskError
+from private_learning.tasks.examples import EXAMPLES
+from private_learning.tasks.tables import LogisticRegression
+from private_learning.training.weights import weights_of
+from study_protocol.cells import column_of
+from study_protocol.queries.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
+from study_protocol.study.bounds import MAX_WEIGHT
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import Array
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.made_up import made_up
 from tests.factories.settings import settings

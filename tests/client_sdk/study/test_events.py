@@ -11,13 +11,13 @@ import pytest
 from rich.console import Console
 
 from accounting.accountants.classical import ClassicalAccountant
-from client_sdk.commands.rounds import RoundsShown
 from client_sdk.guard.policy import SitePolicy
-from client_sdk.protocol.study.messages import LimitStatement
 from client_sdk.study.events import RoundEvent
+from study_protocol.study.messages import LimitStatement
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital, one_round_policy, plain_policy, records
 from tests.factories.settings import settings
+from wardround.cli.hospital.rounds import RoundsShown
 
 OWN = {"limits": {"instance": {"epsilon": 30.0, "delta": 1e-6, "order": 4.0}}}
 

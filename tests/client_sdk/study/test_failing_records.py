@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from client_sdk.protocol.statistics.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
 from client_sdk.study.evaluated import EvaluatedPatients
 from client_sdk.study.preparation import able
-from client_sdk.tasks.tables import LogisticRegression
+from private_learning.tasks.tables import LogisticRegression
+from study_protocol.queries.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
 from tests.client_sdk.study.test_evaluated import SPLIT, some_weights
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.settings import settings

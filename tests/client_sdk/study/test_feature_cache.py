@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from client_sdk.data import Examples
 from client_sdk.errors import ConfigurationError, KeyFileError
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.feature_cache import FeatureCache
 from client_sdk.study.preparation import check_data, prepare
-from client_sdk.tasks import TaskDataset
-from client_sdk.training.features import Features
+from private_learning.records import Examples
+from private_learning.tasks import TaskDataset
+from private_learning.training.features import Features
+from study_protocol.study.settings import StudySettings
 from tests.factories.hospitals import plain_policy
 from tests.factories.parts import CNN, Backbone, backbone, images
 from tests.factories.settings import settings

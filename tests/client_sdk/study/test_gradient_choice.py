@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.gradients import PerRecordGradients
-from client_sdk.gradients.choice import GradientChoice
 from client_sdk.study import preparation
 from client_sdk.study.preparation import choice_of
-from client_sdk.training import LocalTraining, local
+from private_learning.gradients import PerRecordGradients
+from private_learning.gradients.choice import GradientChoice
+from private_learning.training import LocalTraining, local
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital
 from tests.factories.participations import join, ledger_of, run_until_forbidden, stop_after
@@ -75,8 +75,8 @@ def test_a_hospital_for_which_the_choice_does_not_hold_any_more_takes_no_part(
 ) -> None:
     monkeypatch.setattr(preparation, "choice_of", lambda opened: replace(kept(tmp_path), **change))
     if "method" in change:
-        from client_sdk.gradients import confirmation
-        from client_sdk.gradients.errors import NotLayerwise
+        from private_learning.gradients import confirmation
+        from private_learning.gradients.errors import NotLayerwise
 
         def fails(*_: Any) -> Any:
             raise NotLayerwise("another version")

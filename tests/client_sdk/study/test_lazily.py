@@ -13,21 +13,21 @@ import pytest
 import torch
 from PIL import Image
 
-from client_sdk.commands.templates import study_text, study_values
-from client_sdk.data import DataError, Examples, LazyExamples, load
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.split import Split
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.statistics.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.evaluated import EvaluatedPatients
 from client_sdk.study.preparation import able, check_data, prepare
-from client_sdk.training.weights import weights_of
+from private_learning.records import DataError, Examples, LazyExamples, load
+from private_learning.training.weights import weights_of
+from study_protocol.queries.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.study.settings import StudySettings
 from tests.factories.commands import run_offline
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.readers import Images
 from tests.factories.settings import settings
+from wardround.cli.lead.templates import study_text, study_values
 
 IMAGES = {"task": "cnn", "task_parameters": {"height": 6, "width": 6, "classes": 2, "filters": 2, "hidden": 4}}
 STEPS = {"algorithm": "fedavg", "local_steps": 3, "learning_rate": 0.1}

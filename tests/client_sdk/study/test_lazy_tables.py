@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from client_sdk.commands.templates import study_text, study_values
-from client_sdk.data import DataError, LazyTable, Table, load
 from client_sdk.guard.split import Split
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.statistics.kinds import Moments
-from client_sdk.protocol.statistics.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.preparation import able, check_data
-from client_sdk.training.weights import weights_of
+from private_learning.records import DataError, LazyTable, Table, load
+from private_learning.training.weights import weights_of
+from study_protocol.queries.kinds import Moments
+from study_protocol.queries.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.study.settings import StudySettings
 from tests.factories.commands import run_offline
 from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.settings import settings
+from wardround.cli.lead.templates import study_text, study_values
 
 pyarrow: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 parquet: Any = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")

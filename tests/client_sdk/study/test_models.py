@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from client_sdk.errors import BadAssignment
-from client_sdk.protocol.study.model_file import ModelMetadata
-from client_sdk.protocol.wire.tensor_files import encode_model
-from client_sdk.protocol.wire.tensors import decode, metadata_in, spec_of
+from study_protocol.study.model_file import ModelMetadata
+from study_protocol.wire.tensor_files import encode_model
+from study_protocol.wire.tensors import decode, metadata_in, spec_of
 from tests.factories.hospitals import coordinator, hospital
 from tests.factories.participations import join, run_until_forbidden, stop_after
 from tests.factories.settings import settings

@@ -15,7 +15,7 @@ from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.study.events import OnRound, RoundEvent
 from client_sdk.study.pace import Pace, too_late
 from client_sdk.study.work import Books
-from client_sdk.training import LocalTraining
+from private_learning.training import LocalTraining
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.dying import Killed, dying_at
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records

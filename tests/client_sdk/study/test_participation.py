@@ -11,7 +11,6 @@ import pytest
 from torch import nn
 
 from client_sdk.api.client import Client, ServerClock
-from client_sdk.data import DataError, Table
 from client_sdk.errors import (
     ConfigurationError,
     LedgerDamaged,
@@ -24,10 +23,11 @@ from client_sdk.errors import (
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import Charge, OwnLimit, SitePolicy, epsilon_spent
-from client_sdk.protocol.study.queries import QueryList
-from client_sdk.protocol.wire.tensors import encode
-from client_sdk.tasks.tables import LogisticRegression
-from client_sdk.training import LocalTraining
+from private_learning.records import DataError, Table
+from private_learning.tasks.tables import LogisticRegression
+from private_learning.training import LocalTraining
+from study_protocol.study.queries import QueryList
+from study_protocol.wire.tensors import encode
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.participations import join, ledger_of, run_until_forbidden, stop_after
 from tests.factories.settings import TASK_PARAMETERS, settings

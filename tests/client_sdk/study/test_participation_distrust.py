@@ -17,11 +17,11 @@ from client_sdk.errors import (
     UpdateDisputed,
 )
 from client_sdk.guard.policy import Charge, OwnLimit, epsilon_spent
-from client_sdk.protocol.study.messages import Refusal, Roster, RosterEntry
-from client_sdk.protocol.wire.signing import encode_public_key
-from client_sdk.protocol.wire.tensors import encode
 from client_sdk.study.pinning import as_digits, pin_roster
 from client_sdk.study.verifier import active_fingerprint, strangers
+from study_protocol.study.messages import Refusal, Roster, RosterEntry
+from study_protocol.wire.signing import encode_public_key
+from study_protocol.wire.tensors import encode
 from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.participations import join, ledger_of, run_until_forbidden, stop_after
 from tests.factories.settings import settings

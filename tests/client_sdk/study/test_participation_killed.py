@@ -15,14 +15,14 @@ import pytest
 
 # Registers its failpoints, which are read below.
 import client_sdk.study.participation  # noqa: F401
-from client_sdk import tasks
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import SitePolicy
-from client_sdk.protocol.wire import failpoints
-from client_sdk.protocol.wire.tensors import TERMS, decode, encode
 from client_sdk.study.hospital import Hospital
-from client_sdk.training.weights import weights_of
+from private_learning import tasks
+from private_learning.training.weights import weights_of
+from study_protocol.wire import failpoints
+from study_protocol.wire.tensors import TERMS, decode, encode
 from tests.factories.commands import AS_WRITTEN
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital, lax_toml, one_round_policy, plain_policy, records
@@ -34,7 +34,7 @@ REFUSAL = ("hospital.after-refusal", "hospital.before-refusal")
 ROTATION = ("hospital.after-rotation", "hospital.before-rotation")
 # Met in masked rounds only.
 MASKED = tuple(f"hospital.after-{step}" for step in ("keys", "shares", "octets", "consistency", "unmask"))
-# Met in rounds of several local steps only: tests/client_sdk/training/test_checkpoint.py.
+# Met in rounds of several local steps only: tests/private_learning/training/test_checkpoint.py.
 CHECKPOINT = ("hospital.after-checkpoint",)
 # Met at the end of a study, and where a coordinator lies: tests/client_sdk/study/test_witnessing.py.
 ENDING = ("hospital.after-witness", "hospital.before-witness")
@@ -239,7 +239,7 @@ def test_a_process_really_killed_leaves_a_study_that_ends_well(tmp_path: Path, n
 def _joined(here: Any, arguments: list[str], home: Path) -> Any:
     """Let the hospital join while the coordinator's worker moves on."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "client_sdk.main", *arguments],
+        [sys.executable, "-m", "wardround.cli.main", *arguments],
         env=_environment(here.url, home),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -258,7 +258,7 @@ def command(
 ) -> subprocess.CompletedProcess[str]:
     extra = {} if failpoint is None else {"WARDROUND_FAILPOINT": failpoint, "WARDROUND_FAILPOINT_LOG": str(log)}
     return subprocess.run(
-        [sys.executable, "-m", "client_sdk.main", *arguments],
+        [sys.executable, "-m", "wardround.cli.main", *arguments],
         env=_environment(server, home) | extra,
         capture_output=True,
         text=True,

@@ -14,13 +14,13 @@ from client_sdk.errors import BadAssignment, ConfigurationError, SessionEnded, T
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import Floors
-from client_sdk.protocol.secure_sum.vectors import VectorSpec
-from client_sdk.protocol.study.messages import SignedParameters
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensors import encode
 from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.session import SecureSumClient
-from client_sdk.training import LocalTraining
+from private_learning.training import LocalTraining
+from study_protocol.secure_sum.vectors import VectorSpec
+from study_protocol.study.messages import SignedParameters
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import encode
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.secure_sum import World

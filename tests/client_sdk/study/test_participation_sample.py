@@ -13,8 +13,8 @@ import pytest
 from client_sdk.errors import AuthenticationError, ConfigurationError, PolicyRefused
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.protocol.wire.tensors import TERMS, UPDATE, decode, prefixed, spec_of, terms_spec
 from client_sdk.study.participation import Outcome
+from study_protocol.wire.tensors import TERMS, UPDATE, decode, prefixed, spec_of, terms_spec
 from tests.client_sdk.study.test_participation import stop_after
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records

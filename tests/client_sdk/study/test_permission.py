@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from accounting.budget.ledger import Entry, append
-from client_sdk.durable import Outbox
 from client_sdk.errors import Refused
 from client_sdk.guard.approvals import Approvals
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import Charge
 from client_sdk.guard.split import Split
-from client_sdk.protocol.study.messages import AssignmentBody, LedgerHead
-from client_sdk.protocol.study.model_info import ModelInfo
-from client_sdk.protocol.study.queries import QueryAsked, QueryDocument
+from client_sdk.outbox import Outbox
 from client_sdk.study.answers import AnsweringWork, require_never_opened
 from client_sdk.study.permission import Permission
 from client_sdk.study.preparation import able
 from client_sdk.study.work import Books
+from study_protocol.study.messages import AssignmentBody, LedgerHead
+from study_protocol.study.model_info import ModelInfo
+from study_protocol.study.queries import QueryAsked, QueryDocument
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.settings import limit, settings
 

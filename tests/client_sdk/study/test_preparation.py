@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 from sklearn import datasets
 
-from client_sdk.data import DataError, load
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.study.preparation import check_data
-from experiments.demo.scenarios import data_folder
+from private_learning.records import DataError, load
 from tests.factories.settings import settings
+from wardround.demo.scenarios import data_folder
 
 TABLES = {
     "breast cancer": datasets.load_breast_cancer,

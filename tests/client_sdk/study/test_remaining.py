@@ -13,16 +13,16 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from client_sdk.data import DataError, Examples, Histories, LazyExamples, Records, Table, load
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.split import Split
-from client_sdk.protocol.statistics.kinds import Moments
-from client_sdk.protocol.statistics.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
-from client_sdk.protocol.study.settings import StudySettings
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.preparation import able, check_data, prepare
 from client_sdk.study.remaining import remaining
-from client_sdk.training.weights import weights_of
+from private_learning.records import DataError, Examples, Histories, LazyExamples, Records, Table, load
+from private_learning.training.weights import weights_of
+from study_protocol.queries.kinds import Moments
+from study_protocol.queries.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
+from study_protocol.study.settings import StudySettings
 from tests.factories.hospitals import plain_policy
 from tests.factories.settings import settings
 

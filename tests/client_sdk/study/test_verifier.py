@@ -14,8 +14,6 @@ from client_sdk.errors import LostLedger
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import Charge
 from client_sdk.identity import Membership
-from client_sdk.protocol.study.messages import Roster, RosterEntry
-from client_sdk.protocol.wire.signing import encode_public_key, roster_fingerprint
 from client_sdk.study.verifier import (
     CoordinatorVerifier,
     active_fingerprint,
@@ -23,6 +21,8 @@ from client_sdk.study.verifier import (
     rounds_received,
     strangers,
 )
+from study_protocol.study.messages import Roster, RosterEntry
+from study_protocol.wire.signing import encode_public_key, roster_fingerprint
 from tests.factories.settings import settings
 
 PRICE = Charge("instance", 1.0, 0.5, 1)

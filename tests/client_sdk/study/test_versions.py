@@ -8,9 +8,9 @@ import pytest
 
 from client_sdk.api.spoken import Spoken
 from client_sdk.errors import ConfigurationError
-from client_sdk.protocol.versions import PROTOCOL, UNNUMBERED
 from client_sdk.study.versions import joined_with, require_compatible
-from experiments import tiny
+from study_protocol.versions import PROTOCOL, UNNUMBERED
+from tests.harness import tiny
 
 CLEAR = tiny.settings("parallel", clients=4, rounds=2, bayesian=False)
 MASKED = tiny.settings("sequential", clients=4, rounds=2, bayesian=False, step_seconds=60.0)

@@ -7,11 +7,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from accounting.budget.ledger import Entry, append
 from client_sdk.errors import LedgerForked
-from client_sdk.protocol.study.messages import LedgerHead, RosterEntry, WitnessedHead
-from client_sdk.protocol.study.outside_witness import OutsideWitness
-from client_sdk.protocol.study.witness import sign_head
-from client_sdk.protocol.wire.signing import encode_public_key
 from client_sdk.study.vouching import Voucher, agreement, outside_vouchers, vouchers
+from study_protocol.study.messages import LedgerHead, RosterEntry, WitnessedHead
+from study_protocol.study.outside_witness import OutsideWitness
+from study_protocol.study.witness import sign_head
+from study_protocol.wire.signing import encode_public_key
 
 KEYS = {name: Ed25519PrivateKey.generate() for name in ("grace", "hope", "mercy", "state")}
 

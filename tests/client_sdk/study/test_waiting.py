@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from client_sdk.protocol.study.messages import PauseReason, RoundUnderWay, Study
 from client_sdk.study.waiting import Waiting, Watch, waiting_for
+from study_protocol.study.messages import PauseReason, RoundUnderWay, Study
 from tests.factories.settings import settings
 
 NOW = datetime.now(UTC)

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from accounting.budget.budget import Authorisation
 from client_sdk.errors import EvidenceKept, LedgerContradicted, LedgerForked, LedgerNotExtended
-from client_sdk.protocol.study.messages import LedgerHead, Refusal
-from client_sdk.protocol.study.witness import sign_head
-from client_sdk.protocol.wire.signing import encode_public_key
+from study_protocol.study.messages import LedgerHead, Refusal
+from study_protocol.study.witness import sign_head
+from study_protocol.wire.signing import encode_public_key
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.dying import Killed, dying_at
 from tests.factories.hospitals import coordinator, hospital, one_round_policy

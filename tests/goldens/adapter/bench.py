@@ -16,13 +16,13 @@ from threadpoolctl import threadpool_limits
 
 from accounting.accountants import classical
 from accounting.mechanisms.unsampled import Steps
-from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
-from client_sdk.protocol.randomness.source import AddressedCoins, SeededRandomness
 from server.db.file_blobs import FileBlobs
 from server.db.schema import migrate
 from server.db.session import Database
 from server.services.coordinator import Coordinator
 from server.signing_key import SigningKey
+from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from study_protocol.randomness.source import AddressedCoins, SeededRandomness
 from tests.factories.studies import FakeClock
 from tests.goldens.adapter.settings import settings_of
 from tests.goldens.adapter.study import NOW, Study

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from accounting.errors import AccountingError
-from client_sdk import tasks
-from client_sdk.data import Examples
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.tasks import TaskDataset
+from private_learning import tasks
+from private_learning.records import Examples
+from private_learning.tasks import TaskDataset
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
 from tests.goldens.combinations import Combination
 
 Json = dict[str, Any]

@@ -9,29 +9,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk import tasks
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import Floors
-from client_sdk.protocol.randomness.source import Purpose, SeededRandomness
-from client_sdk.protocol.secure_sum.messages import (
-    ConsistencyList,
-    Inbox,
-    KeyList,
-    SessionParameters,
-    SumResult,
-    SurvivorList,
-)
-from client_sdk.protocol.secure_sum.parameters import SessionPlan, sums_as_in_papers, vectors_of
-from client_sdk.protocol.secure_sum.vectors import decode as decode_sum
-from client_sdk.protocol.study.messages import Roster, StudyCreate
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.signing import decode_public_key
-from client_sdk.protocol.wire.tensors import UPDATE, Array, decode, encode, spec_of
 from client_sdk.secure_sum.delivery import ring_vectors_of
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.steps import Party
-from client_sdk.training import Contribution, LocalTraining
-from client_sdk.training.weights import weights_of
+from private_learning import tasks
+from private_learning.training import Contribution, LocalTraining
+from private_learning.training.weights import weights_of
 from server.db.blobs import sum_of
 from server.services import views
 from server.services.coordinator import Coordinator
@@ -39,6 +24,21 @@ from server.services.ledger_pages import ledger_page
 from server.services.secure_sum import lists
 from server.services.studies import lifecycle, models
 from server.worker import Worker
+from study_protocol.randomness.source import Purpose, SeededRandomness
+from study_protocol.secure_sum.messages import (
+    ConsistencyList,
+    Inbox,
+    KeyList,
+    SessionParameters,
+    SumResult,
+    SurvivorList,
+)
+from study_protocol.secure_sum.parameters import SessionPlan, sums_as_in_papers, vectors_of
+from study_protocol.secure_sum.vectors import decode as decode_sum
+from study_protocol.study.messages import Roster, StudyCreate
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.signing import decode_public_key
+from study_protocol.wire.tensors import UPDATE, Array, decode, encode, spec_of
 from tests.factories.hospital_double import Hospital, UseCases
 from tests.factories.masked_studies import body_of, octets_said, said, shown
 from tests.factories.secure_sum import MemoryStore

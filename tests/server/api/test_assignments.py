@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from client_sdk.protocol.study.messages import Assignment, AssignmentBody
-from client_sdk.protocol.wire.signing import ASSIGNMENT, decode_public_key, verify_document
+from study_protocol.study.messages import Assignment, AssignmentBody
+from study_protocol.wire.signing import ASSIGNMENT, decode_public_key, verify_document
 from tests.factories.hospital_double import Hospital, update
 from tests.factories.live_coordinator import Live, live
 

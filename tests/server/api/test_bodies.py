@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 import pytest
 
-from client_sdk.protocol.wire.tensors import UPDATE, encode
+from study_protocol.wire.tensors import UPDATE, encode
 from tests.factories.hospital_double import MODEL
 from tests.factories.live_coordinator import Live
 

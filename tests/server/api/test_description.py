@@ -11,12 +11,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import Field
 
-from client_sdk.protocol.study.messages import Problem
-from client_sdk.protocol.wire.signing import ENROLMENT, request_token
-from client_sdk.protocol.wire.values import Message
 from server.api import description, refusals
 from server.api.description import docstring_table, problem_example
 from server.api.problems import CATALOGUE, MEDIA_TYPE
+from study_protocol.study.messages import Problem
+from study_protocol.wire.signing import ENROLMENT, request_token
+from study_protocol.wire.values import Message
 from tests.contract.test_openapi import _document, _operations
 
 DOCUMENT = _document()

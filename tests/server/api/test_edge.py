@@ -15,8 +15,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, sign_document, to_base64url
-from client_sdk.protocol.wire.tensors import encode
+from study_protocol.wire.signing import ENROLMENT, encode_public_key, sign_document, to_base64url
+from study_protocol.wire.tensors import encode
 from tests.factories.hospital_double import MODEL, Hospital, update
 from tests.factories.live_coordinator import ORIGIN, Live, code_of
 from tests.factories.settings import settings as study_settings

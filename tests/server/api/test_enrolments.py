@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.protocol.wire.signing import encode_public_key
+from study_protocol.wire.signing import encode_public_key
 from tests.factories.live_coordinator import Live, code_of
 
 

@@ -16,12 +16,12 @@ from typing import Any
 import httpx
 import pytest
 
-from experiments.object_store import ObjectStore
 from server.db.file_blobs import FileBlobs
 from server.db.session import Database
 from server.services.readiness import CHECK_SECONDS
 from tests.conftest import Postgres
 from tests.factories.live_coordinator import Live, live
+from tests.harness.object_store import ObjectStore
 
 
 def _status(answer: httpx.Response) -> tuple[int, str]:

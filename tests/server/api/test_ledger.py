@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from client_sdk.protocol.study.messages import LedgerPage
-from client_sdk.protocol.wire.signing import LEDGER_HEAD, decode_public_key, verify_document
+from study_protocol.study.messages import LedgerPage
+from study_protocol.wire.signing import LEDGER_HEAD, decode_public_key, verify_document
 from tests.factories.hospital_double import update
 from tests.factories.ledgers import kinds_in
 from tests.factories.live_coordinator import Live

@@ -8,13 +8,13 @@ import httpx
 import numpy as np
 import pytest
 
-from client_sdk.protocol.study.bounds import MAX_WEIGHT
-from client_sdk.protocol.study.model_file import ModelMetadata
-from client_sdk.protocol.wire.tensor_files import encode_model
-from client_sdk.protocol.wire.tensors import encode
 from server.db.rows import find_study
 from server.db.session import Transaction
 from server.db.tables import ModelRow
+from study_protocol.study.bounds import MAX_WEIGHT
+from study_protocol.study.model_file import ModelMetadata
+from study_protocol.wire.tensor_files import encode_model
+from study_protocol.wire.tensors import encode
 from tests.factories.hospital_double import MODEL
 from tests.factories.live_coordinator import Live, code_of
 from tests.factories.settings import settings

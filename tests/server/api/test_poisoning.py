@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_sdk.protocol.wire.tensors import decode, spec_of
+from study_protocol.wire.tensors import decode, spec_of
 from tests.factories.hospital_double import MODEL, Hospital, update
 from tests.factories.live_coordinator import Live, code_of, live
 from tests.factories.settings import ORDERS, settings, settings_json

@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 
-from client_sdk.protocol.study.messages import OperatorKeyCreate
 from server.api.auth import Context, poll
 from server.api.lanes import Lanes
 from server.api.lookups import Lookups
@@ -19,6 +18,7 @@ from server.services.identities import identify
 from server.services.readiness import Readiness
 from server.services.studies import operators
 from server.services.studies.operators import Operator, authenticate_each
+from study_protocol.study.messages import OperatorKeyCreate
 
 
 def _ask(coordinator: Coordinator, wait: float, look: Callable[[], int], **settings: float) -> tuple[int | None, float]:

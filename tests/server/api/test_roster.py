@@ -6,7 +6,7 @@ import json
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, roster_fingerprint, sign_document
+from study_protocol.wire.signing import ENROLMENT, encode_public_key, roster_fingerprint, sign_document
 from tests.factories.live_coordinator import Live, code_of
 
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from client_sdk.protocol.secure_sum.messages import MANIFEST_HEADER
-from client_sdk.protocol.wire.signing import to_base64url
 from client_sdk.secure_sum.session import MaskedUpload
 from server.services.secure_sum import exchanges
+from study_protocol.secure_sum.messages import MANIFEST_HEADER
+from study_protocol.wire.signing import to_base64url
 from tests.factories.hospital_double import MODEL, Hospital
 from tests.factories.live_coordinator import Live, code_of, live
 from tests.factories.masked_studies import MaskedHospital, Turn, body_of

@@ -11,11 +11,11 @@ import httpx
 import numpy as np
 import pytest
 
-from client_sdk.protocol.wire.tensors import UPDATE, encode
-from experiments.processes import free_port, until
 from server.db.object_blobs import ObjectBlobs, open_store
+from study_protocol.wire.tensors import UPDATE, encode
 from tests.factories.hospital_double import MODEL, Hospital, update
 from tests.factories.live_coordinator import Live
+from wardround.demo.processes import free_port, until
 
 
 def _code(answer: httpx.Response) -> tuple[int, str]:

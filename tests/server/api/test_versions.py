@@ -10,8 +10,8 @@ import jwt
 import pytest
 from sqlalchemy import text
 
-from client_sdk.protocol.secure_sum.messages import SessionParameters
-from client_sdk.protocol.versions import (
+from study_protocol.secure_sum.messages import SessionParameters
+from study_protocol.versions import (
     NAMED_MODELS,
     PROTOCOL,
     PROTOCOL_HEADER,
@@ -20,10 +20,10 @@ from client_sdk.protocol.versions import (
     VERSION_HEADER,
     program_version,
 )
-from client_sdk.protocol.wire.signing import SigningError, from_base64url, request_token, verify_request_token
-from experiments import tiny
+from study_protocol.wire.signing import SigningError, from_base64url, request_token, verify_request_token
 from tests.factories.live_coordinator import ORIGIN, Live, code_of, live
 from tests.factories.settings import settings
+from tests.harness import tiny
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.protocol.study.messages import LedgerHead, LedgerPage, Refusal, WitnessedHead
-from client_sdk.protocol.study.witness import require_witnessed, sign_head, to_header
-from client_sdk.protocol.wire.signing import ENROLMENT, encode_public_key, sign_document
+from study_protocol.study.messages import LedgerHead, LedgerPage, Refusal, WitnessedHead
+from study_protocol.study.witness import require_witnessed, sign_head, to_header
+from study_protocol.wire.signing import ENROLMENT, encode_public_key, sign_document
 from tests.factories.hospital_double import Hospital, update
 from tests.factories.live_coordinator import Live, code_of
 from tests.factories.settings import settings
@@ -46,7 +46,7 @@ def put(here: Live, who: Hospital, signed: Any) -> httpx.Response:
 
 
 def as_signed(witness: WitnessedHead) -> Any:
-    from client_sdk.protocol.study.messages import SignedLedgerHead
+    from study_protocol.study.messages import SignedLedgerHead
 
     return SignedLedgerHead(head=witness.head, signature=witness.signature)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from experiments.object_store import ObjectStore
 from server.db.blobs import (
     Blobs,
     Place,
@@ -25,6 +24,7 @@ from server.db.blobs import (
 from server.db.file_blobs import FileBlobs
 from server.db.object_blobs import ObjectBlobs
 from server.domain.errors import Rejected
+from tests.harness.object_store import ObjectStore
 
 MODELS, UPDATE = models_of("a"), update_of("a", 1, "h1")
 

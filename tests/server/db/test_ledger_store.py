@@ -8,14 +8,14 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from accounting.budget.budget import Budget, replay
 from accounting.budget.ledger import LedgerError
-from client_sdk.protocol.study.messages import LedgerHead
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.wire.signing import LEDGER_HEAD, decode_public_key, verify_document
 from server.db.ledger_store import entries, lock_account
 from server.db.rows import find_study
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow
 from server.services.coordinator import Coordinator
+from study_protocol.study.messages import LedgerHead
+from study_protocol.study.plan_of import plan_of
+from study_protocol.wire.signing import LEDGER_HEAD, decode_public_key, verify_document
 from tests.factories.ledgers import kinds_in
 from tests.factories.settings import settings
 from tests.factories.studies import open_study

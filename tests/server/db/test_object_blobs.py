@@ -18,11 +18,11 @@ import obstore
 import pytest
 from obstore.exceptions import GenericError
 
-from experiments.object_store import ObjectStore
-from experiments.processes import free_port
 from server.db.blobs import StoreAway, StoreUnusable, models_of, round_folder, sum_of, update_of
 from server.db.object_blobs import ObjectBlobs, open_store
 from server.telemetry import JsonLines
+from tests.harness.object_store import ObjectStore
+from wardround.demo.processes import free_port
 
 MODELS, UPDATE = models_of("a"), update_of("a", 1, "h1")
 KIB = 1 << 10

@@ -6,10 +6,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from client_sdk.protocol.wire.tensor_files import Arrays
-from client_sdk.protocol.wire.tensors import TERMS, UPDATE, Array, spec_of
 from server.domain.admission import Findings, body_spec, central_noise, coordinates, examine
 from server.domain.errors import Rejected
+from study_protocol.wire.tensor_files import Arrays
+from study_protocol.wire.tensors import TERMS, UPDATE, Array, spec_of
 from tests.factories.hospital_double import MODEL
 from tests.factories.settings import ORDERS, settings
 

@@ -10,17 +10,17 @@ import pytest
 import torch
 from scipy import stats
 
-from client_sdk import tasks
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensor_files import Arrays
-from client_sdk.training import LocalTraining, weights_of
+from private_learning import tasks
+from private_learning.training import LocalTraining, weights_of
 from server.domain.bounds import (
     anchor,
     has_anchor,
     longest_update,
     noise_length,
 )
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensor_files import Arrays
 from tests.factories.hospitals import records
 from tests.factories.settings import TASK_PARAMETERS, settings
 

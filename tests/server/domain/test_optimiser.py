@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from client_sdk.protocol.study.bounds import MAX_WEIGHT
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensor_files import Arrays, encoded
-from client_sdk.protocol.wire.tensors import Array, decode, spec_of
 from server.domain.optimiser import State, begin, new_state, released, restored, state_spec
 from server.domain.release import NotFinite, OutOfBounds
+from study_protocol.study.bounds import MAX_WEIGHT
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensor_files import Arrays, encoded
+from study_protocol.wire.tensors import Array, decode, spec_of
 from tests.factories.settings import settings
 
 WEIGHTS = {"w": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)}

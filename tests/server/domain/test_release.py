@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensor_files import Arrays
-from client_sdk.protocol.wire.tensors import UPDATE, Array, spec_of
 from server.domain.admission import mechanism
 from server.domain.optimiser import begin, released
 from server.domain.release import NotFinite, drawn_back, noised_sum
+from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensor_files import Arrays
+from study_protocol.wire.tensors import UPDATE, Array, spec_of
 from tests.factories.settings import settings
 
 MODEL: dict[str, Array] = {"a": np.zeros((300, 7), np.float32), "b": np.zeros(5, np.float32)}

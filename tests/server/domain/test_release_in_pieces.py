@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_sdk.protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
-from client_sdk.protocol.randomness.source import SeededRandomness
-from client_sdk.protocol.secure_sum.vectors import VectorSpec, largest_cap
-from client_sdk.protocol.study.settings import StudySettings
-from client_sdk.protocol.wire.tensor_files import PIECE, Arrays, encoded
-from client_sdk.protocol.wire.tensors import UPDATE, Array, encode, spec_of
 from server.domain.admission import mechanism
 from server.domain.optimiser import begin, new_state, new_weights, released, restored, state_spec
 from server.domain.release import Opened, noised_pieces, noised_sum
+from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
+from study_protocol.randomness.source import SeededRandomness
+from study_protocol.secure_sum.vectors import VectorSpec, largest_cap
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensor_files import PIECE, Arrays, encoded
+from study_protocol.wire.tensors import UPDATE, Array, encode, spec_of
 from tests.factories.settings import settings
 
 # One tensor of several pieces and a rest, one of exactly one, small ones of no and of three dimensions.

@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_sdk.protocol.study.messages import RoundState
-from client_sdk.protocol.study.settings import StudySettings
 from server.domain.rounds import (
     Abandon,
     Attendance,
@@ -21,6 +19,8 @@ from server.domain.rounds import (
     settled,
     was_seen,
 )
+from study_protocol.study.messages import RoundState
+from study_protocol.study.settings import StudySettings
 from tests.factories.settings import settings
 
 STATES: tuple[RoundState, ...] = get_args(RoundState)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from client_sdk.protocol.randomness.source import AddressedCoins, SeededRandomness
 from server.domain.rounds import sample
+from study_protocol.randomness.source import AddressedCoins, SeededRandomness
 
 
 def test_rate_one_takes_everybody_without_a_coin() -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from client_sdk.protocol.secure_sum import masking, transcript
-from client_sdk.protocol.secure_sum.messages import ConsistencyMessage, KeysMessage, UnmaskMessage, opened_shares
 from server.domain import secure_sum as domain
 from server.domain import secure_sum as views
 from server.domain.secure_sum_session import Declined, Repeated, Session, changed
+from study_protocol.secure_sum import masking, transcript
+from study_protocol.secure_sum.messages import ConsistencyMessage, KeysMessage, UnmaskMessage, opened_shares
 from tests.factories.secure_sum import DEADLINES, EXPIRES, NOW, STEPS, Run, World, small_counts
 
 

@@ -11,11 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client_sdk.protocol.secure_sum import masking, transcript
-from client_sdk.protocol.secure_sum import vectors as secure_sum_vectors
-from client_sdk.protocol.secure_sum.messages import least_threshold
-from client_sdk.protocol.secure_sum.shamir import SHARE_BYTES
-from client_sdk.protocol.secure_sum.vectors import (
+from server.domain import secure_sum as domain
+from server.domain import secure_sum_recovery as recovery
+from server.domain.secure_sum import inbox
+from server.domain.secure_sum_session import Declined
+from study_protocol.secure_sum import masking, transcript
+from study_protocol.secure_sum import vectors as secure_sum_vectors
+from study_protocol.secure_sum.messages import least_threshold
+from study_protocol.secure_sum.shamir import SHARE_BYTES
+from study_protocol.secure_sum.vectors import (
     ThresholdGrid,
     VectorSpec,
     cost_vector,
@@ -23,11 +27,7 @@ from client_sdk.protocol.secure_sum.vectors import (
     largest_cap,
     maximum_vector,
 )
-from experiments.masked_memory import sum_of
-from server.domain import secure_sum as domain
-from server.domain import secure_sum_recovery as recovery
-from server.domain.secure_sum import inbox
-from server.domain.secure_sum_session import Declined
+from tests.factories.masked_memory import sum_of
 from tests.factories.secure_sum import STEPS, Run, World, small_counts, stream
 
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client_sdk.protocol.secure_sum.messages import ConsistencyList, SurvivorList
 from client_sdk.secure_sum.refusals import SurvivorsRefused
 from server.domain import secure_sum as domain
 from server.domain import secure_sum_recovery as recovery
 from server.domain.secure_sum_session import changed
+from study_protocol.secure_sum.messages import ConsistencyList, SurvivorList
 from tests.factories.secure_sum import DEADLINES, NOW, STEPS, Run, World, small_counts
 
 

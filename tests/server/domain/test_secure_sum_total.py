@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from client_sdk.protocol.secure_sum import masking
-from client_sdk.protocol.secure_sum.vectors import RingVector, VectorSpec, largest_cap
 from server.domain.secure_sum_recovery import MaskKeys
 from server.domain.secure_sum_total import ReadWords, unmasked
+from study_protocol.secure_sum import masking
+from study_protocol.secure_sum.vectors import RingVector, VectorSpec, largest_cap
 
 KEYS = [bytes([number]) * 32 for number in range(7)]
 

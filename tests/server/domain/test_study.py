@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from client_sdk.protocol.study.messages import StudyState
 from server.domain.errors import Rejected
 from server.domain.study import Action, move, require_open
+from study_protocol.study.messages import StudyState
 
 # The whole table: what an action leads to, or the code it is refused with.
 TABLE: dict[tuple[StudyState, Action], str] = {

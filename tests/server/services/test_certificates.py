@@ -11,9 +11,6 @@ from sqlalchemy import text
 
 from accounting.budget import history
 from accounting.budget.ledger import Entry
-from client_sdk.documents import check
-from client_sdk.documents.certify import Facts, computed, issued
-from client_sdk.protocol.study.certificate import Certificate
 from server.db.session import Transaction
 from server.domain.errors import Rejected
 from server.services import certificates, views
@@ -22,6 +19,9 @@ from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
 from server.services.studies import lifecycle
 from server.worker import Worker
+from study_protocol.documents import check
+from study_protocol.documents.certify import Facts, computed, issued
+from study_protocol.study.certificate import Certificate
 from tests.factories.hospital_double import Hospital, update
 from tests.factories.studies import FakeClock, open_study
 

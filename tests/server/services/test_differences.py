@@ -8,7 +8,6 @@ import logging
 import pytest
 from sqlalchemy import text
 
-from client_sdk.protocol.study.messages import ModelInfo
 from server.db.blobs import noised_of
 from server.db.rows import find_study
 from server.db.session import Transaction
@@ -19,6 +18,7 @@ from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
 from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
+from study_protocol.study.messages import ModelInfo
 from tests.factories.databases import SQLITE_FIRST
 from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.studies import open_study, work

@@ -15,9 +15,9 @@ import httpx
 import pytest
 from sqlalchemy import JSON, Column, LargeBinary, String, Table
 
-from client_sdk.protocol.wire.signing import request_token
 from server.db.tables import Base
 from server.worker import Worker
+from study_protocol.wire.signing import request_token
 from tests.factories.hospital_double import Hospital
 from tests.factories.saved_studies import Saved, saved
 

@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 import pytest
 from playwright.sync_api import sync_playwright
 
-from client_sdk.protocol.wire.tensors import encode
-from experiments import seeded_studies as seeded
+from study_protocol.wire.tensors import encode
 from tests.factories.hospital_double import MODEL
 from tests.factories.live_coordinator import Live, live
+from tests.harness import seeded_studies as seeded
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 # Nothing but the page under test: no sandbox for containers, no calls of the browser's own.

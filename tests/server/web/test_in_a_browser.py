@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from experiments import seeded_studies as seeded
 from tests.factories.live_coordinator import Live
+from tests.harness import seeded_studies as seeded
 from tests.server.web.conftest import BOTH, HOSTILE, Tabs, open_study, without_chromium
 
 STILL = re.compile("Live|Up to date")

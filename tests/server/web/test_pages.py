@@ -12,13 +12,13 @@ import pytest
 
 import server
 from accounting.units import Observer
-from client_sdk.protocol.study.messages import RoundState, StopReason, StudyState
-from client_sdk.protocol.study.reasons import SAME_MODEL_AGAIN, SUM_OF_THREE, TOO_FEW_DRAWN
 from server.api.docs import CONTENT_SECURITY_POLICY, STATIC
 from server.domain.release import NotFinite, OutOfBounds
 from server.domain.secure_sum_session import Failure
 from server.web import bundle
 from server.web.bundle import Bundle, find_bundle
+from study_protocol.study.messages import RoundState, StopReason, StudyState
+from study_protocol.study.reasons import SAME_MODEL_AGAIN, SUM_OF_THREE, TOO_FEW_DRAWN
 from tests.factories.hospital_double import update
 from tests.factories.live_coordinator import Live, code_of
 from tests.factories.settings import settings

@@ -15,12 +15,12 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 
 import server
-from client_sdk.protocol.statistics.answer import Answer, AnswerTable, Plot
-from client_sdk.protocol.study import reasons
-from client_sdk.protocol.study.queries import QueryState
-from client_sdk.protocol.wire.signing import QUERY_ANSWER, canonical_json, decode_public_key, verify_document
 from server.api.docs import STATIC
 from server.domain.secure_sum_session import Failure
+from study_protocol.queries.answer import Answer, AnswerTable, Plot
+from study_protocol.study import reasons
+from study_protocol.study.queries import QueryState
+from study_protocol.wire.signing import QUERY_ANSWER, canonical_json, decode_public_key, verify_document
 from tests.factories.live_coordinator import Live, code_of, live
 from tests.server.web import questions
 from tests.server.web.conftest import Tabs

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from accounting.budget.budget import replay
-from client_sdk.protocol.study.queries import Consent
 from server.db.session_states import States
 from server.domain.errors import Rejected
 from server.services import views
@@ -16,6 +15,7 @@ from server.services.coordinator import Coordinator
 from server.services.queries import ask
 from server.services.studies import lifecycle
 from server.worker import Worker
+from study_protocol.study.queries import Consent
 from tests.factories.asked_studies import STUDY, consented, document, kinds, ledger, open_asked, send, shown
 from tests.factories.studies import FakeClock, work
 

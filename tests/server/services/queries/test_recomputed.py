@@ -14,11 +14,11 @@ from mpmath import mpf
 
 from accounting.budget.budget import replay
 from accounting.budget.ledger import Entry
-from client_sdk.protocol.study.queries import Consent
 from server.services import ledger_pages, views
 from server.services.coordinator import Coordinator
 from server.services.queries import ask
 from server.services.studies import lifecycle
+from study_protocol.study.queries import Consent
 from tests.factories.asked_studies import STUDY, consented, document, open_asked, send, shown
 from tests.factories.hospital_double import Hospital, update
 from tests.factories.recomputed import Charged, charged, gaussian_exactly, require_stated, require_tight

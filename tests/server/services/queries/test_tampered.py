@@ -8,14 +8,14 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import text
 
-from client_sdk.protocol.study.queries import Query
-from client_sdk.protocol.wire.signing import SigningError, decode_public_key
 from server.db.session import Transaction
 from server.db.soundness import RowBroken
 from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.queries import ask, show
+from study_protocol.study.queries import Query
+from study_protocol.wire.signing import SigningError, decode_public_key
 from tests.factories.asked_studies import STUDY, consented, document, kinds, open_asked, send, shown
 from tests.factories.studies import FakeClock, work
 

@@ -8,7 +8,6 @@ from itertools import count
 
 import pytest
 
-from client_sdk.protocol.wire.tensors import UPDATE, encode
 from client_sdk.study.verifier import active_fingerprint
 from server.domain import secure_sum_recovery as recovery
 from server.domain.errors import Rejected
@@ -17,6 +16,7 @@ from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges, lists
 from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
+from study_protocol.wire.tensors import UPDATE, encode
 from tests.factories.databases import SQLITE_FIRST
 from tests.factories.dying import Killed, dying_at
 from tests.factories.hospital_double import Hospital, UseCases

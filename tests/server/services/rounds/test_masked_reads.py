@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import update
 
-from client_sdk.protocol.secure_sum.messages import Inbox
 from server.db.tables import SessionMessageRow
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import lists
 from server.worker import find_due
+from study_protocol.secure_sum.messages import Inbox
 from tests.factories.hospital_double import MODEL
 from tests.factories.masked_rounds import round_of
 from tests.factories.masked_studies import STEPS, MaskedHospital, Turn, said

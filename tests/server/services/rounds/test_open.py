@@ -7,8 +7,6 @@ import pytest
 
 from accounting.budget.budget import replay
 from accounting.budget.ledger import Entry
-from client_sdk.protocol.study.messages import LedgerEntry, RoundView
-from client_sdk.protocol.wire.tensors import TensorError, encode
 from server.db.blobs import optimisers_of, update_of
 from server.domain.errors import Rejected
 from server.services import views
@@ -16,6 +14,8 @@ from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
 from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
+from study_protocol.study.messages import LedgerEntry, RoundView
+from study_protocol.wire.tensors import TensorError, encode
 from tests.factories.hospital_double import MODEL, Hospital, UseCases, update
 from tests.factories.ledgers import kinds_in
 from tests.factories.settings import ORDERS

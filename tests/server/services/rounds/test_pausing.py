@@ -6,13 +6,13 @@ import pytest
 
 from accounting.budget.budget import replay
 from accounting.budget.ledger import Entry
-from client_sdk.protocol.study.messages import StudyCreate
 from server.domain.errors import Rejected
 from server.services import events, views
 from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
 from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
+from study_protocol.study.messages import StudyCreate
 from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.settings import settings
 from tests.factories.studies import FakeClock, open_study, put_model, work

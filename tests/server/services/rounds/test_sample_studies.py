@@ -12,13 +12,13 @@ import pytest
 from accounting.budget.budget import replay
 from accounting.budget.ledger import Entry
 from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.protocol.randomness.source import SeededSource
-from client_sdk.protocol.study.settings import StudySettings
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
 from server.services.secure_sum import lists
 from server.services.studies import lifecycle
+from study_protocol.randomness.source import SeededSource
+from study_protocol.study.settings import StudySettings
 from tests.factories.hospital_double import MODEL, update
 from tests.factories.masked_studies import STEPS, MaskedHospital
 from tests.factories.settings import limit, settings

@@ -8,8 +8,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from client_sdk.protocol.study.messages import UpdateReceipt
-from client_sdk.protocol.wire.tensors import UPDATE, Array, TensorError, encode
 from server.db.blobs import update_of
 from server.db.tables import ParticipantRow
 from server.domain.errors import Rejected
@@ -17,6 +15,8 @@ from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.rounds import submit as submit_update
 from server.services.studies import enrolment
+from study_protocol.study.messages import UpdateReceipt
+from study_protocol.wire.tensors import UPDATE, Array, TensorError, encode
 from tests.factories.hospital_double import MODEL, Hospital, UseCases, update
 from tests.factories.settings import ORDERS
 from tests.factories.studies import FakeClock, open_study, work

@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_sdk.protocol.study.messages import AssignmentBody
-from experiments.object_store import ObjectStore
-from experiments.processes import free_port
 from server.db.blobs import ROUNDS, StoreAway
 from server.db.object_blobs import ObjectBlobs
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.worker import Worker
+from study_protocol.study.messages import AssignmentBody
 from tests.factories.hospital_double import update
 from tests.factories.masked_rounds import begin
 from tests.factories.masked_studies import STEPS
 from tests.factories.settings import settings
 from tests.factories.studies import open_study, read_model, work
+from tests.harness.object_store import ObjectStore
+from wardround.demo.processes import free_port
 
 
 @dataclass

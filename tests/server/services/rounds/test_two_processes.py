@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import delete, update
 
-from client_sdk.protocol.secure_sum.messages import KeyList
 from server.db.session_states import States
 from server.db.tables import SessionMessageRow, SessionRow
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import lists
+from study_protocol.secure_sum.messages import KeyList
 from tests.factories.masked_rounds import begin, round_of
 from tests.factories.masked_studies import STEPS, Turn, said
 from tests.factories.settings import settings

@@ -12,19 +12,19 @@ import pytest
 
 from accounting.budget.forecast import Forecast, forecast
 from accounting.budget.solve import least_noise
-from client_sdk.commands.settings_file import changed_settings, read_settings
-from client_sdk.commands.templates import study_text, study_values
-from client_sdk.protocol.study.plan_of import plan_of
-from client_sdk.protocol.study.settings import StudySettings
 from server.db.session import Database
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import lists
 from server.services.studies import lifecycle
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
 from tests.factories.hospital_double import MODEL, update
 from tests.factories.masked_studies import STEPS, MaskedHospital
 from tests.factories.settings import changed, limit, settings
 from tests.factories.studies import FakeClock, coordinator_on, open_study, work
+from wardround.cli.lead.templates import study_text, study_values
+from wardround.cli.shared.settings_file import changed_settings, read_settings
 
 LOUD, QUIET = 1e6, 0.02
 NOISED = {"disclosure": "noised", "histogram_noise": {"std": 30.0, "every": 2}}

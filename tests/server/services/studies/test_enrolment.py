@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from client_sdk.protocol.study.messages import EnrolmentRequest, InvitationCreate, OperatorKeyCreate
-from client_sdk.protocol.wire.signing import SigningError, roster_fingerprint
 from server.db.tables import InvitationRow, OperatorKeyRow, UsedTokenRow
 from server.domain.errors import Rejected
 from server.services import views
@@ -13,6 +11,8 @@ from server.services.coordinator import Coordinator
 from server.services.identities import Known, identify
 from server.services.rounds.assign import find_assignment
 from server.services.studies import enrolment, lifecycle, operators
+from study_protocol.study.messages import EnrolmentRequest, InvitationCreate, OperatorKeyCreate
+from study_protocol.wire.signing import SigningError, roster_fingerprint
 from tests.factories.hospital_double import Hospital, UseCases
 from tests.factories.studies import FakeClock, open_study, work
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from client_sdk.protocol.study.messages import LedgerHead, Metrics, StudyCreate
-from client_sdk.protocol.wire.signing import ASSIGNMENT, LEDGER_HEAD, decode_public_key, verify_document
-from client_sdk.protocol.wire.tensors import TensorError
 from server.domain.errors import Rejected
 from server.services import events, views
 from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
 from server.services.studies import lifecycle, models
+from study_protocol.study.messages import LedgerHead, Metrics, StudyCreate
+from study_protocol.wire.signing import ASSIGNMENT, LEDGER_HEAD, decode_public_key, verify_document
+from study_protocol.wire.tensors import TensorError
 from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.settings import limit, settings
 from tests.factories.studies import open_study, put_model, work

@@ -1,1 +1,0 @@
-"""The commands of `wardround` that go through the API, one noun a file."""

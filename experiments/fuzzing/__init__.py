@@ -1,1 +1,0 @@
-"""Coverage-guided fuzzing of every parser that reads bytes of a peer or a stranger. See `experiments.fuzzing.run`."""

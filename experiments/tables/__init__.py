@@ -1,1 +1,0 @@
-"""The tables of the papers that this software grew from, run again at worst-case ε: python -m experiments.tables."""

@@ -1,0 +1,134 @@
+"""What every known layer leaves behind while the model runs: its input and its output's gradient."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from private_learning.gradients.errors import NotLayerwise
+from private_learning.gradients.layers import Kept, Layer
+
+
+@dataclass
+class Use:
+    """One call of one layer: its input (batch, ...) and, after backward, its output's gradient (batch, ...).
+
+    version: of the input's memory at the call; another one afterwards tells of a change in place.
+    alone: nothing else reaches its parameters, so that it can be measured as soon as its gradient is there.
+    found: what `layer.squares` gave then; input and gradient are let go of where the sum needs neither.
+    """
+
+    layer: Layer
+    input: Tensor
+    version: int
+    output_grad: Tensor | None = None
+    alone: bool = False
+    found: tuple[dict[str, Tensor], Kept] | None = None
+    _gone: int = 0
+
+    @property
+    def numbers(self) -> int:
+        """In the input and in the output's gradient."""
+        return self._gone or self.input.numel() + (0 if self.output_grad is None else self.output_grad.numel())
+
+    def measure(self) -> None:
+        """Norms while the gradient is still in the processor's cache, and before the layers below add theirs."""
+        a, g = self.input, self.output_grad
+        if not self.alone or g is None or a.dtype != g.dtype or self.input._version != self.version:
+            return
+        self.found = self.layer.squares(a, g)
+        if set(self.found[1]) == set(self.layer.names):
+            self._gone, self.input, self.output_grad = self.numbers, a.new_empty(0), g.new_empty(0)
+
+    def checked(self, batch: int) -> tuple[Tensor, Tensor] | None:
+        """(input, output gradient); None when the loss does not depend on this call. batch: length of both."""
+        if self._gone and self.output_grad is not None:
+            return self.input, self.output_grad
+        if self.input._version != self.version:
+            raise NotLayerwise(f"the input of {self.layer.name!r} was changed in place after the call")
+        if self.input.shape[0] != batch:
+            raise NotLayerwise(f"{self.layer.name!r} does not see the records along its first axis")
+        if self.output_grad is None:
+            return None
+        return self.input, self.output_grad
+
+
+class _Call(torch.autograd.Function):
+    """The layer's own forward; its backward keeps the output gradient and returns the input's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, anchor: Tensor, use: Use) -> Tensor:
+        ctx.use = use
+        return use.layer.forward(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        use: Use = ctx.use
+        use.output_grad = g = grads[0]
+        with torch.autocast(g.device.type, enabled=False):
+            found = use.layer.signal(use.input.to(g.dtype), g) if ctx.needs_input_grad[0] else None
+            use.measure()
+        return found, None, None
+
+
+class Whole(Protocol):
+    """A module of several parts, as `composite.Composite` describes it."""
+
+    module: Any
+
+    def forward(self, capture: Capture, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class Capture:
+    """Within `with`, calls of the layers are recorded, in order, in `uses`.
+
+    anchor: a number that requires grad; what a rule's own autograd function is given, so that its output does too.
+    """
+
+    def __init__(self, layers: Sequence[Layer | Whole], device: torch.device) -> None:
+        self._layers = layers
+        self.anchor = torch.zeros((), device=device, requires_grad=True)
+        self.uses: list[Use] = []
+
+    def __enter__(self) -> Capture:
+        for layer in self._layers:
+            # On this one module: its class, and others of its kind, stay as they are.
+            own = partial(self.call, layer) if isinstance(layer, Layer) else partial(layer.forward, self)
+            vars(layer.module)["forward"] = own
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for layer in self._layers:
+            cast("dict[str, Any]", vars(layer.module)).pop("forward", None)
+
+    def call(self, layer: Layer, x: Tensor) -> Tensor:
+        """The layer's output; its use is recorded, and autograd takes `layer.signal` for the input's gradient."""
+        return _Call.apply(x, self.anchor, self.record(layer, x))  # type: ignore[no-any-return]
+
+    def record(self, layer: Layer, x: Tensor) -> Use:
+        """A use whose `output_grad` a rule's own backward fills in; while it is None the use contributes nothing."""
+        use = Use(layer, x.detach(), x._version)
+        # A layer whose parameters are all frozen has nothing to remember.
+        if layer.names:
+            self.uses.append(use)
+        return use
+
+    def measure_early(self, batch: int, dtype: torch.dtype) -> None:
+        """Let calls whose parameters nothing else reaches be measured during the backward pass."""
+        calls = Counter(name for use in self.uses for name in use.layer.names.values())
+        for use in self.uses:
+            own = all(calls[name] == 1 for name in use.layer.names.values()) and not use.layer.rows
+            use.alone = own and use.input.dtype == dtype and len(use.input) == batch
+
+    def gradients(self, loss: Tensor, parameters: Mapping[str, Tensor]) -> None:
+        """Backward. Raises NotLayerwise when a parameter reaches the loss other than through its layer."""
+        _, *found = torch.autograd.grad(loss, [self.anchor, *parameters.values()], allow_unused=True)
+        for name, grad in zip(parameters, cast("list[Tensor | None]", found), strict=True):
+            if grad is not None:
+                raise NotLayerwise(f"parameter {name!r} is used outside of its layer")

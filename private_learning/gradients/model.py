@@ -1,0 +1,387 @@
+"""The public face: choose a method, split the batch, add up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Literal, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from private_learning.gradients.choice import GradientChoice, shapes_in_words
+from private_learning.gradients.clipping import ClippedSum, add_all, checked_clip_norm, checked_groups, exact_products
+from private_learning.gradients.confirmation import Confirmed, Views, confirmed
+from private_learning.gradients.devices import FurtherDevices
+from private_learning.gradients.errors import NonFiniteError, NotLayerwise, UnsupportedLayer
+from private_learning.gradients.generated import Examples, Shapes
+from private_learning.gradients.inspection import refuse_cross_record, risky_layers, trainable
+from private_learning.gradients.layerwise import Layerwise
+from private_learning.gradients.passes import Asked, Engine, Found, engine, run
+from private_learning.gradients.per_record import PerRecord
+from private_learning.gradients.separate import settled
+from private_learning.gradients.slots import Indexed, Pass, Slots, foretold, in_order
+
+Method = Literal["auto", "layerwise", "vmap"]
+# Numbers to hold in one pass, between the least and the most records: enough to pay for the calls, few enough for the
+# processor's cache and for a memory that does not grow with the batch.
+HELD, HELD_GRADIENTS, LEAST, MOST = 1 << 21, 1 << 24, 64, 128
+
+_CHANGED = (
+    "the study began with gradients by the method {0!r}, which does not do any more: {1}. Go on with the versions of "
+    "PyTorch and of the task that the study began with"
+)
+
+
+class Shown(Views, Protocol):
+    """What a model is shown in place of the records of a pass."""
+
+    def of(self, x: Tensor, y: Tensor, first: int) -> tuple[Tensor, Tensor]:
+        """(width, ...) and as many targets, of the records in the slots from `first`; a slot's by itself."""
+        ...
+
+
+class PerRecordGradients:
+    """Per-record gradient norms and clipped sums of a model by layer-wise book-keeping.
+
+    model: any module; its trainable parameters must share one floating type and device. Its train/eval mode is used
+        as it stands at each call.
+    loss: loss(outputs, targets) -> (batch,) losses, each a function of one output and one target. Unless it is built
+        in, it is run on single records, so that no loss ever sees two.
+    method: "auto" takes book-keeping where it is exact and falls back to torch.func per-record gradients elsewhere;
+        "layerwise" raises UnsupportedLayer instead of falling back; "vmap" always computes per-record gradients.
+    micro_batch: records per pass; memory is proportional to it and not to the batch. By default 64 to 128, by how much
+        the layers hold per record; fewer where whole per-record gradients are needed.
+    further_devices: of torch, like the model's own: passes run on all of them at once, each in a process of its own.
+    examples: what is known of inputs and targets, for the generated records below.
+
+    method, reason (attributes): what is in use ("layerwise", "vmap" or "one by one") and why. `confirm`, or the first
+    call with each shape, type and mode, decides it on generated records: from shapes and types alone, with a fixed
+    seed, and never from a record that is given.
+
+    Guarantees: every record's contribution to a clipped sum has L2 norm ≤ clip_norm after rounding; a record whose
+    gradient cannot be computed, or is not finite, adds zero and changes no other's; an empty batch gives zeros.
+    Raises UnsupportedLayer when records reach each other in the model or the loss (BatchNorm in training, batch
+    statistics, running state), or when parameters are below float32.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        *,
+        method: Method = "auto",
+        micro_batch: int | None = None,
+        further_devices: Sequence[str] = (),
+        examples: Examples | None = None,
+    ) -> None:
+        if method not in ("auto", "layerwise", "vmap"):
+            raise ValueError(f"method must be 'auto', 'layerwise' or 'vmap', got {method!r}")
+        if micro_batch is not None and micro_batch < 1:
+            raise ValueError(f"micro_batch must be at least 1, got {micro_batch}")
+        self.model, self.loss = model, loss
+        self.micro_batch = LEAST if micro_batch is None else micro_batch
+        self._sized = micro_batch is None
+        self.method: str = method
+        self.reason = "asked for"
+        self._asked, self._examples = method, examples or Examples()
+        self._fixed, self._loss_together = False, None
+        self._verified: dict[object, Confirmed] = {}
+        self._risky = risky_layers(model)
+        refuse_cross_record(self._risky)
+        self._parameters = checked_parameters(model)
+        self._dtype = next(iter(self._parameters.values())).dtype
+        self._engine: Engine = self._chosen()
+        self._further = FurtherDevices(further_devices, model, loss) if further_devices else None
+
+    def _chosen(self) -> Engine:
+        if self._asked == "vmap":
+            self._size_for_gradients()
+            return PerRecord(self.model, self.loss)
+        try:
+            engine = Layerwise(self.model, self.loss)
+        except NotLayerwise as why:
+            return self._fallen_back(why)
+        self.method, self.reason = "layerwise", "every trainable layer has a closed form"
+        return engine
+
+    def _fallen_back(self, why: Exception, *, vectorised: bool = True) -> PerRecord:
+        if self._fixed:
+            raise UnsupportedLayer(_CHANGED.format(self.method, why)) from why
+        if self._asked == "layerwise":
+            raise UnsupportedLayer(f"{why}; use method='auto' or 'vmap'") from why
+        self.method, self.reason = ("vmap" if vectorised else "one by one"), str(why)
+        self._size_for_gradients()
+        return PerRecord(self.model, self.loss, vectorised=vectorised)
+
+    def _size_for_gradients(self) -> None:
+        if self._sized:
+            numbers = sum(p.numel() for p in self._parameters.values())
+            self.micro_batch = min(LEAST, max(1, HELD_GRADIENTS // numbers))
+
+    def norms(
+        self, inputs: Tensor | Indexed, targets: Tensor, *, slots: Slots | None = None, views: Shown | None = None
+    ) -> Tensor:
+        """(batch,) float64 L2 norms of the per-record gradients over all trainable parameters; ∞ where there is none.
+
+        inputs, targets: first axis the records, on any device; inputs may be read pass by pass. slots, views: as of
+        `clipped_sum`.
+        Raises UnsupportedLayer, DeviceLost, ValueError.
+        """
+        norms, _ = self._run(inputs, targets, slots, Asked(), views)
+        return norms
+
+    def clipped_sum(
+        self,
+        inputs: Tensor | Indexed,
+        targets: Tensor,
+        *,
+        clip_norm: float,
+        centre: Mapping[str, Tensor] | None = None,
+        groups: Sequence[Sequence[str]] | None = None,
+        slots: Slots | None = None,
+        views: Shown | None = None,
+    ) -> ClippedSum:
+        """Σ_i clip(g_i − centre) over the batch, with its sensitivity and the unclipped norms.
+
+        clip_norm: > 0, finite; the sum's L2 sensitivity under add/remove.
+        centre: parameter name -> tensor, public or already released (never computed from this batch).
+        groups: lists of parameter names, clipped separately to clip_norm / √(number of groups).
+        slots: where the records run. With slots no record's gradient depends on who else is there, and `rounding` of
+            the result bounds what the order of summation can do; without, shapes follow the size of the batch, and
+            one record more may move the others' gradients in their last digits.
+        views: what the model is shown of the records, pass by pass; by default the records themselves.
+
+        Raises NonFiniteError (the centre), UnsupportedLayer, DeviceLost, ValueError.
+        """
+        bound = checked_clip_norm(clip_norm)
+        apart = None if groups is None else checked_groups(groups, list(self._parameters))
+        shift = None if centre is None else checked_centre(centre, self._parameters)
+        norms, total = self._run(inputs, targets, slots, Asked(bound, apart, shift), views)
+        summed = {
+            name: total[name] if name in total else p.detach().new_zeros(p.shape)
+            for name, p in self._parameters.items()
+        }
+        if slots is None:
+            return ClippedSum({name: value.to(self._dtype) for name, value in summed.items()}, norms, bound)
+        # Sums of several passes stay in float64, where the noise's integers take them from.
+        return ClippedSum(summed, norms, bound, self.rounding(bound, slots.capacity, shift))
+
+    def rounding(self, clip_norm: float, capacity: int, centre: Mapping[str, Tensor] | None = None) -> float:
+        """How much farther than clip_norm two sums over slots may lie apart, because floats are added: an L2 norm.
+
+        Public: it depends on shapes, the clip norm and a released centre. Two batches that differ in one record differ
+        in one pass, every slot else being the same. There at most m vectors of norm at most C are added, in an order
+        that is the kernel's: each of fewer than m additions rounds a partial sum of k vectors, of norm at most k·C, by
+        u of itself (Higham 2002, section 4.2), which comes to at most m(m + 1)/2 · u·C on either side. Passes are
+        added in float64.
+        """
+        width = min(capacity, self._widest(MOST if self._sized else self.micro_batch))
+        shift = 0.0 if centre is None else math.sqrt(sum(float(v.double().square().sum()) for v in centre.values()))
+        if not math.isfinite(shift):
+            raise NonFiniteError("the centre")
+        # One term more for the factor, one for the centre's own; float64 has 2⁻⁵³ for each of the passes.
+        return (clip_norm + 2 * shift) * (self._unit * (width + 2) * (width + 3) + 2.0**-40)
+
+    def spared(self, clip_norm: float) -> float:
+        """What `rounding` holds beyond its own proof, for what else is done to the sum.
+
+        For a pass of m places it needs m(m + 1)/2 − 1 terms for the additions, m for the factors and m for the centre,
+        and has (m + 2)(m + 3)/2: four more, on either side. Half of that is left for terms of second order.
+        """
+        return 4 * self._unit * clip_norm
+
+    @property
+    def _device(self) -> torch.device:
+        return next(iter(self._parameters.values())).device
+
+    @property
+    def _unit(self) -> float:
+        """Of rounding in the parameters' precision."""
+        return 2.0**-24 if self._dtype == torch.float32 else 2.0**-53
+
+    def _widest(self, most: int) -> int:
+        """Slots in one pass: a quarter more than records otherwise, so that a little room makes no second pass."""
+        return most * 5 // 4 if self._sized else most
+
+    def _run(
+        self, inputs: Tensor | Indexed, targets: Tensor, slots: Slots | None, asked: Asked, views: Shown | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """(batch,) norms and what is summed, pass by pass, in their order."""
+        if len(inputs) != len(targets):
+            raise ValueError(f"inputs and targets must have one row per record, got {len(inputs)} and {len(targets)}")
+        device, total = self._device, dict[str, Tensor]()
+        norms = torch.zeros(len(inputs) + 1, dtype=torch.float64, device=device)
+        if not len(inputs):
+            return norms[:0], total
+        with exact_products(device):
+            self._confirm(Shapes.of(inputs, targets), views)
+            # By now it is known how many records one pass may hold.
+            count, most = len(inputs), self.micro_batch
+            passes = in_order(count, most) if slots is None else slots.passes(count, self._widest(most))
+            for here, found in self._found(foretold(passes, inputs), inputs, targets, asked, views):
+                here.to(device).put(found.norms, norms)
+                add_all(total, found.sum)
+        return norms[:-1], total
+
+    def _found(
+        self,
+        passes: Iterator[Pass],
+        inputs: Tensor | Indexed,
+        targets: Tensor,
+        asked: Asked,
+        views: Shown | None,
+    ) -> Iterator[tuple[Pass, Found]]:
+        """Every pass with what it gave; as many at once as there are devices."""
+        further, device = self._further, self._device
+        if further is not None:
+            further.renew()
+        while at_once := list(islice(passes, 1 if further is None else 1 + len(further))):
+            # The records may lie elsewhere: only those of a pass come to its device.
+            taken = [(here, *_shown(here, inputs, targets, views)) for here in at_once]
+            answers = [
+                cast(FurtherDevices, further).submit(place, (self.method, self._loss_together), x, y, here.free, asked)
+                for place, (here, x, y) in enumerate(taken[1:])
+            ]
+            (here, x, y), *others = taken
+            yield here, self._here(here.to(device), x, y, asked, inputs, targets, views)
+            for (place, *_), answer in zip(others, answers, strict=True):
+                yield place, answer.wait(device)
+
+    def _here(
+        self,
+        here: Pass,
+        x: Tensor,
+        y: Tensor,
+        asked: Asked,
+        inputs: Tensor | Indexed,
+        targets: Tensor,
+        views: Shown | None,
+    ) -> Found:
+        """One pass on the model's own device."""
+        device = self._device
+        # Views are drawn once and files are read once; records in memory are taken again if they are needed again.
+        kept = None if views is None and isinstance(inputs, Tensor) else (x.clone(), y.clone())
+
+        def again() -> tuple[Tensor, Tensor]:
+            before = _shown(here, inputs, targets, None) if kept is None else kept
+            return before[0].to(device, copy=True), before[1].to(device, copy=True)
+
+        return run(self._engine, x.to(device), y.to(device), here.only_taken, asked, again)
+
+    def confirm(
+        self, shapes: Shapes, *, views: Views | None = None, choice: GradientChoice | None = None
+    ) -> GradientChoice:
+        """Choose the method for records of these shapes and types, on generated records.
+
+        views: as of `clipped_sum`. choice: what was chosen before, which holds on.
+        Raises UnsupportedLayer (also where the earlier choice does not do any more), ValueError.
+        """
+        if choice is not None:
+            self._take(choice, shapes)
+        with exact_products(self._device):
+            self._confirm(shapes, views)
+        return GradientChoice(self.method, self.micro_batch, self._loss_together, shapes_in_words(shapes), self.reason)
+
+    def _take(self, choice: GradientChoice, shapes: Shapes) -> None:
+        """Take an earlier choice over, to be confirmed and never to be left."""
+        if choice.shapes != shapes_in_words(shapes):
+            raise UnsupportedLayer(
+                f"the study began with records of shapes {choice.shapes}, and these are {shapes_in_words(shapes)}: "
+                "take part with the task and the settings that it began with"
+            )
+        try:
+            self._engine = engine(choice.method, choice.loss_together, self.model, self.loss)
+        except NotLayerwise as why:
+            raise UnsupportedLayer(_CHANGED.format(choice.method, why)) from why
+        self.method, self.reason, self.micro_batch = choice.method, choice.reason, choice.micro_batch
+        self._loss_together, self._fixed = choice.loss_together, True
+
+    def _confirm(self, shapes: Shapes, views: Views | None) -> None:
+        # Every time: the mode is the caller's to change between calls.
+        if self._risky:
+            refuse_cross_record(self._risky)
+        # Another shape or mode may take another way through the model.
+        key = shapes, views is not None, self.model.training
+        if (self.method, *key) in self._verified:
+            return
+        found = confirmed(self.model, self.loss, shapes, self._examples, views, self._device)
+        if found.remark is not None and found.remark not in self.reason:
+            self.reason = f"{self.reason}; {found.remark}"
+        self._choose(found)
+        self._loss_together = settled(self._engine.loss)
+        # Under the method in use by now: it may have fallen back.
+        self._verified[self.method, *key] = found
+
+    def generated(self, shapes: Shapes, views: Views | None) -> tuple[Tensor, Tensor] | None:
+        """Generated records as the model is shown them, once confirmed; None: none of the generated targets fits."""
+        found = self._verified[self.method, shapes, views is not None, self.model.training]
+        return (found.inputs[0], found.targets[0]) if found.targets else None
+
+    def _choose(self, found: Confirmed) -> None:
+        """Fall back where the method in use does not do for the generated records."""
+        if isinstance(self._engine, Layerwise):
+            try:
+                held = found.verify(self._engine)
+                if self._sized and not self._fixed:
+                    self.micro_batch = min(MOST, max(LEAST, HELD // max(held, 1)))
+            except NotLayerwise as why:
+                self._engine = self._fallen_back(why)
+        if isinstance(self._engine, PerRecord) and self._engine.vectorised:
+            try:
+                found.run(self._engine)
+            # What a loss raises under vmap may have any type.
+            except Exception as why:
+                if self._asked == "vmap":
+                    raise
+                # What a reader can change is the first reason.
+                both = NotLayerwise(f"{self.reason}; torch.func cannot vectorise the model: {why}")
+                self._engine = self._fallen_back(both, vectorised=False)
+        if isinstance(self._engine, PerRecord) and not self._engine.vectorised:
+            try:
+                found.run(self._engine)
+            # A round counts a record that fails as zero: a model that fails for all of them has to be found out now.
+            except Exception as why:
+                raise UnsupportedLayer(
+                    f"the gradient of a generated record cannot be computed ({type(why).__name__}: {why}). Where it is "
+                    "a matter of the record, say in the task's example_inputs and example_targets what they look like"
+                ) from why
+
+
+def _shown(here: Pass, inputs: Tensor | Indexed, targets: Tensor, views: Shown | None) -> tuple[Tensor, Tensor]:
+    x, y = (here.to(of.device).of(of) for of in (inputs, targets))
+    return (x, y) if views is None else views.of(x, y, here.first)
+
+
+def checked_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Name -> trainable parameter.
+
+    Raises ValueError for none, or for several types or devices; UnsupportedLayer for a type below float32.
+    """
+    parameters = trainable(model)
+    if not parameters:
+        raise ValueError("model has no trainable parameter")
+    for name, parameter in parameters.items():
+        if parameter.dtype in (torch.bfloat16, torch.float16):
+            raise UnsupportedLayer(
+                f"parameter {name!r} is {str(parameter.dtype).removeprefix('torch.')}, in which a clipped gradient can "
+                "be longer than the clip norm that is charged: keep the trainable parameters in float32 "
+                "(model.float()), and let only the computation be in bfloat16 (--bfloat16, or torch.autocast)"
+            )
+    kinds = {(p.dtype, p.device) for p in parameters.values()}
+    if len(kinds) > 1 or not next(iter(kinds))[0].is_floating_point:
+        raise ValueError(f"model's trainable parameters must share one floating type and device, got {kinds}")
+    return parameters
+
+
+def checked_centre(centre: Mapping[str, Tensor], parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    """The centre in the parameters' type and place. Raises ValueError for names or shapes, NonFiniteError."""
+    if set(centre) != set(parameters):
+        raise ValueError(f"centre must name every trainable parameter: {sorted(parameters)}, got {sorted(centre)}")
+    for name, value in centre.items():
+        if value.shape != parameters[name].shape:
+            raise ValueError(f"centre[{name!r}] must have shape {tuple(parameters[name].shape)}")
+        if not bool(torch.isfinite(value).all()):
+            raise NonFiniteError(f"centre[{name!r}]")
+    return {name: centre[name].detach().to(p) for name, p in parameters.items()}

@@ -1,0 +1,297 @@
+"""Before round 1 a model is tried on generated records: that it keeps records apart, and that book-keeping is right.
+
+Two things are tested, under weights of several scales. A record's output is the same by itself and in batches of
+several sizes. The per-record gradients of layer-wise book-keeping and their squared norms equal autograd's, loss by
+loss, under the same randomness (so dropout needs no special case). No patient's record is looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from private_learning.gradients.clipping import full_precision, stop_if_not_finite
+from private_learning.gradients.errors import NonFiniteError, NotLayerwise, UnsupportedLayer
+from private_learning.gradients.generated import generator
+from private_learning.gradients.inspection import trainable
+from private_learning.gradients.layerwise import Layerwise, Signals, checked_losses
+from private_learning.gradients.losses import SeparateLoss
+from private_learning.gradients.random_draws import call_and_watch, draws
+from private_learning.gradients.separate import tensors_in
+from private_learning.gradients.state import changed, kept_of_first_call, state_of
+
+RECORDS = 8
+_SIZES = (2, 3, 5, 8)
+# As many as the widest pass, while they are so many numbers together.
+_WIDEST, _MOST_NUMBERS = 160, 1 << 22
+# Of random weights: of each output's sum, in deviations of one input. None: the weights as they are.
+_SCALES = (1.0, 0.3, None)
+
+
+class EveryOutput(SeparateLoss):
+    """Every output of a record counts, each differently, whatever the targets are."""
+
+    def __call__(self, outputs: Any, targets: Tensor) -> Tensor:
+        total = torch.zeros(())
+        for values in tensors_in(outputs):
+            if values.is_floating_point():
+                flat = values.reshape(len(targets), -1)
+                weights = torch.linspace(0.5, 1.5, flat.shape[1], dtype=flat.dtype, device=flat.device)
+                total = total.to(flat.device) + (weights * flat + flat.square() / 2).sum(1)
+        return total
+
+
+def tolerance(dtype: torch.dtype, device: torch.device) -> float:
+    """Relative difference that rounding explains; autocast lets autograd round its own gradients to 8 bits."""
+    if torch.is_autocast_enabled(device.type) or dtype not in (torch.float32, torch.float64):
+        return 5e-2
+    return 1e-7 if dtype == torch.float64 else 2e-3
+
+
+@contextmanager
+def repeatable(device: torch.device) -> Generator[Callable[[], None]]:
+    """Yields a function that rewinds the generators dropout draws from; afterwards they stand where they stood."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):  # pyright: ignore[reportUnknownMemberType]
+        cpu, cuda = torch.get_rng_state(), [torch.cuda.get_rng_state(d) for d in devices]
+
+        def rewind() -> None:
+            torch.set_rng_state(cpu)
+            for d, state in zip(devices, cuda, strict=True):
+                torch.cuda.set_rng_state(state, d)
+
+        yield rewind
+
+
+def weights_tried(model: nn.Module) -> Generator[None]:
+    """Yield once for each of several weights that the model has then: random ones, and its own again at the end."""
+    parameters, draw = trainable(model), generator()
+    own = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+    try:
+        for scale in _SCALES:
+            with torch.no_grad():
+                for name, parameter in parameters.items():
+                    parameter.copy_(own[name] if scale is None else _random(own[name], scale, draw))
+            yield
+    finally:
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter.copy_(own[name])
+
+
+def _random(like: Tensor, scale: float, draw: Any) -> Tensor:
+    inputs = like.numel() // like.shape[0] if like.dim() > 1 and like.shape[0] else 4
+    return torch.as_tensor(draw.standard_normal(tuple(like.shape)) * scale / math.sqrt(max(1, inputs))).to(like)
+
+
+def runs(model: nn.Module, inputs: Tensor) -> Exception | None:
+    """Return what the model raises on these inputs; None: nothing."""
+    try:
+        with torch.no_grad():
+            model(inputs.clone())
+    # Whatever a user's code raises for records that nobody has.
+    except Exception as error:  # noqa: BLE001
+        return error
+    return None
+
+
+@contextmanager
+def unchanged_buffers(model: nn.Module) -> Generator[None]:
+    """Within, a model may change its buffers; afterwards they hold what they held."""
+    buffers = {name: value.clone() for name, value in model.named_buffers()}
+    try:
+        yield
+    finally:
+        for name, value in model.named_buffers():
+            if name in buffers and value.shape == buffers[name].shape:
+                value.copy_(buffers[name])
+
+
+def refuse_fitting(model: nn.Module, found: list[Tensor], tried: Callable[[nn.Module], Iterator[Tensor]]) -> None:
+    """Put the inputs that are tried on the model into `found`.
+
+    Raises UnsupportedLayer: it keeps something of what it is called with first.
+    """
+
+    def other(one: nn.Module) -> None:
+        one((found[-1] if len(found) > 1 else found[0].flip(0)[: len(found[0]) // 2]).clone())
+
+    kept = kept_of_first_call(model, lambda one: found.extend(tried(one)), other)
+    if kept is not None:
+        raise UnsupportedLayer(
+            f"the model keeps something of the records that it is called with first: {kept!r}; take such numbers from "
+            "the study's parameters, where they are public"
+        )
+
+
+def refuse_memory(model: nn.Module, first: Tensor, second: Tensor) -> None:
+    """Raise UnsupportedLayer where a call changes a buffer or an attribute.
+
+    first, second: inputs of one shape. The first call may fill a cache.
+    """
+    with torch.no_grad(), repeatable(first.device):
+        model(first.clone())
+        names, before = [name for name, _ in model.named_buffers()], state_of(model)
+        model(second.clone())
+        place = changed(before, state_of(model))
+    if place in names:
+        raise UnsupportedLayer(f"buffer {place!r} stores statistics of the data; use a layer without running state")
+    if place is not None:
+        raise UnsupportedLayer(
+            f"the model remembers earlier calls: {place!r} changed when it was called, and so one record can reach "
+            "another; keep nothing from one call to the next"
+        )
+
+
+def widened(inputs: Tensor) -> Tensor:
+    """As many records as a pass may have, by repetition; as many as are given where they are large."""
+    width = max(len(inputs), min(_WIDEST, _MOST_NUMBERS // max(1, inputs[0].numel())))
+    return torch.cat([inputs] * -(-width // len(inputs)))[:width]
+
+
+def refuse_mixing(model: nn.Module, inputs: Tensor) -> None:
+    """Raise UnsupportedLayer where a record's output changes with the other records of its batch.
+
+    inputs: (records, ...), generated. Outputs that are not finite show nothing, and pass.
+    """
+    with torch.no_grad(), repeatable(inputs.device) as rewind, full_precision(inputs.device):
+        whole, random = call_and_watch(lambda: tensors_in(model(inputs.clone())), inputs.device)
+        if random and not model.training:
+            raise UnsupportedLayer(
+                "the model draws random numbers in evaluation mode, in which a study computes: a record's gradient "
+                "would be another one each time that it is computed. Let it draw in training mode alone, as nn.Dropout "
+                "does"
+            )
+        if not all(bool(torch.isfinite(value).all()) for value in whole):
+            return
+        found = _by_exchange(model, inputs, rewind) if random else _by_size(model, inputs)
+    if found:
+        raise UnsupportedLayer(
+            "a record's output changes with the other records of its batch; use layers that treat records separately "
+            "(GroupNorm, LayerNorm or InstanceNorm instead of batch statistics)"
+        )
+
+
+def _by_size(model: nn.Module, inputs: Tensor) -> bool:
+    """Does a record by itself have another output than in a batch? Raises UnsupportedLayer: none has one by itself."""
+    rows: dict[int, list[Tensor]] = {}
+    failed: Exception | None = None
+    for row in range(min(RECORDS, len(inputs))):
+        try:
+            rows[row] = tensors_in(model(inputs[row : row + 1].clone()))
+        # Whatever a user's code raises for a record that nobody has.
+        except Exception as error:  # noqa: BLE001
+            failed = error
+    if not rows:
+        raise UnsupportedLayer(
+            f"the model runs on a batch and not on one record by itself ({type(failed).__name__}: {failed}). It must "
+            "treat every record separately; where it is a matter of shapes, write squeeze(-1) in place of squeeze()"
+        ) from failed
+    return any(_differs(rows, tensors_in(model(inputs[:size].clone())), size) for size in {*_SIZES, len(inputs)})
+
+
+def _differs(rows: Mapping[int, list[Tensor]], together: list[Tensor], size: int) -> bool:
+    """rows: record -> its outputs by itself. together: those of a batch of the first `size`."""
+    known = [row for row in rows if row < size]
+    for place, value in enumerate(together) if known else ():
+        alone = torch.cat([rows[row][place] for row in known])
+        if len(value) != size or alone.shape[1:] != value.shape[1:] or len(alone) != len(known):
+            return True
+        if not _close(alone, value[known]):
+            return True
+    return False
+
+
+def _by_exchange(model: nn.Module, inputs: Tensor, rewind: Callable[[], None]) -> bool:
+    """Does a record have another output beside others, under the same random numbers?
+
+    Where the generators stand elsewhere afterwards, records had other numbers, and nothing can be compared: such a
+    model has no closed form (`private_learning.gradients.packing`, `reads`).
+    """
+    exchanged = inputs.clone()
+    exchanged[1::2] = inputs[0]
+    rewind()
+    before, drawn = tensors_in(model(inputs.clone())), draws(inputs.device)
+    rewind()
+    after = tensors_in(model(exchanged))
+    if draws(inputs.device) != drawn:
+        return False
+    pairs = zip(before, after, strict=True)
+    return any(not _close(one[::2], other[::2]) for one, other in pairs if len(one) == len(inputs))
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    share = tolerance(one.dtype, one.device)
+    one, other = (value.double().reshape(len(value), -1) for value in (one, other))
+    sizes = one.abs().amax(1, keepdim=True) if one.numel() else one
+    return bool(((one - other).abs() <= share * (sizes + 1e-3)).all())
+
+
+def verify(engine: Layerwise, inputs: Tensor, targets: Tensor) -> int:
+    """Numbers held per record. Raises NotLayerwise when a gradient differs from autograd's on two or three records."""
+    try:
+        if torch.is_autocast_enabled(inputs.device.type):
+            # That it runs; whether it is right shows where 8 bits do not hide it.
+            engine.run(inputs[:2].clone(), targets[:2].clone())
+        with full_precision(inputs.device):
+            # Two sizes: an axis that happens to have one of them is not taken for the records'.
+            return max(compare(engine, inputs[:count], targets[:count]) for count in (2, 3))
+    except NonFiniteError:
+        return 0
+    except RuntimeError as why:
+        raise NotLayerwise(f"layer-wise book-keeping failed: {why}") from why
+
+
+def compare(engine: Layerwise, x: Tensor, y: Tensor) -> int:
+    """Numbers held per record, once every record's gradient has been found right."""
+    with repeatable(x.device) as rewind:
+        done = engine.run(x.clone(), y.clone())
+        rewind()
+        with torch.enable_grad():
+            losses = checked_losses(engine.loss, x, engine.model(x.clone()), y.clone())
+        stop_if_not_finite({"the loss": losses})
+    for i in range(len(x)):
+        compare_record(engine, done, losses[i], i)
+    return done.footprint
+
+
+def _length(value: Tensor) -> float:
+    return float(cast(Tensor, value.norm()))  # pyright: ignore[reportUnknownMemberType]
+
+
+def compare_record(engine: Layerwise, done: Signals, loss: Tensor, i: int) -> None:
+    """Raise NotLayerwise where record i's gradients or norms are not those of autograd for its own loss."""
+    parameters: Mapping[str, nn.Parameter] = engine.parameters
+    # Torch's annotation leaves out the None of an unused parameter.
+    found = torch.autograd.grad(loss, list(parameters.values()), retain_graph=True, allow_unused=True)
+    true = cast("tuple[Tensor | None, ...]", found)
+    size = math.sqrt(sum(_length(grad) ** 2 for grad in true if grad is not None))
+    chosen = torch.zeros(done.batch, dtype=next(iter(parameters.values())).dtype, device=loss.device)
+    chosen[i] = 1.0
+    ours: dict[str, Tensor] = {}
+    done.add_weighted(dict.fromkeys(parameters, chosen), ours)
+    for (name, parameter), grad in zip(parameters.items(), true, strict=True):
+        own = 0.0 if grad is None else _length(grad)
+        square = float(done.squares[name][i])
+        zero = torch.zeros((), dtype=parameter.dtype, device=parameter.device)
+        expected = zero if grad is None else grad
+        # In place: on a large layer every copy counts.
+        apart = ours.pop(name).sub_(expected) if name in ours else expected
+        away, share = _length(apart), tolerance(parameter.dtype, loss.device)
+        # Some gradients are zero but for rounding, such as a bias before a normalisation. Squares are compared as
+        # squares: where they cancel, the root of what rounding leaves is far larger than it.
+        right = away <= share * (own + 1e-3 * size) + 1e-30
+        # Two that overflowed are equal.
+        expected_square, least = own * own, 1e-3 * size
+        same = square == expected_square or (
+            abs(square - expected_square) <= 2 * share * (expected_square + least * least) + 1e-60
+        )
+        if not (right and same):
+            raise NotLayerwise(f"the closed form for {name!r} disagrees with autograd on this model")

@@ -1,0 +1,169 @@
+"""One pass of a step: what is asked of it, and what it gives. The same on every device.
+
+A record whose gradient cannot be computed, or is not finite, adds zero and has norm ∞. It is left out by selection, as
+a product of zero and ∞ is NaN: its slot holds a copy of another record, as a free slot does. No other record's numbers
+change, because a slot's results depend on what is in the slot alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from private_learning.gradients.clipping import add_all, clip_factors, full_precision, total_norms
+from private_learning.gradients.layerwise import Layerwise, Loss, Signals
+from private_learning.gradients.per_record import Gradients, PerRecord
+from private_learning.gradients.separate import settled
+
+Engine = Layerwise | PerRecord
+Factors = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Norms alone, or the clipped sum as well.
+
+    clip_norm  None: norms alone
+    groups     parameters that are clipped separately; None: all together
+    centre     parameter name -> tensor that is taken off every gradient
+    """
+
+    clip_norm: float | None = None
+    groups: Sequence[Sequence[str]] | None = None
+    centre: Mapping[str, Tensor] | None = None
+
+    def to(self, device: torch.device) -> Asked:
+        """The same on another device."""
+        if self.centre is None:
+            return self
+        return Asked(self.clip_norm, self.groups, {name: value.to(device) for name, value in self.centre.items()})
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a pass gives.
+
+    norms  (width,) float64 of the records in its slots, before clipping; ∞ for a record that has no gradient
+    sum    parameter name -> Σ of the clipped gradients of taken slots; empty where norms alone were asked for, and
+           where no record has a gradient
+    """
+
+    norms: Tensor
+    sum: dict[str, Tensor]
+
+
+def run(
+    engine: Engine, x: Tensor, y: Tensor, only: Factors, asked: Asked, again: Callable[[], tuple[Tensor, Tensor]]
+) -> Found:
+    """One pass over records on the model's device.
+
+    only   factors -> factors, 0 for slots that are free
+    again  the same records, as they were before the model was called
+
+    Raises torch.OutOfMemoryError: the memory does not suffice for a pass, whose shape is public.
+    """
+    with torch.no_grad():
+        try:
+            return _together(engine, x, y, only, asked, again)
+        except torch.OutOfMemoryError:
+            raise
+        # A user's code may raise anything for one record, which must not stop the others.
+        except Exception:  # noqa: BLE001
+            return _each_by_itself(engine, *again(), only, asked)
+
+
+def _together(
+    engine: Engine, x: Tensor, y: Tensor, only: Factors, asked: Asked, again: Callable[[], tuple[Tensor, Tensor]]
+) -> Found:
+    """All slots in one pass; again without the records that have no finite gradient, if there are any."""
+    failed: Tensor | None = None
+    turn = 0
+    while True:
+        done, norms, fails = measured(engine, x, y, asked)
+        if fails is None:
+            break
+        more = fails if failed is None else failed | fails
+        # Kernels round by place: a copy may fail where the record itself does not. Then the next record is copied.
+        turn = turn + 1 if failed is not None and torch.equal(more, failed) else 0
+        failed = more
+        if bool(failed.all()):
+            return Found(torch.full_like(norms, torch.inf), {})
+        if turn == int((~failed).sum()):
+            return _each_by_itself(engine, *again(), only, asked)
+        x, y = (_copied(of, failed, turn) for of in again())
+    if failed is None:
+        return Found(norms, _summed(engine, done, norms, only, asked))
+    gone = failed
+
+    def rest(factors: Tensor) -> Tensor:
+        return only(factors).masked_fill(gone, 0.0)
+
+    return Found(norms.masked_fill(gone, torch.inf), _summed(engine, done, norms, rest, asked))
+
+
+def _copied(values: Tensor, failed: Tensor, turn: int) -> Tensor:
+    """The same with a copy of one record that has not failed in place of those that have; turn: which one, from 0."""
+    places, gone = torch.arange(len(values), device=values.device), failed.to(values.device)
+    return values[torch.where(gone, places[~gone][turn], places)]
+
+
+def _each_by_itself(engine: Engine, x: Tensor, y: Tensor, only: Factors, asked: Asked) -> Found:
+    """Every record in a pass of its own, of the same shape: which record fails follows from that record alone."""
+    norms = torch.full((len(x),), torch.inf, dtype=torch.float64, device=x.device)
+    total: dict[str, Tensor] = {}
+    taken = only(torch.ones_like(norms)) > 0
+    for slot in range(len(x)):
+        if not taken[slot]:
+            continue
+        here = slice(slot, slot + 1)
+        one, other = (of[here].expand_as(of).clone() for of in (x, y))
+        others = torch.ones_like(norms, dtype=torch.bool)
+        others[slot] = False
+        try:
+            done, found, fails = measured(engine, one, other, asked)
+            if fails is not None:
+                continue
+            part = _summed(engine, done, found, lambda factors, gone=others: factors.masked_fill(gone, 0.0), asked)
+        # As above: this record is the one that is to blame.
+        except Exception:  # noqa: BLE001, S112
+            continue
+        norms[slot] = found[slot]
+        add_all(total, part)
+    return Found(norms, total)
+
+
+def measured(engine: Engine, x: Tensor, y: Tensor, asked: Asked) -> tuple[Signals | Gradients, Tensor, Tensor | None]:
+    """Gradients, their (width,) norms, and (width,) booleans: which gradient or loss is not finite; None: all are."""
+    done = engine.run(x, y)
+    with full_precision(x.device):
+        if asked.centre is not None:
+            done.shift(asked.centre)
+        norms = total_norms(done.squares)
+        # Finite sums have finite terms: two numbers to look at.
+        if math.isfinite(float(norms.sum()) + float(done.finite.sum())):
+            return done, norms, None
+        sound = torch.isfinite(norms) & torch.isfinite(done.finite.reshape(len(norms), -1)).all(1)
+        return done, norms, None if bool(sound.all()) else ~sound
+
+
+def _summed(engine: Engine, done: Signals | Gradients, norms: Tensor, only: Factors, asked: Asked) -> dict[str, Tensor]:
+    part: dict[str, Tensor] = {}
+    if asked.clip_norm is None:
+        return part
+    with full_precision(norms.device):
+        dtype = next(iter(engine.parameters.values())).dtype
+        factors = clip_factors(done.squares, norms, asked.groups, asked.clip_norm, dtype)
+        done.add_weighted({name: only(value) for name, value in factors.items()}, part, release=True)
+    return part
+
+
+def engine(method: str, loss_together: bool | None, model: nn.Module, loss: Loss) -> Engine:
+    """What computes a pass by a method that is chosen already; arguments as of `GradientChoice`."""
+    made = Layerwise(model, loss) if method == "layerwise" else PerRecord(model, loss, vectorised=method == "vmap")
+    if loss_together is not None:
+        settled(made.loss, loss_together)
+    return made

@@ -1,0 +1,241 @@
+"""Map-style data sets of PyTorch: items (x, y), (x, y, patient) or dictionaries, read at once or when needed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from private_learning.records.identity import identity_or_blank
+from private_learning.records.lazy import LARGE, LazyExamples
+from private_learning.records.records import Array, DataError, Examples, identifiers
+
+# Items that are looked at to see whether the labels beside a data set are those of its items.
+_LOOKED_AT = 8
+_EACH = "data set: every item is (x, y), or every item is (x, y, patient), or every item is a dictionary"
+_ONE_SHAPE = "data set: all x have one shape"
+_CHANGES = (
+    "data set: some items are another one each time they are asked for (random augmentation?). Read when they are "
+    "needed, x would be of one draw and y of another: take the random transformations out (a study has public views "
+    "for that), or read the data set into memory (lazy=False), where every item is kept as it comes once"
+)
+# Of items that are dictionaries, as MONAI names them, unless somebody says otherwise.
+_IMAGE, _LABEL, _PATIENT = "image", "label", ("patient", "patient_id")
+_MAX_NAMED_KEYS = 20
+# Modes of Pillow whose numbers are shades of grey, or of red, green and blue.
+_SHOWN = ("L", "RGB", "I;16", "I;16L", "I;16B", "I", "F")
+_LOG = logging.getLogger(__name__)
+
+Item = tuple[Array, Array, Any]
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """Where x, y and the patient lie in an item: keys of a dictionary, or places. patient: None: nowhere."""
+
+    x: Any
+    y: Any
+    patient: Any
+
+    def item(self, item: Any) -> Item:
+        """(x, y, patient), the patient None where the data set names none. Raises DataError: another kind of item."""
+        wanted = [key for key in (self.x, self.y, self.patient) if key is not None]
+        if isinstance(self.x, int):
+            if not isinstance(item, tuple | list) or len(cast("tuple[Any, ...]", item)) != len(wanted):
+                raise DataError(_EACH)
+        elif not isinstance(item, Mapping) or any(key not in item for key in wanted):
+            raise DataError(f"data set: some items are no dictionaries with the keys {', '.join(map(repr, wanted))}")
+        label = _array(item[self.y])
+        whose = None if self.patient is None else cast("Any", item[self.patient])
+        return _pixels(item[self.x]), label.reshape(()) if label.size == 1 else label, whose
+
+
+@dataclass(frozen=True)
+class _Items:
+    """A reader of a data set's x. labels, patients: of the items when they were first looked at."""
+
+    dataset: Any = field(repr=False)
+    keys: _Keys
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    labels: Array = field(repr=False)
+    patients: tuple[str, ...] | None = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def read(self, rows: Array) -> Array:
+        wanted: list[int] = rows.tolist()
+        items = [self.keys.item(self.dataset[row]) for row in wanted]
+        if any(x.shape != self.shape for x, *_ in items):
+            raise DataError(_ONE_SHAPE)
+        if any(x.dtype != self.dtype for x, *_ in items):
+            raise DataError("data set: all x that are read when they are needed have one type")
+        if any(not _same(y, self.labels[row]) for row, (_, y, _) in zip(wanted, items, strict=True)):
+            raise DataError(_CHANGES)
+        if self.patients is not None:
+            whose = identifiers([patient for *_, patient in items], len(items))
+            if any(one != self.patients[row] for row, one in zip(wanted, whose, strict=True)):
+                raise DataError(_CHANGES)
+        return np.stack([x for x, *_ in items])
+
+
+def from_dataset(dataset: Any, lazy: bool | None, keys: Sequence[Any] | None = None) -> Examples | LazyExamples:
+    """Examples of a data set. lazy, keys: as in `records_of`.
+
+    Raises:
+        DataError: items that are no such tuples or dictionaries, of different shapes, or that change from one access to
+            the next and are to be read when they are needed.
+    """
+    if len(dataset) == 0:
+        raise DataError(f"{_EACH}; there are none")
+    first_item = dataset[0]
+    where = _keys_of(first_item, keys)
+    first, *_ = where.item(first_item)
+    changing = not all(_comes_again(dataset, where, row) for row in _spread(len(dataset)))
+    if not (lazy or (lazy is None and first.nbytes * len(dataset) > LARGE)):
+        if changing:
+            _LOG.warning(
+                "data set: items are another one each time they are asked for (random augmentation?). Every item is "
+                "kept as it comes now and is not drawn again; a study has public views for that"
+            )
+        return _in_memory(dataset, where)
+    if changing:
+        raise DataError(_CHANGES)
+    labels, patients = _told(dataset, where) or _passed(dataset, where)
+    whose = None if patients is None else identifiers(patients, len(dataset))
+    reader = _Items(dataset, where, first.shape, first.dtype, labels, whose)
+    # Data sets of others may not be read from several threads.
+    return LazyExamples.of(reader, labels, whose, read_by="caller")
+
+
+def _keys_of(item: Any, keys: Sequence[Any] | None) -> _Keys:
+    """Where things lie in the items, as the caller says, or by public names. Raises DataError: that is not clear."""
+    if keys is not None:
+        if isinstance(keys, str) or len(keys) not in (2, 3):
+            raise DataError("keys: two or three are expected, of x, y and perhaps the patient: keys=('image', 'label')")
+        return _Keys(keys[0], keys[1], keys[2] if len(keys) == 3 else None)
+    if not isinstance(item, Mapping):
+        parts = list(cast("Sequence[Any]", item)) if isinstance(item, tuple | list) else []
+        if parts and all(isinstance(part, Mapping) for part in parts):
+            raise DataError("data set: an item is a list of dictionaries (crops?): make one item of each")
+        if len(parts) not in (2, 3):
+            raise DataError(_EACH)
+        return _Keys(0, 1, 2 if len(parts) == 3 else None)
+    names = [str(key) for key in cast("Mapping[Any, Any]", item)]
+    patients = [name for name in _PATIENT if name in names]
+    if _IMAGE in names and _LABEL in names and len(patients) < 2:
+        return _Keys(_IMAGE, _LABEL, patients[0] if patients else None)
+    listed = ", ".join(map(repr, names)) if len(names) <= _MAX_NAMED_KEYS else f"{len(names)} keys"
+    unclear = "both 'patient' and 'patient_id'" if len(patients) == 2 else f"not both {_IMAGE!r} and {_LABEL!r}"
+    raise DataError(
+        f"data set: its items are dictionaries with {unclear} ({listed}): say which keys hold x, y and perhaps the "
+        "patient, such as keys=('image', 'label', 'patient')"
+    )
+
+
+def _spread(count: int) -> list[int]:
+    return sorted({int(row) for row in np.linspace(0, count - 1, _LOOKED_AT)})
+
+
+def _comes_again(dataset: Any, keys: _Keys, row: int) -> bool:
+    """Is an item the same when it is asked for twice?"""
+    (x, y, whose), (again, label, patient) = (keys.item(dataset[row]) for _ in range(2))
+    return _same(x, again) and _same(y, label) and str(whose) == str(patient)
+
+
+def _same(one: Array, other: Array) -> bool:
+    """NaN is itself."""
+    return one.shape == other.shape and bool(np.all((one == other) | ((one != one) & (other != other))))
+
+
+def _in_memory(dataset: Any, keys: _Keys) -> Examples:
+    items = [keys.item(dataset[i]) for i in range(len(dataset))]
+    inputs = [x for x, *_ in items]
+    if len({array.shape for array in inputs}) > 1:
+        raise DataError(_ONE_SHAPE)
+    return Examples.of(np.stack(inputs), _stacked([y for _, y, _ in items]), _patients([whose for *_, whose in items]))
+
+
+def _passed(dataset: Any, keys: _Keys) -> tuple[Array, list[Any] | None]:
+    """Labels and patients by one pass over the items, whose x are dropped."""
+    items = [keys.item(dataset[i])[1:] for i in range(len(dataset))]
+    return _stacked([y for y, _ in items]), _patients([whose for _, whose in items])
+
+
+def _told(dataset: Any, keys: _Keys) -> tuple[Array, list[Any] | None] | None:
+    """Labels and patients as the data set holds them beside its items; None: it does not, or some items differ."""
+    count = len(dataset)
+    held = (_held(dataset, name, count) for name in ("targets", "labels"))
+    labels = next((values for values in held if values is not None), None)
+    if labels is None:
+        return None
+    patients = None if _held(dataset, "patients", count) is None else list(dataset.patients)
+    for row in _spread(count):
+        _, y, whose = keys.item(dataset[row])
+        if y.ndim or y != labels[row] or (whose is None) != (patients is None):
+            return None
+        if patients is not None and identity_or_blank(whose) != identity_or_blank(patients[row]):
+            return None
+    return np.array(labels), patients
+
+
+def _held(dataset: Any, name: str, count: int) -> list[Any] | None:
+    """An attribute that is one plain value for each item."""
+    held = getattr(dataset, name, None)
+    if held is None or isinstance(held, str) or not hasattr(held, "__len__") or len(held) != count:
+        return None
+    values = [_plain(value) for value in cast("Sequence[Any]", held)]
+    return values if all(isinstance(value, int | float | str) for value in values) else None
+
+
+def _stacked(labels: list[Array]) -> Array:
+    if len({label.shape for label in labels}) > 1:
+        raise DataError("data set: all y have one shape")
+    return np.stack(labels)
+
+
+def _patients(named: list[Any]) -> list[Any] | None:
+    without = sum(one is None for one in named)
+    if without and without < len(named):
+        raise DataError(_EACH)
+    return None if without else named
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+def _array(value: Any) -> Array:
+    """Raises DataError: it is no array, and no tensor that becomes one as it is."""
+    try:
+        tensor = value.detach().cpu() if hasattr(value, "detach") else value
+        # NumPy has no bfloat16, of which every number is one of 32 bits.
+        return np.asarray(tensor.float() if str(getattr(tensor, "dtype", "")) == "torch.bfloat16" else tensor)
+    # What a conversion raises may quote numbers.
+    except (TypeError, ValueError, RuntimeError):
+        raise DataError("data set: some x or y are no arrays (sparse, or lists of unequal length?)") from None
+
+
+def _pixels(value: Any) -> Array:
+    """Of an image of Pillow, what it shows, colours first; of anything else as `_array`.
+
+    Raises DataError: it has transparency, or colours that would have to be converted.
+    """
+    if not hasattr(value, "getbands"):
+        return _array(value)
+    if value.mode in ("1", "P"):
+        # Not the places of a palette.
+        value = value.convert(
+            "L" if value.mode == "1" else "RGB" if value.palette.mode == "RGB" else value.palette.mode
+        )
+    if value.mode not in _SHOWN:
+        raise DataError(
+            f"data set: some images are of Pillow's mode {value.mode}, in which numbers are not what is shown: convert "
+            "them in the data set, as with image.convert('RGB')"
+        )
+    array = np.asarray(value)
+    return np.moveaxis(array, -1, 0) if array.ndim == 3 else array

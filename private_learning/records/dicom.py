@@ -1,0 +1,361 @@
+"""Folders of DICOM images: headers are read now, pixels when they are needed. Needs the package pydicom.
+
+Pixels are the scanner's own numbers, such as Hounsfield units: the file's slope and intercept, or its table, are
+applied (DICOM PS3.3, C.11.1 and C.7.6.16.2.9), and nothing of its window. Where white stands for small values
+(MONOCHROME1) they are turned round. A file with further numbers that would have to be applied is refused. What range a
+study looks at is the task's public `low` and `high`.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from private_learning.records.images import patients_listed
+from private_learning.records.labelled import LABELS_FILE, labelled
+from private_learning.records.lazy import LazyExamples
+from private_learning.records.paths import seen
+from private_learning.records.records import Array, DataError
+from private_learning.records.unpacking import MAX_UNPACKED
+
+SUFFIXES = (".dcm", ".dicom", ".ima")
+# Of files with other endings, these are never opened to see whether they are DICOM.
+_KNOWN_ENDINGS = {
+    *(".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".nii", ".gz", ".csv"),
+    *(".tsv", ".tab", ".txt", ".data", ".parquet", ".arrow", ".feather", ".npz", ".npy", ".tar", ".json"),
+    *(".xml", ".pdf", ".html", ".md", ".log", ".zip", ".ini", ".db", ".py", ".toml", ".yaml"),
+    *(".yml",),
+}
+_TAGS = (
+    *("Rows", "Columns", "SamplesPerPixel", "NumberOfFrames", "PatientID", "PhotometricInterpretation"),
+    *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "RescaleSlope", "RescaleIntercept"),
+    *("ModalityLUTSequence", "RealWorldValueMappingSequence", "DoseGridScaling", "PixelPresentation"),
+    *("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"),
+)
+_LOG = logging.getLogger(__name__)
+_GREY = ("MONOCHROME1", "MONOCHROME2")
+_MAX_PIXELS = 1 << 28
+# Bytes of a file before its data set: preamble, DICM, and the element that holds the length of its own group.
+_BEFORE_GROUP = 144
+
+
+class _Flaw(Enum):
+    """Why a file is refused, as the end of a sentence that counts such files."""
+
+    COLOURED = "coloured"
+    FRAMES = "frames"
+    SCALED_TWICE = (
+        "state several slopes and intercepts, or a table beside them, which contradict one another; write them again "
+        "with one"
+    )
+    FURTHER_SCALING = (
+        "hold a real world value mapping or a dose grid scaling, which is not applied and differs from slope and "
+        "intercept; write them again with slope and intercept alone"
+    )
+    SHIFTED = "hold pixels that do not begin at the lowest bit; write them again without the shift"
+
+
+@dataclass(frozen=True)
+class _Description:
+    """What a header says.
+
+    scale: slope and intercept, None where a table takes their place. compression: one that cannot be decoded here.
+    """
+
+    shape: tuple[int, int]
+    patient: str = field(repr=False)
+    flaw: _Flaw | None
+    scale: tuple[float, float] | None
+    compression: str | None
+
+
+def is_dicom(path: Path) -> bool:
+    """Does it end as DICOM files do, or has it no known ending and begins as they do (DICOM PS3.10, 7.1)?"""
+    suffix = path.suffix.lower()
+    if suffix in SUFFIXES or suffix in _KNOWN_ENDINGS or path.name == "DICOMDIR":
+        return suffix in SUFFIXES
+    if path.is_file():
+        with suppress(OSError), path.open("rb") as file:
+            return file.read(132)[128:] == b"DICM"
+    return False
+
+
+def holds_dicom(folder: Path) -> bool:
+    """Is there such a file in the folder or below it?"""
+    return any(is_dicom(path) for path in seen(folder, below=True))
+
+
+def list_dicom(folder: Path) -> LazyExamples:
+    """Examples (n, rows, columns) of a folder of single grey images, by sub-folders for classes or by labels.csv.
+
+    Files end in .dcm, .dicom or .ima, or have no known ending and begin as DICOM does. Patients are those of the
+    headers (PatientID), which stay in the hospital, unless labels.csv has a column `patient` beside `file`, or
+    patients.csv names them.
+
+    Raises:
+        DataError: no labels, files that are none, colours or a palette, several frames, several sizes, numbers that
+            would have to be applied and are not, a header without its patient, a folder for each patient in place of
+            one for each class, a compression that needs a further package. Files are counted and never named.
+    """
+    records = labelled(folder, "DICOM", is_dicom, lambda path: _patient(_description_of(path)))
+    descriptions = _require_form([_description_of(folder / path) for path in records.files])
+    headers = [description.patient for description in descriptions]
+    _refuse_folders_of_patients(folder, records.files, headers)
+    patients = records.patients or patients_listed(folder, records.files) or headers
+    nobody = patients.count("")
+    if nobody:
+        raise DataError(f"DICOM: {nobody} of {len(patients)} headers name no patient (PatientID)")
+    reader = _DicomFiles(folder, records.files, descriptions[0].shape)
+    return LazyExamples.of(reader, records.labels, patients, label_columns=records.columns)
+
+
+@dataclass(frozen=True)
+class _DicomFiles:
+    """A reader; files: below the folder."""
+
+    folder: Path
+    files: tuple[str, ...] = field(repr=False)
+    shape: tuple[int, int]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def read(self, rows: Array) -> Array:
+        wanted: list[int] = rows.tolist()
+        images = np.empty((len(wanted), *self.shape), np.float32)
+        broken = 0
+        for place, row in enumerate(wanted):
+            image = _pixels(self.folder / self.files[row])
+            if image is None or image.shape != self.shape:
+                broken += 1
+            else:
+                images[place] = image
+        if broken:
+            raise _unreadable(broken, len(wanted))
+        return images
+
+
+def _pydicom() -> Any:
+    try:
+        pydicom = import_module("pydicom")
+    except ImportError as error:
+        raise DataError("DICOM files need the package pydicom: pip install 'wardround[imaging]'") from error
+    # Its warnings and its log quote what stands in a header.
+    warnings.filterwarnings("ignore", module=r"pydicom\.")
+    logging.getLogger("pydicom").setLevel(logging.CRITICAL)
+    return pydicom
+
+
+def _description_of(path: Path) -> _Description | None:
+    """Of a header, without pixels; None: it is none, or is broken."""
+    pydicom = _pydicom()
+    # Whatever a broken file makes the library raise: its words may quote the header.
+    with suppress(Exception):
+        if _inflates_safely(path):
+            return _described(pydicom.dcmread(path, stop_before_pixels=True, specific_tags=list(_TAGS)))
+    return None
+
+
+def _inflates_safely(path: Path) -> bool:
+    """Deflated files are unpacked as a whole before anything in them is read."""
+    pydicom = _pydicom()
+    meta = pydicom.filereader.read_file_meta_info(path)
+    if meta.get("TransferSyntaxUID") != pydicom.uid.DeflatedExplicitVRLittleEndian:
+        return True
+    with path.open("rb") as file:
+        file.seek(_BEFORE_GROUP + int(meta.FileMetaInformationGroupLength))
+        packed, unpacked = file.read(), 0
+    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    while packed and unpacked <= MAX_UNPACKED:
+        part = inflater.decompress(packed, 1 << 20)
+        packed, unpacked = inflater.unconsumed_tail, unpacked + len(part)
+    return unpacked <= MAX_UNPACKED
+
+
+def _described(header: Any) -> _Description:
+    """Raises any exception: it is broken."""
+    rows, columns = int(header.Rows), int(header.Columns)
+    if not 0 < rows * columns <= _MAX_PIXELS:
+        raise ValueError("no image")
+    scales, mappings = _scales(header)
+    table = bool(header.get("ModalityLUTSequence"))
+    scale = None if table else next(iter(scales), (1.0, 0.0))
+    return _Description(
+        (rows, columns),
+        _patient_id(header),
+        _flaw(header, scales, mappings),
+        scale,
+        _missing_decoder(header.file_meta.TransferSyntaxUID, int(header.get("BitsStored", 8))),
+    )
+
+
+def _flaw(header: Any, scales: set[tuple[float, float]], mappings: set[tuple[float, float] | None]) -> _Flaw | None:
+    grey = int(header.get("SamplesPerPixel", 1)) == 1 and str(header.PhotometricInterpretation) in _GREY
+    # Grey images may have a supplemental palette for some of their values.
+    if not grey or header.get("PixelPresentation", "MONOCHROME") in ("COLOR", "MIXED"):
+        return _Flaw.COLOURED
+    frames = header.get("NumberOfFrames")
+    if (1 if frames is None else int(frames)) != 1 or len(_items(header, "PerFrameFunctionalGroupsSequence")) > 1:
+        return _Flaw.FRAMES
+    table = bool(header.get("ModalityLUTSequence"))
+    if len(scales) + table > 1:
+        return _Flaw.SCALED_TWICE
+    if mappings - (scales or {(1.0, 0.0)}) or (mappings and table) or "DoseGridScaling" in header:
+        return _Flaw.FURTHER_SCALING
+    bits = header.get("BitsStored")
+    if bits is not None and int(header.get("HighBit", bits - 1)) != int(bits) - 1:
+        return _Flaw.SHIFTED
+    return None
+
+
+def _scales(header: Any) -> tuple[set[tuple[float, float]], set[tuple[float, float] | None]]:
+    """Slopes and intercepts, wherever the header states some; and those of real world value mappings, None: a table.
+
+    Enhanced objects state them in functional groups, of all frames or of each (PS3.3, C.7.6.16).
+    """
+    groups = _items(header, "SharedFunctionalGroupsSequence") + _items(header, "PerFrameFunctionalGroupsSequence")
+    transformations = [item for group in groups for item in _items(group, "PixelValueTransformationSequence")]
+    scales = {
+        (_number(item, "RescaleSlope", 1.0), _number(item, "RescaleIntercept", 0.0))
+        for item in [header, *transformations]
+        if "RescaleSlope" in item or "RescaleIntercept" in item
+    }
+    # All pixels would be one number.
+    if any(slope == 0 for slope, _ in scales):
+        raise ValueError("no slope")
+    mappings = {
+        (_number(item, "RealWorldValueSlope", 1.0), _number(item, "RealWorldValueIntercept", 0.0))
+        if "RealWorldValueSlope" in item
+        else None
+        for place in [header, *groups]
+        for item in _items(place, "RealWorldValueMappingSequence")
+    }
+    return scales, mappings
+
+
+def _items(place: Any, sequence: str) -> list[Any]:
+    return list(place.get(sequence) or [])
+
+
+def _number(item: Any, name: str, default: float) -> float:
+    value = float(item[name].value) if name in item else default
+    if not np.isfinite(value):
+        raise ValueError("no number")
+    return value
+
+
+def _patient_id(header: Any) -> str:
+    # Several values are no identifier.
+    value = header.get("PatientID")
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _patient(description: _Description | None) -> str:
+    return "" if description is None else description.patient
+
+
+def _require_form(descriptions: Sequence[_Description | None]) -> list[_Description]:
+    """Raises DataError: not all are single grey images of one size that can be decoded here."""
+    count = len(descriptions)
+    whole = [description for description in descriptions if description is not None]
+    if len(whole) < count:
+        raise _unreadable(count - len(whole), count)
+    flaws = Counter(description.flaw for description in whole)
+    if flaws[_Flaw.COLOURED] or flaws[_Flaw.FRAMES]:
+        raise DataError(
+            f"DICOM: of {count} files {flaws[_Flaw.COLOURED]} are coloured or have a palette and {flaws[_Flaw.FRAMES]} "
+            "have several frames: one grey image a file is read; write frames or volumes as files of their own, or as "
+            "NIfTI"
+        )
+    for flaw in _Flaw:
+        if flaws[flaw]:
+            raise DataError(f"DICOM: {flaws[flaw]} of {count} files {flaw.value}")
+    if len({description.shape for description in whole}) > 1:
+        raise DataError("DICOM: bring the images to one number of rows and columns first")
+    closed = [description.compression for description in whole if description.compression is not None]
+    if closed:
+        raise DataError(
+            f"DICOM: {', '.join(sorted(set(closed)))}: {len(closed)} of {count} files cannot be decoded here: install "
+            "a decoder (pip install 'pylibjpeg[all]'), or write the files again without compression"
+        )
+    return whole
+
+
+def _refuse_folders_of_patients(folder: Path, files: Sequence[str], patients: Sequence[str]) -> None:
+    """Tells if every sub-folder holds one patient. Raises DataError: they are named after them, and are no classes."""
+    if (folder / LABELS_FILE).exists():
+        return
+    tops = [file.split("/")[0] for file in files]
+    pairs, count = set(zip(tops, patients, strict=True)), len(set(tops))
+    if count > 1 and all(top == patient for top, patient in pairs):
+        raise DataError(
+            f"DICOM: each of the {count} sub-folders is named after its patient, so that they are no classes: "
+            f"write {LABELS_FILE} with the columns patient (or file) and label into the folder"
+        )
+    if count > 2 and len(pairs) == count == len(set(patients)):
+        _LOG.warning(
+            "DICOM: each of the %d sub-folders holds one patient. If they are no classes, write %s with the columns "
+            "patient (or file) and label into the folder",
+            *(count, LABELS_FILE),
+        )
+
+
+def _missing_decoder(syntax: Any, bits: int) -> str | None:
+    """The name of a compression that cannot be decoded here."""
+    if not syntax.is_private and not syntax.is_transfer_syntax:
+        raise ValueError("no transfer syntax")
+    if not syntax.is_private and not syntax.is_encapsulated:
+        return None
+    pydicom = _pydicom()
+    with suppress(Exception):
+        plugins = set(pydicom.pixels.get_decoder(syntax).available_plugins)
+        # Pillow decodes JPEG of 8 bits alone.
+        if plugins - ({"pillow"} if syntax == pydicom.uid.JPEGExtended12Bit and bits != 8 else set()):
+            return None
+    # A private one has no name, but the number that stands in the file.
+    return "a private compression" if syntax.is_private else str(syntax.name)
+
+
+def _pixels(path: Path) -> Array | None:
+    """(rows, columns) float32; None: they cannot be read."""
+    pydicom = _pydicom()
+    with suppress(Exception):
+        if not _inflates_safely(path):
+            return None
+        image = pydicom.dcmread(path)
+        description = _described(image)
+        if description.flaw is not None:
+            return None
+        stored = image.pixel_array
+        scaled = _scaled(stored, image, description)
+        if image.PhotometricInterpretation == "MONOCHROME1":
+            signed, bits = bool(image.PixelRepresentation), int(image.BitsStored)
+            ends = np.array([[-(1 << bits - 1), (1 << bits - 1) - 1] if signed else [0, (1 << bits) - 1]])
+            # By the smallest and the largest number that the file could hold, not by those that it does.
+            low, high = _scaled(ends.astype(stored.dtype), image, description)[0]
+            scaled = low + high - scaled
+        return scaled.astype(np.float32)
+    return None
+
+
+def _scaled(stored: Array, image: Any, description: _Description) -> Array:
+    """Float64, by slope and intercept or by the file's table."""
+    if description.scale is None:
+        return np.asarray(_pydicom().pixels.apply_modality_lut(stored, image), np.float64)
+    slope, intercept = description.scale
+    return np.asarray(stored, np.float64) * slope + intercept
+
+
+def _unreadable(some: int, count: int) -> DataError:
+    return DataError(f"DICOM: {some} of {count} files cannot be read as images of the size of the others")

@@ -1,0 +1,234 @@
+"""Records from a path, by its name: tables, arrays, folders of images, shards."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from private_learning.records.array_files import Split, list_npy, list_npz, read_idx, read_npy, read_npz
+from private_learning.records.dicom import holds_dicom, is_dicom, list_dicom
+from private_learning.records.held import Records, records_of
+from private_learning.records.histories import holds_histories, propose_for_histories, read_histories, text_histories
+from private_learning.records.images import list_images
+from private_learning.records.lazy import LazyExamples, wanted_lazily
+from private_learning.records.lazy_table import list_table, table_files
+from private_learning.records.masks import holds_masks, list_masked
+from private_learning.records.nifti import SUFFIXES as NIFTI_ENDS
+from private_learning.records.nifti import holds_nifti, list_nifti
+from private_learning.records.paths import require_there, seen
+from private_learning.records.pictures import SUFFIXES as IMAGE_ENDS
+from private_learning.records.proposal import Proposal, Stated, combined, examine
+from private_learning.records.records import DataError, Examples
+from private_learning.records.row_groups import SUFFIXES
+from private_learning.records.shards import is_pattern, list_shards, shards_at
+from private_learning.records.table_files import read_csv, read_heart_disease
+from private_learning.records.table_format import Dates, Separator, TableFormat
+from study_protocol.cells import AS_WRITTEN
+from study_protocol.cells.spelling import Decimal
+
+_TEXT_TABLES = (".csv", ".tsv", ".tab", ".txt", ".data")
+_WORKBOOKS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
+_ARRAYS = (".npz", ".npy", ".tar")
+
+
+def load(
+    path: Any,
+    format: TableFormat | None = None,
+    *,
+    patient_column: str | None = None,
+    split: Split = "train",
+    encoding: str | None = None,
+    lazy: bool | None = None,
+    keys: Sequence[Any] | None = None,
+) -> Records:
+    """Records from a file or a folder, by its name; or from whatever else `records_of` takes, such as a data frame.
+
+    .csv .tsv .txt .data (.gz)  a text table with a header; processed.<site>.data: UCI heart disease, which has none
+    .parquet .arrow .feather    a table (package pyarrow); or a folder of nothing else: one table in several files
+    .npz                        arrays inputs and labels, or those of MedMNIST, of which `split` is read
+    inputs.npy                  beside labels.npy and perhaps patients.npy
+    *images-idx3*               IDX images beside their IDX labels
+    *.tar                       a shard of WebDataset; several: shards-{000..012}.tar, or a folder of nothing else
+    a folder                    one sub-folder of images, DICOM or NIfTI files for each class, or labels.csv; images and
+                                masks, by their names; or tables, patients.csv and events beside it
+
+    format    how its tables are written, which a person declared: they are read so and in no other way. None: as they
+              propose themselves (`propose_format`), and the records say that nobody declared it
+    encoding  for a proposal: of a text table that is not Unicode, for example cp1252
+    lazy      read Parquet, Arrow, images, shards and plain arrays when they are needed (True), all of them now (False),
+              or when they are needed if they take more than 512 MiB (None); training gives the same bytes either way
+    keys      of a data set of dictionaries, as in `records_of`
+
+    Raises:
+        DataError: no such file, an unknown kind of file, or one that does not hold what its name promises; `lazy` for
+            records that are never read so.
+    """
+    if not isinstance(path, str | os.PathLike):
+        return records_of(path, patient_column=patient_column, lazy=lazy, format=format, keys=keys)
+    path = Path(cast("str | os.PathLike[str]", path))
+    name = path.name.removesuffix(".gz").lower()
+    if path.suffix.lower() in _WORKBOOKS:
+        raise DataError(f"{path.name}: an Excel workbook is not read; save its sheet as 'CSV UTF-8'")
+    if not is_pattern(path):
+        require_there(path, folder_allowed=True)
+    if path.is_dir() and holds_histories(path) and not _kinds_within(path):
+        if lazy:
+            raise DataError(
+                f"{path.name}: histories are read into memory as a whole; leave out that they are read lazily"
+            )
+        return read_histories(path, format, patient_column=patient_column, encoding=encoding)
+    if path.suffix.lower() in SUFFIXES or table_files(path):
+        spelling = AS_WRITTEN if format is None else format.spelling
+        table = replace(list_table(path, patient_column=patient_column, spelling=spelling), format=format)
+        return table if wanted_lazily(table, lazy) else table.in_memory()
+    table = name.endswith(_TEXT_TABLES)
+    if not (table or path.is_dir() or name.endswith(_ARRAYS) or "images-idx" in name):
+        _refuse_single(path)
+        raise DataError(
+            f"{path.name}: a text table ({', '.join(_TEXT_TABLES)}, also with .gz), a .parquet, .arrow, .feather, "
+            ".npz, .npy, .tar or images-idx file or a folder of images is expected"
+        )
+    if table:
+        if lazy:
+            raise DataError(
+                f"{path.name}: a text table is read into memory as a whole; leave out that it is read lazily, or write "
+                "it as Parquet"
+            )
+        return _table(path, format, patient_column, encoding)
+    if patient_column is not None:
+        raise DataError(
+            "patient_column belongs to tables; an .npz file holds an array `patients`, a folder of images patients.csv"
+        )
+    return _arrays(path, name, split, lazy)
+
+
+def text_tables(path: Path) -> list[Path]:
+    """The text tables that records at this path are read from, and whose format must be known; none for other files."""
+    if path.is_dir():
+        return text_histories(path) if holds_histories(path) and not _kinds_within(path) else []
+    return (
+        [path] if path.name.removesuffix(".gz").lower().endswith(_TEXT_TABLES) and not _is_heart_disease(path) else []
+    )
+
+
+def propose_format(
+    path: str | Path,
+    *,
+    separator: Separator | None = None,
+    encoding: str | None = None,
+    decimal: Decimal | None = None,
+    dates: Dates | None = None,
+) -> Proposal:
+    """How a text table, or every text table of a folder, seems to be written. What is given is declared already.
+
+    The mark of decimal numbers is None where the file leaves a doubt: numbers with points and numbers with commas, or
+    nothing but numbers that may be thousands. The order of dates is proposed where a day above 12 shows it.
+
+    Raises:
+        DataError: no text table; bytes that are no Unicode; no separator, or several, that make all rows equally long;
+            no header; tables of one folder that are written differently.
+    """
+    path = Path(path)
+    tables = text_tables(path)
+    if not tables:
+        raise DataError(f"{path.name}: it holds no text table, whose format could be proposed")
+    stated = Stated(separator, encoding, decimal, dates)
+    if path.is_dir():
+        return propose_for_histories(tables, stated)
+    return combined([examine(path, stated)[0]])
+
+
+def _is_heart_disease(path: Path) -> bool:
+    return re.fullmatch(r"processed\.\w+\.data", path.name.lower()) is not None
+
+
+def _table(path: Path, format: TableFormat | None, patient_column: str | None, encoding: str | None) -> Records:
+    if _is_heart_disease(path) and patient_column is None:
+        return read_heart_disease(path)
+    return read_csv(path, format, patient_column=patient_column, encoding=encoding)
+
+
+def _arrays(path: Path, name: str, split: Split, lazy: bool | None) -> Records:
+    if path.is_dir() or name.endswith(".tar"):
+        found = _on_disk(path)
+        return found if wanted_lazily(found, lazy) else found.in_memory()
+    if name.endswith((".npz", ".npy")):
+        npz = name.endswith(".npz")
+        return _stored(path, list_npz(path, split=split) if npz else list_npy(path), split, lazy)
+    labels = path.with_name(path.name.replace("images-idx3", "labels-idx1"))
+    require_there(labels)
+    if lazy:
+        raise DataError(f"{path.name}: IDX files are read into memory as a whole; leave out that they are read lazily")
+    return Examples.of(read_idx(path), read_idx(labels))
+
+
+def _on_disk(path: Path) -> LazyExamples:
+    """A folder, or shards."""
+    if path.is_dir():
+        _require_one_kind(path)
+    if shards := shards_at(path):
+        return list_shards(shards)
+    if holds_dicom(path):
+        return list_dicom(path)
+    if holds_nifti(path):
+        return list_nifti(path)
+    if holds_masks(path):
+        return list_masked(path)
+    _refuse_other_files(path)
+    return list_images(path)
+
+
+def _refuse_other_files(folder: Path) -> None:
+    """Raises DataError: arrays or tables lie where sub-folders of images are expected."""
+    there = seen(folder)
+    if any(path.is_dir() or path.suffix.lower() in IMAGE_ENDS for path in there):
+        return
+    names = [path.name.lower() for path in there]
+    if "inputs.npy" in names:
+        raise DataError(f"{folder.name}: arrays are read from the file {folder.name}/inputs.npy, not from its folder")
+    if any(name.removesuffix(".gz").endswith((*_TEXT_TABLES, ".parquet")) for name in names):
+        raise DataError(
+            f"{folder.name}: a folder of tables needs patients.csv with one row for each patient, and tables "
+            "of events (.csv, .tsv or .parquet) beside it; a single table is read from its file"
+        )
+
+
+def _refuse_single(path: Path) -> None:
+    """Raises DataError: the file is one image, whose folder is read."""
+    if path.suffix.lower() in IMAGE_ENDS or path.name.lower().endswith(NIFTI_ENDS) or is_dicom(path):
+        raise DataError(
+            f"{path.name}: this is one image. Name its folder, which holds a sub-folder for each class, or labels.csv"
+        )
+
+
+def _kinds_within(folder: Path) -> dict[str, int]:
+    """How many files of each kind, but for tables, lie in the folder or below it; kinds without any left out."""
+    ends = {"NIfTI": NIFTI_ENDS, "images": tuple(IMAGE_ENDS), "shards": (".tar",)}
+    paths = seen(folder, below=True)
+    counts = {"DICOM": sum(is_dicom(path) for path in paths)}
+    counts |= {kind: sum(path.name.lower().endswith(end) for path in paths) for kind, end in ends.items()}
+    return {kind: count for kind, count in counts.items() if count}
+
+
+def _require_one_kind(folder: Path) -> None:
+    """Raises DataError: files of several kinds, of which all but one would be left out unseen."""
+    counts = _kinds_within(folder)
+    if len(counts) > 1:
+        found = ", ".join(f"{kind}: {count}" for kind, count in counts.items())
+        raise DataError(f"{folder.name}: the folder holds files of several kinds ({found}); keep one kind in it")
+
+
+def _stored(path: Path, found: LazyExamples | None, split: Split, lazy: bool | None) -> Records:
+    if found is None and lazy:
+        raise DataError(
+            f"{path.name}: the inputs are compressed or stored column by column, and cannot be read row by row: write "
+            "them again with numpy.save or numpy.savez, in C's order"
+        )
+    # Whole arrays are read faster than rows.
+    if found is not None and wanted_lazily(found, lazy):
+        return found
+    return read_npz(path, split=split) if path.suffix.lower() == ".npz" else read_npy(path)

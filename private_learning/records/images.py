@@ -1,0 +1,170 @@
+"""Images in folders, a sub-folder for each class: listed by their headers, and read when they are needed or at once."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from private_learning.records.labelled import labelled
+from private_learning.records.lazy import LazyExamples
+from private_learning.records.pictures import EIGHT_BITS, SUFFIXES, Flaw, Header, header, read_picture
+from private_learning.records.records import Array, DataError, Examples
+from private_learning.records.table_files import read_csv
+from study_protocol.cells import cleaned
+
+PATIENTS_FILE = "patients.csv"
+_LOG = logging.getLogger(__name__)
+_SIZES = "images: bring them to one width and height first"
+_DEPTHS = {EIGHT_BITS: "8 bits", "<u2": "16 bits", "<i4": "32 bits", "<f4": "floating point"}
+
+
+@dataclass(frozen=True)
+class Form:
+    """What each image of a data set becomes. shape: (height, width) of grey ones, (3, height, width) of others."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def read_images(folder: Path, *, classes: Sequence[str] | None = None) -> Examples:
+    """As `list_images`, all in memory. Raises as `list_images`."""
+    return list_images(folder, classes=classes).in_memory()
+
+
+def list_images(folder: Path, *, classes: Sequence[str] | None = None) -> LazyExamples:
+    """Examples from <folder>/<class>/<image>, or from images listed in `labels.csv`. Needs the package pillow.
+
+    Their headers alone are read now, the images when they are needed. Images in folders below those of the classes are
+    read, too.
+
+    classes: names of the sub-folders, label k is the k-th. Left out: all of them, in numeric order if every name is a
+    whole number, otherwise in the order of the names. Then every hospital of a study needs the same sub-folders, an
+    empty one where it has no image of a class.
+
+    Grey images become (n, height, width). If some are coloured, all become (n, 3, height, width), and grey ones have
+    three equal colours. Every image is a patient of its own unless `labels.csv` has a column `patient`, or the folder
+    holds `patients.csv` with the columns file (<class>/<image>) and patient. Error texts count files, they never name
+    them: names of files are often names of people.
+
+    Raises:
+        DataError: no classes or images, files that are no images or hold several, several sizes or depths, pixels that
+            would lose something, a file without its patient, no such folder.
+    """
+    if not folder.is_dir():
+        raise DataError(f"there is no folder {folder.name} in {folder.parent.absolute()}")
+    records = labelled(folder, "images", lambda path: path.suffix.lower() in SUFFIXES, classes=classes)
+    return listed(folder, records.files, records.labels, records.patients, records.columns)
+
+
+def listed(
+    folder: Path,
+    files: Sequence[str],
+    labels: Array,
+    patients: Sequence[str] | None = None,
+    label_columns: Sequence[str] = (),
+) -> LazyExamples:
+    """Examples of files below the folder, with their patients. Raises as `list_images`."""
+    paths = tuple(files)
+    patients = patients or patients_listed(folder, paths)
+    form = form_of((header(folder / path, _suffix(path)) for path in paths), len(paths))
+    return LazyExamples.of(_ImageFiles(folder, paths, form), labels, patients, label_columns=label_columns)
+
+
+@dataclass(frozen=True)
+class _ImageFiles:
+    """A reader; paths: below the folder."""
+
+    folder: Path
+    paths: tuple[str, ...] = field(repr=False)
+    form: Form
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def read(self, rows: Array) -> Array:
+        numbers: list[int] = rows.tolist()
+        wanted = [self.paths[row] for row in numbers]
+        return decoded([(self.folder / path, _suffix(path)) for path in wanted], self.form)
+
+
+def form_of(headers: Iterable[Header | Flaw], count: int) -> Form:
+    """The one form of `count` images.
+
+    Raises:
+        DataError: files that cannot be read, several sizes, or several depths.
+    """
+    descriptions = list(headers)
+    pictures = [description for description in descriptions if isinstance(description, Header)]
+    flaws = Counter(description for description in descriptions if isinstance(description, Flaw))
+    for flaw in Flaw:
+        if flaws[flaw]:
+            raise DataError(f"images: {flaws[flaw]} of {count} files {flaw.value}")
+    depths = Counter(picture.dtype for picture in pictures)
+    if len(depths) > 1:
+        counts = ", ".join(f"{_DEPTHS[dtype]}: {depths[dtype]}" for dtype in _DEPTHS if depths[dtype])
+        raise DataError(
+            f"images: some of {count} files have more than 8 bits a pixel and others do not, or in another form "
+            f"({counts}). The same number would mean another brightness in each. Write all with one depth"
+        )
+    turned = sum(picture.turned for picture in pictures)
+    upright = f"{turned} of {count} files state an orientation, and are read upright"
+    if len({picture.size for picture in pictures}) > 1:
+        raise DataError(f"{_SIZES} ({upright})" if turned else _SIZES)
+    if turned:
+        _LOG.info("images: %s", upright)
+    thin = sum(picture.bits == 1 for picture in pictures)
+    if thin:
+        _LOG.info("images: %d of %d files have 1 bit a pixel, which is read as 0 and 255", thin, count)
+    ((width, height),) = {picture.size for picture in pictures}
+    coloured = any(picture.coloured for picture in pictures)
+    return Form((3, height, width) if coloured else (height, width), pictures[0].dtype)
+
+
+def decoded(files: Sequence[tuple[Path | IO[bytes], str]], form: Form) -> Array:
+    """(k, ...) the images of k files, each with its ending.
+
+    Raises:
+        DataError: some cannot be read, or are not what their headers said before.
+    """
+    images = np.empty((len(files), *form.shape), form.dtype)
+    broken = 0
+    for place, (file, suffix) in enumerate(files):
+        image = read_picture(file, suffix, len(form.shape) == 3, form.dtype)
+        if image is None:
+            broken += 1
+        elif image.shape != form.shape:
+            raise DataError(f"{_SIZES}; some are not what their headers said, or have changed since they were listed")
+        else:
+            images[place] = image
+    if broken:
+        raise DataError(f"images: {broken} of {len(files)} files {Flaw.UNREADABLE.value}, or no longer as at the start")
+    return images
+
+
+def _suffix(path: str) -> str:
+    return Path(path).suffix.lower()
+
+
+def patients_listed(folder: Path, files: Sequence[str]) -> list[str] | None:
+    listed = folder / PATIENTS_FILE
+    if not listed.exists():
+        return None
+    columns = read_csv(listed).columns
+    if not {"file", "patient"} <= set(columns):
+        raise DataError(f"{PATIENTS_FILE}: the columns file and patient are expected")
+    whose = dict(zip(columns["file"].tolist(), columns["patient"].tolist(), strict=True))
+    again = len(columns["file"]) - len(whose)
+    if again:
+        raise DataError(f"{PATIENTS_FILE}: {again} of {len(columns['file'])} rows name a file again: list each once")
+    # Lists and folders may write one letter in two ways.
+    files = [cleaned(file) for file in files]
+    unknown = sum(file not in whose for file in files)
+    if unknown:
+        raise DataError(f"{PATIENTS_FILE}: {unknown} of {len(files)} images are not listed")
+    return [whose[file] for file in files]

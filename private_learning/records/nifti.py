@@ -1,0 +1,232 @@
+"""Folders of NIfTI volumes: headers are read now, voxels when they are needed. Needs the package nibabel."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import math
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from private_learning.records.images import patients_listed
+from private_learning.records.labelled import labelled
+from private_learning.records.lazy import LazyExamples
+from private_learning.records.paths import seen
+from private_learning.records.records import Array, DataError
+from private_learning.records.unpacking import MAX_RATIO, MAX_UNPACKED
+
+SUFFIXES = (".nii", ".nii.gz")
+Shape = tuple[int, int, int]
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Volume:
+    """What a header says. shape: (slices, height, width). oriented: it says where left and right are."""
+
+    shape: Shape
+    oriented: bool
+
+
+class _Flaw(Enum):
+    """Why a file is refused, as the end of a sentence that counts such files."""
+
+    UNREADABLE = "cannot be read as volumes of three axes"
+    COMPLEX = "hold complex numbers, of which the imaginary part would be lost; write magnitude or phase by itself"
+    COLOURED = "hold colours; write each as a volume of its own"
+    TIME_POINTS = (
+        "cannot be read as volumes of three axes, for they have several time points or channels; write each as a "
+        "volume of its own"
+    )
+    TOO_LARGE = "would take more than 1 GiB and more than 200 times their packed size; unpack them if that is right"
+
+
+def _wanted(path: Path) -> bool:
+    return path.name.lower().endswith(SUFFIXES)
+
+
+def holds_nifti(folder: Path) -> bool:
+    """Is there a file of such a name in the folder or below it?"""
+    return any(_wanted(path) for path in seen(folder, below=True))
+
+
+def list_nifti(folder: Path, *, slices: Sequence[int] | None = None) -> LazyExamples:
+    """Examples (n, slices, height, width) of a folder of volumes, by sub-folders for classes or by labels.csv.
+
+    Volumes are turned to the axes of a patient, whatever the axes of their files: slices from below to above, rows from
+    front to back, columns from left to right (RAS by the affine). To tasks on images slices are channels. A volume of
+    one slice is a grey image, (n, height, width).
+
+    slices  which of the axial slices are read, from 0; public. Left out: all of them
+
+    Every volume is a patient of its own unless labels.csv has a column `patient`, or patients.csv names them.
+
+    Raises:
+        DataError: no labels, files that are none, complex numbers or colours, several shapes or more than three axes, a
+            slice that is not there.
+    """
+    records = labelled(folder, "NIfTI", _wanted)
+    volumes = _require_form([_described(folder / path) for path in records.files])
+    shape = volumes[0].shape
+    loose = sum(not volume.oriented for volume in volumes)
+    if loose:
+        _LOG.warning(
+            "NIfTI: %d of %d files do not say where left and right are (sform and qform codes are 0): they are read as "
+            "nibabel assumes, with columns from right to left in the file",
+            *(loose, len(volumes)),
+        )
+    chosen = tuple(range(shape[0])) if slices is None else tuple(slices)
+    if not chosen or min(chosen) < 0 or max(chosen) >= shape[0]:
+        raise DataError(f"NIfTI: slices must be some of 0 to {shape[0] - 1}")
+    patients = records.patients or patients_listed(folder, records.files)
+    reader = _Volumes(folder, records.files, shape, chosen)
+    return LazyExamples.of(reader, records.labels, patients, label_columns=records.columns)
+
+
+@dataclass(frozen=True)
+class _Volumes:
+    """A reader; files: below the folder. shape: (slices, height, width) of each file."""
+
+    folder: Path
+    files: tuple[str, ...] = field(repr=False)
+    shape: Shape
+    slices: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def read(self, rows: Array) -> Array:
+        wanted: list[int] = rows.tolist()
+        volumes = np.empty((len(wanted), len(self.slices), *self.shape[1:]), np.float32)
+        broken = 0
+        for place, row in enumerate(wanted):
+            volume = _voxels(self.folder / self.files[row])
+            if volume is None or volume.shape != self.shape:
+                broken += 1
+            else:
+                volumes[place] = volume[list(self.slices)]
+        if broken:
+            raise _unreadable(broken, len(wanted))
+        return volumes[:, 0] if len(self.slices) == 1 else volumes
+
+
+def _nibabel() -> Any:
+    try:
+        import nibabel
+    except ImportError as error:
+        raise DataError("NIfTI files need the package nibabel: pip install 'wardround[imaging]'") from error
+    # What is wrong with a header ends in an error or is read; warnings may name the file.
+    warnings.filterwarnings("ignore", module=r"nibabel\.")
+    logging.getLogger("nibabel").setLevel(logging.CRITICAL)
+    return nibabel
+
+
+def _opened(path: Path) -> Any:
+    """None: it is no NIfTI file of one part."""
+    # Whatever a broken file makes the library raise: its words may name the file.
+    with suppress(Exception):
+        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+            length = int.from_bytes(file.read(4), "little")
+        kind = _kinds().get(length) or _kinds().get(int.from_bytes(length.to_bytes(4, "little"), "big"))
+        return None if kind is None else kind.from_filename(path)
+    return None
+
+
+@cache
+def _kinds() -> dict[int, Any]:
+    """Length of the header -> what reads such a file. No other reader of the library sees it, and no extension of the
+    header is read: it may unpack into anything, and is parsed as DICOM or XML.
+    """
+    nibabel = _nibabel()
+
+    class NoExtensions(nibabel.nifti1.Nifti1Extensions):
+        @classmethod
+        def from_fileobj(cls, fileobj: Any, size: int, byteswap: bool) -> Any:
+            return cls()
+
+    def without(image: Any) -> Any:
+        header = type("Header", (image.header_class,), {"exts_klass": NoExtensions})
+        return type("Image", (image,), {"header_class": header})
+
+    return {348: without(nibabel.Nifti1Image), 540: without(nibabel.Nifti2Image)}
+
+
+def _described(path: Path) -> _Volume | _Flaw:
+    image = _opened(path)
+    with suppress(Exception):
+        return _Flaw.UNREADABLE if image is None else _flaw(image, path) or _volume(image)
+    return _Flaw.UNREADABLE
+
+
+def _flaw(image: Any, path: Path) -> _Flaw | None:
+    dtype = np.dtype(image.get_data_dtype())
+    if dtype.kind == "c":
+        return _Flaw.COMPLEX
+    if dtype.names is not None:
+        return _Flaw.COLOURED
+    if len(image.shape) > 3 and any(size != 1 for size in image.shape[3:]):
+        return _Flaw.TIME_POINTS
+    # Numbers are computed with in 64 bits.
+    unpacked = math.prod(image.shape) * max(8, dtype.itemsize)
+    if unpacked > MAX_UNPACKED and unpacked > MAX_RATIO * path.stat().st_size:
+        return _Flaw.TOO_LARGE
+    fits = dtype.kind in "uif" and len(image.shape) >= 3 and min(image.shape) > 0
+    # The header of a pair of files says that its voxels begin at 0, which is where they do in the other file.
+    fits &= image.dataobj.offset >= image.header.single_vox_offset
+    if path.suffix.lower() == ".nii":
+        fits &= path.stat().st_size >= image.dataobj.offset + math.prod(image.shape) * dtype.itemsize
+    return None if fits and np.isfinite(_turned(image)).all() else _Flaw.UNREADABLE
+
+
+def _require_form(descriptions: Sequence[_Volume | _Flaw]) -> list[_Volume]:
+    """Raises DataError: not all are volumes of one shape that can be read."""
+    flaws = Counter(description for description in descriptions if isinstance(description, _Flaw))
+    for flaw in _Flaw:
+        if flaws[flaw]:
+            raise DataError(f"NIfTI: {flaws[flaw]} of {len(descriptions)} files {flaw.value}")
+    volumes = [description for description in descriptions if isinstance(description, _Volume)]
+    if len({volume.shape for volume in volumes}) > 1:
+        raise DataError("NIfTI: bring the volumes to one shape first (three axes, one time point)")
+    return volumes
+
+
+def _turned(image: Any) -> Array:
+    """(3,) for the axes of the file, which axis of the patient each is; and (3,) its direction."""
+    return np.asarray(_nibabel().io_orientation(image.affine))
+
+
+def _volume(image: Any) -> _Volume:
+    sizes = [0, 0, 0]
+    for size, axis in zip(image.shape[:3], _turned(image)[:, 0], strict=True):
+        sizes[int(axis)] = int(size)
+    across, deep, high = sizes
+    oriented = int(image.header["sform_code"]) > 0 or int(image.header["qform_code"]) > 0
+    return _Volume((high, deep, across), oriented)
+
+
+def _voxels(path: Path) -> Array | None:
+    """(slices, height, width) float32; None: they cannot be read."""
+    image = _opened(path)
+    orientations = _nibabel().orientations
+    with suppress(Exception):
+        if image is None or _flaw(image, path) is not None:
+            return None
+        # Slope and intercept are applied in 64 bits, whatever type the file has; the result is rounded once.
+        values = np.asarray(image.dataobj, np.float32).reshape(image.shape[:3])
+        turned: Array = np.asarray(orientations.apply_orientation(values, _turned(image)))
+        # From back to front becomes from front to back.
+        return np.ascontiguousarray(turned.transpose(2, 1, 0)[:, ::-1])
+    return None
+
+
+def _unreadable(some: int, count: int) -> DataError:
+    return DataError(f"NIfTI: {some} of {count} files {_Flaw.UNREADABLE.value}")

@@ -1,0 +1,316 @@
+"""How a table seems to be written, found in the whole file: a proposal, which a person confirms or corrects."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from private_learning.records.delimited import PLURALS, Sheet, read_sheet, remarks_on, split
+from private_learning.records.paths import require_there
+from private_learning.records.records import DataError
+from private_learning.records.table_format import SEPARATORS, Dates, Separator, TableFormat
+from private_learning.records.text_encoding import bytes_of, decode, propose_encoding
+from study_protocol.cells import AS_WRITTEN, MISSING, Column, Spelling
+from study_protocol.cells.spelling import Decimal, cleaned
+
+# Characters that rule separators out. What they leave is tried on every row.
+_SAMPLED = 1 << 16
+# By the first form that fits. 1.234 and 1,234 are as likely a thousand.
+_FORM = re.compile(
+    # A number that a German spreadsheet rounded shows no decimal mark of measured values.
+    r"(?P<other>[+-]?[0-9],[0-9]{2}E[+-][0-9]{2,3})"
+    r"|(?P<whole>[+-]?[0-9]+(?:[eE][+-]?[0-9]+)?)"
+    r"|(?P<point_thousands>[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+)"
+    r"|(?P<comma_thousands>[+-]?[1-9][0-9]{0,2}(?:,[0-9]{3})+)"
+    r"|(?P<point>[+-]?[0-9]*\.[0-9]+(?:[eE][+-]?[0-9]+)?|[+-]?[0-9]{1,3}(?:,[0-9]{3})+\.[0-9]+)"
+    r"|(?P<comma>[+-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?|[+-]?[0-9]{1,3}(?:\.[0-9]{3})+,[0-9]+)"
+    r"|(?P<year_first>[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T].*)?)"
+    r"|(?P<date>[0-9]{1,2}[-./][0-9]{1,2}[-./][0-9]{4}(?:[ T].*)?)"
+)
+Doubt = Literal["decimal", "dates"]
+_TWO_NUMBERS = re.compile(r"([0-9]+)[-./]([0-9]+)")
+
+
+@dataclass(frozen=True)
+class ColumnForms:
+    """How many cells of one column are written how.
+
+    cells: that are not empty. whole: numbers without a mark. point, comma: numbers with this decimal mark.
+    point_thousands, comma_thousands: numbers in which the mark may separate thousands. day_first, month_first: dates
+    whose order is sure, because a number is above 12. day_or_month: dates in which either may come first. year_first:
+    dates that need no order. missing: words that say so in every study.
+    """
+
+    name: str
+    cells: int = 0
+    whole: int = 0
+    point: int = 0
+    comma: int = 0
+    point_thousands: int = 0
+    comma_thousands: int = 0
+    day_first: int = 0
+    month_first: int = 0
+    day_or_month: int = 0
+    year_first: int = 0
+    missing: int = 0
+
+    @classmethod
+    def of(cls, name: str, column: Column) -> ColumnForms:
+        """Of a column of texts."""
+        words = cast("list[str | None]", [] if column.words is None else column.words.tolist())
+        often = cast("list[int]", np.bincount(column.values, minlength=len(words)).tolist() if words else [])
+        counts = {one.name: 0 for one in fields(cls)[1:]}
+        for word, times in zip(words, often, strict=True):
+            if word is None:
+                continue
+            counts["cells"] += times
+            if (form := "missing" if word in MISSING else _form(word)) is not None:
+                counts[form] += times
+        return cls(name, **counts)
+
+    @property
+    def thousands(self) -> int:
+        """Cells that may be written with thousands."""
+        return self.point_thousands + self.comma_thousands
+
+    def __str__(self) -> str:
+        named = (
+            (self.whole, "whole numbers"),
+            (self.point, "with a decimal point"),
+            (self.comma, "with a decimal comma"),
+            (self.point_thousands, "with a point that may mean thousands"),
+            (self.comma_thousands, "with a comma that may mean thousands"),
+            (self.day_first, "dates with the day first"),
+            (self.month_first, "dates with the month first"),
+            (self.day_or_month, "dates whose day or month may be first"),
+            (self.year_first, "dates with the year first"),
+            (self.missing, "missing"),
+        )
+        shown = [f"{count} {words}" for count, words in named if count]
+        rest = self.cells - sum(count for count, _ in named)
+        return ", ".join([*shown, *([f"{rest} other texts"] if rest else [])]) or "no cells"
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """Columns of texts, without those that have no name. patients: one that is no column. lines: as of `Sheet`."""
+
+    columns: Mapping[str, Column]
+    lines: Sequence[int]
+    patients: Mapping[str, NDArray[np.object_]] = field(default_factory=dict[str, "NDArray[np.object_]"])
+
+    @classmethod
+    def of(cls, sheet: Sheet, spelling: Spelling = AS_WRITTEN, patient_column: str | None = None) -> TextTable:
+        """All columns, spelled as declared."""
+        cells = zip(*sheet.rows, strict=True) if sheet.rows else [()] * len(sheet.names)
+        columns = {name: each for name, each in zip(sheet.names, cells, strict=True) if name}
+        patient = None if patient_column is None else cleaned(patient_column)
+        # Each of them stands in few rows: as words of a column they would cost time.
+        identifiers = {
+            name: np.array([*map(cleaned, columns.pop(name))], object) for name in [patient] if name in columns
+        }
+        texts = {name: Column.of_texts(each, spelling, name) for name, each in columns.items()}
+        return cls(texts, sheet.lines, identifiers)
+
+    def spelled(self, spelling: Spelling) -> TextTable:
+        """The same cells."""
+        return replace(self, columns={name: replace(one, spelling=spelling) for name, one in self.columns.items()})
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A format for a file, and what speaks for it.
+
+    reasons: field of the format -> why, in words. doubts: fields for which the file leaves two answers, and which a
+    person must declare. columns: how the cells of each are written. remarks: what a person should look at.
+    """
+
+    format: TableFormat
+    reasons: Mapping[str, str]
+    columns: tuple[ColumnForms, ...] = field(repr=False)
+    doubts: tuple[Doubt, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def doubtful(self) -> str:
+        """The doubts in words with counts of cells; empty: there are none."""
+        words: list[str] = []
+        for doubt in self.doubts:
+            several = [one for one in self.columns if _is_doubtful(one, doubt)]
+            named = "; ".join(f"column {one.name}: {one}" for one in several[:3])
+            more = f"; and {len(several) - 3} columns more" if len(several) > 3 else ""
+            which = "--decimal point or comma" if doubt == "decimal" else "--dates dmy or mdy"
+            words.append(f"{self.reasons[doubt]} ({named}{more}): declare {which}")
+        return ". ".join(words)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What somebody says of a format. The rest is to be proposed."""
+
+    separator: Separator | None = None
+    encoding: str | None = None
+    decimal: Decimal | None = None
+    dates: Dates | None = None
+
+
+def examine(
+    path: Path,
+    stated: Stated,
+    names: Sequence[str] | None = None,
+    may_be_empty: bool = False,
+    patient_column: str | None = None,
+) -> tuple[Proposal, TextTable]:
+    """The proposal for one file but for its spelling, and the table as read by it. Raises as `propose_format`."""
+    require_there(path)
+    data, reasons = bytes_of(path), dict[str, str]()
+    encoding, reasons["encoding"] = stated.encoding or "", "declared"
+    if not encoding:
+        encoding, reasons["encoding"] = propose_encoding(path.name, data)
+    text = decode(path.name, data, encoding)
+    separator, reasons["separator"] = stated.separator, "declared"
+    if separator is None:
+        separator, reasons["separator"] = _separator(path.name, text, None if names is None else len(names))
+    sheet = read_sheet(path.name, text, separator, names=names, may_be_empty=may_be_empty)
+    reasons["header"] = f"{len(sheet.names)} different names, none of them a number" if names is None else "no header"
+    table = TextTable.of(sheet, patient_column=patient_column)
+    forms = tuple(ColumnForms.of(name, column) for name, column in table.columns.items())
+    found = TableFormat(separator, encoding, names is None, stated.decimal, stated.dates)
+    return Proposal(found, reasons, forms, (), remarks_on(path.name, sheet)), table
+
+
+def combined(parts: Sequence[Proposal]) -> Proposal:
+    """One proposal for all tables of a data set: decimal mark and order of dates from the cells of all of them.
+
+    Raises:
+        DataError: they differ in what stands between cells, or in their encodings.
+    """
+    first = parts[0].format
+    for one in parts[1:]:
+        if (one.format.separator, one.format.encoding) != (first.separator, first.encoding):
+            raise DataError(
+                f"the tables of one data set are written alike, and these are not: one has {first}, another has "
+                f"{one.format}. Save them with one separator and in one encoding"
+            )
+    columns = tuple(form for one in parts for form in one.columns)
+    reasons, doubts = dict(parts[0].reasons), list[Doubt]()
+    decimal, dates = first.decimal, first.dates
+    if decimal is None:
+        decimal, reasons["decimal"], doubtful = _decimal(columns)
+        if doubtful:
+            doubts.append("decimal")
+    if dates is None:
+        dates, reasons["dates"], doubtful = _dates(columns)
+        if doubtful:
+            doubts.append("dates")
+    reasons = {"decimal": "declared", "dates": "declared"} | reasons
+    remarks = tuple(remark for one in parts for remark in one.remarks)
+    return Proposal(replace(first, decimal=decimal, dates=dates), reasons, columns, tuple(doubts), remarks)
+
+
+def _form(word: str) -> str | None:
+    found = _FORM.fullmatch(word)
+    if found is None or found.lastgroup == "other":
+        return None
+    if found.lastgroup != "date":
+        return found.lastgroup
+    first, second = map(int, cast("re.Match[str]", _TWO_NUMBERS.match(word)).groups())
+    if not (1 <= first <= 31 and 1 <= second <= 31 and min(first, second) <= 12):
+        return None
+    return "day_first" if first > 12 else "month_first" if second > 12 else "day_or_month"
+
+
+def _is_doubtful(column: ColumnForms, doubt: Doubt) -> bool:
+    if doubt == "decimal":
+        return bool(column.point or column.comma or column.thousands)
+    return bool(column.day_first or column.month_first or column.day_or_month)
+
+
+def _decimal(columns: Sequence[ColumnForms]) -> tuple[Decimal | None, str, bool]:
+    """(the mark, why, does the file leave a doubt)."""
+    points, commas = sum(one.point for one in columns), sum(one.comma for one in columns)
+    thousands = sum(one.thousands for one in columns)
+    if points and commas:
+        return None, f"{points} cells are numbers with a decimal point, and {commas} with a decimal comma", True
+    if points or commas:
+        mark: Decimal = "point" if points else "comma"
+        unsure = f"; {thousands} cells may be written with thousands" if thousands else ""
+        return mark, f"{points or commas} cells are numbers with a decimal {mark}, none with the other{unsure}", False
+    if thousands:
+        return None, f"{thousands} cells may be decimal numbers or thousands, and no cell shows which", True
+    return None, "no cell has a decimal mark", False
+
+
+def _dates(columns: Sequence[ColumnForms]) -> tuple[Dates | None, str, bool]:
+    days, months = sum(one.day_first for one in columns), sum(one.month_first for one in columns)
+    either = sum(one.day_or_month for one in columns)
+    if days and months:
+        return None, f"{days} cells are dates with the day first, and {months} with the month first", True
+    if days or months:
+        order: Dates = "dmy" if days else "mdy"
+        return (
+            order,
+            f"{days or months} dates have a {'day' if days else 'month'} first that allows no other order",
+            False,
+        )
+    if either:
+        return None, f"{either} cells are dates whose day or month may be first, and no cell shows which", True
+    return None, "no cell is a date whose year is last", False
+
+
+def _separator(file: str, text: str, width: int | None) -> tuple[Separator, str]:
+    """(what makes all rows equally long, why). Raises DataError: several do, and unpaired quotation marks."""
+    start = text[: 1 << 14]
+    present: list[Separator] = [one for one in SEPARATORS if SEPARATORS[one] in start]
+    likely: list[Separator] = sorted(present, key=lambda one: -start.count(SEPARATORS[one]))
+    if not likely:
+        return "comma", "one column: no separator stands in the file"
+    sampled: list[Separator] = [one for one in likely if _is_even(_sample(text, one), width)] or likely
+    if len(sampled) == 1:
+        return sampled[0], f"{PLURALS[sampled[0]]} make all rows equally long"
+    even: list[Separator] = []
+    faults: dict[Separator, DataError] = {}
+    for one in sampled:
+        try:
+            if _is_even(split(file, text, one)[0], width):
+                even.append(one)
+        except DataError as fault:
+            faults[one] = fault
+    if len(even) > 1:
+        several = " and ".join(PLURALS[one] for one in even)
+        raise DataError(
+            f"{file}: {several} stand in every line alike: keep one of them, or declare which stands between the cells "
+            "(--separator)"
+        )
+    if not even and likely[0] in faults:
+        raise faults[likely[0]]
+    if even:
+        return even[0], f"{PLURALS[even[0]]} make all rows equally long"
+    return likely[0], f"{PLURALS[likely[0]]} stand in the file most often"
+
+
+def _sample(text: str, separator: Separator) -> list[list[str]]:
+    """The first rows."""
+    reader = csv.reader(
+        io.StringIO(text[:_SAMPLED], newline=""), delimiter=SEPARATORS[separator], skipinitialspace=True
+    )
+    try:
+        rows = [cells for cells in reader if any(map(str.strip, cells))]
+    except csv.Error:
+        return []
+    # The last may be cut.
+    return rows if len(text) <= _SAMPLED else rows[:-1]
+
+
+def _is_even(rows: Sequence[list[str]], width: int | None) -> bool:
+    """Do all rows have several cells, and as many as the first?"""
+    wanted = len(rows[0]) if rows and width is None else width
+    return bool(rows) and wanted is not None and wanted > 1 and all(len(cells) == wanted for cells in rows)

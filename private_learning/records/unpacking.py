@@ -1,0 +1,66 @@
+"""Limits against files that unpack into far more than they hold, and arrays as numpy.save writes them."""
+
+from __future__ import annotations
+
+import math
+from typing import IO, Any
+
+import numpy as np
+
+from private_learning.records.records import Array, DataError
+
+# Public: what unpacks into more than this, and into more than so many times its packed size, is refused.
+MAX_UNPACKED = 1 << 30
+MAX_RATIO = 200
+
+
+class TooLarge(DataError):
+    """A file would unpack into more than is safe."""
+
+
+def require_safe(name: str, packed: int, unpacked: int) -> None:
+    """Raises TooLarge: the file would take more than 1 GiB and more than 200 times its packed size."""
+    if unpacked > MAX_UNPACKED and unpacked > MAX_RATIO * packed:
+        raise TooLarge(
+            f"{name}: unpacked it would take {_size(unpacked)}, more than {_size(MAX_UNPACKED)} and more than "
+            f"{MAX_RATIO} times its packed size; unpack it yourself if that is right"
+        )
+
+
+def array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether in Fortran's order, and type of an array as numpy.save writes it; then its data follow.
+
+    Raises:
+        ValueError: it is none, or its rows take no bytes, so that any number of them would fit.
+    """
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    try:
+        shape, fortran, dtype = read(file)
+    except (OSError, EOFError):
+        raise
+    # It is parsed as Python is, and whatever a parser raises may come.
+    except Exception as error:
+        raise ValueError("no header of an array") from error
+    if any(isinstance(side, bool) or side < 0 for side in shape) or 0 in shape[1:] or dtype.itemsize == 0:
+        raise ValueError("an array of nothing")
+    return shape, fortran, dtype
+
+
+def read_array(file: IO[bytes], size: int) -> Array:
+    """One array as numpy.save writes it. size: bytes of the whole file, unpacked. Never unpickles.
+
+    Raises:
+        ValueError: it is none, or its header promises more than there is.
+    """
+    start = file.tell()
+    shape, fortran, dtype = array_header(file)
+    count = math.prod(shape)
+    if dtype.hasobject or count * dtype.itemsize > size - (file.tell() - start):
+        raise ValueError("not a whole plain array")
+    data = file.read(count * dtype.itemsize)
+    return np.frombuffer(bytearray(data), dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def _size(count: int) -> str:
+    return f"{count / (1 << 30):,.1f} GiB"

@@ -1,0 +1,274 @@
+"""Columns of a table, described by public numbers that travel in a study's parameters.
+
+    column.age       = "18..90"                  a number: clipped to the range, scaled to [-1, 1]; must be present
+    column.chol      = "100..400; missing=240"   the same; where it is missing, 240 stands in and an indicator is 1
+    column.admitted  = "2020-01-01..2023-12-31"  a date: counted in days, clipped and scaled like a number
+    column.pain      = "1|2|3|4"                 a category: one indicator each
+    column.thal      = "3|6|7; missing"          the same; where it is missing all are 0 and a further indicator is 1
+    column.bmi       = "15..60; missing=30; missing-values=0|-1"   0 and -1 say that it is missing, too
+
+Range, categories and the constant for missing values are chosen from public knowledge before the study. Nothing is
+fitted to the records, so preprocessing is the same whoever is in the data: it costs no privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from private_learning.records import DataError, Table, WrongRows, like
+from private_learning.tasks.declared_columns import (
+    CategoryColumn,
+    Declared,
+    DeclaredColumn,
+    Fault,
+    Floats,
+    Mask,
+    NumberColumn,
+    unknown_names,
+)
+from private_learning.tasks.task import TaskError
+from study_protocol.cells import (
+    Spelling,
+    are_several,
+    cleaned,
+    column_name,
+    column_of,
+    is_miswritten,
+    read_categories,
+    same_category,
+)
+from study_protocol.cells.spelling import POINTS, days_in, plain_decimal
+
+PREFIX = "column."
+# What may stand behind a column's range or categories.
+OPTIONS = ("missing", "missing-values")
+# Columns that lack and are named, at most.
+_LISTED = 10
+
+Columns = Mapping[str, Any]
+"""Column name -> a `Column` of cells, or anything that `column_of` makes one of."""
+
+
+def read_columns(parameters: Mapping[str, object]) -> tuple[Declared, ...]:
+    """The columns among `parameters`, in the order of their names.
+
+    Raises:
+        TaskError: no column, or a description that is not one of the forms.
+    """
+    # By name: the order that a model's weights refer to must survive canonical JSON.
+    described = sorted(item for item in parameters.items() if item[0].startswith(PREFIX))
+    columns = [_read(column_name(key.removeprefix(PREFIX)), text) for key, text in described]
+    if not columns:
+        raise TaskError(f"at least one parameter {PREFIX}<name> is needed")
+    if len({column.name for column in columns}) < len(columns):
+        raise TaskError(f"two parameters {PREFIX}<name> mean the same column, whose letters are composed differently")
+    return tuple(columns)
+
+
+def require_no_label(columns: Collection[Declared], targets: Collection[str]) -> None:
+    """Raises TaskError: what is predicted is an input, perhaps with other capitals or spaces."""
+    labels = set(map(_as_seen, targets))
+    leaks = [column.name for column in columns if _as_seen(column.name) in labels]
+    if leaks:
+        raise TaskError(
+            f"{PREFIX}{leaks[0]}: this column is what the model learns to predict, and would be an input, too; leave "
+            f"{PREFIX}{leaks[0]} out"
+        )
+
+
+def _as_seen(name: str) -> str:
+    return " ".join(cleaned(name).casefold().split())
+
+
+def encode_columns(
+    columns: Sequence[DeclaredColumn], data: Columns, first: Callable[[Any], str] | None = None, *, strict: bool = True
+) -> Floats:
+    """(n, Σ width) float64 in [-1, 1].
+
+    first   says where the first of marked rows is, for messages: `Table.first`
+    strict  refuse cells that are neither values nor declared codes; otherwise they count as missing
+
+    Raises:
+        DataError: columns that are not in the table, or all faults of all columns.
+    """
+    require_columns([column.name for column in columns], data)
+    encoded, faults = list[Floats](), list[str]()
+    # One column after the other: what was read of all of them would be as large as the table.
+    for column in columns:
+        read = column.read(data[column.name])
+        faults += [fault.error.located(first) for fault in column.faults(read)] if strict else []
+        encoded.append(column.encoded(read))
+    if faults:
+        raise DataError("; ".join(faults))
+    return np.concatenate(encoded, axis=1)
+
+
+def require_readable(columns: Sequence[DeclaredColumn], parts: Iterable[Table]) -> None:
+    """Read all cells of a table, part by part; none of them is kept.
+
+    Raises:
+        DataError: as `encode_columns`, with counts over all parts.
+    """
+    cells, counts = 0, dict[tuple[str, str], int]()
+    firsts = dict[tuple[str, str], tuple[Fault, str]]()
+    for part in parts:
+        require_columns([column.name for column in columns], part.columns)
+        cells += len(part)
+        for fault in (fault for column in columns for fault in column.faults(column.read(part.columns[column.name]))):
+            key = fault.where, fault.what
+            counts[key] = counts.get(key, 0) + int(fault.rows.sum())
+            if key not in firsts:
+                firsts[key] = fault, part.first(fault.rows)
+    if firsts:
+        raise DataError(
+            "; ".join(
+                f"{fault.text(counts[key], cells)}, the first in {place}"
+                + (f", which {fault.of_first}" if fault.of_first else "")
+                for key, (fault, place) in firsts.items()
+            )
+        )
+
+
+def numbers_in(name: str, values: Any) -> Floats:
+    """(n,) float64 of the column that has this name.
+
+    Raises:
+        WrongRows: text, an infinity, or a missing value.
+    """
+    column = NumberColumn(name, -math.inf, math.inf, 0.0)
+    read = column.read(values)
+    for fault in column.faults(read):
+        raise fault.error
+    if read.missing.any():
+        raise missing_rows(f"column {name}", read.missing)
+    return read.values
+
+
+def require_columns(names: Sequence[str], data: Collection[str], whose: str = "study") -> None:
+    """Raises DataError: names the first columns that lack, each with the one that is most like it."""
+    lacking = [name for name in names if name not in data]
+    if lacking:
+        # To look for what is like each of thousands would take hours.
+        near = [(name, like(name, data)) for name in lacking[:_LISTED]]
+        listed = ", ".join(f"{name!r}" + (f" (did you mean {other!r}?)" if other else "") for name, other in near)
+        more = f", and {len(lacking) - _LISTED} more" if len(lacking) > _LISTED else ""
+        raise DataError(f"the table lacks {len(lacking)} of the {whose}'s columns: {listed}{more}")
+
+
+def categories_of(text: str) -> tuple[str, ...]:
+    """The names between bars, numbers written in one way.
+
+    None where one is empty, where one stands twice (3 and 3.0), or where commas stand between them.
+    """
+    texts = (cleaned(part) for part in text.split("|"))
+    names = tuple(plain_decimal(name, POINTS) or name for name in texts)
+    if any(are_several(name, alone=len(names) == 1) for name in names):
+        return ()
+    return names if all(names) and len(set(map(same_category, names))) == len(names) else ()
+
+
+def indices_of(values: Any, names: tuple[str, ...], where: str, what: str) -> tuple[NDArray[np.int64], Mask]:
+    """(n,) places of the values among the names, -1 where the value is missing; (n,) booleans: it is missing.
+
+    where, what: of which column and which names, for the text.
+
+    Raises:
+        WrongRows: a value is none of the names.
+    """
+    read = read_categories(column_of(values), names)
+    if read.wrong.any():
+        raise unknown_names(where, what, names, read).error
+    return read.places, read.missing
+
+
+def missing_rows(where: str, missing: Mask) -> WrongRows:
+    """The error of values that a target must have. where: which column."""
+    return WrongRows(f"{where}: {int(missing.sum())} of {len(missing)} are missing; leave these rows out", missing)
+
+
+def _read(name: str, text: object) -> Declared:
+    if not name or not isinstance(text, str):
+        raise TaskError(f"{PREFIX}{name}: a text such as '18..90' or 'no|yes' is expected")
+    body, *behind = (part.strip() for part in text.split(";"))
+    options = _options(name, behind)
+    missing, codes = options.get("missing"), _codes(name, options)
+    if ".." in body:
+        return _range(name, body, missing, codes)
+    categories = categories_of(body)
+    if len(categories) < 2:
+        raise TaskError(f"{PREFIX}{name}: a range 'low..high' or two or more different categories 'a|b' are expected")
+    if missing:
+        raise TaskError(f"{PREFIX}{name}: nothing stands in for a missing category; write 'missing' without a value")
+    if set(map(same_category, codes)) & set(map(same_category, categories)):
+        raise TaskError(f"{PREFIX}{name}: a category is also one of the missing-values")
+    return CategoryColumn(name, categories, missing is not None, codes)
+
+
+def _range(name: str, body: str, missing: str | None, codes: tuple[str, ...]) -> NumberColumn:
+    low, _, high = (part.strip() for part in body.partition(".."))
+    dates = days_in(low, Spelling()) is not None
+    if not dates and any(map(is_miswritten, codes)):
+        raise TaskError(
+            f"{PREFIX}{name}: missing-values are single numbers or texts with bars between: 0|-1|unknown; lists, "
+            "ranges and numbers in quotation marks are none"
+        )
+    if dates and any(map(_has_an_order, codes)):
+        raise TaskError(f"{PREFIX}{name}: a date among missing-values begins with its year: 1900-01-01")
+    value = _day if dates else _number
+    stand_in = None if missing is None else value(name, missing, "missing=")
+    column = NumberColumn(name, value(name, low), value(name, high), stand_in, codes, dates)
+    if not column.low < column.high:
+        raise TaskError(f"{PREFIX}{name}: the range is empty")
+    if stand_in is not None and not column.low <= stand_in <= column.high:
+        raise TaskError(f"{PREFIX}{name}: the constant for missing values lies outside the range")
+    return column
+
+
+def _has_an_order(code: str) -> bool:
+    """Is it a date with its year last? A stored date would not be this code, and a text only if it is written so."""
+    spellings = (Spelling(dates="dmy"), Spelling(dates="mdy"))
+    return days_in(code, POINTS) is None and any(days_in(code, one) is not None for one in spellings)
+
+
+def _options(name: str, parts: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in parts:
+        key, _, value = (piece.strip() for piece in part.partition("="))
+        if key not in OPTIONS or key in found:
+            raise TaskError(f"{PREFIX}{name}: behind the ';' may stand, once each: {', '.join(OPTIONS)}")
+        found[key] = value
+    return found
+
+
+def _codes(name: str, options: Mapping[str, str]) -> tuple[str, ...]:
+    if "missing-values" not in options:
+        return ()
+    if "missing" not in options:
+        raise TaskError(f"{PREFIX}{name}: missing-values needs 'missing', which says that the column may lack")
+    codes = categories_of(options["missing-values"])
+    if not codes:
+        raise TaskError(
+            f"{PREFIX}{name}: missing-values are different values with bars between, and no commas: 0|-1|unknown"
+        )
+    return codes
+
+
+def _number(name: str, text: str, what: str = "") -> float:
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise TaskError(f"{PREFIX}{name}: {what}{text.strip()!r} is not a number") from error
+    if not math.isfinite(value):
+        raise TaskError(f"{PREFIX}{name}: bounds and constants are finite")
+    return value
+
+
+def _day(name: str, text: str, what: str = "") -> float:
+    if (day := days_in(text, Spelling())) is None:
+        raise TaskError(f"{PREFIX}{name}: {what}{text!r} is no date of the form 2020-12-31")
+    return day

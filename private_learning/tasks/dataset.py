@@ -1,0 +1,162 @@
+"""Records as tensors: rows as a task made them, and one record per patient as training takes them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from private_learning.records import DataError
+from private_learning.records.identity import patient_identity
+from private_learning.tasks.inputs import Inputs, in_memory, taken
+
+# What a target of whole numbers holds where a patient has fewer rows than the others; no class has this number. In a
+# target of floats it is NaN.
+ABSENT = -1
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
+    """Rows that a task made of the records; `by_patient` makes the patients out of them that training takes.
+
+    inputs: (n, ...) float32, finite; or rows that are read on demand, and found finite then.
+    patients: n identifiers, which stay in the hospital.
+    targets: (n, ...) as the task's loss takes them: (n,) int64 classes, (n, height, width) int64 masks, (n,) float32
+    numbers, (n, k) float32 for several at once. One of several may be NaN, which the loss leaves out; not all of a row.
+    grouped: inputs are (n, rows, ...) and targets (n, rows, ...): ABSENT or NaN in a row that a patient lacks. How
+    many rows is the study's setting.
+    computed: inputs are what a frozen model made of records: NaN where it failed, which counts as zero in training.
+    """
+
+    inputs: Inputs
+    targets: Tensor
+    patients: tuple[str, ...]
+    grouped: bool = False
+    computed: bool = False
+
+    def __post_init__(self) -> None:
+        if not len(self.inputs) == len(self.targets) == len(self.patients) or not self.patients:
+            raise DataError("inputs, targets and patients have one length, and at least one record")
+        if isinstance(self.inputs, Tensor) and not self.computed and not torch.isfinite(self.inputs).all():
+            raise DataError("inputs: NaN or an infinity after preprocessing")
+        self._require_targets()
+
+    def __len__(self) -> int:
+        return len(self.patients)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, str]:
+        return self.inputs[index], self.targets[index], self.patients[index]
+
+    def _require_targets(self) -> None:
+        if not self.targets.is_floating_point():
+            return
+        if torch.isinf(self.targets).any():
+            raise DataError("targets: an infinity")
+        # A patient whose rows are there has its first one.
+        own = self.targets[:, 0] if self.grouped else self.targets
+        empty = int((~present(own, 1)).sum())
+        if empty:
+            raise DataError(f"targets: {empty} of {len(own)} records have none; leave these records out")
+
+    @property
+    def row_targets(self) -> Tensor:
+        """(rows, ...) targets of single rows: of every patient those that it has."""
+        return self.targets[present(self.targets, 2)] if self.grouped else self.targets
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of everything in memory; of inputs that are read on demand, of the places that are read."""
+        hashed = hashlib.sha256(json.dumps([self.patients, self.grouped, list(self.inputs.shape)]).encode())
+        for part in (self.targets, self.inputs if isinstance(self.inputs, Tensor) else self.inputs.places):
+            hashed.update(np.ascontiguousarray(part.cpu().numpy()).data)
+        return hashed.hexdigest()
+
+    @property
+    def longest(self) -> int:
+        """The most rows that one patient has, of those that are used."""
+        return int(present(self.targets, 2).sum(1).max()) if self.grouped else 1
+
+    def without(self, excluded: Sequence[str]) -> TaskDataset:
+        """The records of everybody who is not in `excluded`."""
+        gone = set(map(patient_identity, excluded))
+        return self._take([i for i, patient in enumerate(self.patients) if patient not in gone])
+
+    def require_one_record_per_patient(self) -> None:
+        """Raises DataError: the clip bounds one record; with two a patient has twice the influence that is charged."""
+        rows = Counter(self.patients)
+        several = [count for count in rows.values() if count > 1]
+        if several:
+            raise DataError(
+                f"{len(self.patients) - len(rows)} records belong to a patient who has another: {len(several)} of "
+                f"{len(rows)} patients have up to {max(several)} rows. The guarantee is about one patient: keep one "
+                "row of each (from Python: one_per_patient), or let the study set rows_per_patient, which takes "
+                "several rows as one record"
+            )
+
+    def by_patient(self, most: int) -> TaskDataset:
+        """One record per patient, of its first `most` rows; the log says how many patients have more.
+
+        The shape follows from `most` alone, and not from how many rows a patient has: with 1 these are the rows
+        themselves, with more every record has exactly so many rows, of which some are marked as not there.
+
+        Raises:
+            DataError: `most` is 1 and a patient has two rows, or rows to be grouped have targets below 0 throughout,
+                which would pass for rows that are not there.
+        """
+        if most < 1:
+            raise ValueError(f"most must be at least 1, got {most}")
+        if most == 1:
+            self.require_one_record_per_patient()
+        rows: dict[str, list[int]] = {}
+        for row, patient in enumerate(self.patients):
+            rows.setdefault(patient, []).append(row)
+        if self.grouped or most == 1:
+            return self
+        if not present(self.targets, 1).all():
+            raise DataError(
+                f"several rows of one patient: targets of whole numbers must not be {ABSENT}, which stands for no row"
+            )
+        cut = sum(len(own) > most for own in rows.values())
+        if cut:
+            _LOG.warning("%d patients have more than %d rows; the first %d of each are used", cut, most, most)
+        return self._grouped({patient: own[:most] for patient, own in rows.items()}, most)
+
+    def _grouped(self, rows: dict[str, list[int]], most: int) -> TaskDataset:
+        # A row that stands in for a missing one repeats the patient's first, so that nothing is computed of empty air.
+        places = torch.tensor([own + own[:1] * (most - len(own)) for own in rows.values()])
+        real = torch.tensor([[k < len(own) for k in range(most)] for own in rows.values()])
+        mark = torch.nan if self.targets.is_floating_point() else ABSENT
+        targets = torch.where(over(real, self.targets.ndim + 1), self.targets[places], mark)
+        return TaskDataset(taken(self.inputs, places), targets, tuple(rows), grouped=True, computed=self.computed)
+
+    def _take(self, keep: Sequence[int]) -> TaskDataset:
+        patients = tuple(self.patients[i] for i in keep)
+        return TaskDataset(taken(self.inputs, keep), self.targets[keep], patients, self.grouped, self.computed)
+
+    def in_memory(self) -> TaskDataset:
+        """The same with all inputs as one tensor, however large."""
+        if isinstance(self.inputs, Tensor):
+            return self
+        return TaskDataset(in_memory(self.inputs), self.targets, self.patients, self.grouped, self.computed)
+
+
+def present(targets: Tensor, axes: int) -> Tensor:
+    """(...) booleans over the first `axes` axes of `targets`: not ABSENT, or NaN, throughout."""
+    marked = torch.isnan(targets) if targets.is_floating_point() else targets == ABSENT
+    return ~(marked if targets.ndim == axes else marked.flatten(axes).all(-1))
+
+
+def over(values: Tensor, axes: int) -> Tensor:
+    """The same values with axes of length 1 behind, `axes` in all."""
+    return values.reshape(*values.shape, *(1,) * (axes - values.ndim))

@@ -1,0 +1,131 @@
+"""Inputs of records that are read when they are needed: rows that a task makes when it is asked for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from private_learning.records import DataError, LazyExamples, LazyTable, OnDemand, Records
+from private_learning.records.lazy import PART_BYTES, chained
+from private_learning.records.lazy_table import stacked
+
+Places = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LazyInputs:
+    """(n, ...) float32, read on demand: `inputs[rows]` is a tensor in memory, `take(rows)` reads nothing.
+
+    make     k records -> (k, ...) what a task makes of each by itself: `private_learning.tasks.reading.Making`
+    places   (n,) rows of `records`, or (n, rows) where rows of one patient stand together
+    one      shape of what the task makes of one row, of this dtype
+    """
+
+    make: Callable[[Records], Tensor]
+    records: OnDemand
+    places: Tensor
+    one: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, make: Callable[[Records], Tensor], records: OnDemand) -> LazyInputs:
+        """All of these records; the first is read, for the shape.
+
+        Raises:
+            DataError: it cannot be read, or is nothing that the task takes.
+        """
+        first = make(records.read([0]))
+        return cls(make, records, torch.arange(len(records)), tuple(first.shape[1:]), first.dtype)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @property
+    def shape(self) -> torch.Size:
+        """As of the tensor that all of them would be."""
+        return torch.Size((*self.places.shape, *self.one))
+
+    @property
+    def device(self) -> torch.device:
+        """Where what is read lies."""
+        return torch.device("cpu")
+
+    def take(self, rows: Sequence[int] | Tensor) -> LazyInputs:
+        """The given rows, in the given order; of two axes: those of a patient together. Nothing is read."""
+        index = torch.as_tensor(rows, dtype=torch.int64)
+        return replace(self, places=self.places[index])
+
+    def __getitem__(self, rows: Sequence[int] | Tensor | slice | int) -> Tensor:
+        """The given rows in memory, each place read once.
+
+        Raises:
+            DataError: a record cannot be read, is of another shape, or becomes NaN or an infinity.
+        """
+        needed, back = self.needed(rows)
+        return self.made(self.records.read(needed) if needed.size else None, back)
+
+    def needed(self, rows: Sequence[int] | Tensor | slice | int) -> tuple[Places, Places]:
+        """(k,) which records the rows are made of, each once; and the place of each among them, shaped as the rows."""
+        places = self.places[rows if isinstance(rows, slice | int) else torch.as_tensor(rows, dtype=torch.int64)]
+        needed, back = np.unique(places.numpy(), return_inverse=True)
+        return needed, back.reshape(places.shape)
+
+    def made(self, examples: Records | None, back: Places) -> Tensor:
+        """Rows out of the records that they need, as `needed` gives both; None: no record. Raises as `inputs[rows]`."""
+        if examples is None:
+            return torch.zeros((*back.shape, *self.one), dtype=self.dtype)
+        found = self.make(examples)
+        if tuple(found.shape[1:]) != self.one or found.dtype != self.dtype:
+            raise DataError(f"inputs: some of {len(examples)} records are of another shape than the first")
+        # No copy where every row is one record, in their order.
+        straight = back.ndim == 1 and np.array_equal(back, np.arange(len(found)))
+        return found if straight else found[torch.as_tensor(back)]
+
+
+Inputs = Tensor | LazyInputs
+
+
+def taken(inputs: Inputs, rows: Sequence[int] | Tensor) -> Inputs:
+    """The given rows, in the given order; of a `LazyInputs` nothing is read."""
+    return inputs.take(rows) if isinstance(inputs, LazyInputs) else inputs[rows]
+
+
+def parts(inputs: Inputs) -> Iterator[Tensor]:
+    """All rows in their order: a tensor as it is, a `LazyInputs` about PART_BYTES at a time."""
+    if isinstance(inputs, Tensor):
+        yield inputs
+        return
+    size = max(1, PART_BYTES // max(1, prod(inputs.shape[1:]) * inputs.dtype.itemsize))
+    for start in range(0, len(inputs), size):
+        yield inputs[start : start + size]
+
+
+def joined(each: Sequence[Inputs]) -> Inputs:
+    """All rows of one after those of another; read on demand where one of them is."""
+    tensors = [one for one in each if isinstance(one, Tensor)]
+    if len(tensors) == len(each):
+        return torch.cat(tensors)
+    lazy = [one for one in each if isinstance(one, LazyInputs)]
+    if len(lazy) < len(each):
+        raise DataError("read all records on demand, or all of them into memory")
+    starts = np.cumsum([0, *(len(one.records) for one in lazy)])
+    places = [one.places + int(start) for one, start in zip(lazy, starts, strict=False)]
+    return replace(lazy[0], records=_after_one_another([one.records for one in lazy]), places=torch.cat(places))
+
+
+def _after_one_another(each: Sequence[OnDemand]) -> OnDemand:
+    tables = [one for one in each if isinstance(one, LazyTable)]
+    if len(tables) == len(each):
+        return stacked(tables)
+    return chained([one for one in each if isinstance(one, LazyExamples)])
+
+
+def in_memory(inputs: Inputs) -> Tensor:
+    """All rows as one tensor, however large."""
+    return inputs if isinstance(inputs, Tensor) else torch.cat(list(parts(inputs)))

@@ -1,0 +1,157 @@
+"""A part of a task's model is trained: which parameters, and where the others have their values from.
+
+The task of a study stays itself but for its model. What is not trained must be the same at every hospital: it comes
+from the study's backbone file, or the task makes the same values whenever it makes its model.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+
+from private_learning.errors import ConfigurationError
+from private_learning.gradients.inspection import trainable
+from private_learning.tasks.adapters import adapt, modules_of, within
+from private_learning.tasks.backbone import believed, place, tensors_in
+from private_learning.tasks.backbone_file import BackboneFile
+from private_learning.tasks.on_module import ModuleFeatures
+from private_learning.tasks.task import Task, new_model
+from study_protocol.study.training import ALL, HEAD, PROGRAM_TASK, rank_of
+
+
+@dataclass(frozen=True)
+class PartlyTrained:
+    """Makes the model of a task of which a part is trained: the other parameters do not require gradients.
+
+    trainable  as in the study's settings
+    head       name of the module that is trained where only the head is, or adapters beside it
+    tensors    of the backbone's file; None: the study names none
+    """
+
+    task: Task
+    name: str
+    trainable: str | tuple[str, ...]
+    head: str
+    tensors: Mapping[str, Tensor] | None
+
+    def __call__(self) -> nn.Module:
+        """Raises ConfigurationError: the part does not fit the model."""
+        model = new_model(self.task, self.name)
+        begun = self._chosen(model)
+        if self.tensors is not None:
+            # What the task itself never trains, it makes: the file need not have it.
+            made = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+            place(model, self.tensors, begun | made, {name for name in begun if within(name, self.head)})
+        rank = rank_of(self.trainable)
+        if rank is not None:
+            adapt(model, rank, self.head)
+            return model
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name in begun)
+        return model
+
+    def _chosen(self, model: nn.Module) -> set[str]:
+        """Names of the task's own parameters that are trained: with adapters those of the head."""
+        names = list(trainable(model))
+        if isinstance(self.trainable, str):
+            found = {name for name in names if within(name, self.head)}
+            if not found:
+                raise ConfigurationError(
+                    f"the head {self.head!r} shares all its parameters with other layers: say with patterns what is "
+                    "trained"
+                )
+            return found
+        return {name for pattern in self.trainable for name in _matched(pattern, names)}
+
+    def require_same_everywhere(self) -> None:
+        """Raises ConfigurationError: values that are not trained differ from one new model to the next."""
+        first, second = self(), self()
+        found = [dict(model.named_parameters()) | dict(model.named_buffers()) for model in (first, second)]
+        drawn = [
+            name
+            for name, value in found[0].items()
+            if not value.requires_grad and not torch.equal(value, found[1][name])
+        ]
+        if drawn:
+            raise ConfigurationError(
+                f"{drawn[0]!r} is not trained, and the task draws it anew at every hospital, so that everybody would "
+                "train another model: name a file of public weights (training.backbone), or train everything"
+            )
+
+
+def of_part(
+    task: Task,
+    name: str,
+    trainable: str | tuple[str, ...],
+    sha256: str | None,
+    backbone: BackboneFile | None,
+) -> Task:
+    """The same task with a model of which only a part is trained.
+
+    name      what the study calls the task
+    sha256    of the backbone that the study names; None: it names none
+    backbone  the file
+
+    Raises:
+        ConfigurationError: the file is missing, another one, or does not fit; a pattern matches nothing; the rank is
+            too large; what is not trained would differ between hospitals.
+    """
+    if isinstance(task, ModuleFeatures):
+        if trainable not in (ALL, HEAD):
+            raise ConfigurationError("task features trains its linear layer alone: leave training.trainable out")
+        if sha256 is not None and name != PROGRAM_TASK:
+            # Site policies look for programs under this name.
+            raise ConfigurationError(f"only the task {PROGRAM_TASK!r} runs a program, and the study's is {name!r}")
+        task = task.with_program(None if sha256 is None else believed(backbone, sha256, program=True))
+        trainable, sha256 = HEAD, None
+    if trainable == ALL:
+        raise ConfigurationError(
+            "training.backbone is for what is not trained: say which part is (training.trainable). To begin with "
+            "public weights and train all of them, open the study with --model FILE"
+        )
+    tensors = None if sha256 is None else tensors_in(believed(backbone, sha256))
+    made = PartlyTrained(task, name, trainable, head_of(task, new_model(task, name)), tensors)
+    made.require_same_everywhere()
+    found = copy.copy(task)
+    # An attribute of this one object: everything else stays the task's own, and its class what it was.
+    vars(found)["model"] = made
+    return found
+
+
+def part_of(task: Task) -> PartlyTrained | None:
+    """What `of_part` made; None: all of the task's model is trained."""
+    made = vars(task).get("model")
+    return made if isinstance(made, PartlyTrained) else None
+
+
+def head_of(task: Task, model: nn.Module) -> str:
+    """Name of the module that `head` trains: the task's own word, or the last that has parameters of its own.
+
+    Raises:
+        ConfigurationError: the model has no such module, or no parameter at all.
+    """
+    own = [name for name, module in modules_of(model) if [*module.parameters(recurse=False)]]
+    if not own:
+        raise ConfigurationError("the task's model has no parameter that could be trained")
+    if task.head is None:
+        return own[-1]
+    if not any(name == task.head or name.startswith(f"{task.head}.") for name in own):
+        raise ConfigurationError(f"the task names {task.head!r} as its head, and its model has no such module")
+    return task.head
+
+
+def _matched(pattern: str, names: list[str]) -> list[str]:
+    found = [name for name in names if fnmatchcase(name, pattern)]
+    if not found:
+        near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.0)
+        raise ConfigurationError(
+            f"trainable: no parameter of the task's model is called {pattern!r}; there are for example "
+            f"{', '.join(near)}"
+        )
+    return found

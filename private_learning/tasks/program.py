@@ -1,0 +1,205 @@
+"""A stranger's program: an ONNX graph of standard operators, checked before the runtime sees it.
+
+Such a graph computes numbers from numbers. It has no operator that opens a file, starts a process or speaks to a
+network, and what could bring one in is refused: operators of other domains, functions, numbers in other files. So is
+what makes time and memory unbounded: loops, branches, texts, and values whose size is not known beforehand. Nothing of
+the file is ever unpickled. Needs the packages onnx and onnxruntime.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from private_learning.errors import ConfigurationError
+
+MAX_BYTES = 4 << 30
+"""Most bytes of all values together that a program makes of one record."""
+
+_DOMAINS = ("", "ai.onnx")
+_ATTRIBUTES = ("FLOAT", "INT", "STRING", "TENSOR", "FLOATS", "INTS", "STRINGS")
+# What gives other numbers the next time.
+_DRAWN = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+# Bytes of the types of numbers that a value may have (onnx.TensorProto.DataType).
+_WIDTHS = {
+    "FLOAT": 4,
+    "UINT8": 1,
+    "INT8": 1,
+    "UINT16": 2,
+    "INT16": 2,
+    "INT32": 4,
+    "INT64": 8,
+    "BOOL": 1,
+    "FLOAT16": 2,
+    "DOUBLE": 8,
+    "UINT32": 4,
+    "UINT64": 8,
+    "BFLOAT16": 2,
+}
+
+
+class _Refused(Exception):
+    """Why, as the end of a sentence about the program."""
+
+
+class Program(nn.Module):
+    """Runs a program on the CPU, one record at a time: none can change what another one gives.
+
+    data   of the file
+    sides  of one record
+
+    Raises:
+        ConfigurationError: the file is no such program, or one that is refused; the text says why.
+    """
+
+    def __init__(self, data: bytes, sides: tuple[int, ...]) -> None:
+        super().__init__()
+        self._data, self._sides = data, sides
+        self._input, self._session = _opened(data, sides)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(n, *sides) to (n, ...)."""
+        rows = inputs.detach().cpu().float().numpy()
+        return torch.cat([self._of_one(row) for row in np.split(rows, len(rows))]).to(inputs.device)
+
+    def __reduce__(self) -> Any:
+        # A session cannot be sent to another process.
+        return Program, (self._data, self._sides)
+
+    def __deepcopy__(self, memory: Any) -> Program:
+        # It has no state that could change.
+        return self
+
+    def _of_one(self, row: Any) -> Tensor:
+        try:
+            (made,) = self._session.run(None, {self._input: row})
+        # The runtime's kinds of errors have no common one.
+        except Exception as error:  # noqa: BLE001
+            raise ConfigurationError(f"the backbone's program fails on a record: {type(error).__name__}") from None
+        features = np.asarray(made)
+        if features.dtype.kind != "f" or features.shape[:1] != (1,):
+            raise ConfigurationError("the backbone's program does not make one row of numbers of a record")
+        return torch.as_tensor(features.astype(np.float32))
+
+
+def _opened(data: bytes, sides: tuple[int, ...]) -> tuple[str, Any]:
+    """Name of the input, and a session of the runtime."""
+    try:
+        onnx, runtime = import_module("onnx"), import_module("onnxruntime")
+    except ImportError as error:
+        raise ConfigurationError(f"a program needs {error.name}: pip install 'wardround[program]'") from error
+    whose = f"the backbone's program (SHA-256 {hashlib.sha256(data).hexdigest()})"
+    try:
+        model: Any = onnx.ModelProto.FromString(data)
+        # The runtime may know fields that this parser does not.
+        model.DiscardUnknownFields()
+        _require_plain(model, onnx)
+        onnx.checker.check_model(model)
+        name = _fix_to_one_record(model, sides)
+        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        _require_small(inferred, onnx)
+        _require_divisors(inferred, onnx)
+        return name, _session(runtime, model.SerializeToString())
+    except _Refused as refused:
+        raise ConfigurationError(f"{whose} {refused}") from None
+    # Parser, checker and runtime have kinds of errors of their own; their words quote the file.
+    except Exception as error:  # noqa: BLE001
+        raise ConfigurationError(
+            f"{whose} is no ONNX file that can be run ({type(error).__name__}). TorchScript, torch.export and pickled "
+            "files are not read, because reading them can run code: write it with torch.onnx.export(..., dynamo=True, "
+            "external_data=False)"
+        ) from None
+
+
+def _session(runtime: Any, data: bytes) -> Any:
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.inter_op_num_threads = 1
+    # Its log quotes names of the file.
+    options.log_severity_level = 4
+    return runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+
+
+def _require_plain(model: Any, onnx: Any) -> None:
+    """Raises _Refused: what could do more than compute. Nothing but the parser has seen the file before."""
+    graph = model.graph
+    foreign = {entry.domain for entry in model.opset_import} | {node.domain for node in graph.node}
+    foreign -= set(_DOMAINS)
+    if foreign or model.functions:
+        raise _Refused("uses operators that are not of ONNX itself: export it without custom operators and functions")
+    if model.training_info or graph.sparse_initializer:
+        raise _Refused("holds training steps or sparse numbers, which are not read")
+    attributes = [attribute for node in graph.node for attribute in node.attribute]
+    names = onnx.AttributeProto.AttributeType.Name
+    if any(names(each.type) not in _ATTRIBUTES or each.ref_attr_name for each in attributes):
+        raise _Refused("has loops, branches or values that are no tensors: export it for a fixed shape")
+    if any(each.HasField("g") or each.graphs for each in attributes):
+        raise _Refused("hides a graph in an operator")
+    tensors = [*graph.initializer, *(tensor for each in attributes for tensor in (each.t, *each.tensors))]
+    if any(tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data for tensor in tensors):
+        raise _Refused("has its numbers in other files: export it with external_data=False")
+    if any(node.op_type in _DRAWN or (node.op_type == "Dropout" and len(node.input) > 2) for node in graph.node):
+        raise _Refused("draws random numbers: export it in eval mode")
+    # What it says beside the graph is for other programs.
+    del model.metadata_props[:]
+
+
+def _fix_to_one_record(model: Any, sides: tuple[int, ...]) -> str:
+    """Fix the shapes to those of one record, in place; the name of the input."""
+    graph = model.graph
+    numbers = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in numbers]
+    if len(inputs) != 1 or len(graph.output) != 1:
+        raise _Refused(f"has {len(inputs)} inputs and {len(graph.output)} outputs: one of each is expected")
+    kind = inputs[0].type.tensor_type
+    found = tuple(each.dim_value for each in kind.shape.dim)
+    if kind.elem_type != 1 or found[1:] != sides or found[0] not in (0, 1):
+        raise _Refused(
+            f"takes records of shape {'x'.join(map(str, found[1:]))}: float32 of shape {'x'.join(map(str, sides))} is "
+            "expected, with a first dimension that is free"
+        )
+    kind.shape.dim[0].dim_value = 1
+    # Worked out anew: what the file says of its values is not believed.
+    del graph.value_info[:]
+    graph.output[0].type.tensor_type.ClearField("shape")
+    return str(inputs[0].name)
+
+
+def _require_small(model: Any, onnx: Any) -> None:
+    """Raises _Refused: a graph with inferred shapes takes too much memory, or may."""
+    graph = model.graph
+    kinds = {value.name: value.type.tensor_type for value in (*graph.value_info, *graph.output)}
+    total = 0
+    for name in (name for node in graph.node for name in node.output if name):
+        kind = kinds.get(name)
+        width = None if kind is None else _WIDTHS.get(onnx.TensorProto.DataType.Name(kind.elem_type))
+        if kind is None or width is None or not kind.HasField("shape"):
+            raise _Refused("has a value whose type or size is not known before it runs")
+        # A side below 0 fails when it runs, after what came before it was made.
+        if not all(each.HasField("dim_value") and each.dim_value >= 0 for each in kind.shape.dim):
+            raise _Refused("has a value whose size depends on the record")
+        total += width * math.prod(each.dim_value for each in kind.shape.dim)
+    if total > MAX_BYTES:
+        raise _Refused(f"would take {total / (1 << 30):,.1f} GiB for one record, more than {MAX_BYTES >> 30} GiB")
+
+
+def _require_divisors(model: Any, onnx: Any) -> None:
+    """Raises _Refused: whole numbers are divided by what a record decides. The least one by −1 ends the process."""
+    graph = model.graph
+    values = (*graph.value_info, *graph.output)
+    kinds = {value.name: onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type) for value in values}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            constants.update((node.output[0], each.t) for each in node.attribute if each.name == "value")
+        if node.op_type not in ("Div", "Mod") or "INT" not in kinds[node.output[0]]:
+            continue
+        divisor = constants.get(node.input[1])
+        if divisor is None or not (onnx.numpy_helper.to_array(divisor) > 0).all():
+            raise _Refused("divides whole numbers by others than constants above 0, which could end the process")

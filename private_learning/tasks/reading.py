@@ -1,0 +1,148 @@
+"""Records become a task's data set: as the task makes it, or of rows that are read when they are needed.
+
+Of those, every record is made by itself, whoever else is read with it: the order and the place of reading never change
+a bit of what one record becomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import astuple, dataclass
+from operator import add
+from typing import Any, TypeGuard
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from private_learning.records import DataError, LazyExamples, LazyTable, OnDemand, Records
+from private_learning.tasks.columns import require_readable
+from private_learning.tasks.dataset import TaskDataset
+from private_learning.tasks.inputs import Inputs, LazyInputs
+from private_learning.tasks.tables import TableTask
+from private_learning.tasks.task import InputUse, Task, TaskError
+
+# Records that are looked at for a warning where all would have to be read for it.
+_LOOKED_AT = 64
+
+
+@dataclass(frozen=True)
+class Making:
+    """k records -> (k, ...) the inputs that the task makes of each alone.
+
+    in_round: they were checked before, and a cell that says nothing that was declared ends no round
+    """
+
+    task: Task
+    in_round: bool = False
+
+    def __call__(self, examples: Records) -> Tensor:
+        """Raises DataError: records that the task cannot take, NaN or an infinity. TaskError: its code failed."""
+        try:
+            if _cell_by_cell(self.task):
+                found = self.task.round_inputs(examples) if self.in_round else self.task.inputs(examples)
+            else:
+                found = torch.cat([self.task.inputs(examples.take([row])) for row in range(len(examples))])
+        except (DataError, TaskError):
+            raise
+        except Exception as error:
+            name = type(self.task).__name__
+            raise TaskError(f"task {name} could not read a record: {type(error).__name__}") from error
+        if len(found) != len(examples):
+            raise TaskError(f"task {type(self.task).__name__} does not make one input of every record")
+        wrong = int((~torch.isfinite(found.flatten(1)).all(dim=1)).sum())
+        if wrong:
+            raise DataError(f"inputs: {wrong} of {len(examples)} records that were read have NaN or an infinity")
+        return found
+
+
+def dataset_of(task: Task, records: Records, *, checked: bool = False) -> TaskDataset:
+    """As `task.dataset`; of records that are read on demand the inputs are rows that are, too.
+
+    checked: the cells of a table were read before the first round. They are not all read again, and none ends a round
+
+    Raises:
+        DataError: as `task.dataset`; of a table that is read on demand, any cell; of others labels, or the first
+            record.
+    """
+    if not isinstance(records, OnDemand):
+        return task.dataset(records)
+    if isinstance(records, LazyTable) and _cell_by_cell(task):
+        if not checked:
+            require_readable(task.columns, records.parts())
+        if _cell_by_cell(task, besides=("dataset",)):
+            targets = torch.cat([task.table_targets(part) for part in records.parts()])
+            return TaskDataset(LazyInputs.of(Making(task, in_round=True), records), targets, records.patients)
+    alone = isinstance(records, LazyExamples) and _of_labels_alone(task)
+    targets = task.targets(records) if alone else _targets_in_parts(task, records)
+    return TaskDataset(LazyInputs.of(Making(task, in_round=True), records), targets, records.patients)
+
+
+def inputs_of(task: Task, records: Records) -> Inputs:
+    """As `task.inputs`; of records that are read on demand rows that are, too. Raises as `dataset_of`."""
+    return LazyInputs.of(Making(task), records) if isinstance(records, OnDemand) else task.inputs(records)
+
+
+def inspected(task: Task, records: Records) -> tuple[InputUse, ...]:
+    """As `task.inspect`; records that are read on demand are all read once, as they would be in training.
+
+    Raises:
+        DataError: some cannot be read, or are nothing that the task takes.
+    """
+    if not isinstance(records, OnDemand):
+        return task.inspect(records)
+    found: dict[str, InputUse] = {}
+    for part in records.parts():
+        Making(task)(part)
+        for use in task.inspect(part):
+            found[use.name] = _added(found[use.name], use) if use.name in found else use
+    return tuple(found.values())
+
+
+def warnings_of(task: Task, records: Records) -> tuple[str, ...]:
+    """As `task.warnings`; of examples that are read on demand some are looked at, which lie evenly among all."""
+    if not isinstance(records, OnDemand):
+        return task.warnings(records)
+    if not isinstance(records, LazyExamples):
+        return ()
+    rows = np.unique(np.linspace(0, len(records) - 1, _LOOKED_AT).astype(np.int64))
+    # A record that cannot be read is refused where all are read, with its count.
+    with suppress(DataError):
+        looked_at = f"(of {len(records)} records {len(rows)} were looked at)"
+        return tuple(f"{warning} {looked_at}" for warning in task.warnings(records.read(rows)))
+    return ()
+
+
+def _added(one: InputUse, other: InputUse) -> InputUse:
+    (name, *counts), (_, *more) = astuple(one), astuple(other)
+    return InputUse(name, *map(add, counts, more))
+
+
+def _cell_by_cell(task: Task, besides: Sequence[str] = ()) -> TypeGuard[TableTask[Any]]:
+    """Are its inputs the declared columns of a table, of which each cell is made by itself? Nobody has changed that."""
+    kinds, changed = type(task).__mro__, set(vars(task))
+    if not isinstance(task, TableTask):
+        return False
+    changed = changed.union(*map(vars, kinds[: kinds.index(TableTask)]))
+    return {"inputs", "round_inputs", "_table", *besides}.isdisjoint(changed)
+
+
+def _of_labels_alone(task: Task) -> bool:
+    """Has the task `targets` of its own, as new as its `dataset`?"""
+    newest = next(kind for kind in type(task).__mro__ if not {"targets", "dataset"}.isdisjoint(vars(kind)))
+    return newest is not Task and "targets" in vars(newest)
+
+
+def _targets_in_parts(task: Task, records: OnDemand) -> Tensor:
+    """Of a task that makes targets of whole records only: each is read once, and its inputs are dropped."""
+    found: list[Tensor] = []
+    for part in records.parts():
+        made = task.dataset(part)
+        if made.patients != part.patients:
+            raise TaskError(
+                f"task {type(task).__name__} does not make one input of every record, in their order: leave records "
+                "out of the data instead"
+            )
+        found.append(made.targets)
+    return torch.cat(found)

@@ -1,0 +1,111 @@
+"""A classifier of patients by the codes of what happened to them, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from private_learning.records import DataError, Records
+from private_learning.records.histories import Histories
+from private_learning.tasks.columns import PREFIX, categories_of, encode_columns, read_columns, require_no_label
+from private_learning.tasks.events import PREFIX as EVENTS
+from private_learning.tasks.events import read_events, sequences, uses
+from private_learning.tasks.tables import ClassifierParameters, TableClassifier
+from private_learning.tasks.task import InputUse
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+class SequenceParameters(ClassifierParameters):
+    """Those of a classifier of patients, and the shape of the model. Beside these: events.<table>, column.<name>."""
+
+    length: int = Field(ge=1, le=10_000, description="the newest events of a patient that are used, at most")
+    model: Literal["gru", "lstm", "transformer"] = Field(
+        default="gru", description="gru and lstm read event by event; a transformer looks at all of them at once"
+    )
+    embedding: int = Field(default=32, ge=1, le=4096, description="numbers that stand for a code")
+    hidden: int = Field(
+        default=64, ge=1, le=65_536, description="units of gru and lstm; of a transformer's inner layer"
+    )
+    layers: int = Field(default=1, ge=1, le=16, description="one after the other")
+    heads: int = Field(default=4, ge=1, le=64, description="of a transformer; they divide embedding")
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.model == "transformer" and self.embedding % self.heads:
+            raise ValueError(f"embedding ({self.embedding}) must be a multiple of heads ({self.heads})")
+        if self.model != "transformer" and "heads" in self.model_fields_set:
+            raise ValueError('heads belongs to model = "transformer"; leave it out')
+        return self
+
+
+class CodeSequences(TableClassifier[SequenceParameters]):
+    """One sequence of tokens for each patient, and perhaps columns of the table of patients beside it."""
+
+    name, kind = "sequence", SequenceParameters
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        own = {key: value for key, value in parameters.items() if not key.startswith((PREFIX, EVENTS))}
+        self.parameters = self.kind.read(self.name, own)
+        self.events = read_events(parameters)
+        self.target_columns = self.parameters.targets
+        beside = any(key.startswith(PREFIX) for key in parameters)
+        self.columns = read_columns(parameters) if beside else ()
+        require_no_label(self.columns, self.target_columns)
+        self.features = sum(column.width for column in self.columns)
+        words = self.parameters.label_values
+        self.label_values = None if words is None else categories_of(words)
+        self.classes = self.parameters.classes if self.label_values is None else len(self.label_values)
+        self.gamma, self.class_weights = self.parameters.chosen(self.name, self.classes)
+
+    @property
+    def tokens(self) -> int:
+        """How many there are, 0 for none among them."""
+        return self.events[-1].first + self.events[-1].tokens
+
+    def model(self) -> nn.Module:
+        from private_learning.tasks.sequence_models import Recurrent, Transformer
+
+        p = self.parameters
+        if p.model == "transformer":
+            return Transformer(
+                self.tokens, self.features, p.length, p.embedding, p.heads, p.hidden, p.layers, self.outputs
+            )
+        return Recurrent(p.model, self.tokens, self.features, p.embedding, p.hidden, p.layers, self.outputs)
+
+    def inputs(self, data: Records) -> Tensor:
+        """(n, features + length) float32: the patient's own numbers, then whole numbers of tokens."""
+        import torch
+
+        histories = self._table(data)
+        beside = np.zeros((len(histories), 0))
+        if self.columns:
+            beside = encode_columns(self.columns, histories.columns, histories.first)
+        tokens = sequences(self.events, histories, self.parameters.length)
+        return torch.as_tensor(np.concatenate([beside, tokens], axis=1)).float()
+
+    def inspect(self, data: Records) -> tuple[InputUse, ...]:
+        histories = self._table(data)
+        return super().inspect(data) + uses(self.events, histories)
+
+    def example_inputs(self, count: int, generator: np.random.Generator) -> Tensor:
+        import torch
+
+        length = self.parameters.length
+        drawn = [column.encode(column.random(count, generator)) for column in self.columns]
+        tokens = generator.integers(1, self.tokens, (count, length))
+        ends = generator.integers(0, length + 1, (count, 1))
+        drawn.append(np.where(np.arange(length) < ends, tokens, 0))
+        return torch.as_tensor(np.concatenate(drawn, axis=1)).float()
+
+    def _table(self, data: Records) -> Histories:
+        if not isinstance(data, Histories):
+            raise DataError(
+                f"task {self.name} takes a folder of tables: patients.csv with one row for each patient, and one table "
+                "for each kind of events"
+            )
+        return data

@@ -1,0 +1,48 @@
+"""How large a task's model is, found out without making it: a few bytes of parameters can ask for any amount."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from private_learning.errors import ConfigurationError
+from private_learning.tasks.on_module import ModuleFeatures
+from private_learning.tasks.task import Task
+
+OF_ITS_OWN = 1 << 30
+"""Bytes of numbers that a task may make by itself, such as tables of constants, beside those out of files."""
+
+
+def model_bytes(task: Task) -> int | None:
+    """Bytes of all parameters and buffers of the task's model; no memory is taken for them.
+
+    None: only making the model would tell. Its task is then installed code that does not build on the meta device.
+    """
+    try:
+        with torch.device("meta"):
+            # What its module has, its own code or file decides.
+            model = task.linear(task.parameters.features) if isinstance(task, ModuleFeatures) else task.model()
+    # Whatever installed code does there: whoever makes the model in earnest says what is wrong.
+    except Exception:  # noqa: BLE001
+        return None
+    return sum(tensor.numel() * tensor.itemsize for tensor in (*model.parameters(), *model.buffers()))
+
+
+def require_size(task: Task, most: int, whose: str) -> None:
+    """Refuse a model of more than `most` bytes; whose: what asks for it, to begin a sentence.
+
+    Raises:
+        ConfigurationError: it is larger.
+    """
+    size = model_bytes(task)
+    if size is not None and size > most:
+        raise ConfigurationError(
+            f"{whose} asks for a model of {size / (1 << 30):,.1f} GiB, and at most {most / (1 << 30):,.1f} GiB are "
+            "possible here: the task's parameters are for another model, or were written to exhaust this machine"
+        )
+
+
+def memory_of_machine() -> int:
+    """Bytes of memory that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

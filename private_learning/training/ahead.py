@@ -1,0 +1,179 @@
+"""Inputs of the coming pass and of the coming step, read while this one is computed.
+
+Who reads, when and in which order changes no bit: every record is made by itself (`private_learning.tasks.reading`).
+What is held is bounded: the pass that runs, and beside it up to ROOM of the same step and as much of the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from private_learning.gradients.slots import Indexed
+from private_learning.records import LazyTable
+from private_learning.records.workers import fetched, given, threads, workers
+from private_learning.tasks.inputs import Inputs, LazyInputs
+
+Rows = NDArray[np.int64]
+# Bytes of inputs that are read before they are needed.
+ROOM = 1 << 27
+
+
+class Batches:
+    """Batches of a data set's inputs, wherever they lie."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self._inputs = inputs
+        self._rows: Rows | None = None
+        self._held: Held = {}
+
+    def of(self, rows: Rows, then: Callable[[], Rows] | None = None) -> Tensor | Indexed:
+        """A step's inputs; then: rows of the step after it, asked for once this one's are all being read."""
+        inputs = self._inputs
+        if isinstance(inputs, Tensor):
+            return inputs[torch.as_tensor(rows)]
+        if inputs.records.read_by == "caller":
+            then = None
+        held: Held = {}
+        if self._rows is not None and np.array_equal(self._rows, rows):
+            held, self._rows, self._held = self._held, None, {}
+        return Batch(inputs, rows, held, None if then is None else lambda: self._follow(inputs, then()))
+
+    def _follow(self, inputs: LazyInputs, rows: Rows) -> None:
+        self._rows, self._held = rows, {}
+        _read(inputs, rows, self._held, room=_room(inputs))
+
+
+@dataclass
+class Batch:
+    """One step's inputs: an `Indexed` whose rows are read when they are expected, or else when they are asked for.
+
+    held    what is being read already
+    follow  begins to read for the step after this one
+    """
+
+    inputs: LazyInputs
+    rows: Rows
+    held: Held = field(repr=False)
+    follow: Callable[[], None] | None
+    _told: int = 0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def shape(self) -> torch.Size:
+        """As of the tensor that all of them would be."""
+        return torch.Size((len(self.rows), *self.inputs.shape[1:]))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of what is read."""
+        return self.inputs.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where it lies."""
+        return self.inputs.device
+
+    def expect(self, rows: Tensor | slice) -> None:
+        """Begin to read these places of the batch; after the last of them, for the next step."""
+        wanted = np.unique(self.rows[_places(rows)])
+        _read(self.inputs, wanted, self.held, room=_room(self.inputs))
+        self._told += len(wanted)
+        if self._told >= len(self.rows) and self.follow is not None:
+            follow, self.follow = self.follow, None
+            follow()
+
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        """(k, ...) of these places of the batch. Raises DataError: a record cannot be read."""
+        wanted, back = np.unique(self.rows[_places(rows)], return_inverse=True)
+        _read(self.inputs, wanted, self.held)
+        if self.inputs.records.read_by == "caller":
+            found = self.inputs[torch.as_tensor(wanted)]
+        else:
+            found = _gathered(self.inputs, wanted, self.held)
+        return found if np.array_equal(back, np.arange(len(wanted))) else found[torch.as_tensor(back)]
+
+
+def whole(batch: Tensor | Indexed) -> Tensor:
+    """All of a batch at once."""
+    if not isinstance(batch, Tensor):
+        batch.expect(slice(None))
+    return batch[:]
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Rows that are read together. made: their inputs, out of what the worker gives."""
+
+    coming: Future[Any]
+    made: Callable[[Any], Tensor]
+
+    def wait(self) -> Tensor:
+        """(rows, ...) their inputs.
+
+        Raises:
+            DataError: as when they are read here; or the worker has ended.
+        """
+        return self.made(given(self.coming))
+
+
+# Row -> where it is being read, and its place there.
+Held = dict[int, tuple[_Block, int]]
+
+
+def _read(inputs: LazyInputs, rows: Rows, into: Held, *, room: int | None = None) -> None:
+    """Begin to read those of the rows that are not held yet; no more than `room` rows are then held."""
+    if inputs.records.read_by == "caller":
+        return
+    wanted = [row for row in rows.tolist() if row not in into]
+    if room is not None:
+        wanted = wanted[: max(0, room - len(into))]
+    size = min(inputs.records.at_once, max(1, -(-len(wanted) // (2 * workers()))))
+    for start in range(0, len(wanted), size):
+        part = wanted[start : start + size]
+        block = _begun(inputs, part)
+        into |= {row: (block, place) for place, row in enumerate(part)}
+
+
+def _gathered(inputs: LazyInputs, rows: Rows, held: Held) -> Tensor:
+    """(k, ...) of the rows, which are held no longer."""
+    found = torch.empty((len(rows), *inputs.shape[1:]), dtype=inputs.dtype)
+    blocks: dict[int, tuple[_Block, list[int], list[int]]] = {}
+    for place, row in enumerate(rows.tolist()):
+        block, at = held.pop(row)
+        _, here, there = blocks.setdefault(id(block), (block, [], []))
+        here.append(place)
+        there.append(at)
+    for block, here, there in blocks.values():
+        found[here] = block.wait()[there]
+    return found
+
+
+def _begun(inputs: LazyInputs, rows: list[int]) -> _Block:
+    index, records = torch.tensor(rows), inputs.records
+    if isinstance(records, LazyTable) or records.read_by == "threads":
+        return _Block(threads().submit(lambda: inputs[index]), lambda made: made)
+    needed, back = inputs.needed(index)
+    return _Block(
+        fetched(records.reader, records.rows[needed]),
+        lambda arrays: inputs.made(records.with_inputs(needed, arrays), back),
+    )
+
+
+def _room(inputs: LazyInputs) -> int:
+    """Rows of ROOM bytes."""
+    return max(1, ROOM // max(1, prod(inputs.shape[1:]) * inputs.dtype.itemsize))
+
+
+def _places(rows: Tensor | slice) -> slice | Rows:
+    return rows if isinstance(rows, slice) else rows.cpu().numpy()

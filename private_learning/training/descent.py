@@ -1,0 +1,72 @@
+"""A client's local steps along gradients that are noised already: what is done to them here costs no privacy.
+
+The optimiser is new in every round. A hospital that was not asked for a while has nothing to remember, and an update
+depends on the released model and the round's own noised gradients alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from private_learning.gradients.inspection import trainable
+from study_protocol.study.settings import StudySettings
+
+
+class Descent:
+    """Steps of the study's local optimiser on the model's trainable parameters, in place.
+
+    round  fixes the learning rate, with the study's schedule; 1 … rounds
+    """
+
+    def __init__(self, model: nn.Module, settings: StudySettings, round: int) -> None:
+        training = settings.training
+        share = training.learning_rate_schedule.share(round, settings.rounds)
+        self._parameters, self._prior = trainable(model), training.prior
+        self._rate = training.learning_rate * share
+        # None: plain steps, for which torch's optimisers would take seconds to import.
+        self._optimiser = _optimiser(settings, list(self._parameters.values()), self._rate)
+
+    def step(self, gradients: Mapping[str, Tensor]) -> None:
+        """One step against the gradients, and against the prior's: parameter name -> tensor of its shape."""
+        if self._optimiser is None:
+            with torch.no_grad():
+                for name, parameter in self._parameters.items():
+                    parameter.add_(self._whole(name, gradients[name], parameter), alpha=-self._rate)
+            return
+        for name, parameter in self._parameters.items():
+            parameter.grad = self._whole(name, gradients[name], parameter)
+        self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=True)
+
+    def _whole(self, name: str, gradient: Tensor, parameter: Tensor) -> Tensor:
+        """The gradient with the prior's, if the study has one, in the parameter's type."""
+        if self._prior is not None:
+            pull = torch.as_tensor(self._prior.gradient(name, parameter.detach().cpu().numpy()))
+            gradient = gradient.double() + pull.to(gradient.device)
+        return gradient.to(parameter)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What the next step depends on: parameter name -> weights, and the optimiser's `state_dict`; empty: plain."""
+        # Views on the CPU: what is made of them is written before the next step.
+        weights = {name: parameter.detach().cpu() for name, parameter in self._parameters.items()}
+        return weights, {} if self._optimiser is None else self._optimiser.state_dict()
+
+    def restore(self, weights: Mapping[str, Tensor], optimiser: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(weights[name])
+        if self._optimiser is not None:
+            self._optimiser.load_state_dict(optimiser)
+
+
+def _optimiser(settings: StudySettings, parameters: list[nn.Parameter], rate: float) -> torch.optim.Optimizer | None:
+    chosen = settings.training.local_optimiser
+    if chosen.name == "adam":
+        betas = (chosen.momentum, chosen.second_momentum)
+        return torch.optim.Adam(parameters, lr=rate, betas=betas, eps=chosen.stability)
+    return torch.optim.SGD(parameters, lr=rate, momentum=chosen.momentum) if chosen.name == "momentum" else None

@@ -1,0 +1,1 @@
+"""Studies and measurements of this repository. Nothing in here is shipped."""

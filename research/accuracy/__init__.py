@@ -1,0 +1,1 @@
+"""Accuracy against ε on real data, and the settings that are recommended."""

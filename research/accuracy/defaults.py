@@ -1,0 +1,291 @@
+"""Where the constants of `study_protocol.study.suggestion` come from, and how good they are on data left out.
+
+    python -m research.accuracy.defaults_sweep SWEEP        accuracies of every setting, half an hour on one core
+    python -m research.accuracy.defaults SWEEP --out research/benchmarks/results/defaults.json
+
+The rule is fitted on all cases, and again without each family of records; what it reaches on that family is compared
+with the best of the sweep, chosen on half of the seeds and reported on the other half, both ways round. The forecast of
+accuracy is left out and tested likewise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from research.accuracy.defaults_data import CASES, Case, Floats
+from research.accuracy.defaults_run import AVERAGES, Setting, Study, accuracies, noise_multiplier
+from research.accuracy.defaults_sweep import ALONE_SIZES, CLIPS, ROUNDS, SEEDS, TRAVELS, studies
+from study_protocol.study.suggestion import LEARNABLE, MARGIN, PublicNumbers, per_class, relative_noise
+
+CHOSEN_ROUNDS = 100
+TESTED = (1.0, 2.0)
+# Of every hundred measured losses, so many lie within the bound; so many hospitals alone lose less than the least.
+MOST, QUARTILE = 90, 25
+
+
+@dataclass(frozen=True)
+class Rule:
+    clip_norm: float
+    averaging: str
+    travel: float
+    power: float
+    longest_step: float
+
+    def setting(self, noise: float, rounds: int) -> Setting:
+        step = min(self.travel / noise**self.power / rounds, self.longest_step)
+        return Setting(1.0, rounds, self.clip_norm, step * rounds)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Accuracy lost by a study, floor + by_noise · ν, in MOST of them at_most times that; by a hospital alone, / √n."""
+
+    floor: float
+    by_noise: float
+    at_most: float
+    alone: float
+    alone_at_least: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One case under one limit. grid: accuracies (seeds, *GRID); beside: majority, pooled, alone (seeds, 2 + K)."""
+
+    case: Case
+    study: Study
+    numbers: PublicNumbers
+    grid: Floats
+    beside: Floats
+
+    @cached_property
+    def means(self) -> Floats:
+        """The grid's means over the seeds."""
+        return self.grid.mean(axis=0)
+
+    def noise(self, rounds: int) -> float:
+        multiplier = noise_multiplier(self.study.scheme, self.study.counted, self.study.epsilon, 1.0, rounds)
+        return relative_noise(self.numbers, multiplier, rounds)
+
+    def reached(self, rule: Rule) -> float:
+        """Mean accuracy of the rule, between the sweep's settings of travel."""
+        wanted = rule.setting(self.noise(CHOSEN_ROUNDS), CHOSEN_ROUNDS)
+        place = ROUNDS.index(CHOSEN_ROUNDS), CLIPS.index(rule.clip_norm)
+        line = self.means[0, *place, :, AVERAGES.index(rule.averaging)]
+        return float(np.interp(np.log2(wanted.travel), np.log2(TRAVELS), line))
+
+    @property
+    def alone(self) -> float:
+        """Of the hospital that does best alone, without privacy, on average over the seeds."""
+        return float(self.beside[:, 2:].mean(axis=0).max())
+
+    @property
+    def pooled(self) -> float:
+        return float(self.beside[:, 1].mean())
+
+    @property
+    def majority(self) -> float:
+        return float(self.beside[:, 0].mean())
+
+
+def measured(sweep: Path) -> list[Measured]:
+    """Everything that the sweep has. Raises FileNotFoundError: a case is missing."""
+    found: list[Measured] = []
+    for case in CASES.values():
+        split = case.split(0)
+        with np.load(sweep / f"{case.name}.npz") as arrays:
+            for study in studies(case):
+                outputs = 1 if case.classes == 2 else case.classes
+                numbers = PublicNumbers(
+                    hospitals=study.hospitals,
+                    patients=len(split.labels) / study.hospitals,
+                    largest=int(np.bincount(split.site).max()),
+                    parameters=split.inputs.shape[1] * outputs,
+                    classes=case.classes,
+                )
+                grid = arrays[f"{study.scheme} {study.epsilon:g}"]
+                found.append(Measured(case, study, numbers, grid, arrays["beside"]))
+    return found
+
+
+def fitted_rule(cases: Sequence[Measured]) -> Rule:
+    """The rule whose mean squared distance to the best setting of each is least; every family counts alike."""
+    best = {id(one): float(one.means.max()) for one in cases}
+    sizes = {one.case.family: sum(other.case.family == one.case.family for other in cases) for one in cases}
+    candidates = [
+        Rule(clip, averaging, float(f"{travel:.2g}"), power, longest)
+        for clip, averaging, travel, power, longest in product(
+            CLIPS, AVERAGES, np.geomspace(2, 64, 21), (0.0, 0.5, 0.75, 1.0), (5.0, 10.0, 20.0)
+        )
+    ]
+
+    def distance(rule: Rule) -> float:
+        return sum((best[id(one)] - one.reached(rule)) ** 2 / sizes[one.case.family] for one in cases)
+
+    return min(candidates, key=distance)
+
+
+def fitted_losses(cases: Sequence[Measured], rule: Rule, alone: Iterable[tuple[str, int, float]]) -> Losses:
+    """What was lost: medians of the ratio between measured and forecast, and the bounds that hold for most."""
+    noise = np.array([one.noise(CHOSEN_ROUNDS) * per_class(one.case.classes) for one in cases])
+    lost = np.array([max(one.pooled - one.reached(rule), 0.0) for one in cases])
+    grid = list(product(np.arange(0.002, 0.0201, 0.001), np.arange(0.1, 1.01, 0.05)))
+
+    def error(line: tuple[float, float]) -> float:
+        # Half a point more on both sides: below that, seeds decide.
+        return float(np.mean(np.abs(np.log((lost + 0.005) / (line[0] + line[1] * noise + 0.005)))))
+
+    floor, by_noise = min(grid, key=error)
+    ratio = np.maximum(lost - MARGIN, 0) / (floor + by_noise * noise)
+    shares = np.array([loss * size**0.5 for _, size, loss in alone])
+    return Losses(
+        floor=round(float(floor), 3),
+        by_noise=round(float(by_noise), 2),
+        at_most=round(float(np.percentile(ratio, MOST)), 2),
+        alone=round(float(np.median(shares)), 2),
+        alone_at_least=round(float(np.percentile(shares, QUARTILE)), 2),
+    )
+
+
+@cache
+def run_exactly(name: str, study: Study, setting: Setting) -> Floats:
+    """Accuracies (seeds, averages) of one setting: the sweep's seeds, records and noise."""
+    case = CASES[name]
+    return np.stack([accuracies(case.split(seed), case.classes, study, [setting], seed)[0] for seed in range(SEEDS)])
+
+
+def gap(one: Measured, reached: Floats) -> tuple[float, float, float]:
+    """How far the rule is below the best of the sweep, its standard error over seeds, and that best's accuracy.
+
+    The best is chosen on the even seeds and reported on the odd ones, and the other way round.
+    """
+    differences, best = np.empty(SEEDS), np.empty(SEEDS)
+    for first in (0, 1):
+        chosen = np.unravel_index(one.grid[first::2].mean(axis=0).argmax(), one.grid.shape[1:])
+        reported = one.grid[(slice(1 - first, None, 2), *chosen)]
+        best[1 - first :: 2] = reported
+        differences[1 - first :: 2] = reported - reached[1 - first :: 2]
+    return float(differences.mean()), float(differences.std(ddof=1) / SEEDS**0.5), float(best.mean())
+
+
+def tested(cases: Sequence[Measured], alone: Sequence[tuple[str, int, float]]) -> list[dict[str, Any]]:
+    """One row for each case and limit, by a rule and a forecast that were fitted without its family."""
+    rows: list[dict[str, Any]] = []
+    for family in dict.fromkeys(one.case.family for one in cases):
+        others = [one for one in cases if one.case.family != family]
+        rule = fitted_rule(others)
+        losses = fitted_losses(others, rule, [one for one in alone if one[0] != family])
+        for one in cases:
+            if one.case.family == family:
+                rows.append(_row(one, rule, losses))
+    return rows
+
+
+def _row(one: Measured, rule: Rule, losses: Losses) -> dict[str, Any]:
+    noise = one.noise(CHOSEN_ROUNDS)
+    place = AVERAGES.index(rule.averaging)
+    full = run_exactly(one.case.name, one.study, rule.setting(noise, CHOSEN_ROUNDS))[:, place]
+    short = run_exactly(one.case.name, one.study, rule.setting(one.noise(30), 30))[:, place]
+    below, error, best = gap(one, full)
+    forecast = losses.floor + losses.by_noise * noise * per_class(one.case.classes)
+    alone = losses.alone_at_least / one.numbers.largest**0.5
+    reached, most = float(full.mean()), MARGIN + losses.at_most * forecast
+    return {
+        "case": one.case.name,
+        "family": one.case.family,
+        "scheme": one.study.scheme,
+        "epsilon": one.study.epsilon,
+        "hospitals": one.study.hospitals,
+        "patients": round(one.numbers.patients),
+        "parameters": one.numbers.parameters,
+        "noise": round(noise, 5),
+        "accuracy": round(reached, 4),
+        "accuracy_30_rounds": round(float(short.mean()), 4),
+        "best": round(best, 4),
+        "gap": round(below, 4),
+        "gap_error": round(error, 4),
+        "pooled": round(one.pooled, 4),
+        "majority": round(one.majority, 4),
+        "alone": round(one.alone, 4),
+        "lost": round(one.pooled - reached, 4),
+        "forecast": round(forecast, 4),
+        "forecast_at_most": round(most, 4),
+        "forecast_alone": round(alone, 4),
+        "below_majority": reached < one.majority,
+        "below_alone": reached < one.alone,
+        "warned_majority": most >= LEARNABLE * (1 - one.majority),
+        "warned_alone": most >= alone,
+        "rule": asdict(rule),
+    }
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The counts that the pages name, over the tested limits; and of the forecast, over all of them."""
+    tight = [row for row in rows if row["epsilon"] in TESTED]
+    errors = [abs(row["lost"] - row["forecast"]) for row in rows]
+    return {
+        "rows": len(tight),
+        "within_2_points": sum(row["gap"] <= 0.02 for row in tight),
+        "largest_gap": max(row["gap"] for row in tight),
+        "forecast_rows": len(rows),
+        "forecast_mean_error": round(float(np.mean(errors)), 4),
+        "forecast_largest_error": round(max(errors), 4),
+        "within_forecast_at_most": sum(row["lost"] <= row["forecast_at_most"] for row in rows),
+        **{
+            f"{what}_{name}": sum(row[f"below_{name}"] is below and row[f"warned_{name}"] is warned for row in rows)
+            for name in ("majority", "alone")
+            for what, below, warned in (
+                ("warned_rightly", True, True),
+                ("missed", True, False),
+                ("warned_needlessly", False, True),
+                ("quiet", False, False),
+            )
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sweep", type=Path)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    cases = measured(options.sweep)
+    alone = [
+        (name, int(size), float(loss)) for name, size, loss in json.loads((options.sweep / "alone.json").read_text())
+    ]
+    rule = fitted_rule(cases)
+    rows = tested(cases, alone)
+    found = {
+        "seeds": SEEDS,
+        "rule": {**asdict(rule), "rounds": CHOSEN_ROUNDS},
+        "losses": asdict(fitted_losses(cases, rule, alone)),
+        "alone": [list(one) for one in alone],
+        "alone_sizes": list(ALONE_SIZES),
+        "summary": summary(rows),
+        "left_out": rows,
+    }
+    if options.out is not None:
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps({name: found[name] for name in ("rule", "losses", "summary")}, indent=1))
+    for row in rows:
+        print(
+            f"{row['case']:20} {row['scheme']:10} ε {row['epsilon']:<4g} ν {row['noise']:.4f} {row['accuracy']:.3f} "
+            f"best {row['best']:.3f} gap {row['gap']:+.3f} ± {row['gap_error']:.3f} 30 rounds "
+            f"{row['accuracy_30_rounds']:.3f} lost {row['lost']:+.3f} forecast {row['forecast']:.3f} to "
+            f"{row['forecast_at_most']:.3f} alone loses {row['forecast_alone']:.3f} "
+            f"majority {row['majority']:.3f} alone {row['alone']:.3f} "
+            f"{'below' if row['below_alone'] or row['below_majority'] else ''} "
+            f"{'alone!' if row['warned_alone'] else ''} {'majority!' if row['warned_majority'] else ''}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The sweep behind `research.accuracy.defaults`: every case, limit and setting, with what it is compared with.
+
+    python -m research.accuracy.defaults_sweep OUT            one file for each case in the folder OUT; half an hour
+    python -m research.accuracy.defaults_sweep OUT --alone    what a hospital alone loses, by its size: alone.json
+
+A case that is there is not computed again. All settings of one seed share their records, draws and noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+from research.accuracy.defaults_data import CASES, Case, Floats, Labels, Split
+from research.accuracy.defaults_run import AVERAGES, Setting, Study, accuracies
+
+SEEDS = 24
+RATES, ROUNDS = (1.0, 0.25), (10, 30, 100)
+CLIPS = (0.1, 0.25, 0.5, 1.0, 2.0)
+TRAVELS = tuple(2.0**power for power in range(2, 12))
+LIMITS = (
+    *(("parallel", epsilon) for epsilon in (0.5, 1.0, 2.0, 4.0)),
+    *(("sequential", epsilon) for epsilon in (1.0, 2.0)),
+)
+ALONE_SIZES, ALONE_SEEDS = (15, 30, 60, 125, 250, 500, 1000), 12
+# (rates, rounds, clips, travels, averages)
+GRID = (len(RATES), len(ROUNDS), len(CLIPS), len(TRAVELS), len(AVERAGES))
+
+
+def studies(case: Case) -> list[Study]:
+    hospitals = len(np.unique(case.split(0).site))
+    return [Study(scheme, epsilon, hospitals) for scheme, epsilon in LIMITS]
+
+
+def swept(case: Case, study: Study, seed: int) -> Floats:
+    """Accuracies of every setting, in the shape of `GRID`."""
+    split, found = case.split(seed), np.empty(GRID)
+    for place, rate in enumerate(RATES):
+        for number, rounds in enumerate(ROUNDS):
+            settings = [Setting(rate, rounds, clip, travel) for clip in CLIPS for travel in TRAVELS]
+            found[place, number] = accuracies(split, case.classes, study, settings, seed).reshape(GRID[2:])
+    return found
+
+
+def without_privacy(split: Split, seed: int) -> Floats:
+    """Accuracies of the majority class, of all records together, and of every hospital alone."""
+    majority = float(np.mean(split.test_labels == np.bincount(split.labels).argmax()))
+    alone = [_fitted(split, split.site == number, seed) for number in np.unique(split.site)]
+    return np.array([majority, _fitted(split, np.ones(len(split.labels), bool), seed), *alone])
+
+
+def _fitted(split: Split, rows: np.ndarray, seed: int) -> float:
+    """Logistic regression with the library's own penalty; one class alone is what such a hospital predicts."""
+    labels: Labels = split.labels[rows]
+    if len(np.unique(labels)) == 1:
+        return float(np.mean(split.test_labels == labels[0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        # The last column is ones: it is the intercept.
+        model = LogisticRegression(fit_intercept=False, max_iter=500, random_state=seed)
+        return float(model.fit(split.inputs[rows], labels).score(split.test_inputs, split.test_labels))
+
+
+def lost_alone(case: Case) -> list[tuple[str, int, float]]:
+    """Accuracy that n records drawn from all hospitals lose against all of them: (family, n, loss)."""
+    found: list[tuple[str, int, float]] = []
+    for size in ALONE_SIZES:
+        losses: list[float] = []
+        for seed in range(ALONE_SEEDS):
+            split = case.split(seed)
+            if size > len(split.labels) / 2:
+                break
+            order = np.random.default_rng([seed, 5]).permutation(len(split.labels))
+            rows = np.isin(np.arange(len(order)), order[:size])
+            losses.append(_fitted(split, np.ones(len(order), bool), seed) - _fitted(split, rows, seed))
+        if losses:
+            found.append((case.family, size, round(float(np.mean(losses)), 4)))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--alone", action="store_true")
+    parser.add_argument("--cases", nargs="*", choices=tuple(CASES), default=list(CASES))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.alone:
+        lost = [row for name in options.cases for row in lost_alone(CASES[name])]
+        (options.out / "alone.json").write_text(json.dumps(lost) + "\n")
+        return
+    for name in options.cases:
+        path, case, start = options.out / f"{name}.npz", CASES[name], time.monotonic()
+        if path.exists():
+            continue
+        arrays = {
+            f"{study.scheme} {study.epsilon:g}": np.stack([swept(case, study, seed) for seed in range(SEEDS)])
+            for study in studies(case)
+        }
+        beside = np.stack([without_privacy(case.split(seed), seed) for seed in range(SEEDS)])
+        np.savez(path, allow_pickle=False, beside=beside, **arrays)
+        print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

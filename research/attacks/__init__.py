@@ -1,0 +1,1 @@
+"""Attacks on released numbers, as evidence for their guarantees."""

@@ -1,0 +1,1 @@
+"""Bayesian models and the papers' own experiments."""

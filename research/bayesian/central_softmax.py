@@ -1,0 +1,138 @@
+"""Private linear classifiers by one data holder, full batches, several seeds at once: closed forms on one matrix.
+
+Inputs have norm 1 or less, so that a record's gradient (p − y) xᵀ has norm ‖p − y‖ ‖x‖. Sums are noised by the SDK's
+own sampler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from private_learning.gradients import ClippedSum
+from private_learning.training.noise import add_noise
+from study_protocol.randomness.source import RandomSource, SeededSource
+
+# Features have norm 1 up to float32 rounding; a released sum holds them a little below.
+_WITHIN = 1 - 2.0**-14
+_ROWS = 10_000
+SAMPLE = 2000
+Floats = npt.NDArray[np.float64]
+_APART = 55_000_000
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Public before a run. steps: of the whole data; one more releases the features' mean where `centred`.
+
+    averaged  the weights of the last so many steps are averaged: post-processing
+    """
+
+    steps: int
+    clip_norm: float
+    learning_rate: float
+    momentum: float
+    averaged: int = 1
+    centred: bool = True
+
+    @property
+    def charged(self) -> int:
+        """Gaussian mechanisms with one noise multiplier."""
+        return self.steps + self.centred
+
+
+@dataclass(frozen=True)
+class Linear:
+    """means: (seeds, d), taken off the inputs before they are scaled to norm 1. weights: (seeds, classes, d)."""
+
+    means: Tensor
+    weights: Tensor
+
+    def accuracies(self, inputs: Tensor, labels: Tensor) -> list[float]:
+        """One for each seed."""
+        found: list[float] = []
+        for mean, weights in zip(self.means, self.weights, strict=True):
+            right = (centred(inputs, mean) @ weights.T).argmax(1) == labels
+            found.append(float(right.double().mean()))
+        return found
+
+
+def fitted(
+    inputs: Tensor,
+    labels: Tensor,
+    recipe: Recipe,
+    noise_multiplier: float | None,
+    seeds: Sequence[int],
+    watched: list[Floats] | None = None,
+) -> Linear:
+    """The recipe's steps for every seed; noise_multiplier None: without noise.
+
+    watched  takes, for every seed, the clipped norms of the first SAMPLE records at each gradient: (steps, SAMPLE)
+
+    inputs: (n, d) float32. labels: (n,) of ten classes.
+    """
+    models = [_one(inputs, labels, recipe, noise_multiplier, seed, watched) for seed in seeds]
+    return Linear(torch.stack([mean for mean, _ in models]), torch.stack([weights for _, weights in models]))
+
+
+def _one(
+    inputs: Tensor,
+    labels: Tensor,
+    recipe: Recipe,
+    noise_multiplier: float | None,
+    seed: int,
+    watched: list[Floats] | None,
+) -> tuple[Tensor, Tensor]:
+    source = SeededSource(_APART + seed, allow_insecure=True)
+    mean = torch.zeros(inputs.shape[1])
+    if recipe.centred:
+        mean = _noised(inputs.sum(0) * _WITHIN, 1.0, noise_multiplier, source) / len(inputs)
+    seen, targets = centred(inputs, mean), nn.functional.one_hot(labels, 10).float()
+    weights, step, kept = torch.zeros(10, inputs.shape[1]), torch.zeros(10, inputs.shape[1]), list[Tensor]()
+    # The mean's own step: everybody moves it by the whole of the noise's unit, the clip norm here.
+    seen_norms = [np.full(SAMPLE, recipe.clip_norm)] if recipe.centred else []
+    for _ in range(recipe.steps):
+        if watched is not None:
+            norms = record_norms(seen[:SAMPLE], targets[:SAMPLE], weights).clamp_max(recipe.clip_norm)
+            seen_norms.append(norms.double().numpy())
+        total = clipped_sum(seen, targets, weights, recipe.clip_norm)
+        gradient = _noised(total, recipe.clip_norm, noise_multiplier, source) / len(inputs)
+        step = recipe.momentum * step - recipe.learning_rate * gradient
+        weights = weights + step
+        kept = [*kept, weights][-recipe.averaged :]
+    if watched is not None:
+        watched.append(np.array(seen_norms))
+    return mean, torch.stack(kept).mean(0)
+
+
+def clipped_sum(seen: Tensor, targets: Tensor, weights: Tensor, clip_norm: float) -> Tensor:
+    """(classes, d) Σ of the records' gradients of the cross-entropy, each clipped to L2 norm clip_norm."""
+    total = torch.zeros_like(weights)
+    for x, y in zip(seen.split(_ROWS), targets.split(_ROWS), strict=True):
+        away = torch.softmax(x @ weights.T, dim=1) - y
+        norms = away.norm(dim=1) * x.norm(dim=1)
+        away *= (clip_norm * _WITHIN / norms.clamp_min(1e-30)).clamp_max(1.0)[:, None]
+        total += away.T @ x
+    return total
+
+
+def record_norms(seen: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """(n,) norms of the records' gradients."""
+    return (torch.softmax(seen @ weights.T, dim=1) - targets).norm(dim=1) * seen.norm(dim=1)
+
+
+def centred(inputs: Tensor, mean: Tensor) -> Tensor:
+    """Inputs less a mean, at norm 1 again."""
+    return nn.functional.normalize(inputs - mean, dim=1)
+
+
+def _noised(total: Tensor, clip_norm: float, noise_multiplier: float | None, source: RandomSource) -> Tensor:
+    if noise_multiplier is None:
+        return total
+    sum_of = ClippedSum({"sum": total.clone()}, torch.zeros(0), clip_norm)
+    return add_noise(sum_of, noise_multiplier=noise_multiplier, source=source).gradients["sum"]

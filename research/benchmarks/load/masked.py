@@ -1,0 +1,234 @@
+"""Hospitals in a masked study, each a thread with a connection of its own, through this version's own SDK and checks.
+
+What hospitals compute twice in one process is computed once: a signature that one has verified, all have; the secret of
+two keys is the same on both sides. What is measured is the coordinator.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from client_sdk.api.client import Client
+from client_sdk.api.config import Connection
+from client_sdk.api.transport import Answer, Call, Transport
+from client_sdk.errors import ConflictError
+from client_sdk.guard.policy import Floors
+from client_sdk.secure_sum.round import MaskedRound
+from client_sdk.secure_sum.steps import Party
+from client_sdk.secure_sum.store import FileStore, Store
+from study_protocol.secure_sum import masking, transcript
+from study_protocol.secure_sum.parameters import SessionPlan
+from study_protocol.secure_sum.vectors import VectorSpec
+from study_protocol.study.messages import Assignment, AssignmentBody, Roster
+from study_protocol.wire.signing import decode_public_key
+from study_protocol.wire.tensors import spec_of
+
+from .meter import Meter
+from .studies import Member
+
+
+class CountingTransport(Transport):
+    """Counts requests and the bytes of bodies in both directions."""
+
+    requests = up = down = 0
+
+    def send(self, call: Call[Any], headers: Mapping[str, str]) -> Answer:
+        self.requests += 1
+        answer = super().send(call, headers)
+        self.up, self.down = self.up + len(call.body), self.down + len(answer.body)
+        return answer
+
+
+class MemoryStore:
+    """A hospital's state without its disk."""
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[str, int | str], bytes] = {}
+
+    def load(self, study: str, key: int | str) -> bytes | None:
+        return self._records.get((study, key))
+
+    def save(self, study: str, key: int | str, record: bytes) -> None:
+        self._records[study, key] = record
+
+
+def bound_to(given: AssignmentBody) -> dict[str, Any]:
+    """What else a session names; an earlier version knows nothing of it."""
+    if "ledger" not in SessionPlan.__dataclass_fields__:
+        return {}
+    return {"ledger": (given.ledger.entries, given.ledger.sha256)}
+
+
+def share_computations() -> None:
+    """From now on hospitals of this process verify every signature once and agree on every pair's secret once."""
+    verify, agree = transcript.is_signed, masking.agree
+    verified: dict[tuple[bytes, bytes, bytes], bool] = {}
+    secrets: dict[tuple[bytes, bytes], bytes] = {}
+
+    def is_signed(key: Any, signature: bytes, statement: bytes) -> bool:
+        asked = (key.public_bytes_raw(), signature, statement)
+        if asked not in verified:
+            verified[asked] = verify(key, signature, statement)
+        return verified[asked]
+
+    def agreed(private: Any, public: bytes) -> bytes:
+        low, high = sorted((private.public_key().public_bytes_raw(), public))
+        if (low, high) not in secrets:
+            secrets[low, high] = agree(private, public)
+        return secrets[low, high]
+
+    transcript.is_signed, masking.agree = is_signed, agreed
+
+
+class _Told(logging.Handler):
+    """Counts why the SDK says that it sends a request again."""
+
+    _reason = re.compile(r"did not answer \((\w+)\)|(status \d+)")
+
+    def __init__(self, troubles: Counter[str]) -> None:
+        super().__init__()
+        self._troubles = troubles
+
+    def emit(self, record: logging.LogRecord) -> None:
+        found = self._reason.search(record.getMessage())
+        self._troubles["other" if found is None else found[1] or found[2]] += 1
+
+
+@dataclass
+class MaskedLoad:
+    """A masked study's hospitals at once. Those whose number is below `case.lost` fall silent after their shares.
+
+    on_disk  hospitals keep their state there, as real ones do, and what they sync is counted; else in memory
+    """
+
+    members: Sequence[Member]
+    meter: Meter
+    url: str
+    on_disk: Path | None = None
+    syncs: int = 0
+    troubles: Counter[str] = field(default_factory=Counter[str])
+    requests: int = 0
+    up: int = 0
+    down: int = 0
+    _roster: dict[str, Roster] = field(default_factory=dict[str, Roster])
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self) -> None:
+        share_computations()
+        logging.getLogger("client_sdk.api.client").addHandler(_Told(self.troubles))
+        if self.on_disk is not None:
+            self._count_syncs()
+        with ThreadPoolExecutor(len(self.members)) as pool:
+            for done in [pool.submit(self._client, index, member) for index, member in enumerate(self.members)]:
+                done.result()
+
+    def _client(self, index: int, member: Member) -> None:
+        connection = Connection(url=self.url, read_seconds=900.0, patience_seconds=900.0)
+        transport = CountingTransport(connection)
+        store = MemoryStore() if self.on_disk is None else FileStore(self.on_disk / str(index))
+        client = Client(connection, member.credentials, transport=transport)
+        hospital = self.hospital(member, client, store)
+        while (given := hospital.assignment()) is not None:
+            if index < member.case.lost:
+                hospital.prepare(given)
+                break
+            with self.meter.round(given.assignment.round):
+                hospital.take_part(given)
+        hospital.client.close()
+        with self._lock:
+            self.requests, self.up, self.down = (
+                self.requests + transport.requests,
+                self.up + transport.up,
+                self.down + transport.down,
+            )
+
+    def hospital(self, member: Member, client: Client, store: Store) -> Hospital:
+        return Hospital(member, client, self.roster, store)
+
+    def _count_syncs(self) -> None:
+        sync = os.fsync
+
+        def counted(file: int) -> None:
+            with self._lock:
+                self.syncs += 1
+            sync(file)
+
+        os.fsync = counted  # type: ignore[assignment]
+
+    def roster(self, client: Client, study: str, fingerprint: str) -> Roster:
+        """Fetched once for all: a real hospital asks when the roster changes, not in a round."""
+        with self._lock:
+            if fingerprint not in self._roster:
+                self._roster[fingerprint] = client.roster(study)
+            return self._roster[fingerprint]
+
+
+@dataclass
+class Hospital:
+    """One member through the SDK's own steps."""
+
+    member: Member
+    client: Client
+    roster: Callable[[Client, str, str], Roster]
+    store: Store
+
+    def assignment(self) -> Assignment | None:
+        """None when the study has ended."""
+        while True:
+            try:
+                given = self.client.assignment(self.member.case.name)
+            except ConflictError as error:
+                if error.code == "study-finished":
+                    return None
+                raise
+            if given is not None:
+                return given
+
+    def take_part(self, given: Assignment) -> None:
+        round, (spec,) = self.prepare(given)
+        words = (np.arange(self.member.case.values) % 1000).astype(spec.dtype)
+        round.complete({spec.name: words})
+
+    def prepare(self, given: Assignment) -> tuple[MaskedRound, Sequence[VectorSpec]]:
+        """Keys and shares."""
+        round = self._round(given)
+        # An earlier version asks for the session by itself; this one is given it with the assignment.
+        session = (given.session,) if "session" in Assignment.model_fields else ()
+        return round, round.prepare(*session)
+
+    def plan(self, given: Assignment) -> SessionPlan:
+        case, assignment = self.member.case, given.assignment
+        return SessionPlan.of(
+            case.settings(),
+            spec_of(case.model),
+            study=case.name,
+            round=assignment.round,
+            roster=assignment.roster_sha256,
+            model=assignment.model.sha256,
+            **bound_to(assignment),
+        )
+
+    def _round(self, given: Assignment) -> MaskedRound:
+        case, assignment = self.member.case, given.assignment
+        roster = self.roster(self.client, case.name, assignment.roster_sha256)
+        membership = self.member.membership
+        party = Party(
+            client=membership.client,
+            identity=self.member.credentials.key,
+            coordinator=decode_public_key(membership.coordinator_key),
+            roster={member.client: decode_public_key(member.public_key) for member in roster.members},
+            roster_fingerprint=assignment.roster_sha256,
+            floors=Floors(1, 4, False),
+        )
+        return MaskedRound(self.client, party, self.plan(given), self.store)

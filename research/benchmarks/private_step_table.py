@@ -1,0 +1,59 @@
+"""The table of a private step's figures in docs/private-training.md: `python -m
+research.benchmarks.private_step_table`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from research.benchmarks.coordinator_table import BEGIN, END
+from research.benchmarks.private_step_models import WORKLOADS
+
+RESULTS = Path(__file__).parent / "results" / "private_step.json"
+PAGE = Path(__file__).parents[2] / "docs" / "private-training.md"
+OURS, WITH_NOISE = "ours, clipped sum", "ours, clipped sum + exact noise"
+# Heading, method, and what of it: a ratio of processor time or of the clock to plain SGD's.
+COLUMNS = (
+    ("clipped sum", OURS, "ratio"),
+    ("with exact noise", WITH_NOISE, "ratio"),
+    ("the same by the clock", WITH_NOISE, "clock_ratio"),
+    ("Opacus ghost", "Opacus ghost", "ratio"),
+    ("with its noise", "Opacus ghost + its noise", "ratio"),
+    ("Opacus per-sample", "Opacus per-sample", "ratio"),
+    ("torch.func", "torch.func vmap", "ratio"),
+)
+MEMORY = (("MiB of plain SGD", "plain SGD"), ("MiB with noise", WITH_NOISE), ("MiB of Opacus ghost", "Opacus ghost"))
+
+
+def text_of(report: Mapping[str, Any]) -> str:
+    """A row for each workload and batch size: times as multiples of plain SGD's, and peaks of memory in use."""
+    heads = ["model, batch", *(head for head, *_ in COLUMNS + MEMORY)]
+    lines = [_row(heads), _row(["---"] * len(heads))]
+    for name, chosen in WORKLOADS.items():
+        for batch in chosen.batches:
+            entry = report[f"{name}, batch {batch}"]
+            times = [entry["tuned"].get(method, {}).get(figure) for _, method, figure in COLUMNS]
+            peaks = [entry["peak_mib"].get(method, {}).get("in use") for _, method in MEMORY]
+            cells = ["" if peak is None else f"{peak:.0f}" for peak in peaks]
+            lines.append(_row([f"{name}, {batch}", *map(_figure, times), *cells]))
+    return "\n".join(lines) + "\n"
+
+
+def page_with(page: str, report: Mapping[str, Any]) -> str:
+    """The page with this report's table in the place of the old one."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n{text_of(report)}\n{END}{rest.partition(END)[2]}"
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_with(PAGE.read_text(), json.loads(RESULTS.read_text())))

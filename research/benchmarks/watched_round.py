@@ -1,0 +1,330 @@
+"""One round of a small study in one process, watched: which of our files its coordinator and one hospital enter.
+
+A coordinator (its HTTP application on a real socket, its worker, SQLite) and five hospitals that join it. The second
+round is watched through Python's profile hook: the first one does what is done once (imports, tables, caches). What
+the modules and classes are called stands in `research/benchmarks/names_of_ours.py`; a name that is gone ends the run.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import uvicorn
+
+from research.benchmarks.names_of_ours import ASK, NAMES, ROOT, Stale, left_aside, named, translated
+
+# -- The study
+
+_PACKAGES = ("accounting", "study_protocol", "private_learning", "client_sdk", "server", "wardround")
+_ORIGIN = "https://study.example.org"
+_STUDY = "sepsis"
+_HOSPITALS = ("alpha", "beta", "gamma", "delta", "epsilon")
+_ROUND = 2
+_SECONDS = 120.0
+_TASK = {"label": "ill", "column.age": "0..100", "column.rate": "0..10"}
+_MASKING = {
+    "colluders": 1,
+    "neighbours": None,
+    "min_survivors": 4,
+    "mask_updates": True,
+    "allow_three": False,
+    "step_deadline_seconds": 60.0,
+    "expiry_seconds": 3600.0,
+}
+_VALUES: dict[str, Any] = {
+    "training": {
+        "task": "logistic-regression",
+        "task_parameters": _TASK,
+        "algorithm": "fedsgd",
+        "local_steps": 1,
+    },
+    "privacy": {
+        "scheme": "parallel",
+        "limits": [
+            {
+                "level": "instance",
+                "definition": "bayesian",
+                "epsilon": 40.0,
+                "delta": 1e-5,
+                "estimator_failure_probability": 5e-6,
+            },
+            {"level": "instance", "definition": "classical", "epsilon": 20.0, "delta": 1e-5},
+        ],
+        "clip_norm": 1.0,
+        "client_clip_norm": None,
+        "noise_multiplier": 4.0,
+        "sampling_rate": 0.5,
+        "expected_batch_size": 20.0,
+        "client_sampling_rate": 1.0,
+        "expected_clients": float(len(_HOSPITALS)),
+        "max_steps": 2 * _ROUND,
+        "classical_order": 4.0,
+        "bayesian": {
+            "orders": [2.0, 4.0, 8.0],
+            "filter_order": 4.0,
+            "estimator": "betting",
+            "composition": "running",
+            "adversary": "adaptive",
+            "conversion": "improved",
+        },
+        "disclosure": "plain",
+        "histogram_noise": None,
+        "accounting_sample": None,
+        "masking": None,
+    },
+    "schedule": {"min_clients": 4, "round_deadline_seconds": 600.0},
+}
+
+
+def settings(*, masked: bool) -> Any:
+    """A small study with a Bayesian and a classical limit, every hospital in every round."""
+    kind = named("StudySettings")
+    models = [model for model in vars(sys.modules[kind.__module__]).values() if hasattr(model, "model_fields")]
+    known = frozenset(name for model in models for name in model.model_fields)
+    values = _VALUES | {"privacy": _VALUES["privacy"] | {"masking": _MASKING if masked else None}}
+    return kind.model_validate(translated(values, known))
+
+
+# -- What runs
+
+
+@dataclass
+class Recorder:
+    """Notes for each side which of our files are entered, while `running`.
+
+    hospital_thread  the one whose files are the hospital's; every other thread that is watched is the coordinator's
+    """
+
+    root: Path = ROOT
+    aside: frozenset[str] = field(default_factory=left_aside)
+    hospital: dict[str, None] = field(default_factory=dict)
+    coordinator: dict[str, None] = field(default_factory=dict)
+    hospital_thread: int | None = None
+    running: bool = False
+    released: bool = False
+    _paths: dict[str, str | None] = field(default_factory=dict)
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> None:
+        if self.running and event == "call":
+            self.note(frame)
+
+    def note(self, frame: FrameType) -> None:
+        """Enter the frame's file among those of this thread's side, once."""
+        is_hospital = threading.get_ident() == self.hospital_thread
+        path = self._path(frame.f_code.co_filename)
+        if path is not None and (is_hospital or not self.released):
+            (self.hospital if is_hospital else self.coordinator).setdefault(path)
+
+    def _path(self, filename: str) -> str | None:
+        if filename not in self._paths:
+            self._paths[filename] = self._relative(filename)
+        return self._paths[filename]
+
+    def _relative(self, filename: str) -> str | None:
+        path = Path(filename)
+        if not path.is_relative_to(self.root):
+            return None
+        name = path.relative_to(self.root)
+        return name.as_posix() if name.parts[0] in _PACKAGES and name.as_posix() not in self.aside else None
+
+    @contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Watch every thread that is started meanwhile; those that import and prepare say no for themselves."""
+        threading.setprofile(self)
+        try:
+            yield
+        finally:
+            self.running = False
+            threading.setprofile(None)  # type: ignore[arg-type]
+
+
+class _Enough(Exception):
+    """The round is over; nobody takes part in another one."""
+
+
+@dataclass
+class Gate:
+    """Lets all hospitals go into the watched round together, and the recording with them."""
+
+    recorder: Recorder
+
+    def __post_init__(self) -> None:
+        self._all_here = threading.Barrier(len(_HOSPITALS), action=self._begin)
+
+    def _begin(self) -> None:
+        # The coordinator's threads finish with the last request first.
+        time.sleep(0.2)
+        self.recorder.running = True
+
+    def around(self, ask: Callable[..., Any]) -> Callable[..., Any]:
+        """`ask`, with the round's beginning and end for this thread."""
+
+        def asked(client: Any, *arguments: Any, **options: Any) -> Any:
+            if self.recorder.running:
+                sys.setprofile(None)
+                raise _Enough
+            given = ask(client, *arguments, **options)
+            if given is not None and given.assignment.round == _ROUND:
+                self._all_here.wait(_SECONDS)
+                if threading.get_ident() == self.recorder.hospital_thread:
+                    self.recorder.note(sys._getframe(1))
+                    sys.setprofile(self.recorder)
+            return given
+
+        return asked
+
+    def give_up(self) -> None:
+        """Nobody waits any longer for a hospital that failed."""
+        self._all_here.abort()
+
+
+class Site(threading.Thread):
+    """One hospital that joins. `error` is what ended it before the watched round was over."""
+
+    def __init__(self, hospital: Any, gate: Gate, seed: int) -> None:
+        super().__init__(name=f"hospital-{seed}", daemon=True)
+        self._hospital, self._gate, self._seed = hospital, gate, seed
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        # Until the watched round: training's imports are slow under a hook.
+        sys.setprofile(None)
+        if self._seed == 0:
+            self._gate.recorder.hospital_thread = threading.get_ident()
+        policy = named("SitePolicy").model_validate({"plain_disclosure": True, "unpinned_roster": "laboratory"})
+        try:
+            self._hospital.join(_STUDY, None, _records(self._seed), policy=policy)
+            self.error = Stale(f"the study ended before `{ASK}` was asked again")
+        except _Enough:
+            pass
+        except BaseException as error:  # noqa: BLE001 - shown by whoever waits for this thread
+            self.error = error
+            self._gate.give_up()
+
+
+def _records(seed: int, count: int = 40) -> Any:
+    draw = np.random.default_rng(seed)
+    age, rate = draw.uniform(0, 100, count), draw.uniform(0, 10, count)
+    ill = (age / 100 + rate / 10 > 1).astype(float)
+    patients = [f"p{number}" for number in range(count)]
+    return named("Table").of({"age": age, "rate": rate, "ill": ill, "patient": patients}, patient_column="patient")
+
+
+# -- One run
+
+
+@dataclass(frozen=True)
+class Way:
+    """The files of both sides, each in the order in which they were first entered."""
+
+    hospital: Sequence[str]
+    coordinator: Sequence[str]
+
+
+@contextmanager
+def _served(coordinator: Any, chosen: Any) -> Iterator[str]:
+    """The address at which the coordinator answers."""
+    config = uvicorn.Config(named("create_app")(chosen, coordinator=coordinator), port=0, log_config=None)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        while not server.started:
+            if not thread.is_alive():
+                raise RuntimeError("the coordinator does not start")
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(30)
+
+
+def _opened(coordinator: Any, url: str, home: Path, chosen: Any) -> list[Any]:
+    """Open the study and enrol the hospitals."""
+    key = named("create_key")(coordinator, named("OperatorKeyCreate")(role="operator")).key
+    connection = named("Connection")(url=url, patience_seconds=30.0)
+    task = named("load_task")(chosen.training.task, chosen.training.task_parameters)
+    with named("Client")(connection, named("OperatorKey")(key)) as operator:
+        operator.create_study(named("StudyCreate")(study=_STUDY, settings=chosen))
+        operator.put_initial_model(_STUDY, named("encode")(named("weights_of")(task.model())))
+        hospitals = [
+            named("Hospital").enrol(
+                url,
+                operator.invite(_STUDY, named("InvitationCreate")(client=name)).token,
+                directory=home / name,
+                connection=lambda _: connection,
+            )
+            for name in _HOSPITALS
+        ]
+        operator.move_study(_STUDY, "start")
+    return hospitals
+
+
+def _released(coordinator: Any) -> bool:
+    row = named("RoundRow")
+    return coordinator.database.read(
+        "released", lambda tx: tx.session.query(row).filter_by(number=_ROUND, state="released").count() > 0
+    )
+
+
+def _drive(coordinator: Any, recorder: Recorder, sites: Sequence[Site]) -> None:
+    """Let the worker do what is due until the watched round is released and every hospital has done its part."""
+    worker, released = named("Worker")(coordinator), False
+    end = time.monotonic() + _SECONDS
+    while not released or any(site.is_alive() for site in sites):
+        errors = [site.error for site in sites if site.error is not None]
+        if errors or time.monotonic() > end:
+            raise RuntimeError(f"round {_ROUND} was not released") from next(iter(errors), None)
+        if not released:
+            sys.setprofile(recorder)
+            try:
+                worker.step()
+            finally:
+                sys.setprofile(None)
+            released = _released(coordinator)
+        time.sleep(0.02)
+        # What hospitals still ask for after the release is none of the coordinator's way.
+        recorder.released = recorder.released or released
+
+
+def run(*, masked: bool) -> Way:
+    """Take one study into its second round and watch that.
+
+    Raises:
+        Stale: a name of the tables above is gone.
+        RuntimeError: the round came to nothing.
+    """
+    client, recorder = {what: named(what) for what in NAMES}["Client"], Recorder()
+    ask = getattr(client, ASK, None)
+    if ask is None:
+        raise Stale(f"Client.{ASK} is gone")
+    gate = Gate(recorder)
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        chosen = named("Settings")(home=home / "coordinator", origin=_ORIGIN, worker=False, watch_seconds=0.02)
+        named("prepare")(chosen)
+        coordinator = named("open_coordinator")(chosen)
+        try:
+            with recorder.hooked(), _served(coordinator, chosen) as url:
+                study = settings(masked=masked)
+                sites = [
+                    Site(hospital, gate, seed) for seed, hospital in enumerate(_opened(coordinator, url, home, study))
+                ]
+                setattr(client, ASK, gate.around(ask))
+                for site in sites:
+                    site.start()
+                _drive(coordinator, recorder, sites)
+        finally:
+            setattr(client, ASK, ask)
+            coordinator.database.dispose()
+    return Way(tuple(recorder.hospital), tuple(recorder.coordinator))

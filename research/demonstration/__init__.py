@@ -1,0 +1,1 @@
+"""How the demonstration's settings were chosen, and how its result varies over seeds."""

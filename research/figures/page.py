@@ -1,0 +1,43 @@
+"""The page docs/figures.md, from the tables alone."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+from research.figures import table
+from research.figures.catalogue import FIGURES
+
+_HEAD = """\
+# The thesis' figures, computed again
+
+Figures 5.1 to 5.8 and 6.1 to 6.2 of Triastcyn 2020 ("the thesis"), each with what is true beside what is printed. Every
+figure reads its numbers off one noise: the same mechanism, several accounts. Below each stands what is computed and
+which curve is certified. The thesis does not say all settings of its figures; where one is missing, it is ours and is
+named.
+
+```
+python -m research.figures 5.4            # compute one and draw it
+python -m research.figures all            # all of them; 5.6 to 6.2 need WARDROUND_DATA
+python -m research.figures all --draw     # draw from the tables that are there
+python -m research.figures 5.4 --out /tmp # drawing and table into a folder of your own
+```
+
+The numbers are in `research/benchmarks/results/figures/`, one CSV a figure with the columns `panel`, `curve`, `x`, `y`.
+Drawings and this page are made from these files, and a test holds them together. Nothing here is a study's account: a
+study's ε comes from [its own ledger](guarantees.md). [As printed](definitions/as-printed.md) has the formulas that are
+no bounds.
+"""
+
+
+def page(tables: Path) -> str:
+    """The whole text."""
+    parts = [_HEAD]
+    for figure in FIGURES.values():
+        points = table.read(tables / f"{figure.stem}.csv")
+        caption = textwrap.fill(figure.caption(points), 120, break_long_words=False, break_on_hyphens=False)
+        parts.append(
+            f"## Figure {figure.number}: {figure.title}\n\n"
+            f"![Figure {figure.number}: {figure.title}](figures/{figure.stem}.svg)\n\n{caption}\n"
+        )
+    return "\n".join(parts)

@@ -1,0 +1,1 @@
+"""The tables of the papers that this software grew from, run again at worst-case ε: python -m research.tables."""

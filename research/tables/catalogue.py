@@ -1,0 +1,49 @@
+"""Every line of the papers' tables, and who runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+from research.tables.result import Papers, Row
+
+# Each has ENTRIES: Sequence[Entry]. The page shows tables in this order.
+_MODULES = ("research.tables.clients", "research.tables.not_run", "research.tables.icml")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line: `run(seeds)` measures it; None: it needs records that are not here, and `reason` says which.
+
+    own        measures it on the records of a folder
+    selectors  what `python -m research.tables` may be told to pick it by, as text: {"clients": "100"}
+    """
+
+    table: str
+    name: str
+    papers: Papers
+    run: Callable[[Sequence[int]], Row] | None
+    selectors: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+    own: Callable[[Path, Sequence[int]], Row] | None = None
+
+
+def entries() -> list[Entry]:
+    """All lines, in the page's order."""
+    return [entry for module in _MODULES for entry in import_module(module).ENTRIES]
+
+
+def chosen(table: str, wanted: Mapping[str, str]) -> list[Entry]:
+    """The lines of one table that have every wanted selector.
+
+    Raises:
+        ValueError: none has; the message names those that there are.
+    """
+    here = [entry for entry in entries() if entry.table == table]
+    found = [entry for entry in here if all(entry.selectors.get(key) == value for key, value in wanted.items())]
+    if not found:
+        known = "; ".join(entry.name for entry in here) or "none"
+        raise ValueError(f"table {table} has no line with {dict(wanted)}; it has: {known}")
+    return found

@@ -1,0 +1,211 @@
+"""A released model's card: what it is, how it was made, what it may give away; in the order of Mitchell et al. (2019).
+
+What only people know (for what it is meant, whom to ask) comes from their notes; until then the card says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict
+
+from study_protocol.documents.words import ONE, exact, exact_delta, hospitals, training_rounds
+from study_protocol.study.any_settings import trained
+from study_protocol.study.certificate import Certificate
+from study_protocol.study.messages import Metrics, Study
+from study_protocol.study.training import ALL, Averaging, Training
+from study_protocol.wire.rounded import number, percent
+
+TO_WRITE = "TO BE WRITTEN by the people who release this model (see --notes)."
+OUTSIDE = (
+    "Measured by the coordinator on a declared evaluation set, outside the guarantee of privacy: nothing of this ε "
+    "covers that set."
+)
+
+
+class Notes(BaseModel):
+    """What people write: the file of --notes, TOML, every entry a text. Names as in Mitchell et al. (2019)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    intended_use: str = TO_WRITE
+    out_of_scope_use: str = TO_WRITE
+    contacts: str = TO_WRITE
+    factors: str = TO_WRITE
+    limitations: str = TO_WRITE
+    ethical_considerations: str = TO_WRITE
+    license: str | None = None
+    citation: str | None = None
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with what stands below it. written: by people, word by word."""
+
+    title: str
+    lines: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    code: str | None = None
+    written: str | None = None
+
+
+@dataclass(frozen=True)
+class Card:
+    """metrics: by round, oldest first; those of the model that the card is about and of the ones before it."""
+
+    study: Study
+    certificate: Certificate
+    metrics: tuple[tuple[int, Metrics], ...]
+    notes: Notes = field(default_factory=Notes)
+
+    @property
+    def title(self) -> str:
+        """As the study's people call it."""
+        return self.study.title or self.study.study
+
+    def sections(self) -> list[Section]:
+        """Everything, in order."""
+        notes = self.notes
+        return [
+            Section("Model details", rows=_details(self), columns=("What", "Value")),
+            Section("Contacts", written=notes.contacts),
+            Section("Intended use", written=notes.intended_use),
+            Section("Out-of-scope use", written=notes.out_of_scope_use),
+            Section("Factors", written=notes.factors),
+            _measured(self.metrics),
+            Section("Training data", lines=_data(self)),
+            Section("Training settings", rows=_settings(self.study), columns=("Setting", "Value")),
+            Section("Privacy", lines=_privacy(self.certificate), columns=_LIMIT, rows=_limits(self.certificate)),
+            Section("Ethical considerations", written=notes.ethical_considerations),
+            Section("Limitations", lines=_CAVEATS, written=notes.limitations),
+            Section("How to load it and predict", lines=_load_lines(self), code=_code(self)),
+            *([] if notes.citation is None else [Section("Citation", written=notes.citation)]),
+        ]
+
+
+_LIMIT = ("Limit", "Spent ε", "Limit ε", "δ", "An attacker guesses rightly, on average, at most")
+_CAVEATS = (
+    "Noise that protects patients makes a model worse for small groups first: look at such groups by themselves.",
+    "The model was trained on the patients of these hospitals; for others its metrics may be worse.",
+    "It is no medical device because it has a certificate of privacy.",
+)
+
+
+def _details(card: Card) -> tuple[tuple[str, ...], ...]:
+    study, stated = card.study, card.certificate
+    training, model = trained(study.settings).training, stated.model
+    trained_in = training_rounds(stated.rounds, stated.mechanism.steps_per_round)
+    released = () if model is None else (("Released in round", str(model.version)), ("SHA-256", model.sha256))
+    licence = () if card.notes.license is None else (("Licence", card.notes.license),)
+    return (
+        ("Study", study.study),
+        ("Task", training.task),
+        *_part(training),
+        *released,
+        ("Trained by", f"{hospitals(stated.members)}, {training.algorithm}, {trained_in} rounds"),
+        ("Settings, SHA-256", study.settings_sha256),
+        ("Ledger", f"{stated.ledger.entries} entries, {stated.ledger.sha256}"),
+        *licence,
+    )
+
+
+def _part(training: Training) -> tuple[tuple[str, str], ...]:
+    """What of the model is trained, where it is not all of it."""
+    named = training.trainable if isinstance(training.trainable, str) else ", ".join(training.trainable)
+    trained = () if training.trainable == ALL else (("Trained part", named),)
+    return trained + (() if training.backbone is None else (("Backbone, SHA-256", training.backbone.sha256),))
+
+
+def _measured(metrics: Sequence[tuple[int, Metrics]]) -> Section:
+    if not metrics:
+        return Section("Metrics and evaluation data", lines=("No evaluation set was declared: nothing was measured.",))
+    rows = tuple(
+        (str(round), measured.evaluation_set, name, f"{value:.4g}")
+        for round, measured in metrics
+        for name, value in measured.values.items()
+    )
+    columns = ("Round", "Evaluation set", "Metric", "Value")
+    return Section("Metrics and evaluation data", lines=(OUTSIDE,), columns=columns, rows=rows)
+
+
+def _data(card: Card) -> tuple[str, ...]:
+    members = card.certificate.members
+    columns = [
+        f"{name.removeprefix('column.')}: {value}"
+        for name, value in trained(card.study.settings).training.task_parameters.items()
+        if name.startswith("column.")
+    ]
+    return (
+        f"Records of {hospitals(members)}, which never left them. How many records there are, nobody collected.",
+        f"Columns: {'; '.join(columns)}." if columns else "The task says what a record is.",
+    )
+
+
+def _settings(study: Study) -> tuple[tuple[str, ...], ...]:
+    settings = trained(study.settings)
+    training, privacy = settings.training, settings.privacy
+    parameters = [
+        (name, str(value)) for name, value in training.task_parameters.items() if not name.startswith("column.")
+    ]
+    return (
+        *parameters,
+        ("algorithm", training.algorithm),
+        ("local_steps", str(training.local_steps)),
+        ("learning_rate", exact(training.learning_rate)),
+        ("optimiser", f"{training.optimiser.name}, learning rate {exact(training.optimiser.learning_rate)}"),
+        *(() if (mean := training.optimiser.averaging) is None else (("averaging", _in_words(mean)),)),
+        ("rows_per_patient", str(training.rows_per_patient)),
+        ("scheme", privacy.rules.named),
+        ("clip_norm", exact(privacy.clip_norm)),
+        ("noise_multiplier", exact(privacy.noise_multiplier)),
+        ("sampling_rate", exact(privacy.sampling_rate)),
+        ("max_steps", str(privacy.max_steps)),
+    )
+
+
+def _in_words(mean: Averaging) -> str:
+    """Which mean of the released models is the study's result."""
+    if mean.name == "tail":
+        return f"the mean of the newest models, {exact(mean.share)} of all"
+    return f"the mean of the models, each counting {exact(mean.decay)} times the next newer one"
+
+
+def _privacy(stated: Certificate) -> tuple[str, ...]:
+    return (
+        *stated.summary[1:],
+        "The numbers are those of the signed certificate of the same round (wardround certificate show).",
+    )
+
+
+def _limits(stated: Certificate) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        (
+            f"each {ONE[limit.level]}, {limit.definition}",
+            number(limit.spent),
+            exact(limit.epsilon),
+            exact_delta(limit),
+            "100 %" if limit.attack_success is None else percent(limit.attack_success),
+        )
+        for limit in stated.limits
+        if limit.epsilon is not None
+    )
+
+
+def _load_lines(card: Card) -> tuple[str, ...]:
+    model = card.certificate.model
+    if model is None:
+        return ("No model has been released.",)
+    return (
+        f"The file is safetensors, {model.bytes} bytes. Check it first: wardround certificate verify certificate.json "
+        "--model model.safetensors.",
+        "Inputs are prepared as the task of the study prepares them: the same columns, in the same order and ranges.",
+    )
+
+
+def _code(card: Card) -> str | None:
+    if card.certificate.model is None:
+        return None
+    which = card.certificate.model.version
+    return f"wardround study model {card.study.study} --round {which} -o model.safetensors"

@@ -1,0 +1,273 @@
+"""Is a certificate what it says? By its signature, by a ledger's export, by a model's file; each check in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from accounting.budget.history import CHARGED
+from accounting.budget.ledger import Entry, LedgerError
+from accounting.errors import InvalidArgument
+from study_protocol.documents.certify import Computed, Facts, computed, issued
+from study_protocol.documents.compare import difference, in_form_of
+from study_protocol.study.certificate import Certificate, SignedCertificate
+from study_protocol.study.messages import LedgerHead, LimitStatement, ModelInfo
+from study_protocol.study.model_file import ModelMetadata
+from study_protocol.study.plan_of import PlanDiffers
+from study_protocol.wire.documents import load_json, read_document
+from study_protocol.wire.signing import (
+    CERTIFICATE,
+    LEDGER_HEAD,
+    SigningError,
+    decode_public_key,
+    fingerprint,
+    verify_document,
+)
+from study_protocol.wire.tensor_files import TensorFile
+from study_protocol.wire.tensors import TensorError
+
+Result = Literal["good", "bad", "not known"]
+# Sentences that the software writes: another version may put them otherwise.
+_SENTENCES = frozenset({"summary", "who_sees_what", "under_masks", "nist", "verify"})
+_PIECE = 1 << 20
+
+
+class NoCertificate(ValueError):
+    """The file holds none. The text says what it lacks."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at, what came of it, and what that means."""
+
+    what: str
+    result: Result
+    words: str
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A certificate's file: as it was signed, value by value, and as it is read."""
+
+    raw: dict[str, Any]
+    signed: SignedCertificate
+
+    @property
+    def certificate(self) -> Certificate:
+        return self.signed.certificate
+
+
+def opened(body: bytes) -> Opened:
+    """A file's certificate, of which nothing is believed yet.
+
+    Raises:
+        NoCertificate: it holds none that this version can read.
+    """
+    try:
+        value = load_json(body)
+        signed = read_document(SignedCertificate, body)
+    except ValueError as error:
+        raise NoCertificate("it is no certificate that this version can read, or it was changed") from error
+    return Opened(cast("dict[str, Any]", value), signed)
+
+
+def signature(document: Opened, key: str, whose: str, *, known: bool) -> Check:
+    """Whether `key` signed exactly this. known: somebody other than the document says whose key it is."""
+    stated = document.certificate
+    try:
+        trusted = decode_public_key(key)
+        # What was read from the file, not what came of reading it: two texts of one time are two documents.
+        verify_document(trusted, CERTIFICATE, document.raw["certificate"], document.signed.signature)
+    except SigningError:
+        return Check("signature", "bad", f"not made with {whose}, or something was changed afterwards")
+    if (stated.coordinator_key, stated.coordinator_fingerprint) != (key, fingerprint(trusted)):
+        return Check("signature", "bad", f"made with {whose}, but the document names another key")
+    if known:
+        return Check("signature", "good", f"made with {whose}; nothing was changed since {stated.issued_at:%Y-%m-%d}")
+    return Check("signature", "not known", f"made with {whose}, which proves nothing about who made it")
+
+
+def model(stated: Certificate, path: Path) -> Check:
+    """Whether the file is the model that the certificate names.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    named = stated.model
+    if named is None:
+        return Check("model", "bad", "the certificate names no model: none had been released")
+    found, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            found.update(piece)
+            size += len(piece)
+    if (found.hexdigest(), size) != (named.sha256, named.bytes):
+        if (mean := _mean_of(stated, path)) is not None:
+            return Check("model", "not known", mean)
+        return Check("model", "bad", f"{path} is not the model of round {named.version}: another SHA-256")
+    other = _of_another(stated, named, path) or _beyond(stated)
+    if other is not None:
+        return Check("model", "bad", f"{path} has the SHA-256 that is named, but {other}")
+    return Check("model", "good", f"{path} is the model that round {named.version} released")
+
+
+def _mean_of(stated: Certificate, path: Path) -> str | None:
+    """What to say of a file that says of itself that it is a mean of models that the numbers count."""
+    try:
+        with path.open("rb") as file:
+            said = ModelMetadata.within(TensorFile(file.fileno()).metadata)
+    except TensorError:
+        return None
+    if said is None or not said.mean_of or said.round > stated.round:
+        return None
+    if (said.study, said.settings_sha256) != (stated.study, stated.settings_sha256):
+        return None
+    return (
+        f"{path} says that it is the mean of the models of {len(said.mean_of)} rounds, {min(said.mean_of)} to "
+        f"{said.round}: such a mean costs nothing beyond these numbers, but no certificate names its bytes. "
+        "`wardround study model` makes it again from models that it checks"
+    )
+
+
+def _of_another(stated: Certificate, named: ModelInfo, path: Path) -> str | None:
+    """What the file says of itself, where that is not what the certificate is about."""
+    try:
+        with path.open("rb") as file:
+            said = ModelMetadata.within(TensorFile(file.fileno()).metadata)
+    except TensorError as error:
+        return error.detail
+    expected = (stated.study, named.version, stated.settings_sha256, ())
+    if said is None or (said.study, said.round, said.settings_sha256, said.mean_of) == expected:
+        return None
+    return f"says itself that it is of study {said.study}, round {said.round}: its numbers are not these"
+
+
+def _beyond(stated: Certificate) -> str | None:
+    """A model knows of every round up to its own, so that all of them must be counted."""
+    if stated.model is None or stated.model.version <= stated.round:
+        return None
+    return f"round {stated.model.version} released it, and the numbers end with round {stated.round}"
+
+
+def ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
+    """Whether every number follows from these entries of a ledger, whose signed head the caller has checked."""
+    named = stated.ledger
+    if len(entries) < named.entries:
+        found = f"the export has {len(entries)} entries, the certificate stands on {named.entries}: export it again"
+        return [Check("ledger", "not known", found)]
+    if entries[named.entries - 1].sha256 != named.sha256:
+        return [Check("ledger", "bad", f"entry {named.entries} is not the one that the certificate stands on")]
+    if not _head_is_signed(stated):
+        return [Check("ledger", "bad", "the head that the certificate names is not signed with the key that it names")]
+    whole = named.counted == named.entries
+    try:
+        again = computed(entries[: named.entries], None if whole else stated.round)
+    except (LedgerError, PlanDiffers, InvalidArgument, ValueError) as error:
+        return [Check("ledger", "bad", f"no such certificate can be made from it: {error}")]
+    if again.counted != named.counted:
+        other = "certificate.round and certificate.ledger.counted do not belong together"
+        return [Check("ledger", "bad", f"{other}: round {stated.round} was charged by entry {again.counted}")]
+    lead = f"entries 1 to {named.entries} lead to the head that the certificate names{_charged_since(stated, entries)}"
+    good = Check("ledger", "good", lead)
+    if len(stated.limits) != len(again.limits):
+        return [good, Check("ε", "bad", f"the ledger has {len(again.limits)} limits, not {len(stated.limits)}")]
+    limits = [_limit(stated, at, limit) for at, limit in enumerate(again.limits)]
+    # Sentences hold rounded numbers: they are written again from those that are stated, if they are the ledger's.
+    if all(limit.result == "good" for limit in limits):
+        shown = tuple(LimitStatement.model_validate(limit.model_dump(exclude={"meaning"})) for limit in stated.limits)
+        again = dataclasses.replace(again, limits=shown)
+    try:
+        remade = issued(again, _facts(stated))
+    except ValueError:
+        # Of a ledger that says what no message can, such as an end for a reason that nobody knows.
+        return [Check("ledger", "bad", "no such certificate can be made from it: it says what no certificate can say")]
+    return [good, *limits, _released(stated, again), *_rest(stated, remade)]
+
+
+def _released(stated: Certificate, again: Computed) -> Check:
+    """Whether the ledger names the model's file."""
+    if again.bound is None:
+        unnamed = "this ledger names no models: which file is the model, the coordinator's word alone says"
+        return Check("named model", "not known" if stated.model is not None else "good", unnamed)
+    named = again.bound.model
+    if (None if stated.model is None else stated.model.model_dump()) != (
+        None if named is None else {"version": named.version, "sha256": named.sha256, "bytes": named.bytes}
+    ):
+        return Check("named model", "bad", "certificate.model is not the file that the ledger names")
+    words = "no model was released" if named is None else f"entry {named.entry} names it, of round {named.version}"
+    return Check("named model", "good", words)
+
+
+def _head_is_signed(stated: Certificate) -> bool:
+    head = LedgerHead(study=stated.study, entries=stated.ledger.entries, sha256=stated.ledger.sha256)
+    try:
+        key = decode_public_key(stated.coordinator_key)
+        verify_document(key, LEDGER_HEAD, head.model_dump(mode="json"), stated.ledger.signature)
+    except SigningError:
+        return False
+    return True
+
+
+def _charged_since(stated: Certificate, entries: Sequence[Entry]) -> str:
+    since = sum(entry.kind in CHARGED for entry in entries[stated.ledger.counted :])
+    rounds = "1 later round is" if since == 1 else f"{since} later rounds are"
+    return f"; {rounds} in the ledger and not in these numbers" if since else ""
+
+
+def _limit(stated: Certificate, at: int, again: LimitStatement) -> Check:
+    what = f"ε, {again.level} {again.definition}"
+    shown = stated.limits[at].model_dump(exclude={"meaning"}) if at < len(stated.limits) else None
+    recomputed = again.model_dump() if shown is None else in_form_of(shown, again.model_dump())
+    different = difference(shown, recomputed, "limit")
+    if different is not None:
+        return Check(what, "bad", f"the ledger gives another number: {different}")
+    if (rough := difference(shown, recomputed, "limit", strict=True)) is not None:
+        other = f"{rough} differs, which the last bits of another processor can do: everything else agrees"
+        return Check(what, "not known", other)
+    spent = "not protected" if again.state == "unbounded" else f"{again.spent} of {again.epsilon}"
+    return Check(what, "good", f"computed again from the raw events: {spent}")
+
+
+def _rest(stated: Certificate, remade: Certificate) -> list[Check]:
+    if (beyond := _beyond(stated)) is not None:
+        return [Check("everything else", "bad", f"the model's numbers are not these: {beyond}")]
+    shown, again = _numbers(stated), _numbers(remade)
+    found = [Check("everything else", "good", "mechanism, rounds, members and settings are those of the ledger")]
+    if _counts_questions_as_steps(stated, remade):
+        again["rounds"]["steps"] = stated.rounds.steps
+        words = "certificate.rounds.steps counts questions as well, as an earlier version did: everything else agrees"
+        found = [Check("everything else", "not known", words)]
+    numbers = difference(shown, again, "certificate")
+    if numbers is not None:
+        return [Check("everything else", "bad", f"the ledger says otherwise: {numbers}")]
+    words = difference(stated.model_dump(), remade.model_dump(), "certificate")
+    if words is None:
+        return [*found, Check("sentences", "good", "each is what these numbers mean")]
+    other = f"{words} is not what this version writes for these numbers: believe the numbers"
+    return [*found, Check("sentences", "not known", other)]
+
+
+def _counts_questions_as_steps(stated: Certificate, remade: Certificate) -> bool:
+    every = remade.rounds.charged * remade.mechanism.steps_per_round
+    return stated.rounds.steps == every != remade.rounds.steps
+
+
+def _numbers(stated: Certificate) -> dict[str, Any]:
+    limits: dict[str, Any] = {"__all__": {"meaning"}}
+    return stated.model_dump(exclude={**dict.fromkeys(_SENTENCES, True), "limits": limits})
+
+
+def _facts(stated: Certificate) -> Facts:
+    return Facts(
+        title=stated.title,
+        state=stated.state,
+        stop_reason=stated.stop_reason,
+        issued_at=stated.issued_at,
+        coordinator_key=stated.coordinator_key,
+        head_signature=stated.ledger.signature,
+        model=stated.model,
+    )

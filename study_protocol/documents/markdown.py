@@ -1,0 +1,57 @@
+"""A card as Markdown with the metadata that model hubs read. Words of others are text: no link, no markup, no HTML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from study_protocol.documents.card import Card, Section
+from study_protocol.documents.registry import yaml_lines
+from study_protocol.study.any_settings import trained
+
+# Of CommonMark and its tables, what begins HTML, and what hubs make a link of.
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!$]|:(?=//)|(?<=www)\.)")
+
+
+def plain(text: str) -> str:
+    """The text so that Markdown shows it as it is, on one line."""
+    return _MARKUP.sub(r"\\\1", " ".join(text.split()))
+
+
+def as_markdown(card: Card) -> str:
+    """The whole card. What people wrote in their notes is Markdown of their own, and stays as it is."""
+    head = ["---", *yaml_lines(_metadata(card)), "---", "", f"# {plain(card.title)}"]
+    return "\n".join([*head, *(line for section in card.sections() for line in _section(section))]) + "\n"
+
+
+def _section(section: Section) -> list[str]:
+    lines = ["", f"## {section.title}", ""]
+    lines += [part for line in section.lines for part in (plain(line), "")]
+    if section.rows:
+        lines += [_row(section.columns), _row(["---"] * len(section.columns), raw=True), *map(_row, section.rows), ""]
+    if section.code is not None:
+        lines += ["```console", f"$ {section.code}", "```", ""]
+    if section.written is not None:
+        lines += [section.written.strip(), ""]
+    return lines[:-1]
+
+
+def _row(cells: Sequence[str], *, raw: bool = False) -> str:
+    return f"| {' | '.join(cells if raw else map(plain, cells))} |"
+
+
+def _metadata(card: Card) -> dict[str, Any]:
+    """Names as model hubs have them (`model-index` after Papers with Code)."""
+    results = [
+        {
+            "task": {"type": "other", "name": trained(card.study.settings).training.task},
+            "dataset": {"type": "other", "name": measured.evaluation_set},
+            "metrics": [{"type": name, "value": value} for name, value in measured.values.items()],
+        }
+        for _, measured in card.metrics[-1:]
+    ]
+    licence = {} if card.notes.license is None else {"license": card.notes.license}
+    index = {"model-index": [{"name": card.title, "results": results}]} if results else {}
+    tags = ["federated-learning", "differential-privacy"]
+    return {**licence, "library_name": "wardround", "tags": tags, **index}

@@ -1,0 +1,194 @@
+"""A certificate as its PDF shows it: every number a text already, rounded to the side where it promises less."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from study_protocol.documents.card import Card
+from study_protocol.documents.chart import chart_of
+from study_protocol.documents.check import Opened
+from study_protocol.documents.pdf import breakable, rendered
+from study_protocol.documents.words import ONE, charged_rounds, exact, exact_delta
+from study_protocol.study.certificate import Certificate, CertifiedLimit
+from study_protocol.wire.rounded import at_least, number, percent
+from study_protocol.wire.signing import canonical_json
+
+UNSHOWN = (
+    "Characters that this document's fonts do not have stand here as their numbers (U+…); the attached JSON has them "
+    "as they are."
+)
+
+
+_PARTS = {
+    "guarantee": "The guarantee",
+    "mechanism": "The algorithm that keeps it",
+    "hazards": "Privacy hazards, and how each is met",
+}
+
+
+def digest(document: Opened) -> str:
+    """SHA-256 (hex) of the canonical JSON of what is signed: what the QR code holds."""
+    return hashlib.sha256(canonical_json(document.raw["certificate"])).hexdigest()
+
+
+def certificate_pdf(document: Opened, fonts: Path | None = None) -> bytes:
+    """The PDF of a certificate; equal JSON, equal bytes. ModuleNotFoundError: the extra `documents` is missing."""
+    issued = int(document.certificate.issued_at.timestamp())
+    return rendered("certificate", _data(document), issued=issued, fonts=fonts)
+
+
+def _data(document: Opened) -> dict[str, Any]:
+    stated, mark = document.certificate, digest(document)
+    title = stated.title or stated.study
+    drawn = chart_of(stated)
+    return {
+        "document_title": f"Certificate of differential privacy: {title}",
+        "title": breakable(title),
+        "subtitle": _subtitle(stated),
+        "running": f"Certificate of study {breakable(stated.study)}, issued {stated.issued_at:%Y-%m-%d %H:%M} UTC",
+        "issued": _dated(stated),
+        "summary": stated.summary,
+        "limits": [_limit(limit) for limit in stated.limits],
+        "reports": _reports(stated),
+        "chart": drawn,
+        "chart_said": _chart_said(stated),
+        "mechanism": _mechanism(stated),
+        "who_sees_what": [_sentence(line) for line in stated.who_sees_what],
+        "under_masks": [_sentence(line) for line in stated.under_masks],
+        "nist": [_part(stated, name, said) for name, said in _PARTS.items()],
+        "verify": [[_sentence(step.shows), step.command] for step in stated.verify],
+        "marks": _marks(stated, document.signed.signature, mark),
+        "qr": _qr_code(mark),
+        "qr_said": f"QR code of the certificate's SHA-256, {mark}",
+        "json": json.dumps(document.raw, indent=1, ensure_ascii=False, sort_keys=True),
+        "unshown_said": UNSHOWN,
+    }
+
+
+def card_pdf(card: Card, fonts: Path | None = None) -> bytes:
+    """The PDF of a model's card. ModuleNotFoundError: as `certificate_pdf`."""
+    stated = card.certificate
+    data = {
+        "document_title": f"Model card: {card.title}",
+        "title": breakable(card.title),
+        "running": f"Model card of study {breakable(stated.study)}, {stated.issued_at:%Y-%m-%d}",
+        "issued": _dated(stated),
+        "sections": [vars(section) for section in card.sections()],
+        "unshown_said": UNSHOWN,
+    }
+    return rendered("card", data, issued=int(stated.issued_at.timestamp()), fonts=fonts)
+
+
+def _dated(stated: Certificate) -> dict[str, int]:
+    """The day of issue, as typst takes it."""
+    return {"year": stated.issued_at.year, "month": stated.issued_at.month, "day": stated.issued_at.day}
+
+
+def _qr_code(text: str) -> str:
+    """SVG of the text as a QR code."""
+    import segno
+
+    drawn = io.BytesIO()
+    segno.make_qr(text, error="m").save(drawn, kind="svg", xmldecl=False, scale=4, border=2)
+    return drawn.getvalue().decode()
+
+
+def _subtitle(stated: Certificate) -> str:
+    model = stated.model
+    about = "no model yet" if model is None else f"model of round {model.version}, SHA-256 {model.sha256[:12]}…"
+    ended = f", {stated.stop_reason}" if stated.stop_reason else ""
+    return f"Study {breakable(stated.study)} · {stated.state}{ended} · {about}"
+
+
+def _limit(limit: CertifiedLimit) -> dict[str, Any]:
+    name = f"Each {ONE[limit.level]}, {limit.definition}"
+    certificate = limit.certificate or {}
+    shown = {"name": name, "meaning": limit.meaning, "assumption": certificate.get("assumption")}
+    if limit.epsilon is None:
+        return {**shown, "spent": "–", "limit": "–", "delta": "–", "share": None, "percent": "", "said": ""}
+    share = min(1.0, limit.spent_share or 0.0)
+    return {
+        **shown,
+        "spent": number(limit.spent),
+        "limit": exact(limit.epsilon),
+        "delta": exact_delta(limit),
+        "share": share,
+        "percent": percent(share),
+        "said": f"{percent(share)} of the limit is spent",
+    }
+
+
+def _reports(stated: Certificate) -> list[list[str]]:
+    return [
+        [
+            f"{ONE[limit.level]}, {report.name}",
+            number(report.epsilon),
+            str(report.certificate.get("assumption", "")),
+        ]
+        for limit in stated.limits
+        for report in limit.reports
+    ]
+
+
+def _chart_said(stated: Certificate) -> str:
+    if not stated.spent_after:
+        return "No round has been charged."
+    first, last = stated.spent_after[0], stated.spent_after[-1]
+    kept = [limit for limit in stated.limits if limit.epsilon is not None]
+    said = [
+        f"{ONE[limit.level]} {limit.definition}: ε {number(one)} after round {first.round}, {number(other)} after "
+        f"round {last.round}, limit {exact(limit.epsilon or math.inf)}"
+        for limit, one, other in zip(kept, first.spent, last.spent, strict=False)
+    ]
+    return "Chart of ε by round. " + "; ".join(said)
+
+
+def _mechanism(stated: Certificate) -> list[list[str]]:
+    how, rounds, members = stated.mechanism, stated.rounds, stated.members
+    levels = [
+        [
+            f"{one.level.capitalize()} level",
+            f"{one.relation}; clip norm {exact(one.clip_norm)}; noise multiplier at least "
+            f"{at_least(one.noise_multiplier)}; sampling rate credited: {exact(one.sampling_rate)}",
+        ]
+        for one in how.levels
+    ]
+    masked = "; the coordinator sees sums only" if how.masked else ""
+    between = "" if members.least is None else f"; {members.least} to {members.most} when rounds were reserved"
+    return [
+        ["Scheme", f"{how.scheme} ({how.title}); noise by: {how.noise_by}{masked}; disclosure {how.disclosure}"],
+        *levels,
+        ["Steps", f"{rounds.steps} of at most {how.max_steps} noised steps, {how.steps_per_round} a round"],
+        [
+            "Rounds",
+            f"{charged_rounds(rounds, how.steps_per_round)}; of these {rounds.in_full} at their worst; "
+            f"{rounds.cancelled} cancelled and free",
+        ],
+        ["Hospitals", f"{members.active} active{between}; who they are is not said here"],
+    ]
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _part(stated: Certificate, part: str, said: str) -> dict[str, Any]:
+    return {"name": said, "rows": [[one.asks, _sentence(one.answer)] for one in stated.nist if one.part == part]}
+
+
+def _marks(stated: Certificate, signature: str, mark: str) -> list[list[str]]:
+    model = stated.model
+    return [
+        ["Certificate: SHA-256 of its canonical JSON (the QR code)", mark],
+        ["Signature of the coordinator (Ed25519)", signature],
+        ["Coordinator's key, fingerprint", stated.coordinator_fingerprint],
+        ["Settings of the study, SHA-256", stated.settings_sha256],
+        [f"Ledger, entry {stated.ledger.entries} (counted up to {stated.ledger.counted})", stated.ledger.sha256],
+        *([] if model is None else [[f"Model of round {model.version}, {model.bytes} bytes, SHA-256", model.sha256]]),
+        ["Number of the roster, to be compared by telephone", stated.members.roster_number],
+    ]

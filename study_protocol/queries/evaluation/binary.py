@@ -1,0 +1,281 @@
+"""How good predicted probabilities are: ROC and precision-recall curves, calibration, Brier score, decision curve."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from study_protocol.queries.answer import ESTIMATE, HIGH, LOW, Answer, AnswerTable, Plot
+from study_protocol.queries.counting import Estimates, Floats, joined
+from study_protocol.queries.evaluation.scores import Scores, Weights
+from study_protocol.queries.evaluation.tables import (
+    GROUP,
+    MEASURE,
+    NOT_EVALUATED,
+    counts_by,
+    figures_table,
+    repeated,
+    stacked,
+)
+from study_protocol.queries.groups import GroupSum
+from study_protocol.queries.tree import Tree
+from study_protocol.queries.variables import plain
+
+ACCURACY, SENSITIVITY, SPECIFICITY = "accuracy", "sensitivity", "specificity"
+PPV, NPV = "positive predictive value", "negative predictive value"
+MEASURES = (ACCURACY, SENSITIVITY, SPECIFICITY, PPV, NPV)
+AREA, LEAST_AREA, MOST_AREA = "area under the ROC curve", "that area, at least", "that area, at most"
+AVERAGE_PRECISION = "average precision"
+BRIER, LEAST_BRIER, MOST_BRIER = "Brier score", "Brier score, at least", "Brier score, at most"
+PREVALENCE = "share with the outcome"
+AREAS, BRIERS = (AREA, LEAST_AREA, MOST_AREA, AVERAGE_PRECISION), (BRIER, LEAST_BRIER, MOST_BRIER)
+OUTCOMES = ("without the outcome", "with the outcome")
+THRESHOLD, SCORE, BIN, CURVE = "threshold", "score", "bin", "curve"
+NOTES = (
+    "Figures are of probabilities in bins: those of one bin count as equal, and as its middle in the Brier score. "
+    "The area and the Brier score of the probabilities themselves lie between what is said at least and at most.",
+    "Estimates are made to fit: no count is below zero, and curves rise. Intervals are from before that.",
+)
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Of a probability. ends: 0 and 1 included; (bins + 1,)."""
+
+    ends: Floats
+
+    @property
+    def count(self) -> int:
+        return len(self.ends) - 1
+
+    @property
+    def thresholds(self) -> Floats:
+        """(bins - 1,) whoever's probability is at least this is called."""
+        return self.ends[1:-1]
+
+    @property
+    def headline(self) -> int:
+        """The threshold nearest to a half."""
+        return int(np.argmin(np.abs(self.thresholds - 0.5)))
+
+    @property
+    def labels(self) -> list[str]:
+        ends = [plain(float(end)) for end in self.ends]
+        return [f"{low} to {high}" for low, high in itertools.pairwise(ends)]
+
+    def called(self) -> Floats:
+        """(bins - 1, bins) 1 in the bins at and above each threshold."""
+        return np.triu(np.ones((self.count, self.count)))[1:]
+
+    def measures(self) -> dict[str, Weights]:
+        """At every threshold."""
+        called = self.called()
+        none, ones = np.zeros_like(called), np.ones_like(called)
+        right = _rows(1 - called, called)
+        return {
+            ACCURACY: Weights(right, _rows(ones, ones)),
+            SENSITIVITY: Weights(_rows(none, called), _rows(none, ones)),
+            SPECIFICITY: Weights(_rows(1 - called, none), _rows(ones, none)),
+            PPV: Weights(_rows(none, called), _rows(called, called)),
+            NPV: Weights(_rows(1 - called, none), _rows(1 - called, 1 - called)),
+        }
+
+    def observed(self) -> Weights:
+        """(bins): of each bin's patients, the share with the outcome."""
+        one = np.eye(self.count)
+        return Weights(_rows(np.zeros_like(one), one), _rows(one, one))
+
+    def prevalence(self) -> Weights:
+        ones = np.ones((1, self.count))
+        return Weights(_rows(np.zeros_like(ones), ones), _rows(ones, ones))
+
+    def brier(self) -> Weights:
+        """Of the middles of the bins; the least and the most that it can be."""
+        low, high = self.ends[:-1], self.ends[1:]
+        middle = (low + high) / 2
+        without = np.stack([middle**2, low**2, high**2])
+        having = np.stack([(1 - middle) ** 2, (1 - high) ** 2, (1 - low) ** 2])
+        return Weights(_rows(without, having), np.ones((3, 2, self.count)), share=False)
+
+    def net_benefit(self) -> Weights:
+        """Vickers, Elkin 2006: of calling whom the model calls at each threshold, then of calling everybody."""
+        odds = (self.thresholds / (1 - self.thresholds))[:, None]
+        called = np.concatenate([self.called(), np.ones_like(self.called())])
+        above = _rows(-np.tile(odds, (2, 1)) * called, called)
+        return Weights(above, np.ones_like(above), share=False)
+
+
+def read_scores(
+    sums: Sequence[GroupSum], tree: Tree, ends: Sequence[float], left_out: Estimates, generator: np.random.Generator
+) -> Answer:
+    """sums: of each group, everybody first, (2, bins) fitted from the tree. left_out: who could not be evaluated."""
+    bins, covariance = Bins(np.array(ends)), tree.covariance()
+    groups = [one.group for one in sums]
+    scores = [Scores.of(one.values, one.variance, tree, covariance) for one in sums]
+    return Answer(
+        tables=(
+            _performance(groups, scores, bins, generator),
+            _thresholds(groups, scores, bins),
+            _roc(groups, scores, bins),
+            _precision_recall(groups, scores, bins),
+            _calibration(groups, scores, bins),
+            _net_benefit(groups, scores, bins),
+            counts_by(
+                "cells",
+                "patients by outcome and bin of the probability",
+                [
+                    (GROUP, repeated(groups, 2 * bins.count)),
+                    ("outcome", repeated(OUTCOMES, bins.count, len(groups))),
+                    (BIN, repeated(bins.labels, 1, 2 * len(groups))),
+                ],
+                joined([one.counted() for one in scores]),
+            ),
+            counts_by(
+                "patients",
+                "patients evaluated",
+                [(GROUP, [*groups, NOT_EVALUATED])],
+                joined([*(one.in_all() for one in scores), left_out]),
+            ),
+        ),
+        notes=NOTES,
+    )
+
+
+def _performance(
+    groups: Sequence[str], scores: Sequence[Scores], bins: Bins, generator: np.random.Generator
+) -> AnswerTable:
+    place = slice(bins.headline, bins.headline + 1)
+    at = {name: Weights(one.above[place], one.below[place]) for name, one in bins.measures().items()}
+    threshold = plain(float(bins.thresholds[bins.headline]))
+    names = [*(f"{name} at {threshold}" for name in at), *AREAS, *BRIERS, PREVALENCE]
+    found: list[Estimates] = []
+    patients: list[Floats] = []
+    for one in scores:
+        found += [one.ratio(weights) for weights in at.values()]
+        found += [one.areas(generator), one.ratio(bins.brier()), one.ratio(bins.prevalence())]
+        patients += [one.patients(weights) for weights in at.values()]
+        patients.append(np.full(len(AREAS) + len(BRIERS) + 1, one.shown.sum()))
+    return figures_table(
+        "performance",
+        "how good the model is",
+        [(GROUP, repeated(groups, len(names))), (MEASURE, repeated(names, 1, len(groups)))],
+        joined(found),
+        stacked(patients),
+        Plot(kind="points", x=MEASURE, y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
+    )
+
+
+def _thresholds(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) -> AnswerTable:
+    measures = bins.measures()
+    parts = [(one, weights) for one in scores for weights in measures.values()]
+    count = len(bins.thresholds)
+    curves = [name if len(groups) == 1 else f"{group}: {name}" for group in groups for name in measures]
+    return figures_table(
+        "thresholds",
+        "at each threshold of the probability",
+        [
+            (GROUP, repeated(groups, count * len(measures))),
+            (MEASURE, repeated(tuple(measures), count, len(groups))),
+            (CURVE, repeated(curves, count)),
+            (THRESHOLD, np.tile(bins.thresholds, len(curves))),
+        ],
+        joined([one.ratio(weights) for one, weights in parts]),
+        stacked([one.patients(weights) for one, weights in parts]),
+        Plot(kind="line", x=THRESHOLD, y=ESTIMATE, low=LOW, high=HIGH, by=CURVE),
+    )
+
+
+def _roc(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) -> AnswerTable:
+    """From (0, 0) to (1, 1): thresholds falling."""
+    sensitivity = bins.measures()[SENSITIVITY]
+    falling = slice(None, None, -1)
+    weights = Weights(sensitivity.above[falling], sensitivity.below[falling])
+    found: list[Estimates] = []
+    false: list[Floats] = []
+    for one in scores:
+        found += [_sure(0.0), one.ratio(weights), _sure(1.0)]
+        wrong = 1 - one.ratio(bins.measures()[SPECIFICITY]).estimate[falling]
+        false.append(np.concatenate([[0.0], wrong, [1.0]]))
+    count = bins.count + 1
+    return figures_table(
+        "roc",
+        "ROC curve: sensitivity",
+        [
+            (GROUP, repeated(groups, count)),
+            (THRESHOLD, np.tile(bins.ends[falling], len(groups))),
+            ("false positive rate", stacked(false)),
+        ],
+        joined(found),
+        stacked([np.full(count, one.shown.sum()) for one in scores]),
+        Plot(kind="line", x="false positive rate", y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
+    )
+
+
+def _precision_recall(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) -> AnswerTable:
+    """Thresholds falling; the last calls everybody."""
+    called = np.concatenate([np.ones((1, bins.count)), bins.called()])[::-1]
+    none = np.zeros_like(called)
+    precision = Weights(_rows(none, called), _rows(called, called))
+    recall = Weights(_rows(none, called), _rows(none, np.ones_like(called)))
+    return figures_table(
+        "precision-recall",
+        "precision-recall curve: precision",
+        [
+            (GROUP, repeated(groups, bins.count)),
+            (THRESHOLD, np.tile(bins.ends[:-1][::-1], len(groups))),
+            ("recall", stacked([one.ratio(recall).estimate for one in scores])),
+        ],
+        joined([one.ratio(precision) for one in scores]),
+        stacked([one.patients(precision) for one in scores]),
+        Plot(kind="line", x="recall", y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
+    )
+
+
+def _calibration(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) -> AnswerTable:
+    observed = bins.observed()
+    middles = (bins.ends[:-1] + bins.ends[1:]) / 2
+    return figures_table(
+        "calibration",
+        "calibration: of a bin's patients, the share with the outcome",
+        [
+            (GROUP, repeated(groups, bins.count)),
+            (BIN, repeated(bins.labels, 1, len(groups))),
+            (SCORE, np.tile(middles, len(groups))),
+        ],
+        joined([one.ratio(observed) for one in scores]),
+        stacked([one.patients(observed) for one in scores]),
+        Plot(kind="points", x=SCORE, y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
+    )
+
+
+def _net_benefit(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) -> AnswerTable:
+    count, benefit = len(bins.thresholds), bins.net_benefit()
+    whom = ("whom the model calls", "everybody")
+    curves = [name if len(groups) == 1 else f"{group}: {name}" for group in groups for name in whom]
+    lowest = -np.tile(bins.thresholds / (1 - bins.thresholds), 2)
+    return figures_table(
+        "net-benefit",
+        "decision curve: net benefit of treating",
+        [
+            (GROUP, repeated(groups, 2 * count)),
+            (CURVE, repeated(curves, count)),
+            (THRESHOLD, np.tile(bins.thresholds, len(curves))),
+        ],
+        joined([one.ratio(benefit, lowest, 1.0) for one in scores]),
+        stacked([one.patients(benefit) for one in scores]),
+        Plot(kind="line", x=THRESHOLD, y=ESTIMATE, low=LOW, high=HIGH, by=CURVE),
+    )
+
+
+def _rows(without: Floats, having: Floats) -> Floats:
+    """(n, bins) twice to (n, 2, bins)."""
+    return np.stack([without, having], axis=1)
+
+
+def _sure(value: float) -> Estimates:
+    """(1,) what is true of every curve."""
+    found, none = np.array([value]), np.zeros(1)
+    return Estimates(found, found, none, none, found, found)

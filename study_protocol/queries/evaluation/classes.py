@@ -1,0 +1,148 @@
+"""How good a classifier of several classes is: the confusion matrix, accuracy, recall, precision and F1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from study_protocol.queries.answer import ESTIMATE, HIGH, LOW, SIMULATIONS, Answer, Plot
+from study_protocol.queries.counting import Estimates, Floats, clipped, counts, joined, on_simplex, unknown
+from study_protocol.queries.evaluation.tables import (
+    GROUP,
+    MEASURE,
+    NOT_EVALUATED,
+    counts_by,
+    figures_table,
+    repeated,
+    stacked,
+)
+from study_protocol.queries.groups import GroupSum
+from study_protocol.queries.ratios import Quadratic, of_share, of_weights, ratios
+from study_protocol.queries.second_moments import recounted, simulated
+
+MEANS = ("macro F1", "balanced accuracy")
+NOTES = (
+    "Counts shown are made to fit: none is below zero, and those of a group add up. Intervals and the column raw are "
+    "from before that; whoever adds cells up adds raw numbers.",
+    "Macro F1 is the mean of the classes' F1, balanced accuracy the mean of their recalls; a class that nobody has is "
+    "in neither.",
+)
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """One group's matrix.
+
+    raw       (classes, classes) outcomes by predictions, unbiased, perhaps below zero
+    variance  of the noise in each cell
+    """
+
+    raw: Floats
+    variance: float
+
+    @property
+    def classes(self) -> int:
+        return len(self.raw)
+
+    @property
+    def shown(self) -> Floats:
+        return on_simplex(self.raw.ravel(), max(float(self.raw.sum()), 0.0)).reshape(self.raw.shape)
+
+    @property
+    def patients(self) -> Floats:
+        """(1 + 3 · classes,) how many accuracy, recalls, precisions and F1 rest on."""
+        having, called = self.shown.sum(axis=1), self.shown.sum(axis=0)
+        return np.concatenate([[self.shown.sum()], having, called, np.minimum(having, called)])
+
+    def shares(self) -> Estimates:
+        """(1 + 2 · classes,) accuracy, then the recall and the precision of each class."""
+        diagonal, size = np.diagonal(self.raw), self.classes
+        above = np.concatenate([[diagonal.sum()], diagonal, diagonal])
+        below = np.concatenate([[self.raw.sum()], self.raw.sum(axis=1), self.raw.sum(axis=0)])
+        inner = self.variance * np.concatenate([[size], np.ones(2 * size)])
+        outer = self.variance * np.concatenate([[size**2], np.full(2 * size, size)])
+        return ratios(above, below, Quadratic(inner, -2 * inner, outer), of_share(below))
+
+    def f1(self) -> Estimates:
+        """(classes,) 2·TP / (2·TP + FP + FN)."""
+        diagonal, size = np.diagonal(self.raw), self.classes
+        right, below = 2 * diagonal, self.raw.sum(axis=0) + self.raw.sum(axis=1)
+        noise = self.variance * np.ones(size)
+        hits = np.maximum(diagonal, 0.0)
+        wrong = np.maximum(below - right, 0.0)
+        return ratios(
+            right,
+            below,
+            # The diagonal counts twice in both, 2(classes - 1) others once below.
+            Quadratic(4 * noise, -8 * noise, (4 + 2 * (size - 1)) * noise),
+            of_weights(right, below, Quadratic(4 * hits, -8 * hits, 4 * hits + wrong)),
+        )
+
+    def means(self, generator: np.random.Generator) -> Estimates:
+        """(2,) macro F1, balanced accuracy; over the classes whose patients stand out of the noise."""
+        least = 3.0 * np.sqrt(self.variance * self.classes)
+        classes = np.flatnonzero(self.raw.sum(axis=1) > max(least, 1e-6))
+        if len(classes) == 0:
+            return replace(unknown(2), low=np.zeros(2), high=np.ones(2))
+        noise = np.sqrt(self.variance) * generator.standard_normal((SIMULATIONS, *self.raw.shape))
+        sampling = recounted(self.shown, generator)
+
+        def read(matrices: Floats) -> Floats:
+            diagonal = np.diagonal(matrices, axis1=1, axis2=2)[:, classes]
+            having, called = matrices.sum(axis=2)[:, classes], matrices.sum(axis=1)[:, classes]
+            f1 = 2 * diagonal / _away_from_zero(having + called)
+            return np.stack([f1.mean(axis=1), (diagonal / _away_from_zero(having)).mean(axis=1)], axis=1)
+
+        return clipped(simulated(self.raw, noise, sampling, read), np.zeros(2), np.ones(2))
+
+
+def read_classes(sums: Sequence[GroupSum], left_out: Estimates, generator: np.random.Generator) -> Answer:
+    """sums: of each group, everybody first, (classes, classes). left_out: who could not be evaluated."""
+    groups = [one.group for one in sums]
+    found = [Confusion(one.values, one.variance) for one in sums]
+    classes = [str(place) for place in range(found[0].classes)]
+    each = [f"{name} of class {one}" for name in ("recall", "precision", "F1") for one in classes]
+    names = ["accuracy", *each, *MEANS]
+    return Answer(
+        tables=(
+            figures_table(
+                "performance",
+                "how good the model is",
+                [(GROUP, repeated(groups, len(names))), (MEASURE, repeated(names, 1, len(groups)))],
+                joined([part for one in found for part in (one.shares(), one.f1(), one.means(generator))]),
+                stacked([part for one in found for part in (one.patients, np.full(2, one.shown.sum()))]),
+                Plot(kind="points", x=MEASURE, y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
+            ),
+            counts_by(
+                "confusion",
+                "patients by outcome and predicted class",
+                [
+                    (GROUP, repeated(groups, len(classes) ** 2)),
+                    ("outcome", repeated(classes, len(classes), len(groups))),
+                    ("predicted", repeated(classes, 1, len(classes) * len(groups))),
+                ],
+                joined([_cells(one) for one in found]),
+            ),
+            counts_by(
+                "patients",
+                "patients evaluated",
+                [(GROUP, [*groups, NOT_EVALUATED])],
+                joined([*(_in_all(one) for one in found), left_out]),
+            ),
+        ),
+        notes=NOTES,
+    )
+
+
+def _cells(one: Confusion) -> Estimates:
+    return counts(one.raw.ravel(), np.full(one.raw.size, one.variance), one.shown.ravel())
+
+
+def _in_all(one: Confusion) -> Estimates:
+    return counts(np.array([one.raw.sum()]), np.array([one.variance * one.raw.size]))
+
+
+def _away_from_zero(values: Floats) -> Floats:
+    return np.maximum(values, 1e-9)

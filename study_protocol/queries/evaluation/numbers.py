@@ -1,0 +1,151 @@
+"""How far predicted numbers are from the outcome: bias, root mean square error, R².
+
+Of every group: patients, Σ y, Σ (1 - y²), Σ e, Σ e²; y the outcome scaled to [-1, 1], e the error over the largest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from study_protocol.queries.answer import ESTIMATE, HIGH, LOW, SIMULATIONS, Answer, Plot
+from study_protocol.queries.counting import (
+    STANDS_OUT,
+    Estimates,
+    Floats,
+    clipped,
+    counts,
+    joined,
+    split,
+    unknown,
+)
+from study_protocol.queries.evaluation.tables import (
+    GROUP,
+    MEASURE,
+    NOT_EVALUATED,
+    counts_by,
+    figures_table,
+    repeated,
+    stacked,
+)
+from study_protocol.queries.groups import GroupSum
+from study_protocol.queries.second_moments import SecondMoments, simulated
+
+MEAN, BIAS, RMSE, EXPLAINED = "mean outcome", "mean error", "root mean square error", "R²"
+MEASURES = (MEAN, BIAS, RMSE, EXPLAINED)
+NOTES = (
+    "An error is the prediction minus the outcome. Outcomes and errors beyond their ranges count as the ends of these.",
+    "The sampling errors of the root mean square error and of R² are those of normal distributions and of a model "
+    "whose predictions are right on average; where errors have long tails, they are larger. R² has no estimate, or its "
+    "interval no lower end, where the noise may be all that there is of the outcome's spread.",
+)
+TOO_FEW = "Where no estimate is shown, there are too few patients for so much noise: it would divide by nearly zero."
+# An R² below this divides by nearly no spread of the outcome.
+_NO_SPREAD = -1e6
+
+
+@dataclass(frozen=True)
+class Errors:
+    """One group's sums. values: (5,); variance: of the noise in each; low, high, largest: ranges of outcome and error.
+
+    Raw figures are not cut: below zero, a root is that of the absolute value, with its sign.
+    """
+
+    values: Floats
+    variance: float
+    low: float
+    high: float
+    largest: float
+
+    @property
+    def enough(self) -> bool:
+        return float(self.values[0]) > max(STANDS_OUT * np.sqrt(self.variance), 2.0)
+
+    def figures(self, generator: np.random.Generator) -> Estimates:
+        """(4,) mean outcome, mean error, root mean square error, R²."""
+        least = np.array([self.low, -self.largest, 0.0, -np.inf])
+        most = np.array([self.high, self.largest, self.largest, 1.0])
+        if not self.enough:
+            return replace(unknown(4), low=least, high=most)
+        noise = np.sqrt(self.variance) * generator.standard_normal((SIMULATIONS, 5))
+        found = clipped(simulated(self.values, noise, self._sampling(generator), self._read), least, most)
+        # It divides by the spread of the outcome: where noise may have left none, there is no lowest R².
+        low = np.where(found.low < _NO_SPREAD, -np.inf, found.low)
+        if found.raw[-1] >= _NO_SPREAD and self._varies:
+            return replace(found, low=low)
+        said, nothing = split(found, [3])[0], replace(unknown(1), low=least[-1:], high=most[-1:])
+        return joined([replace(said, low=low[:-1]), nothing])
+
+    @property
+    def _varies(self) -> bool:
+        """Whether the outcome's spread is above 3 deviations of its noise, to first order in it."""
+        count, y, rest = (float(value) for value in self.values[:3])
+        centre, away = y / count, rest / count
+        parts = (1.0, 2 * centre, away + 2 * centre**2)
+        deviation = np.sqrt(self.variance) / count * float(np.linalg.norm(parts))
+        return 1 - away - centre**2 > STANDS_OUT * deviation
+
+    def _read(self, sums: Floats) -> Floats:
+        """(s, 5) to (s, 4)."""
+        count = sums[:, 0]
+        y, error, square = sums[:, 1] / count, sums[:, 3] / count, sums[:, 4] / count
+        half = (self.high - self.low) / 2
+        spread = (1 - sums[:, 2] / count - y**2) * half**2
+        # Noise may have left no spread at all: then nothing is explained.
+        explained = 1 - square * self.largest**2 / np.maximum(spread, 1e-12 * half**2)
+        root = self.largest * np.sign(square) * np.sqrt(np.abs(square))
+        return np.stack([(self.low + self.high) / 2 + half * y, self.largest * error, root, explained], axis=1)
+
+    def _sampling(self, generator: np.random.Generator) -> Floats:
+        """(SIMULATIONS, 5) as of a normal law of outcome and error.
+
+        How they go together was not asked. A model that is right on average has correlation² 1 - R²; a smaller one
+        gives R² a larger error: at most a half is assumed.
+        """
+        count, y, rest, error, square = self.values.tolist()
+        explained = float(self._read(self.values[None])[0, 3])
+        spread = max(1 - rest / count - (y / count) ** 2, 0.0)
+        scatter = max(square / count - (error / count) ** 2, 0.0)
+        together = -np.sqrt(np.clip(1 - explained, 0.0, 0.5) * spread * scatter)
+        mean = np.array([1.0, y / count, error / count])
+        covariance = np.array([[0.0, 0.0, 0.0], [0.0, spread, together], [0.0, together, scatter]])
+        moments = SecondMoments(count * (np.outer(mean, mean) + covariance * (count - 1) / count), np.zeros((3, 3)))
+        drawn = moments.draws(generator).sampling
+        parts = (drawn[:, 0, 0], drawn[:, 0, 1], drawn[:, 0, 0] - drawn[:, 1, 1], drawn[:, 0, 2], drawn[:, 2, 2])
+        return np.stack(parts, axis=1)
+
+
+def read_numbers(
+    sums: Sequence[GroupSum],
+    low: float,
+    high: float,
+    largest: float,
+    left_out: Estimates,
+    generator: np.random.Generator,
+) -> Answer:
+    """sums: of each group, everybody first, (5,). left_out: who could not be evaluated."""
+    groups = [one.group for one in sums]
+    found = [Errors(one.values, one.variance, low, high, largest) for one in sums]
+    people = [counts(one.values[:1], np.array([one.variance])) for one in sums]
+    few = () if all(one.enough for one in found) else (TOO_FEW,)
+    return Answer(
+        tables=(
+            figures_table(
+                "performance",
+                "how good the model is",
+                [(GROUP, repeated(groups, len(MEASURES))), (MEASURE, repeated(MEASURES, 1, len(groups)))],
+                joined([one.figures(generator) for one in found]),
+                stacked([np.repeat(one.estimate, len(MEASURES)) for one in people]),
+                Plot(kind="points", x=MEASURE, y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
+            ),
+            counts_by(
+                "patients",
+                "patients evaluated",
+                [(GROUP, [*groups, NOT_EVALUATED])],
+                joined([*people, left_out]),
+            ),
+        ),
+        notes=(*NOTES, *few),
+    )

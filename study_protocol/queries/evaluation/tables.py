@@ -1,0 +1,71 @@
+"""Tables of an evaluation's answer: figures by group, and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from study_protocol.queries.answer import (
+    DP_ERROR,
+    ESTIMATE,
+    HIGH,
+    LOW,
+    PATIENTS,
+    RAW,
+    SAMPLING_ERROR,
+    AnswerTable,
+    Plot,
+    rows_of,
+    value,
+)
+from study_protocol.queries.counting import Estimates, Floats
+
+GROUP, MEASURE = "group", "measure"
+_ERRORS = (DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
+NOT_EVALUATED = "not evaluated"
+
+
+def figures_table(
+    name: str,
+    title: str,
+    labels: Sequence[tuple[str, Sequence[str] | Floats]],
+    found: Estimates,
+    patients: Floats,
+    plot: Plot | None = None,
+) -> AnswerTable:
+    """labels: columns before the estimates. patients: (rows,) how many each row rests on."""
+    columns = [values for _, values in labels]
+    numbers = (found.estimate, found.dp_error, found.sampling_error, found.low, found.high, patients)
+    return AnswerTable(
+        name=name,
+        title=title,
+        columns=(*(label for label, _ in labels), ESTIMATE, *_ERRORS, PATIENTS),
+        rows=tuple(
+            (*(one if isinstance(one, str) else value(one) for one in before), *after)
+            for before, after in zip(zip(*columns, strict=True), rows_of([()] * len(patients), *numbers), strict=True)
+        ),
+        counts=PATIENTS,
+        plot=plot,
+    )
+
+
+def counts_by(name: str, title: str, labels: Sequence[tuple[str, Sequence[str]]], found: Estimates) -> AnswerTable:
+    """labels: columns before the counts."""
+    numbers = (found.estimate, found.raw, found.dp_error, found.sampling_error, found.low, found.high)
+    return AnswerTable(
+        name=name,
+        title=title,
+        columns=(*(label for label, _ in labels), ESTIMATE, RAW, *_ERRORS),
+        rows=rows_of(list(zip(*(values for _, values in labels), strict=True)), *numbers),
+        counts=ESTIMATE,
+    )
+
+
+def repeated(values: Sequence[str], each: int = 1, times: int = 1) -> list[str]:
+    """a, b with each 2 and times 2: a a b b a a b b."""
+    return [value for _ in range(times) for value in values for _ in range(each)]
+
+
+def stacked(parts: Sequence[Floats]) -> Floats:
+    return np.concatenate([np.asarray(part, np.float64) for part in parts])

@@ -1,0 +1,71 @@
+"""How exact an answer will be, before anybody is asked: from public knowledge alone, never from records.
+
+Whoever asks says how many patients there may be. What they are like is assumed: see `assumed` of each kind.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from study_protocol.queries.answer import DP_ERROR, ESTIMATE, SAMPLING_ERROR, NoisedSum
+from study_protocol.queries.evaluation.tables import MEASURE
+from study_protocol.queries.question import BaseQuestion
+from study_protocol.wire.text import Text
+from study_protocol.wire.values import Finite, Message
+
+MOST_PATIENTS = 10**9
+
+
+class ExpectedError(Message):
+    """Of one figure of the answer; null where nothing could be said."""
+
+    figure: Text = Field(description="what is estimated")
+    estimate: Finite | None = Field(description="what is assumed that it is")
+    dp_error: Finite | None = Field(description="standard deviation that comes from the noise")
+    sampling_error: Finite | None = Field(description="standard deviation that comes from having so many patients")
+
+    @property
+    def noise_decides(self) -> bool:
+        """Whether the noise hides more than having so few patients does."""
+        return self.dp_error is None or self.sampling_error is None or self.dp_error > self.sampling_error
+
+
+def expected_errors(question: BaseQuestion, patients: int, std: float) -> tuple[ExpectedError, ...]:
+    """Of the first figures of the answer; none where the kind does not say what to assume.
+
+    patients  how many are asked about, over all hospitals
+    std       standard deviation of the noise in each number, on the scale of one patient's vector
+    """
+    assumed = question.assumed(patients)
+    if assumed is None:
+        return ()
+    table = question.answer(NoisedSum(assumed, std, 0)).tables[0]
+    found: dict[tuple[object, ...], list[ExpectedError]] = {}
+    for row in table.rows:
+        cells = dict(zip(table.columns, row, strict=True))
+        if cells[table.counts or ESTIMATE] == 0:
+            # A group in which nobody is expected.
+            continue
+        one = _error(table.title, cells)
+        found.setdefault((cells.get(MEASURE), one.estimate, one.dp_error, one.sampling_error), []).append(one)
+    return tuple(_alike(several) for several in found.values())
+
+
+def _error(title: str, cells: dict[str, float | str | None]) -> ExpectedError:
+    names = list(cells)
+    labels = [str(cells[name]) for name in names[: names.index(ESTIMATE)]]
+    estimate, dp_error, sampling_error = (_number(cells[name]) for name in (ESTIMATE, DP_ERROR, SAMPLING_ERROR))
+    return ExpectedError(
+        figure=", ".join(labels) or title, estimate=estimate, dp_error=dp_error, sampling_error=sampling_error
+    )
+
+
+def _alike(several: list[ExpectedError]) -> ExpectedError:
+    first, *others = several
+    more = f" (and {len(others)} more like it)" if others else ""
+    return first.model_copy(update={"figure": first.figure + more})
+
+
+def _number(value: float | str | None) -> float | None:
+    # Rounded: groups that are alike differ in their last digit.
+    return None if value is None or isinstance(value, str) else float(f"{value:.9g}")

@@ -1,0 +1,61 @@
+"""How many patients: one number."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from study_protocol.queries.answer import (
+    DP_ERROR,
+    ESTIMATE,
+    HIGH,
+    LOW,
+    RAW,
+    SAMPLING_ERROR,
+    Answer,
+    AnswerTable,
+    NoisedSum,
+    rows_of,
+)
+from study_protocol.queries.counting import counts
+from study_protocol.queries.question import BaseQuestion
+from study_protocol.queries.variables import Patients
+
+
+class Count(BaseQuestion):
+    """How many patients meet `where`. One patient's vector: 1."""
+
+    kind: Literal["count"] = Field(description="what is asked")
+
+    @property
+    def cells(self) -> int:
+        return 1
+
+    @property
+    def sensitivity(self) -> float:
+        return 1.0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.named()
+
+    def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
+        return np.array([int(self.included(patients).sum()) * round(1 / spacing)], np.int64)
+
+    def assumed(self, patients: int) -> NDArray[np.float64]:
+        return np.array([float(patients)])
+
+    def answer(self, noised: NoisedSum) -> Answer:
+        found = counts(noised.total, np.array([noised.std**2]))
+        columns = (ESTIMATE, RAW, DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
+        numbers = (found.estimate, found.raw, found.dp_error, found.sampling_error, found.low, found.high)
+        table = AnswerTable(
+            name="count", title="patients", columns=columns, rows=rows_of([()], *numbers), counts=ESTIMATE
+        )
+        return Answer(tables=(table,))
+
+    def in_words(self) -> str:
+        return f"How many patients there are{self.who()}"

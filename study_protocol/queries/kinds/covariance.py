@@ -1,0 +1,166 @@
+"""Covariances and correlations of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from study_protocol.queries.answer import Answer, NoisedSum
+from study_protocol.queries.counting import Estimates, Floats, clipped, counts, known_where, split, unknown
+from study_protocol.queries.kinds.numbers import (
+    NORMAL_SAMPLING,
+    TOO_FEW,
+    counts_table,
+    label_of,
+    numbers_table,
+    require_numbers_once,
+)
+from study_protocol.queries.question import BaseQuestion
+from study_protocol.queries.second_moments import (
+    SecondMoments,
+    correlations,
+    covariances,
+    means,
+    nearest_possible,
+    rounded_sum,
+    scaled_columns,
+)
+from study_protocol.queries.variables import Indicator, Number, Patients, Range
+from study_protocol.queries.words import listed, number_in_words
+
+MOST_NUMBERS = 64
+# The product of a vector with itself has norm 1 at most after rounding in floats, too.
+_BELOW_ONE = 1 - 2.0**-48
+
+
+class Covariance(BaseQuestion):
+    """Means, covariances (divisor n - 1) and correlations of k numbers, over the patients that have all of them.
+
+    One patient's vector is the upper triangle of u·uᵀ for u = (1, x)/√(k + 1), x clipped and scaled to [-1, 1], its
+    off-diagonals times √2: its norm is ‖u‖² ≤ 1 = Δ. Each is rounded to the grid.
+    """
+
+    kind: Literal["covariance"] = Field(description="what is asked")
+    numbers: Annotated[tuple[Number, ...], Field(min_length=2, max_length=MOST_NUMBERS)] = Field(
+        description="columns, each with its public range"
+    )
+
+    @model_validator(mode="after")
+    def _has_each_number_once(self) -> Self:
+        require_numbers_once(self.numbers)
+        return self
+
+    @property
+    def cells(self) -> int:
+        return triangle(len(self.numbers))
+
+    @property
+    def sensitivity(self) -> float:
+        return 1.0
+
+    @property
+    def whole(self) -> bool:
+        return False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.named(*(number.column for number in self.numbers))
+
+    def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
+        return sum_of_products(self.numbers, patients, self.included(patients), spacing)
+
+    def answer(self, noised: NoisedSum) -> Answer:
+        moments = moments_of(noised, len(self.numbers))
+        k = len(self.numbers)
+        rows, columns = np.triu_indices(k)
+        apart = rows != columns
+        patients = counts(np.array([moments.patients]), np.array([float(moments.noise[0, 0]) ** 2]))
+        if moments.enough:
+            mean, covariance, correlation = self._read(moments, noised.generator())
+        else:
+            mean, covariance, correlation = unknown(k), unknown(len(rows)), unknown(int(apart.sum()))
+        names = [label_of(number) for number in self.numbers]
+        pairs = [(names[i], names[j]) for i, j in zip(rows.tolist(), columns.tolist(), strict=True)]
+        others = [pair for pair, off in zip(pairs, apart.tolist(), strict=True) if off]
+        rest = float(patients.estimate[0])
+        return Answer(
+            tables=(
+                numbers_table("covariance", "covariance", pairs, covariance, rest),
+                numbers_table("correlation", "correlation", others, correlation, rest),
+                numbers_table("mean", "mean", [(name,) for name in names], mean, rest),
+                counts_table("patients", "patients with every value", [()], patients),
+            ),
+            notes=(NORMAL_SAMPLING, *((TOO_FEW,) if np.isnan(correlation.estimate).any() else ())),
+        )
+
+    def _read(self, moments: SecondMoments, generator: np.random.Generator) -> tuple[Estimates, Estimates, Estimates]:
+        """Means, covariances (upper triangle) and correlations (above the diagonal) in the columns' own units."""
+        size = moments.patients
+        middles, halves = (np.array([getattr(n, name) for n in self.numbers]) for name in ("middle", "half"))
+        lows, highs = (np.array([getattr(n, name) for n in self.numbers]) for name in ("low", "high"))
+        upper, above = np.triu_indices(len(halves)), np.triu_indices(len(halves), 1)
+        units = np.outer(halves, halves)
+
+        def read(sums: Floats) -> Floats:
+            covariance = covariances(sums, size)
+            correlation = correlations(covariance)[:, *above]
+            return np.concatenate(
+                [middles + halves * means(sums), (covariance * units)[:, *upper], correlation], axis=1
+            )
+
+        found = moments.draws(generator).read(read)
+        mean, covariance, correlation = split(found, [len(halves), len(halves) + len(upper[0])])
+        # Units first or last: what is possible stays so. Intervals are of what was found.
+        possible = nearest_possible(moments.covariance)
+        shown = np.clip(correlations(possible[None])[0][above], -1.0, 1.0)
+        ends = np.ones(len(shown))
+        sure = moments.varies[above[0]] & moments.varies[above[1]]
+        correlation = known_where(sure, replace(clipped(correlation, -ends, ends), estimate=shown), -ends, ends)
+        return (
+            clipped(mean, lows, highs),
+            replace(covariance, estimate=(possible * units)[upper]),
+            correlation,
+        )
+
+    def in_words(self) -> str:
+        numbers = listed(number_in_words(number) for number in self.numbers)
+        return f"Means, covariances and correlations of {numbers}, of patients that have all of them{self.who()}"
+
+
+def triangle(numbers: int) -> int:
+    """How many products of 1 and so many numbers there are."""
+    return (numbers + 1) * (numbers + 2) // 2
+
+
+def sum_of_products(
+    numbers: Sequence[Range | Indicator], patients: Patients, included: NDArray[np.bool_], spacing: float
+) -> NDArray[np.int64]:
+    """(triangle(k),) the sum of the patients' rounded vectors. Raises UnreadableColumn."""
+    scaled = scaled_columns(numbers, patients, included)
+    complete = scaled[~np.isnan(scaled).any(axis=1)]
+    size = scaled.shape[1] + 1
+    rows, columns = np.triu_indices(size)
+    factors = np.where(rows == columns, 1.0, math.sqrt(2.0)) / size * _BELOW_ONE
+
+    def vectors(block: Floats) -> Floats:
+        u = np.column_stack([np.ones(len(block)), block])
+        return u[:, rows] * u[:, columns] * factors
+
+    return rounded_sum(complete, vectors, triangle(size - 1), spacing)
+
+
+def moments_of(noised: NoisedSum, numbers: int) -> SecondMoments:
+    """The sums of products that the vector stands for."""
+    size = numbers + 1
+    rows, columns = np.triu_indices(size)
+    factors = np.where(rows == columns, 1.0, math.sqrt(2.0)) / size * _BELOW_ONE
+    matrix, noise = np.zeros((size, size)), np.zeros((size, size))
+    matrix[rows, columns] = matrix[columns, rows] = noised.total / factors
+    noise[rows, columns] = noise[columns, rows] = noised.std / factors
+    return SecondMoments(matrix, noise)

@@ -1,0 +1,280 @@
+"""How good a released model is on patients that were set aside for evaluation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from accounting.plan.queries import Bears
+from study_protocol.queries.answer import Answer, NoisedSum
+from study_protocol.queries.counting import Floats, counts
+from study_protocol.queries.evaluation.binary import read_scores
+from study_protocol.queries.evaluation.classes import read_classes
+from study_protocol.queries.evaluation.numbers import read_numbers
+from study_protocol.queries.groups import Partition, evenly, places_of, size_of, sums_by_group
+from study_protocol.queries.kinds.table import require_columns_once
+from study_protocol.queries.kinds.tables import root_up
+from study_protocol.queries.question import BaseQuestion
+from study_protocol.queries.tree import Tree
+from study_protocol.queries.variables import (
+    LARGEST,
+    NARROWEST,
+    Patients,
+    Places,
+    UnreadableColumn,
+    Variable,
+    plain,
+)
+from study_protocol.queries.words import listed, variable_in_words
+from study_protocol.wire.values import Finite, Positive, Whole
+
+# Beside the columns of the hospital's table; a control character can be in no column's name.
+PREDICTION, OUTCOME = "\x00prediction", "\x00outcome"
+MOST_BINS = 256
+# More bins form a tree: areas and accuracy are sums of many bins, which it makes exact.
+FLAT_BINS = 8
+MOST_CLASSES = 64
+# Each has its own figures and simulations: a coordinator makes an answer in minutes, not in hours.
+MOST_GROUPS = 256
+# Of (1, y, 1 - y², e, e²): 1 + y² + (1 - y²)² + e² + e⁴ ≤ 1 + 1 + 2, as y² + (1 - y²)² ≤ 1.
+_NUMBERS, _SQUARE = 5, 4
+_OWN = {
+    "binary": ("bins", "edges"),
+    "classes": ("classes",),
+    "number": ("low", "high", "largest_error"),
+}
+
+
+class Evaluation(BaseQuestion):
+    """How good a released model is: of every patient its prediction and the outcome, by group.
+
+    binary   one-hot of (group × outcome × bin of the predicted probability). Above 8 bins they form a tree of
+             `Tree.levels` levels, in each of which a patient is counted once: Δ = √levels
+    classes  one-hot of (group × class of the outcome × class predicted): Δ = 1
+    number   (1, y, 1 - y², e, e²) by group, y the outcome in [low, high] scaled to [-1, 1], e the prediction minus it
+             over largest_error, both clipped: Δ = 2
+
+    Several partitions (`apart`): Δ is √partitions times that. A patient whose prediction or outcome cannot be used is
+    counted in the last cell alone: a prediction that is not a number; an outcome that is not finite, or neither 0 nor 1
+    (binary); a class that is none of 0 … classes - 1. A probability beyond [0, 1] counts as 0 or 1.
+    """
+
+    kind: Literal["evaluation"] = Field(description="what is asked")
+    model: Annotated[Whole, Field(ge=0, le=2**31 - 1)] = Field(description="number of the released model")
+    prediction: Literal["binary", "classes", "number"] = Field(
+        description="what it predicts: the probability of the outcome 1, one of several classes, or a number"
+    )
+    groups: Annotated[tuple[Variable, ...], Field(max_length=8)] = Field(
+        default=(), description="it is evaluated for each of these groups, too, crossed with each other"
+    )
+    apart: bool = Field(
+        default=False,
+        description="groups of each column by itself, not crossed: Δ is √columns times as large",
+        strict=True,
+    )
+    bins: Annotated[Whole, Field(ge=2, le=MOST_BINS)] | None = Field(
+        default=None, description="binary: so many equal bins of the probability"
+    )
+    edges: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=MOST_BINS - 1)] | None = Field(
+        default=None, description="binary, instead of bins: where they end inside (0, 1), rising; neither: 0.5"
+    )
+    classes: Annotated[Whole, Field(ge=2, le=MOST_CLASSES)] | None = Field(
+        default=None, description="classes: how many there are"
+    )
+    low: Finite | None = Field(default=None, description="number: smaller outcomes count as this one")
+    high: Finite | None = Field(default=None, description="number: larger outcomes count as this one")
+    largest_error: Positive | None = Field(default=None, description="number: larger errors count as this one")
+
+    @model_validator(mode="after")
+    def _says_what_it_needs(self) -> Self:
+        others = [name for kind, names in _OWN.items() if kind != self.prediction for name in names]
+        if odd := [name for name in others if getattr(self, name) is not None]:
+            raise ValueError(f"{odd[0]}: is not for predictions of the form {self.prediction}")
+        needed = () if self.prediction == "binary" else _OWN[self.prediction]
+        if lacking := [name for name in needed if getattr(self, name) is None]:
+            raise ValueError(f"{lacking[0]}: is needed for predictions of the form {self.prediction}")
+        require_columns_once(self.groups)
+        if sum(map(size_of, self.partitions)) > MOST_GROUPS:
+            raise ValueError(f"groups: at most {MOST_GROUPS}, those of other and missing values among them")
+        self._require_sound_bins()
+        self._require_sound_range()
+        return self
+
+    def _require_sound_bins(self) -> None:
+        if self.bins is not None and self.edges is not None:
+            raise ValueError("bins: has bins or edges, not both")
+        ends = (0.0, *(self.edges or ()), 1.0)
+        if any(low >= high for low, high in itertools.pairwise(ends)):
+            raise ValueError("edges: rise from one to the next, all above 0 and below 1")
+
+    def _require_sound_range(self) -> None:
+        if self.low is None or self.high is None or self.largest_error is None:
+            return
+        if not self.low < self.high:
+            raise ValueError("low: is below high")
+        widths = (self.high - self.low, self.largest_error)
+        if max(abs(self.low), abs(self.high), self.largest_error) > LARGEST or min(widths) < NARROWEST:
+            raise ValueError(f"low, high, largest_error: lie within ±{LARGEST:g}, ranges at least {NARROWEST:g} wide")
+
+    @property
+    def model_number(self) -> int:
+        return self.model
+
+    @property
+    def bears(self) -> Bears:
+        return "evaluated"
+
+    @property
+    def whole(self) -> bool:
+        return self.prediction != "number"
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        return tuple((one,) for one in self.groups) if self.apart and self.groups else (self.groups,)
+
+    @property
+    def ends(self) -> tuple[float, ...]:
+        """Of the bins of a probability, 0 and 1 included."""
+        if self.bins is not None:
+            return tuple(place / self.bins for place in range(self.bins + 1))
+        return (0.0, *(self.edges or (0.5,)), 1.0)
+
+    @property
+    def tree(self) -> Tree:
+        return Tree(len(self.ends) - 1, flat=FLAT_BINS)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one group's numbers."""
+        if self.prediction == "binary":
+            return 2, sum(self.tree.sizes)
+        return (self.classes or 0, self.classes or 0) if self.prediction == "classes" else (_NUMBERS,)
+
+    @property
+    def cells(self) -> int:
+        return sum(map(size_of, self.partitions)) * math.prod(self.shape) + 1
+
+    @property
+    def sensitivity(self) -> float:
+        square = {"binary": self.tree.levels, "classes": 1, "number": _SQUARE}[self.prediction]
+        return root_up(len(self.partitions) * square)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.named(*(variable.column for variable in self.groups))
+
+    def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
+        included = self.included(patients)
+        predicted, outcome = (_of_the_model(patients, name)[included] for name in (PREDICTION, OUTCOME))
+        usable = self._usable(predicted, outcome)
+        parts: list[NDArray[np.int64]] = []
+        for partition in self.partitions:
+            groups = places_of(partition, patients, len(included))[included][usable]
+            found = self._summed(predicted[usable], outcome[usable], groups, size_of(partition), spacing)
+            parts.append(found.ravel())
+        unusable = int((~usable).sum()) * round(1 / spacing)
+        return np.concatenate([*parts, np.array([unusable], np.int64)])
+
+    def _usable(self, predicted: Floats, outcome: Floats) -> NDArray[np.bool_]:
+        if self.prediction == "binary":
+            return ~np.isnan(predicted) & np.isin(outcome, (0.0, 1.0))
+        if self.prediction == "number":
+            return ~np.isnan(predicted) & np.isfinite(outcome)
+        known = np.arange(self.classes or 0)
+        return np.isin(predicted, known) & np.isin(outcome, known)
+
+    def _summed(
+        self, predicted: Floats, outcome: Floats, groups: Places, count: int, spacing: float
+    ) -> NDArray[np.int64]:
+        """(count, *shape) the usable patients' vectors, in grid steps."""
+        if self.prediction == "number":
+            found = np.zeros((count, _NUMBERS), np.int64)
+            np.add.at(found, groups, np.rint(self._vectors(predicted, outcome) / spacing).astype(np.int64))
+            return found
+        if self.prediction == "classes":
+            places = (groups, outcome.astype(np.int64), predicted.astype(np.int64))
+            return counted_in(places, (count, *self.shape)) * round(1 / spacing)
+        bins = np.searchsorted(self.ends[1:-1], np.clip(predicted, 0.0, 1.0), side="right")
+        places = (groups, outcome.astype(np.int64), bins.astype(np.int64))
+        return self.tree.grown(counted_in(places, (count, 2, self.tree.leaves))) * round(1 / spacing)
+
+    def _vectors(self, predicted: Floats, outcome: Floats) -> Floats:
+        """(n, 5) 1, y, 1 - y², e, e²."""
+        low, high, largest = self._range
+        clipped = np.clip(outcome, low, high)
+        # Halves: the difference of the largest floats overflows, and infinity is clipped as well.
+        error = np.clip((predicted / 2 - clipped / 2) / (largest / 2), -1.0, 1.0)
+        y = np.clip((clipped - (low + high) / 2) / ((high - low) / 2), -1.0, 1.0)
+        return np.stack([np.ones_like(y), y, 1 - y * y, error, error * error], axis=1)
+
+    @property
+    def _range(self) -> tuple[float, float, float]:
+        return self.low or 0.0, self.high or 0.0, self.largest_error or 1.0
+
+    def assumed(self, patients: int) -> NDArray[np.float64]:
+        """As many in each group. Probabilities are spread evenly and right on average; of classes, all as frequent, 3
+        of 4 are right; of numbers, outcomes are spread evenly, and errors have a quarter of the largest as deviation.
+        """
+        parts = [evenly(partition, patients)[:, None] * self._assumed().ravel() for partition in self.partitions]
+        return np.concatenate([*(part.ravel() for part in parts), [0.0]])
+
+    def _assumed(self) -> Floats:
+        """(*shape) of one patient, on average."""
+        if self.prediction == "number":
+            return np.array([1.0, 0.0, 2 / 3, 0.0, 1 / 16])
+        if self.prediction == "classes":
+            count = self.classes or 1
+            wrong = np.full(self.shape, 1 / 4 / (count - 1) / count)
+            return np.where(np.eye(count) > 0, 3 / 4 / count, wrong)
+        ends = np.array(self.ends)
+        middles, widths = (ends[:-1] + ends[1:]) / 2, np.diff(ends)
+        return self.tree.grown(np.stack([(1 - middles) * widths, middles * widths]))
+
+    def answer(self, noised: NoisedSum) -> Answer:
+        sizes = [size_of(one) * math.prod(self.shape) for one in self.partitions]
+        *parts, unusable = np.split(noised.total, np.cumsum(sizes))
+        shaped = [part.reshape(-1, *self.shape) for part in parts]
+        left_out = counts(unusable, np.array([noised.std**2]))
+        if self.prediction == "binary":
+            shaped = [self.tree.least_squares(part) for part in shaped]
+        sums = sums_by_group(self.partitions, shaped, noised.std)
+        if self.prediction == "binary":
+            return read_scores(sums, self.tree, self.ends, left_out, noised.generator())
+        if self.prediction == "classes":
+            return read_classes(sums, left_out, noised.generator())
+        return read_numbers(sums, *self._range, left_out, noised.generator())
+
+    def in_words(self) -> str:
+        groups = [variable_in_words(variable) for variable in self.groups]
+        by = f", by {listed(groups)}{', each by itself' if self.apart and len(groups) > 1 else ''}" if groups else ""
+        return f"How good model {self.model} of this study is: {self._asked_in_words()}{by}, of patients{self.who()}"
+
+    def _asked_in_words(self) -> str:
+        if self.prediction == "number":
+            low, high, largest = (plain(one) for one in self._range)
+            return (
+                f"mean and spread of the outcome (clipped to {low} to {high}) and of the error of its prediction "
+                f"(clipped to {largest} in size)"
+            )
+        if self.prediction == "classes":
+            return f"how many patients there are by outcome and prediction ({self.classes} classes each)"
+        inner = ", ".join(plain(end) for end in self.ends[1:-1])
+        bins = f"{len(self.ends) - 1} equal bins" if self.bins is not None else f"bins that end at {inner}"
+        return f"how many patients there are by outcome (yes, no) and predicted probability ({bins})"
+
+
+def counted_in(places: tuple[Places, ...], shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """(shape) how many patients are in each cell. places: (n,) of each axis."""
+    return np.bincount(np.ravel_multi_index(places, shape), minlength=math.prod(shape)).astype(np.int64).reshape(shape)
+
+
+def _of_the_model(patients: Patients, name: str) -> Floats:
+    """Raises UnreadableColumn: no model was run."""
+    if name not in patients:
+        raise UnreadableColumn("a model is evaluated on its predictions, and there are none")
+    return patients[name].astype(np.float64)

@@ -1,0 +1,90 @@
+"""Questions whose answer is a curve for each group of patients: the groups, and tables by group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from study_protocol.queries.answer import (
+    DP_ERROR,
+    ESTIMATE,
+    HIGH,
+    LOW,
+    PATIENTS,
+    RAW,
+    SAMPLING_ERROR,
+    AnswerTable,
+    Plot,
+    rows_of,
+)
+from study_protocol.queries.counting import Estimates, Floats, joined
+from study_protocol.queries.variables import Patients, Variable
+from study_protocol.queries.words import variable_in_words
+
+_ERRORS = (DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
+
+
+def group_count(by: Variable | None) -> int:
+    return 1 if by is None else len(by.labels)
+
+
+def group_names(by: Variable | None) -> tuple[tuple[str, ...], ...]:
+    """(groups,) what rows of each begin with: nothing where all patients are one group."""
+    return ((),) if by is None else tuple((label,) for label in by.labels)
+
+
+def group_places(by: Variable | None, patients: Patients, count: int) -> NDArray[np.int64]:
+    """(count,) the group of every patient. Raises UnreadableColumn."""
+    return np.zeros(count, np.int64) if by is None else by.places(patients)
+
+
+def by_in_words(by: Variable | None) -> str:
+    return "" if by is None else f" by {variable_in_words(by)}"
+
+
+def at(found: Estimates, places: Sequence[int]) -> Estimates:
+    """Some rows of it."""
+    return Estimates(*(getattr(found, field.name)[list(places)] for field in fields(Estimates)))
+
+
+def curve_table(
+    name: str,
+    title: str,
+    by: Variable | None,
+    x: tuple[str, Sequence[float | str]],
+    curves: Sequence[Estimates],
+    patients: Sequence[Floats | float] | None,
+    plot: Literal["bars", "steps", "line", "points"] | None = None,
+) -> AnswerTable:
+    """Rows of every group one after another.
+
+    x         the column's name and its (rows,) values, the same in every group
+    curves    (groups,) of (rows,) each
+    patients  (groups,) how many every row rests on; None: the rows count patients
+    plot      its form; None: it is not drawn
+    """
+    labels = [(*group, value) for group in group_names(by) for value in x[1]]
+    found = joined(curves)
+    errors = (found.dp_error, found.sampling_error, found.low, found.high)
+    if patients is None:
+        last, columns = (found.raw, *errors), (ESTIMATE, RAW, *_ERRORS)
+    else:
+        rests = np.concatenate([np.broadcast_to(one, len(x[1])) for one in patients])
+        last, columns = (*errors, rests), (ESTIMATE, *_ERRORS, PATIENTS)
+    # A hospital's column may be called as one of ours.
+    taken = {x[0], *columns, RAW}
+    heads = () if by is None else (f"column {by.column}" if by.column in taken else by.column,)
+    return AnswerTable(
+        name=name,
+        title=title,
+        columns=(*heads, x[0], *columns),
+        rows=rows_of(labels, found.estimate, *last),
+        counts=ESTIMATE if patients is None else PATIENTS,
+        plot=None
+        if plot is None
+        else Plot(kind=plot, x=x[0], y=ESTIMATE, low=LOW, high=HIGH, by=heads[0] if heads else None),
+    )

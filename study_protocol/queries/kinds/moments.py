@@ -1,0 +1,126 @@
+"""Mean and standard deviation of numbers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from study_protocol.queries.answer import Answer, NoisedSum
+from study_protocol.queries.counting import Estimates, Floats, clipped, counts, joined, split, unknown
+from study_protocol.queries.kinds.numbers import (
+    NORMAL_SAMPLING,
+    TOO_FEW,
+    counts_table,
+    label_of,
+    numbers_table,
+    require_numbers_once,
+)
+from study_protocol.queries.kinds.tables import root_up
+from study_protocol.queries.question import BaseQuestion
+from study_protocol.queries.second_moments import (
+    SecondMoments,
+    covariances,
+    means,
+    rounded_sum,
+    scaled_columns,
+)
+from study_protocol.queries.variables import Number, Patients
+from study_protocol.queries.words import listed, number_in_words
+
+
+class Moments(BaseQuestion):
+    """Of each of m numbers: how many patients have it, its mean, its standard deviation (with the divisor n - 1).
+
+    One patient's vector has (1, y, y²) for each number, y clipped and scaled to [-1, 1], or zeros where it is missing:
+    Δ = √(3m). Each is rounded to the grid: by half a step at most, so that the sum of n patients moves by n/2 steps at
+    most.
+    """
+
+    kind: Literal["moments"] = Field(description="what is asked")
+    numbers: Annotated[tuple[Number, ...], Field(min_length=1, max_length=512)] = Field(
+        description="columns, each with its public range"
+    )
+
+    @model_validator(mode="after")
+    def _has_each_number_once(self) -> Self:
+        require_numbers_once(self.numbers)
+        return self
+
+    @property
+    def cells(self) -> int:
+        return 3 * len(self.numbers)
+
+    @property
+    def sensitivity(self) -> float:
+        return root_up(3 * len(self.numbers))
+
+    @property
+    def whole(self) -> bool:
+        return False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.named(*(number.column for number in self.numbers))
+
+    def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
+        return rounded_sum(
+            scaled_columns(self.numbers, patients, self.included(patients)), _vectors, self.cells, spacing
+        )
+
+    def answer(self, noised: NoisedSum) -> Answer:
+        generator = noised.generator()
+        found = [
+            _read(number, sums, noised.std, generator)
+            for number, sums in zip(self.numbers, noised.total.reshape(-1, 3), strict=True)
+        ]
+        patients = counts(noised.total[::3], np.full(len(self.numbers), noised.std**2))
+        labels = [(label_of(number),) for number in self.numbers]
+        unsure = any(np.isnan(mean.raw).any() for mean, _ in found)
+        return Answer(
+            tables=(
+                numbers_table("mean", "mean", labels, joined([mean for mean, _ in found]), patients.estimate),
+                numbers_table(
+                    "standard-deviation",
+                    "standard deviation",
+                    labels,
+                    joined([deviation for _, deviation in found]),
+                    patients.estimate,
+                ),
+                counts_table("patients", "patients with a value", labels, patients),
+            ),
+            notes=(NORMAL_SAMPLING, *((TOO_FEW,) if unsure else ())),
+        )
+
+    def in_words(self) -> str:
+        numbers = listed(number_in_words(number) for number in self.numbers)
+        return f"How many have a value, the mean and the standard deviation of {numbers}, of patients{self.who()}"
+
+
+def _vectors(scaled: Floats) -> Floats:
+    """(b, m) to (b, 3m)."""
+    present = ~np.isnan(scaled)
+    y = np.where(present, scaled, 0.0)
+    return np.stack([present.astype(np.float64), y, y * y], axis=2).reshape(len(scaled), -1)
+
+
+def _read(number: Number, sums: Floats, std: float, generator: np.random.Generator) -> tuple[Estimates, Estimates]:
+    """Mean and standard deviation in the column's own unit."""
+    moments = SecondMoments(np.array([[sums[0], sums[1]], [sums[1], sums[2]]]), np.full((2, 2), std))
+    if not moments.enough:
+        return unknown(1), unknown(1)
+    draws, size = moments.draws(generator), moments.patients
+
+    def read(matrices: Floats) -> Floats:
+        variance = covariances(matrices, size)[:, 0]
+        # Below zero as well, where noise has made it so: an interval's end is cut after it was found.
+        deviation = np.sign(variance) * np.sqrt(np.abs(variance))
+        return np.concatenate([number.middle + number.half * means(matrices), number.half * deviation], axis=1)
+
+    mean, deviation = split(draws.read(read), [1])
+    return (
+        clipped(mean, np.array([number.low]), np.array([number.high])),
+        clipped(deviation, np.zeros(1), np.array([np.inf])),
+    )

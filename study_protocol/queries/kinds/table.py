@@ -1,0 +1,143 @@
+"""Counts of patients by one column or by several at once: a cross-tabulation, what is missing, one row of a table 1."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from study_protocol.queries.answer import (
+    DP_ERROR,
+    ESTIMATE,
+    HIGH,
+    LOW,
+    PATIENTS,
+    RAW,
+    SAMPLING_ERROR,
+    Answer,
+    AnswerTable,
+    NoisedSum,
+    Plot,
+    rows_of,
+)
+from study_protocol.queries.counting import Estimates, counted
+from study_protocol.queries.groups import evenly
+from study_protocol.queries.question import BaseQuestion
+from study_protocol.queries.variables import Patients, Variable
+from study_protocol.queries.words import listed, variable_in_words
+
+Crossed = Annotated[tuple[Variable, ...], Field(min_length=1, max_length=8)]
+_ERRORS = (DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
+
+
+class Table(BaseQuestion):
+    """Every patient is counted in one cell of the product of the variables' cells. One patient's vector: one-hot."""
+
+    kind: Literal["table"] = Field(description="what is asked")
+    variables: Crossed = Field(description="what the rows of the table are made of")
+
+    @model_validator(mode="after")
+    def _has_each_column_once(self) -> Self:
+        require_columns_once(self.variables)
+        return self
+
+    @property
+    def cells(self) -> int:
+        return cells_of(self.variables)
+
+    @property
+    def sensitivity(self) -> float:
+        return 1.0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.named(*(variable.column for variable in self.variables))
+
+    def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
+        return patients_in(self.variables, patients, self.included(patients)) * round(1 / spacing)
+
+    def assumed(self, patients: int) -> NDArray[np.float64]:
+        return evenly(self.variables, patients)
+
+    def answer(self, noised: NoisedSum) -> Answer:
+        names = tuple(variable.column for variable in self.variables)
+        labels = list(itertools.product(*(variable.labels for variable in self.variables)))
+        found = counted([noised.total], noised.std)
+        return answer_of(names, labels, found.cells[0], found.shares[0], found.patients, "table")
+
+    def in_words(self) -> str:
+        variables = listed(variable_in_words(variable) for variable in self.variables)
+        return f"How many patients there are by {variables}, of patients{self.who()}"
+
+
+def require_columns_once(variables: Sequence[Variable]) -> None:
+    """Raises ValueError: the cells of one table would be made of the same column twice."""
+    twice = [name for name, times in Counter(variable.column for variable in variables).items() if times > 1]
+    if twice:
+        raise ValueError(f"column {twice[0]}: stands twice in one table")
+
+
+def cells_of(variables: Sequence[Variable]) -> int:
+    return math.prod(len(variable.labels) for variable in variables)
+
+
+def patients_in(variables: Sequence[Variable], patients: Patients, included: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """(cells,) how many of those included are in each. Raises UnreadableColumn."""
+    places = tuple(variable.places(patients) for variable in variables)
+    cells = np.ravel_multi_index(places, [len(variable.labels) for variable in variables])
+    return np.bincount(cells[included], minlength=cells_of(variables)).astype(np.int64)
+
+
+def answer_of(
+    names: tuple[str, ...],
+    labels: Sequence[Sequence[str]],
+    cells: Estimates,
+    shares: Estimates,
+    patients: Estimates,
+    name: str,
+) -> Answer:
+    """Counts, shares and the number of all patients. names: of the columns with the labels."""
+    # A hospital's column may be called as one of ours.
+    ours = {ESTIMATE, RAW, PATIENTS, *_ERRORS}
+    names = tuple(f"column {one}" if one in ours else one for one in names)
+    by = names[0] if len(names) == 2 else None
+    plot = Plot(kind="bars", x=names[-1], y=ESTIMATE, low=LOW, high=HIGH, by=by)
+    numbers = (cells.estimate, cells.raw, cells.dp_error, cells.sampling_error, cells.low, cells.high)
+    counts = AnswerTable(
+        name=name,
+        title="patients",
+        columns=(*names, ESTIMATE, RAW, *_ERRORS),
+        rows=rows_of(labels, *numbers),
+        counts=ESTIMATE,
+        plot=plot,
+    )
+    numbers = (shares.estimate, shares.dp_error, shares.sampling_error, shares.low, shares.high, cells.estimate)
+    fractions = AnswerTable(
+        name="shares",
+        title="share of the patients",
+        columns=(*names, ESTIMATE, *_ERRORS, PATIENTS),
+        rows=rows_of(labels, *numbers),
+        counts=PATIENTS,
+        plot=plot,
+    )
+    numbers = (patients.estimate, patients.raw, patients.dp_error, patients.sampling_error, patients.low, patients.high)
+    everybody = AnswerTable(
+        name="patients",
+        title="patients in all",
+        columns=(ESTIMATE, RAW, *_ERRORS),
+        rows=rows_of([()], *numbers),
+        counts=ESTIMATE,
+    )
+    return Answer(tables=(counts, fractions, everybody), notes=NOTES)
+
+
+NOTES = (
+    "Estimates are made to fit: none is below zero, and those of one table add up to the number of patients. Intervals "
+    "and the column raw are from before that; whoever adds rows up adds raw numbers.",
+)

@@ -1,0 +1,229 @@
+"""Noised life tables: Kaplan-Meier curves and the log-rank test, with errors of noise and sampling.
+
+A life table counts, for each of m time bins, the patients whose event or whose censoring is in it, and those that are
+followed to the end of all bins. In a bin events come before censorings, as Kaplan and Meier 1958 order ties. Errors are
+those of the delta method: right to first order in noise / patients at risk.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from study_protocol.queries.counting import NORMAL, Estimates, Floats, counts
+from study_protocol.queries.monotone import errors_along, left, reached, rising
+
+# Fewer patients at risk than this many standard deviations of their number's noise say nothing about a hazard.
+_LEAST_AT_RISK = 3.0
+# Places inside a bin at which an end of the median's interval is looked for.
+_PARTS = 8
+# Where the noise leaves fewer after a bin than this, or a smaller share, variances and logarithms take this instead.
+_LEAST_LEFT, _LEAST_SURVIVAL = 0.5, 1e-12
+
+
+@dataclass(frozen=True)
+class LifeTable:
+    """One group. events, censored: (m,) raw counts of every bin; later: raw count of those followed to the end; std: of
+    the noise in each.
+    """
+
+    events: Floats
+    censored: Floats
+    later: float
+    std: float
+
+    @cached_property
+    def at_risk(self) -> Floats:
+        """(m + 1,) raw, at every edge."""
+        return np.cumsum(np.append(self.events + self.censored, self.later)[::-1])[::-1]
+
+    @cached_property
+    def known(self) -> int:
+        """Bins, from the first on, in which there are patients enough for a hazard."""
+        few = (self.at_risk <= _LEAST_AT_RISK * np.sqrt(self._at_risk_noise))[:-1]
+        return int(np.argmax(few)) if few.any() else len(few)
+
+    def numbers_at_risk(self) -> Estimates:
+        """(m + 1,) at every edge; made to fit: falling, none below zero."""
+        return counts(self.at_risk, self._at_risk_noise, np.maximum(-rising(-self.at_risk), 0.0))
+
+    @cached_property
+    def survival(self) -> Estimates:
+        """(m + 1,) at every edge; made to fit: falling from 1 to 0 or above. NaN, in [0, 1], where too few are at risk.
+
+        The interval is on the scale of the cumulative hazard Λ: it holds the numbers λ with |Λ - λ| ≤ 1.96 √(noise +
+        λ·unit), unit the sampling variance for each unit of it, as in `counts`.
+        """
+        noise, sampling, unit = self._log_errors()
+        raw = self._raw
+        # Noise may have more survive than there were: the interval is then as wide as where nobody died.
+        hazard = -np.log(np.clip(raw, _LEAST_SURVIVAL, 1.0))
+        middle = hazard + NORMAL**2 * unit / 2
+        reach = NORMAL * np.sqrt(np.maximum(noise + hazard * unit + (NORMAL * unit / 2) ** 2, 0.0))
+        fitted = np.clip(-rising(-raw), 0.0, 1.0)
+        return Estimates(
+            raw=self._from_one(raw),
+            estimate=self._from_one(fitted),
+            dp_error=self._from_one(fitted * np.sqrt(noise), 0.0),
+            sampling_error=self._from_one(fitted * np.sqrt(sampling), 0.0),
+            low=self._from_one(np.clip(np.exp(-middle - reach), 0.0, 1.0), unknown=0.0),
+            high=self._from_one(np.clip(np.exp(-middle + reach), 0.0, 1.0), unknown=1.0),
+        )
+
+    def median(self, edges: Floats) -> Estimates:
+        """(1,) the time at which half survive, on the straight line between edges; NaN: not reached.
+
+        Its interval holds the times whose own interval of survival holds one half (Brookmeyer, Crowley 1982); without
+        an end (NaN) where that of the last known time does.
+        """
+        times, narrower, low, high = self._between(edges)
+        known, last = slice(self.known + 1), float(times[-1])
+        fitted = self.survival.estimate[known]
+
+        def time_of(share: float) -> float:
+            found = reached(edges[known], -fitted, -share)
+            return last if math.isnan(found) else found
+
+        least, most = reached(times, -low, -0.5), left(times, -high, -0.5)
+        ends = (last if math.isnan(least) else least, math.nan if high[-1] >= 0.5 else most)
+        found = reached(edges[known], -fitted, -0.5)
+        if math.isnan(found):
+            return _one(math.nan, math.nan, math.nan, *ends)
+        factor = float(np.interp(found, times, narrower))
+        noise, sampling = (
+            factor * float(np.interp(found, edges[known], one[known]))
+            for one in (self.survival.dp_error, self.survival.sampling_error)
+        )
+        return _one(found, *errors_along(time_of, 0.5, noise, sampling), *ends)
+
+    def _between(self, edges: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Times of the known curve, those inside bins among them; there, by how much its errors are smaller than on the
+        straight line between the edges' errors; the interval's ends.
+
+        At the part t of a bin the variance is t(1 - t) times that of the bin's own fall less than the straight line.
+        """
+        known, part = slice(self.known + 1), np.linspace(0.0, 1.0, _PARTS, endpoint=False)
+        curve, (_, at_risk) = self.survival, self._hazards
+        raw = curve.raw[known]
+
+        def line(ends: Floats) -> Floats:
+            return np.append((np.outer(ends[:-1], 1 - part) + np.outer(ends[1:], part)).ravel(), ends[-1])
+
+        after = np.maximum(raw[1:], 0.0)
+        fall = np.maximum(-np.diff(raw), 0.0) * after / at_risk + (self.std * after / at_risk) ** 2
+        both = line(curve.dp_error[known] ** 2 + curve.sampling_error[known] ** 2)
+        less = np.append(np.outer(fall, part * (1 - part)).ravel(), 0.0)
+        narrower = np.sqrt(np.clip(1 - less / np.where(both > 0, both, np.inf), 0.0, 1.0))
+        middle = line(raw)
+        low, high = (middle + narrower * (line(one[known]) - middle) for one in (curve.low, curve.high))
+        return line(edges[known]), narrower, low, high
+
+    @cached_property
+    def _at_risk_noise(self) -> Floats:
+        """(m + 1,) variances: two cells for every later bin, and one."""
+        return self.std**2 * (2 * np.arange(len(self.events), -1, -1, dtype=np.float64) + 1)
+
+    @cached_property
+    def _hazards(self) -> tuple[Floats, Floats]:
+        """(known,) events and patients at risk."""
+        return self.events[: self.known], self.at_risk[: self.known]
+
+    @cached_property
+    def _raw(self) -> Floats:
+        """(known,) Kaplan and Meier's product, at the end of every bin."""
+        events, at_risk = self._hazards
+        return np.cumprod(np.maximum(1 - events / at_risk, 0.0), dtype=np.float64)
+
+    def _log_errors(self) -> tuple[Floats, Floats, Floats]:
+        """(known,) variances of log survival by noise and by sampling (Greenwood 1926); the latter for a unit of Λ."""
+        events, at_risk = self._hazards
+        surviving = np.maximum(at_risk - events, _LEAST_LEFT)
+        # By one patient more at risk in every bin so far; this sum is Greenwood's, too.
+        steps = np.cumsum(events / (at_risk * surviving))
+        # A cell of a bin k is in the numbers at risk up to k; one of events also in those of events.
+        before = np.cumsum(steps**2 + (steps - 1 / surviving) ** 2)
+        after = 2.0 * (len(self.events) - 1 - np.arange(self.known)) + 1
+        noise = self.std**2 * (before + after * steps**2)
+        seen = np.maximum(events, 0.0)
+        spread = np.cumsum(seen / (at_risk * np.maximum(at_risk - seen, _LEAST_LEFT)))
+        hazard = np.cumsum(-np.log(np.maximum(at_risk - seen, _LEAST_LEFT) / at_risk))
+        unit = np.where(hazard > 0, spread / np.where(hazard > 0, hazard, 1.0), 1 / at_risk)
+        return noise, np.maximum(steps, 0.0), unit
+
+    def _from_one(self, found: Floats, first: float = 1.0, unknown: float = math.nan) -> Floats:
+        """(m + 1,) of (known,)."""
+        return np.concatenate([[first], found, np.full(len(self.events) - self.known, unknown)])
+
+
+@dataclass(frozen=True)
+class LogRank:
+    """statistic: χ² with so many degrees of freedom where all groups have the same hazards; NaN: cannot be said."""
+
+    statistic: float
+    degrees: int
+    p_value: float
+
+
+def log_rank(groups: Sequence[LifeTable]) -> LogRank:
+    """Mantel 1966, Peto 1972, in noise: events less expected ones, over their covariance by sampling and noise.
+
+    groups: two or more, with noise of the same deviation. Bins are used while enough patients are at risk in all.
+    """
+    events, at_risk = np.stack([one.events for one in groups]), np.stack([one.at_risk[:-1] for one in groups])
+    std, bins = groups[0].std, events.shape[1]
+    pooled = LifeTable(
+        events.sum(axis=0),
+        np.sum([one.censored for one in groups], axis=0),
+        sum(one.later for one in groups),
+        std * math.sqrt(len(groups)),
+    )
+    used = pooled.known
+    events, at_risk, of_all, risk = events[:, :used], at_risk[:, :used], pooled.events[:used], pooled.at_risk[:used]
+    shares = at_risk / risk
+    excess = (events - of_all * shares).sum(axis=1)
+    # (g, h, bins): what one event more of group h adds to the excess of group g.
+    direct = np.eye(len(groups))[:, :, None] - shares[:, None]
+    # One patient is at risk with no variance to it: not 0/0.
+    spread = np.where(risk > 1, of_all * (risk - of_all) / np.where(risk > 1, risk - 1, 1.0), 0.0)
+    sampling = np.einsum("j,gj,hgj->gh", spread, shares, direct)
+    # What one patient more of group h at risk up to a bin takes from it.
+    indirect = np.cumsum(of_all / risk * direct, axis=2)
+    noise = (
+        _products(indirect) + _products(direct - indirect) + (2 * (bins - used) + 1) * _products(indirect[:, :, -1:])
+    )
+    return _chi_square(excess, sampling + std**2 * noise)
+
+
+def chi_square_tail(value: float, degrees: int) -> float:
+    """P(χ² ≥ value). Abramowitz, Stegun 1964, 26.4.4 and 26.4.5."""
+    half = value / 2
+    odd = degrees % 2
+    first = math.erfc(math.sqrt(half)) if odd else 0.0
+    term, total = math.exp(-half) * (math.sqrt(half / math.pi) * 2 if odd else 1.0), 0.0
+    for step in range(degrees // 2):
+        total += term
+        term *= half / (step + (1.5 if odd else 1.0))
+    return min(first + total, 1.0)
+
+
+def _products(changes: Floats) -> Floats:
+    """(g, g) Σ over cells of what each does to two groups."""
+    return np.einsum("ahj,bhj->ab", changes, changes)
+
+
+def _chi_square(excess: Floats, covariance: Floats) -> LogRank:
+    """The excesses add up to zero: the last says nothing new."""
+    some, spread = excess[:-1], covariance[:-1, :-1]
+    values = np.linalg.eigvalsh(spread) if np.isfinite(spread).all() else np.zeros(1)
+    if values[0] <= 1e-12 * max(float(values[-1]), 1e-300):
+        return LogRank(math.nan, len(some), math.nan)
+    statistic = float(some @ np.linalg.solve(spread, some))
+    return LogRank(statistic, len(some), chi_square_tail(statistic, len(some)))
+
+
+def _one(estimate: float, dp: float, sampling: float, low: float, high: float) -> Estimates:
+    return Estimates(*(np.array([value]) for value in (estimate, estimate, dp, sampling, low, high)))

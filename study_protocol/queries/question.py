@@ -1,0 +1,168 @@
+"""A question: who is asked about, what one patient adds to the sum, and how much noise the sum has.
+
+A question says public things only. What every kind has is here; one file in `kinds` for each of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from accounting.plan.queries import Bears
+from study_protocol.queries.answer import Answer, NoisedSum
+from study_protocol.queries.variables import Condition, Patients, UnreadableColumn
+from study_protocol.queries.words import who_in_words
+from study_protocol.wire.signing import canonical_json
+from study_protocol.wire.text import Text
+from study_protocol.wire.values import Finite, Message
+
+MOST_CELLS = 1 << 17
+# Within these bounds 2³¹ patients on the finest grid are less than 2⁶³ steps.
+LEAST_NOISE, MOST_NOISE = 1e-3, 1e6
+# Steps of the grid to the standard deviation of the noise: so many that the discrete law is as good as the continuous
+# one in every account, whatever the limit and however many cells.
+_STD_STEPS = 2.0**20
+# Rounding a vector adds 2⁻¹⁵ of its sensitivity at most.
+_ROUNDING_BITS = 14
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The public grid of one question's sum.
+
+    spacing      a power of two, on the scale of one patient's vector
+    sensitivity  Δ′ in grid steps: the L2 norm of one patient's rounded vector is at most this; rounded up
+    std          s in grid steps, the noise that is sure to be in the sum: noise_multiplier · Δ′, rounded up
+    """
+
+    spacing: float
+    sensitivity: float
+    std: float
+
+
+class BaseQuestion(Message):
+    """What every question says.
+
+    A kind adds its own fields and says: `cells`, `sensitivity`, `columns`, `total`, `answer`.
+    """
+
+    title: Annotated[Text, Field(max_length=200)] = Field(default="", description="for people")
+    noise_multiplier: Finite = Field(
+        ge=LEAST_NOISE,
+        le=MOST_NOISE,
+        description="standard deviation of the whole noise / what one patient can change; more costs less ε",
+    )
+    where: Annotated[tuple[Condition, ...], Field(max_length=16)] = Field(
+        default=(), description="who is asked about: patients that meet all of these; none: all patients"
+    )
+    rows: Literal["first", "last", "mean", "any"] = Field(
+        default="first",
+        description="of a patient with several rows: the first, the last, the mean of numbers (the first of "
+        "categories), or any: the largest number, and the category that stands last in the question's list",
+    )
+
+    @model_validator(mode="after")
+    def _is_of_bounded_size(self) -> Self:
+        if self.cells > MOST_CELLS:
+            raise ValueError(f"the question has {self.cells} cells, and at most {MOST_CELLS} are allowed")
+        return self
+
+    @property
+    @abstractmethod
+    def cells(self) -> int:
+        """Numbers in the sum."""
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> float:
+        """Δ: the L2 norm of one patient's vector is at most this; rounded up."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether every patient's vector is of whole numbers, so that nothing is rounded."""
+        return True
+
+    @property
+    def bears(self) -> Bears:
+        """Whose loss it is."""
+        return "all"
+
+    @property
+    def model_number(self) -> int | None:
+        """The released model that a hospital runs on its patients first; None: there is none to run."""
+        return None
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is read, those of `where` among them, each once."""
+
+    @abstractmethod
+    def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
+        """(cells,) the sum over patients of their vectors, each rounded to the grid, in grid steps.
+
+        Raises:
+            UnreadableColumn: a column is not what is asked for.
+        """
+
+    @abstractmethod
+    def answer(self, noised: NoisedSum) -> Answer:
+        """What the noised sum says."""
+
+    @abstractmethod
+    def in_words(self) -> str:
+        """What is asked, in a sentence for a person who decides whether to answer."""
+
+    def assumed(self, patients: int) -> NDArray[np.float64] | None:
+        """(cells,) the sum over so many patients as one may imagine them, to say how exact an answer will be.
+
+        None: the kind does not say.
+        """
+        return None
+
+    def grid(self) -> Grid:
+        """Where the sum is made, and its noise."""
+        least = self.noise_multiplier * self.sensitivity / _STD_STEPS
+        if self.whole:
+            # One patient is a whole number of steps: nothing is rounded.
+            spacing = 2.0 ** min(0, math.floor(math.log2(least)))
+            rounding = 0.0
+        else:
+            fine = self.sensitivity * 2.0**-_ROUNDING_BITS / math.sqrt(self.cells)
+            spacing = 2.0 ** math.floor(math.log2(min(least, fine)))
+            rounding = math.sqrt(self.cells) / 2
+        sensitivity = _up(self.sensitivity / spacing + rounding)
+        return Grid(spacing, sensitivity, _up(self.noise_multiplier * sensitivity))
+
+    def who(self) -> str:
+        """Whom it is about, and which row of each, in words."""
+        return who_in_words(self.where, self.rows)
+
+    def named(self, *columns: str) -> tuple[str, ...]:
+        """These columns and those of `where`, each once."""
+        return tuple(dict.fromkeys([*(condition.column for condition in self.where), *columns]))
+
+    def digest(self) -> str:
+        """SHA-256 (hex) of the canonical JSON: what an assignment is signed over."""
+        return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).hexdigest()
+
+    def included(self, patients: Patients) -> NDArray[np.bool_]:
+        """(n,) who meets every condition of `where`. Raises UnreadableColumn: also where nothing says how many."""
+        if not patients:
+            raise UnreadableColumn("a table without columns does not say how many patients it has")
+        keep = np.ones(len(next(iter(patients.values()))), bool)
+        for condition in self.where:
+            keep &= condition.holds(patients)
+        return keep
+
+
+def _up(value: float) -> float:
+    # Two relative ulps cover the roundings above.
+    return math.nextafter(value * (1 + 2.0**-51), math.inf)

@@ -1,0 +1,95 @@
+"""Ready questions about a study's declared columns. A new one is a function and a name in `READY`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from study_protocol.queries.kinds.evaluation import Evaluation
+from study_protocol.queries.kinds.survival import Survival
+from study_protocol.queries.kinds.tables import Tables
+from study_protocol.queries.question import BaseQuestion
+from study_protocol.queries.variables import Indicator, Range, Variable
+
+Declared = Range | Variable
+"""A column as a study declares it: a number's public range, or public categories."""
+# More bins follow times more closely, and each adds noise.
+_TIME_BINS, _GROUPS = 24, 4
+
+
+def table_one(columns: Sequence[Declared], noise_multiplier: float) -> Tables:
+    """The first table of a paper: of each column, how many patients are in each bin or category. Δ = √columns."""
+    tables = tuple((binned(one) if isinstance(one, Range) else one,) for one in columns)
+    return Tables(kind="tables", title="Table 1", noise_multiplier=noise_multiplier, tables=tables)
+
+
+def missingness(columns: Sequence[Declared], noise_multiplier: float) -> Tables:
+    """Of each column, how many patients have a value and how many have none. Δ = √columns."""
+    tables = tuple((Variable(column=one.column, presence=True, missing_values=one.missing_values),) for one in columns)
+    return Tables(kind="tables", title="What is missing", noise_multiplier=noise_multiplier, tables=tables)
+
+
+def survival(columns: Sequence[Declared], noise_multiplier: float) -> Survival:
+    """Kaplan-Meier curves, and the log-rank test if there are groups. Δ = 1.
+
+    columns  in this order: the time that patients were followed (its range, or edges), the event (the categories that
+             mean it), and groups, if there are any
+
+    Raises:
+        ValueError: other columns.
+    """
+    time, event, *groups = columns if len(columns) in (2, 3) else (None, None)
+    if time is None or not isinstance(event, Variable) or event.categories is None:
+        raise ValueError(
+            "survival takes a time (a range, or edges), then an event (the categories that mean it), then groups, if "
+            "there are any, in this order"
+        )
+    if isinstance(time, Range):
+        inner = binned(time, _TIME_BINS).edges or ()
+        edges = (time.low + 0.0, *inner, time.high)
+        time = Variable(column=time.column, edges=edges, missing_values=time.missing_values)
+    by = [binned(one, _GROUPS) if isinstance(one, Range) else one for one in groups]
+    return Survival(
+        kind="survival",
+        title="Survival",
+        noise_multiplier=noise_multiplier,
+        time=time,
+        event=Indicator(column=event.column, categories=event.categories, missing_values=event.missing_values),
+        by=by[0] if by else None,
+    )
+
+
+def evaluation(columns: Sequence[Declared], noise_multiplier: float, model: int) -> Evaluation:
+    """How good a released model of a yes or no is, for all patients and for each column's groups: the 2 x 2 table at
+    a half, which is right with few patients. Δ = √columns, 1 without a column."""
+    groups = tuple(binned(one) if isinstance(one, Range) else one for one in columns)
+    return Evaluation(
+        kind="evaluation",
+        title=f"How good model {model} is",
+        noise_multiplier=noise_multiplier,
+        model=model,
+        prediction="binary",
+        edges=(0.5,),
+        groups=groups,
+        apart=len(groups) > 1,
+    )
+
+
+Ready = Callable[[Sequence[Declared], float], BaseQuestion]
+"""columns, noise_multiplier -> the question."""
+READY: Mapping[str, Ready] = {"table-one": table_one, "missingness": missingness, "survival": survival}
+ReadyOfModel = Callable[[Sequence[Declared], float, int], BaseQuestion]
+"""columns, noise_multiplier, number of a released model -> the question. It needs no columns: they are groups."""
+READY_OF_MODEL: Mapping[str, ReadyOfModel] = {"evaluation": evaluation}
+
+
+def binned(number: Range, most: int = 8) -> Variable:
+    """Bins of round width, at most so many: 18 to 90 becomes below 20, 20 to 30, …, 80 and above."""
+    width = (number.high - number.low) / most
+    power = 10.0 ** math.floor(math.log10(width))
+    step = next(times * power for times in (1, 2, 5, 10) if times * power >= width * (1 - 1e-12))
+    first, last = math.floor(number.low / step) + 1, math.ceil(number.high / step) - 1
+    # Rounded as decimals: 3 · 0.1 is 0.30000000000000004.
+    digits = max(0, -math.floor(math.log10(step)))
+    edges = tuple(round(place * step, digits) + 0.0 for place in range(first, last + 1))
+    return Variable(column=number.column, edges=edges, missing_values=number.missing_values)

@@ -1,0 +1,245 @@
+"""Columns as a question names them: public bins, categories and ranges, chosen before anybody looks at the records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Annotated, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from study_protocol.cells import (
+    Column,
+    are_several,
+    column_name,
+    is_miswritten,
+    read_categories,
+    read_numbers,
+    read_presence,
+    same_category,
+)
+from study_protocol.cells import column_of as column_from
+from study_protocol.wire.text import Text
+from study_protocol.wire.values import Finite, Message
+
+MISSING = "missing"
+OTHER = "other"
+PRESENT = "present"
+# Beyond these bounds squares of ranges overflow, and an answer in the column's own unit would not be finite.
+LARGEST, NARROWEST = 1e100, 1e-100
+ColumnName = Annotated[Text, Field(min_length=1, max_length=128)]
+Codes = Annotated[tuple[Annotated[Text, Field(min_length=1, max_length=128)], ...], Field(max_length=64)]
+Places = NDArray[np.int64]
+Patients = Mapping[str, Any]
+"""Column name -> a `Column` of (n,) cells or an array of numbers (NaN: missing), one row a patient."""
+
+
+class UnreadableColumn(ValueError):
+    """A hospital's table lacks a column that the question names."""
+
+
+class Variable(Message):
+    """One column cut into cells that hold everybody: bins and what lies outside, categories and others, or presence.
+
+    edges e₁ < … < e_k  cells: below e₁, [e₁, e₂), …, e_k and above, missing
+    categories          cells: each of them, other, missing
+    presence            cells: present, missing
+    """
+
+    column: ColumnName = Field(description="its name in every hospital's table")
+    edges: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=4096)] | None = Field(
+        default=None, description="of the bins of a number, rising; chosen from public knowledge"
+    )
+    categories: Annotated[Codes, Field(min_length=1)] | None = Field(default=None, description="its public values")
+    presence: bool = Field(default=False, description="only whether there is a value, whatever it is", strict=True)
+    missing_values: Codes = Field(default=(), description="what a file writes for missing, beside an empty cell")
+
+    @model_validator(mode="after")
+    def _is_cut_in_one_way(self) -> Self:
+        if (self.edges is not None) + (self.categories is not None) + self.presence != 1:
+            raise ValueError(f"column {self.column}: has edges (of a number), categories or presence, one of the three")
+        if self.edges is not None and any(low >= high for low, high in pairwise(self.edges)):
+            raise ValueError(f"column {self.column}: edges rise from one to the next")
+        require_codes(self.column, self.categories or (), self.missing_values)
+        if self.categories is not None and {OTHER, MISSING} & set(self.categories):
+            raise ValueError(
+                f"column {self.column}: a category is called {OTHER} or {MISSING}, as cells of every variable are. "
+                f"Leave {OTHER!r} out, its patients are counted there; write {MISSING!r} into missing_values"
+            )
+        return self
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of the cells, in order; the last is for missing values."""
+        if self.edges is not None:
+            return bins_of(self.edges)
+        return (PRESENT, MISSING) if self.categories is None else (*self.categories, OTHER, MISSING)
+
+    @property
+    def usual(self) -> tuple[bool, ...]:
+        """Of each cell, whether one expects patients in it without having looked: not among others or missing."""
+        return tuple(self.presence or label not in (OTHER, MISSING) for label in self.labels)
+
+    def places(self, patients: Patients) -> Places:
+        """(n,) the cell of every patient.
+
+        Raises:
+            UnreadableColumn: the table lacks the column.
+        """
+        column = column_of(patients, self.column)
+        if self.edges is not None:
+            # Not refused: a refusal that depends on a value tells of it.
+            numbers = read_numbers(column, self.missing_values).values
+            return np.where(np.isnan(numbers), len(self.edges) + 1, np.searchsorted(self.edges, numbers, side="right"))
+        if self.categories is None:
+            return read_presence(column, self.missing_values).astype(np.int64)
+        read = read_categories(column, self.categories, self.missing_values)
+        others = np.where(read.missing, len(self.categories) + 1, len(self.categories))
+        return np.where(read.places < 0, others, read.places)
+
+
+class Range(Message):
+    """A number that is clipped to a public range."""
+
+    column: ColumnName = Field(description="its name in every hospital's table")
+    low: Finite = Field(description="smaller values count as this one")
+    high: Finite = Field(description="larger values count as this one")
+    missing_values: Codes = Field(default=(), description="what a file writes for missing, beside an empty cell")
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"column {self.column}: low is below high")
+        if max(abs(self.low), abs(self.high)) > LARGEST or self.high - self.low < NARROWEST:
+            raise ValueError(f"column {self.column}: a range lies within ±{LARGEST:g} at least {NARROWEST:g} wide")
+        require_codes(self.column, (), self.missing_values)
+        return self
+
+    @property
+    def middle(self) -> float:
+        return (self.low + self.high) / 2
+
+    @property
+    def half(self) -> float:
+        return (self.high - self.low) / 2
+
+    def scaled(self, patients: Patients) -> NDArray[np.float64]:
+        """(n,) clipped and scaled to [-1, 1]; NaN where it is missing. Raises UnreadableColumn."""
+        numbers = read_numbers(column_of(patients, self.column), self.missing_values).values
+        return np.clip((np.clip(numbers, self.low, self.high) - self.middle) / self.half, -1.0, 1.0)
+
+
+class Indicator(Message):
+    """A column as a number: 1 where it is one of the categories, 0 where it is anything else."""
+
+    column: ColumnName = Field(description="its name in every hospital's table")
+    categories: Annotated[Codes, Field(min_length=1)] = Field(description="its values that count as 1")
+    missing_values: Codes = Field(default=(), description="what a file writes for missing, beside an empty cell")
+
+    @model_validator(mode="after")
+    def _has_sound_codes(self) -> Self:
+        require_codes(self.column, self.categories, self.missing_values)
+        return self
+
+    @property
+    def low(self) -> float:
+        return 0.0
+
+    @property
+    def high(self) -> float:
+        return 1.0
+
+    @property
+    def middle(self) -> float:
+        return 0.5
+
+    @property
+    def half(self) -> float:
+        return 0.5
+
+    def scaled(self, patients: Patients) -> NDArray[np.float64]:
+        """(n,) 1 for the categories, -1 for other values, NaN where it is missing. Raises UnreadableColumn."""
+        read = read_categories(column_of(patients, self.column), self.categories, self.missing_values)
+        return np.where(read.missing, np.nan, np.where(read.places >= 0, 1.0, -1.0))
+
+
+def _form(value: Any) -> str:
+    has = "categories" in value if isinstance(value, dict) else isinstance(value, Indicator)
+    return "indicator" if has else "range"
+
+
+Number = Annotated[
+    Annotated[Range, Tag("range")] | Annotated[Indicator, Tag("indicator")],
+    Discriminator(_form),
+]
+"""A number in a public range, or a category as 0 and 1. Both have column, low, high, middle, half, scaled."""
+
+
+class Condition(Message):
+    """Who is asked about: patients whose column is one of the categories, or lies in [low, high); missing: nobody."""
+
+    column: ColumnName = Field(description="its name in every hospital's table")
+    categories: Annotated[Codes, Field(min_length=1)] | None = Field(default=None, description="one of these")
+    low: Finite | None = Field(default=None, description="of a number: at least this")
+    high: Finite | None = Field(default=None, description="of a number: below this")
+    missing_values: Codes = Field(default=(), description="what a file writes for missing, beside an empty cell")
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> Self:
+        if (self.categories is None) == (self.low is None and self.high is None):
+            raise ValueError(f"column {self.column}: a condition has categories, or low, high or both")
+        if self.low is not None and self.high is not None and not self.low < self.high:
+            raise ValueError(f"column {self.column}: low is below high")
+        require_codes(self.column, self.categories or (), self.missing_values)
+        return self
+
+    def holds(self, patients: Patients) -> NDArray[np.bool_]:
+        """(n,) who meets it. Raises UnreadableColumn."""
+        column = column_of(patients, self.column)
+        if self.categories is not None:
+            return read_categories(column, self.categories, self.missing_values).places >= 0
+        numbers = read_numbers(column, self.missing_values).values
+        low = -np.inf if self.low is None else self.low
+        high = np.inf if self.high is None else self.high
+        return (numbers >= low) & (numbers < high)
+
+
+def column_of(patients: Patients, name: str) -> Column:
+    """Raises UnreadableColumn: the table lacks it."""
+    key = name if name in patients else column_name(name)
+    if key not in patients:
+        raise UnreadableColumn(f"the table has no column {name!r}")
+    return column_from(patients[key], name=name)
+
+
+def require_codes(column: str, categories: tuple[str, ...], missing_values: tuple[str, ...]) -> None:
+    """Raises ValueError: an empty value, one that stands twice, or a category that also means missing."""
+    wanted, absent = [same_category(one) for one in categories], [same_category(one) for one in missing_values]
+    if "" in wanted or "" in absent:
+        raise ValueError(f"column {column}: an empty cell is missing anyway; values have at least one letter or digit")
+    if len(set(wanted)) < len(wanted) or len(set(absent)) < len(absent):
+        raise ValueError(f"column {column}: a value stands twice (3 and 3.0 are one value)")
+    if set(wanted) & set(absent):
+        raise ValueError(f"column {column}: a value is both a category and one of missing_values")
+    for codes in (categories, missing_values):
+        if any(are_several(one, alone=len(codes) == 1) for one in codes):
+            raise ValueError(f"column {column}: 0,-1 is one text with a comma in it; write each value by itself")
+    if any("|" in one or (not categories and is_miswritten(one)) for one in missing_values):
+        raise ValueError(
+            f"column {column}: missing_values are single numbers or texts; a list, a range or a number in further "
+            "quotation marks is none"
+        )
+
+
+def bins_of(edges: Sequence[float]) -> tuple[str, ...]:
+    """Labels: below, between two edges each, above, missing."""
+    shown = [plain(edge) for edge in edges]
+    between = (f"{low} to {high}" for low, high in pairwise(shown))
+    return (f"below {shown[0]}", *between, f"{shown[-1]} and above", MISSING)
+
+
+def plain(number: float) -> str:
+    """As a person writes it, and different numbers differently."""
+    return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)

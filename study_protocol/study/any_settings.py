@@ -1,0 +1,113 @@
+"""The settings of any study: one that trains, with queries or without, or one of queries alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, cast
+
+from pydantic import Discriminator, Field, Tag, TypeAdapter, model_validator
+
+from accounting.plan.limits import LimitPlan, require_limits
+from accounting.plan.schemes import SCHEMES, Scheme
+from study_protocol.study.limits import Limit, Schedule
+from study_protocol.study.masking import Masking
+from study_protocol.study.settings import StudySettings
+from study_protocol.study.statistics import Statistics
+from study_protocol.wire.signing import canonical_json
+from study_protocol.wire.values import Message
+
+
+class StatisticsPrivacy(Message):
+    """The limits of a study of queries alone, and how its sums are made."""
+
+    scheme: Literal["statistics"] = Field(description="nothing is trained; queries are all that costs")
+    limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=8)] = Field(
+        description="none is ever passed; a query that could pass one is refused before any hospital computes"
+    )
+    masking: Masking | None = Field(
+        description="the secure sum: nobody sees one hospital's counts, and the noise is shared; none: every hospital "
+        "adds the whole noise to its own"
+    )
+
+    @property
+    def rules(self) -> Scheme:
+        """What the scheme says of itself."""
+        return SCHEMES[self.scheme]
+
+    @property
+    def limit_plans(self) -> tuple[LimitPlan, ...]:
+        """The limits as the accounts know them."""
+        return tuple(limit.plan() for limit in self.limits)
+
+    @model_validator(mode="after")
+    def _keeps_its_limits(self) -> Self:
+        require_limits(self.rules, self.limit_plans, None)
+        return self
+
+
+class StatisticsSettings(Message):
+    """Everything that a study of queries alone freezes."""
+
+    statistics: Statistics = Field(description="what it allows of queries")
+    privacy: StatisticsPrivacy = Field(description="its limits, and how sums are made")
+    schedule: Schedule = Field(description="who is waited for, and how long")
+    beyond_bounds: bool = Field(
+        default=False, description="set by --i-know: beyond the usual bounds; shown to hospitals"
+    )
+
+    @model_validator(mode="after")
+    def _a_round_can_be_closed(self) -> Self:
+        self.schedule.require_sessions(self.privacy.masking)
+        if self.statistics.allowance is not None:
+            raise ValueError("allowance belongs to a Bayesian limit, which a study of queries alone has not")
+        return self
+
+    @property
+    def rounds(self) -> int:
+        """Of training: none."""
+        return 0
+
+    @property
+    def evaluation(self) -> None:
+        """Of released models: there are none."""
+
+    def digest(self) -> str:
+        """SHA-256 (hex) of the canonical JSON: what an assignment is signed over."""
+        return hashlib.sha256(canonical_json(self.as_json())).hexdigest()
+
+    def as_json(self) -> dict[str, Any]:
+        return self.model_dump(mode="json")
+
+
+def trains(value: object) -> bool:
+    """Whether these are, or are meant to be, the settings of a study that trains."""
+    if isinstance(value, StatisticsSettings):
+        return False
+    privacy = cast("Mapping[str, Any]", value).get("privacy") if isinstance(value, Mapping) else None
+    scheme = cast("Mapping[str, Any]", privacy).get("scheme") if isinstance(privacy, Mapping) else None
+    return scheme != "statistics"
+
+
+def _kind(value: object) -> str:
+    return "training" if trains(value) else "statistics"
+
+
+AnySettings = StudySettings | StatisticsSettings
+Settings = Annotated[
+    Annotated[StudySettings, Tag("training")] | Annotated[StatisticsSettings, Tag("statistics")],
+    Discriminator(_kind),
+]
+_SETTINGS: TypeAdapter[AnySettings] = TypeAdapter(Settings)
+
+
+def settings_from(value: object) -> AnySettings:
+    """Raises pydantic's ValidationError: it is no study's settings."""
+    return _SETTINGS.validate_python(value)
+
+
+def trained(settings: AnySettings) -> StudySettings:
+    """The settings of a study that trains. Raises ValueError: this one has queries alone."""
+    if isinstance(settings, StatisticsSettings):
+        raise ValueError("a study of queries alone (scheme statistics) has no rounds of training")
+    return settings

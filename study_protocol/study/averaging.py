@@ -1,0 +1,124 @@
+"""The mean of released models: post-processing, so it costs no privacy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from study_protocol.study.model_file import ModelMetadata
+from study_protocol.study.training import Averaging
+from study_protocol.wire.tensor_files import encode_model
+from study_protocol.wire.tensors import Array, TensorError, metadata_in, require_finite, spec_of
+
+# Beside the newest model's, a weight below this is lost in a float32.
+_LEAST_WEIGHT = 1e-8
+
+
+def averaged_rounds(averaging: Averaging, released: Sequence[int]) -> dict[int, float]:
+    """Which released rounds the study's result is the mean of, ascending, and their weights, which add up to 1.
+
+    released  the rounds whose models were released, ascending; a round that came to nothing is not among them
+
+    >>> averaged_rounds(Averaging(name="tail", share=0.5), [1, 2, 4, 5])
+    {4: 0.5, 5: 0.5}
+    >>> averaged_rounds(Averaging(name="exponential", decay=0.5), [1, 2])
+    {1: 0.3333333333333333, 2: 0.6666666666666666}
+    """
+    if averaging.name == "tail":
+        # Of a decimal share the product may lie a last bit above the whole number that is meant.
+        newest = released[-max(1, math.ceil(round(averaging.share * len(released), 9))) :]
+        return {number: 1 / len(newest) for number in newest}
+    weights = {number: averaging.decay**age for age, number in enumerate(reversed(released))}
+    kept = {number: weight for number, weight in sorted(weights.items()) if weight > _LEAST_WEIGHT}
+    total = math.fsum(kept.values())
+    return {number: weight / total for number, weight in kept.items()}
+
+
+def average_models(models: Sequence[Path | bytes], weights: Sequence[float] | None = None) -> bytes:
+    """One model whose every parameter is the mean over `models`: released files of one study, or their bytes.
+
+    The noise of single rounds partly cancels in it. What was released is known already: the mean costs no privacy.
+    The result is a safetensors file, which says of which rounds it is the mean, and with which weights.
+
+    weights  one for each model, all above 0; they are divided by their sum. None: equal ones
+
+    Raises:
+        ValueError: no model is given, or weights that are not one for each, finite and above 0.
+        TensorError: one is malformed, not finite, of another study, or has other names, shapes or types than the first.
+        OSError: a file cannot be read.
+    """
+    if not models:
+        raise ValueError("give at least one released model to average")
+    files = [model if isinstance(model, bytes) else model.read_bytes() for model in models]
+    shares = None if weights is None else _shares(weights, len(models))
+    mean = mean_weights([_arrays(file) for file in files], shares)
+    return encode_model(mean, _metadata([ModelMetadata.within(metadata_in(file)) for file in files], shares))
+
+
+def mean_weights(models: Sequence[Mapping[str, Array]], shares: Sequence[float] | None = None) -> dict[str, Array]:
+    """The mean of every parameter, summed as float64 and rounded once to the parameter's type.
+
+    shares  one for each model, which add up to 1; None: equal ones
+
+    Raises:
+        TensorError: names, shapes or types differ from the first model's.
+    """
+    spec = spec_of(models[0])
+    for number, other in enumerate(models, start=1):
+        if spec_of(other) != spec:
+            raise TensorError("wrong-shape", f"model {number} is not of one study with the first: average such only")
+    return {name: _mean([model[name] for model in models], shares).astype(dtype) for name, (_, dtype) in spec.items()}
+
+
+def _shares(weights: Sequence[float], models: int) -> tuple[float, ...] | None:
+    """Weights that add up to 1; None where they are equal. Raises ValueError."""
+    if len(weights) != models or not all(0 < weight < math.inf for weight in weights):
+        raise ValueError(f"give one weight above 0 for each of the {models} models")
+    total = math.fsum(weights)
+    return None if len(set(weights)) == 1 else tuple(weight / total for weight in weights)
+
+
+def _mean(arrays: Sequence[Array], shares: Sequence[float] | None) -> Array:
+    stacked: Array = np.asarray(arrays, np.float64)
+    return np.asarray(stacked.mean(axis=0) if shares is None else np.average(stacked, axis=0, weights=shares))
+
+
+def _arrays(data: bytes) -> dict[str, Array]:
+    try:
+        arrays: dict[str, Array] = load(data)
+    except (SafetensorError, ValueError) as error:
+        raise TensorError("malformed", "this is no released model: give its .safetensors file") from error
+    for name, array in arrays.items():
+        require_finite(name, array)
+    return arrays
+
+
+def _metadata(said: Sequence[ModelMetadata | None], shares: Sequence[float] | None) -> Mapping[str, str]:
+    known = [one for one in said if one is not None]
+    if not known:
+        return {}
+    newest = max(known, key=lambda one: one.round)
+    # Nobody knows of what a file without a word is. Two studies of equal settings cost the ε of both.
+    same = {(one.study, one.settings_sha256) for one in known}
+    if len(known) < len(said) or len(same) > 1:
+        raise TensorError("wrong-metadata", "the models are not all of one study: average such only")
+    if len(said) == 1:
+        return newest.header()
+    # Which rounds count how much in a mean of means, no file could say.
+    if any(one.mean_of for one in known):
+        raise TensorError("wrong-metadata", "one of the models is a mean already: average released models themselves")
+    rounds = [one.round for one in known]
+    order = sorted(range(len(known)), key=rounds.__getitem__)
+    # A ledger only grows. Two runs of a study have one name, and cost the ε of both.
+    settled = [(rounds[place], known[place].ledger_entries) for place in order]
+    if any(after[0] <= before[0] or after[1] <= before[1] for before, after in pairwise(settled)):
+        raise TensorError("wrong-metadata", "the models are not all of one study, or one is there twice")
+    of_mean = {"mean_of": tuple(rounds[place] for place in order)}
+    weighted = {} if shares is None else {"mean_weights": tuple(shares[place] for place in order)}
+    return newest.model_copy(update={**of_mean, **weighted}).header()

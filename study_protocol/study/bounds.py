@@ -1,0 +1,55 @@
+"""Beyond what bounds a study's guarantee says next to nothing: the same for the coordinator and for every hospital.
+
+A coordinator refuses to open such a study unless its operator says that this is wanted; a hospital takes part only if
+its site policy says so in its own numbers.
+"""
+
+from __future__ import annotations
+
+from accounting.plan.plan import total_noise
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
+
+LEAST_NOISE_MULTIPLIER = 0.3
+LARGEST_EPSILON = 20.0
+LARGEST_DELTA = 1e-3
+MAX_WEIGHT = 2.0**30
+"""No weight that is sent or loaded is larger, about a billion. Trained weights lie far below it, and squares of weights
+up to it add up to a finite number in float32 for any model: only what a record adds can overflow."""
+
+
+def guaranteed_noise_multiplier(settings: StudySettings) -> float:
+    """Standard deviation of the noise that is sure to be there, over what one neighbour can change.
+
+    In a sum under masks: the noise of the honest survivors. The least over all levels that the scheme protects.
+
+    Raises:
+        PlanError, InvalidArgument: settings that no budget can be kept for.
+    """
+    plan = plan_of(settings)
+    one, adders = plan.noise_multiplier, plan.adders
+    noise = one if adders == 1 else total_noise([one] * adders)
+    return min(noise * (plan.clip_norm / plan.mechanism(level).clip_norm) for level in plan.levels)
+
+
+def largest_classical(settings: AnySettings) -> tuple[float, float]:
+    """The largest ε and the largest δ of the study's classical limits, which every level has."""
+    classical = [limit for limit in settings.privacy.limits if limit.definition == "classical"]
+    return max(limit.epsilon for limit in classical), max(limit.delta for limit in classical)
+
+
+def beyond_bounds(settings: AnySettings) -> list[str]:
+    """Every bound that the settings pass, in words; none where all is well. Raises as `guaranteed_noise_multiplier`."""
+    # Queries bring noise of their own, which the limits alone bound.
+    noise = guaranteed_noise_multiplier(settings) if isinstance(settings, StudySettings) else LEAST_NOISE_MULTIPLIER
+    epsilon, delta = largest_classical(settings)
+    found: list[str] = []
+    # Each written so that NaN counts as beyond.
+    if not noise >= LEAST_NOISE_MULTIPLIER:
+        found.append(f"the noise multiplier that is sure, {noise:.3g}, is below {LEAST_NOISE_MULTIPLIER:g}")
+    if not epsilon <= LARGEST_EPSILON:
+        found.append(f"the classical limit's epsilon, {epsilon:g}, is above {LARGEST_EPSILON:g}")
+    if not delta <= LARGEST_DELTA:
+        found.append(f"the classical limit's delta, {delta:g}, is above {LARGEST_DELTA:g}")
+    return found

@@ -1,0 +1,142 @@
+"""A study's privacy as one signed document: everything in it follows from the ledger, but for what its time says."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import AwareDatetime, Field
+
+from accounting.plan.schemes import SchemeName
+from study_protocol.study.limits import LevelName
+from study_protocol.study.messages import (
+    EncodedKey,
+    LimitStatement,
+    ModelInfo,
+    Percentile,
+    Signature,
+    StopReason,
+    StudyState,
+)
+from study_protocol.study.settings import Disclosure
+from study_protocol.wire.text import Text
+from study_protocol.wire.values import Finite, Message, Name, Positive, Rate, Sha256, Whole
+
+FORMAT = "wardround/1/certificate"
+Format = Literal["wardround/1/certificate"]
+# Points of the curve: more would not be seen in a chart.
+MOST_POINTS = 200
+
+
+class CertifiedLimit(LimitStatement):
+    """A limit as the budget states it, and in words what it means."""
+
+    meaning: Text = Field(description="what an attacker can guess, and for whom it holds")
+
+
+class CertifiedLevel(Message):
+    """One noised step as one level sees it."""
+
+    level: LevelName = Field(description="who is protected")
+    relation: Text = Field(description="what is compared: add-remove, zero-out or replace-one")
+    clip_norm: Positive = Field(description="L2 norm of the most that one neighbour changes")
+    noise_multiplier: Positive = Field(description="noise that is sure to be there / clip_norm, rounded down")
+    sampling_rate: Rate = Field(description="Poisson rate that is credited; 1: none is")
+
+
+class CertifiedMechanism(Message):
+    scheme: SchemeName = Field(description="the way of adding noise")
+    title: Text = Field(description="the same in words")
+    noise_by: Text = Field(description="who adds the noise that is counted on")
+    masked: bool = Field(description="whether the coordinator sees sums of updates only")
+    disclosure: Disclosure = Field(description="what is seen of log-moments, and when")
+    steps_per_round: Whole = Field(ge=1, description="noised steps a round")
+    max_steps: Whole = Field(ge=1, description="most noised steps of the study")
+    levels: list[CertifiedLevel] = Field(description="for each level that is protected")
+
+
+class CertifiedRounds(Message):
+    most: Whole = Field(ge=0, description="most rounds that can be charged")
+    charged: Whole = Field(ge=0, description="how many were")
+    in_full: Whole = Field(ge=0, description="of these, at their worst, because they were abandoned")
+    cancelled: Whole = Field(ge=0, description="reserved, and free: nothing had left any building")
+    steps: Whole = Field(ge=0, description="noised steps that were charged")
+
+
+class CertifiedMembers(Message):
+    """How many take part; who, a certificate never says."""
+
+    active: Whole = Field(ge=0, description="hospitals with the study's counted entry")
+    least: Whole | None = Field(description="fewest that a round was reserved with; null before the first round")
+    most: Whole | None = Field(description="most that a round was reserved with")
+    roster_sha256: Sha256 = Field(description="fingerprint of their names and keys")
+    roster_number: Text = Field(description="the same as people read it to each other")
+
+
+class SpentAfterRound(Message):
+    round: Whole = Field(ge=1, description="which round")
+    spent: list[Finite | None] = Field(description="ε of each limit after it, in the order of `limits`")
+
+
+class CertifiedLedger(Message):
+    """`entries`, `sha256`: the whole ledger at the time of issue; `counted`: the entry up to which numbers count."""
+
+    entries: Whole = Field(ge=1, description="length of the ledger")
+    sha256: Sha256 = Field(description="hash of its newest entry")
+    signature: Signature = Field(description="the coordinator's, on that head")
+    counted: Whole = Field(ge=1, description="the numbers are those after this entry")
+    released: Whole | None = Field(
+        default=None, ge=1, description="the entry that names the model's file; null: no entry does"
+    )
+
+
+class Answer(Message):
+    """One thing that NIST SP 800-226 asks of a claim of differential privacy."""
+
+    part: Literal["guarantee", "mechanism", "hazards"] = Field(description="where it belongs")
+    asks: Text = Field(description="what is asked")
+    answer: Text = Field(description="the answer for this study")
+
+
+class HowToVerify(Message):
+    shows: Text = Field(description="what it shows")
+    command: Text = Field(description="what to type")
+
+
+class Certificate(Message):
+    """What is signed.
+
+    round  the newest round whose charge is counted; 0 before the first
+    model  the model that this round released, or the newest one; null where there is none
+    state  as the ledger says it where it names models: enrolling, running (paused or not) or finished
+    """
+
+    format: Format = Field(description="this form of the document")
+    study: Name = Field(description="which study")
+    title: Text = Field(max_length=200, description="for people")
+    state: StudyState = Field(description="how far the study had come")
+    stop_reason: StopReason | None = Field(description="why it is finished")
+    issued_at: AwareDatetime = Field(description="when this was issued")
+    coordinator_key: EncodedKey = Field(description="whose signature this is")
+    coordinator_fingerprint: Sha256 = Field(description="of that key, as people compare it")
+    settings_sha256: Sha256 = Field(description="digest of the study's settings")
+    round: Whole = Field(ge=0)
+    model: ModelInfo | None
+    summary: list[Text] = Field(description="in plain words")
+    limits: list[CertifiedLimit] = Field(description="as the budget states them")
+    percentiles: list[Percentile] = Field(description="ε by share of the population, where it is measured")
+    mechanism: CertifiedMechanism = Field(description="how noise is added")
+    rounds: CertifiedRounds = Field(description="how many")
+    members: CertifiedMembers = Field(description="how many hospitals")
+    spent_after: list[SpentAfterRound] = Field(
+        max_length=MOST_POINTS, description="ε by round; of many rounds, some evenly spread, the first and the last"
+    )
+    who_sees_what: list[Text] = Field(description="one sentence each")
+    under_masks: list[Text] = Field(description="what the secure sum promises; empty without one")
+    nist: list[Answer] = Field(description="what NIST SP 800-226 asks, and the answer")
+    ledger: CertifiedLedger = Field(description="what the numbers were computed from")
+    verify: list[HowToVerify] = Field(description="how to check this document")
+
+
+class SignedCertificate(Message):
+    certificate: Certificate = Field(description="what is signed")
+    signature: Signature = Field(description="the coordinator's, under the certificate label")

@@ -1,0 +1,104 @@
+"""What every study has: the limits that are never passed, and who is waited for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from accounting.plan.limits import LimitPlan
+from accounting.units import Definition, Level
+from study_protocol.study.masking import MOST_CLIENTS, Masking
+from study_protocol.study.outside_witness import MOST_WITNESSES, OutsideWitness, require_different
+from study_protocol.wire.values import Finite, Message, Positive, Probability, Whole
+
+LevelName = Literal["client", "instance"]
+DefinitionName = Literal["classical", "bayesian"]
+
+
+class Limit(Message):
+    """One budget: at this level and in this definition never more than (epsilon, delta)."""
+
+    level: LevelName = Field(description="whom it protects: instance, each patient; client, each hospital as a whole")
+    definition: DefinitionName = Field(
+        description="classical: for anybody at all, every level needs one; bayesian: for a typical patient"
+    )
+    epsilon: Positive = Field(
+        description="ε is never more. 1 is strong, 8 weak, above 20 only with --i-know. Less: fewer rounds, more noise"
+    )
+    delta: Probability = Field(
+        description="δ is never more: below 1 / all patients (or hospitals). Above 1e-3 only with --i-know"
+    )
+    estimator_failure_probability: Probability | None = Field(
+        default=None,
+        description="of a Bayesian limit, which needs it: chance that the estimate is too low, part of delta; a tenth "
+        "of delta is usual",
+    )
+
+    @model_validator(mode="after")
+    def _is_a_limit(self) -> Self:
+        self.plan()
+        return self
+
+    def plan(self) -> LimitPlan:
+        """As the accounts know it."""
+        failure = self.estimator_failure_probability
+        return LimitPlan(Level(self.level), Definition(self.definition), self.epsilon, self.delta, failure)
+
+
+LEAST_SLOT = 1e-3
+"""Seconds. A shorter slot would hide nothing, and its multiples are no times that can be counted."""
+
+
+class Schedule(Message):
+    """Who is waited for, and how long."""
+
+    min_clients: Whole = Field(
+        ge=0,
+        le=100_000,
+        description="no round is closed with fewer updates: all hospitals, or fewer to go on while some are away",
+    )
+    round_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)] = Field(
+        description="how long a round waits for updates: several times what the slowest hospital computes"
+    )
+    # Both are left out of what is written where there are none: settings of earlier versions keep their digest.
+    witnesses: Annotated[
+        tuple[OutsideWitness, ...], Field(max_length=MOST_WITNESSES), AfterValidator(require_different)
+    ] = Field(
+        default=(),
+        exclude_if=lambda witnesses: not witnesses,
+        description="auditors who sign the ledger's heads beside the hospitals; none: hospitals alone",
+    )
+    slots: (
+        Annotated[tuple[Annotated[Finite, Field(ge=LEAST_SLOT, le=30 * 86400)], ...], Field(max_length=32)] | None
+    ) = Field(
+        default=None,
+        exclude_if=lambda slots: slots is None,
+        description="in seconds, ascending: a hospital answers at multiples of one of them, so that the time does not "
+        "tell how many patients it has; [] for none. Longer: for more patients, and slower rounds. Left out: `study "
+        "create` takes 1, 2, 5, 10, … from a second for each 1,000 planned patients on",
+    )
+
+    @model_validator(mode="after")
+    def _slots_end_before_the_round(self) -> Self:
+        slots = self.slots or ()
+        if list(slots) != sorted(set(slots)):
+            raise ValueError("slots must ascend, such as [1.0, 2.0, 5.0]")
+        if slots and slots[0] >= self.round_deadline_seconds:
+            raise ValueError(
+                f"the shortest of slots, {slots[0]:g} s, must be below round_deadline_seconds: no hospital could answer"
+            )
+        return self
+
+    def require_sessions(self, masking: Masking | None) -> None:
+        """Whether a round that has enough clients has enough for the sums that the study makes under masks.
+
+        Raises:
+            ValueError: it has not.
+        """
+        if masking is not None and self.min_clients < masking.min_survivors:
+            raise ValueError(f"with masking, min_clients must be at least min_survivors, {masking.min_survivors}")
+        if masking is not None and self.slots and self.slots[0] >= masking.step_deadline_seconds:
+            raise ValueError(f"the shortest of slots, {self.slots[0]:g} s, must be below step_deadline_seconds")
+        if masking is not None and self.min_clients > MOST_CLIENTS:
+            raise ValueError(f"with masking, min_clients must be at most {MOST_CLIENTS}: no session has more clients")

@@ -1,0 +1,72 @@
+"""Settings of the secure sum: how many may collude, who exchanges masks with whom, and how many must stay."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from study_protocol.wire.values import Finite, Message, Whole
+
+MOST_CLIENTS = 1_000  # of a secure sum
+
+
+def least_promise(colluders: int, *, allow_three: bool) -> int:
+    """The least `min_survivors` that some session of a study can have; any number of clients from it on is sound.
+
+    c + 3. A sum of three is of three clients and bears one colluder, so allowing it helps no study with more of them.
+    """
+    return 3 if allow_three and colluders <= 1 else colluders + 3
+
+
+class Masking(Message):
+    """The secure sum: the coordinator learns sums, never one client's vector."""
+
+    colluders: Whole = Field(
+        ge=1,
+        le=MOST_CLIENTS - 3,
+        description="how many hospitals may tell the coordinator what they know; more: more must stay to the end",
+    )
+    neighbours: Annotated[Whole, Field(le=MOST_CLIENTS)] | None = Field(
+        description="with how many others each exchanges masks, an even number; none: all. Fewer: faster among "
+        "hundreds, and fewer losses are borne"
+    )
+    min_survivors: Whole = Field(
+        ge=3,
+        le=MOST_CLIENTS,
+        description="no sum of fewer hospitals is opened: at least colluders + 3. More: a round fails sooner",
+    )
+    mask_updates: bool = Field(description="also the updates, not only log-moments and metrics")
+    allow_three: bool = Field(description="allow sums of three hospitals, of which only two need be honest")
+    step_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)] = Field(
+        description="how long one step waits for a hospital"
+    )
+    expiry_seconds: Annotated[Finite, Field(gt=0, le=90 * 86400)] = Field(
+        description="when its secrets are erased: a few step deadlines"
+    )
+
+    @model_validator(mode="after")
+    def _enough_honest_survivors(self) -> Self:
+        least = least_promise(self.colluders, allow_three=self.allow_three)
+        if self.min_survivors < least:
+            honest = "fewer than three honest clients beside the colluders, or two among three clients"
+            raise ValueError(f"min_survivors must be at least {least}: no sum is opened that leaves {honest}")
+        return self
+
+    @model_validator(mode="after")
+    def _neighbourhoods_bear_the_colluders(self) -> Self:
+        c = self.colluders
+        # Half of them lie on either side, and colluders alone must not be able to cut the graph there.
+        if self.neighbours is not None and (self.neighbours % 2 or self.neighbours <= c):
+            borne = f"of a hospital and its k neighbours (k - {c}) // 2 may then be lost"
+            raise ValueError(f"neighbours must be an even number k, at least {c + 2 - c % 2}: {borne}")
+        return self
+
+    def neighbours_among(self, clients: int) -> int:
+        """With how many others each of so many clients exchanges shares and masks: all, where that is no more."""
+        return clients - 1 if self.neighbours is None else min(self.neighbours, clients - 1)
+
+    @property
+    def honest_survivors(self) -> int:
+        """Noise shares in every sum that do not come from colluders."""
+        return self.min_survivors - self.colluders

@@ -1,0 +1,162 @@
+"""What a model's file says of itself: the `__metadata__` of its safetensors header, texts by name.
+
+    wardround        version of this format: 1
+    study, round     whose model, and which round released it; 0: the initial one
+    task             name of the task; task_parameters: as in the study's settings
+    columns          [{"encoding", "name"}, ...]: the parameters `column.<name>`, in the order of a table's inputs
+    settings_sha256  digest of the study's settings
+    trainable        as in the settings, JSON: which parameters the file holds; left out where it holds all
+    backbone_sha256  of the file that the other parameters are in; left out where the settings name none
+    ledger_entries, ledger_sha256   the study's ledger up to the entry that settled the round; 0 and zeros in round 0
+    mean_of          [rounds]: the file is the mean of their models (`average_models`), and `round` the newest of them;
+                     a released model has no such entry
+    mean_weights     [numbers]: what each of these rounds counts, adding up to 1; left out where all count alike
+
+What is no text is canonical JSON. Hospitals compare the file's SHA-256, so nothing here depends on when or how often a
+file is written: the entry that settled a round is one and never changes, whatever is appended before the release.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from study_protocol.study.settings import StudySettings
+from study_protocol.study.training import ALL
+from study_protocol.wire.documents import load_json
+from study_protocol.wire.signing import canonical_json
+from study_protocol.wire.tensors import TensorError
+from study_protocol.wire.text import Text
+from study_protocol.wire.values import Message, Name, Rate, Sha256, Whole
+
+FORMAT = "wardround"
+COLUMN = "column."
+LONGEST_METADATA = 6 << 20
+"""Most bytes of the metadata in a header: task parameters twice, each quote and backslash doubled."""
+
+_EMPTY_LEDGER = "0" * 64
+_JSON = ("task_parameters", "columns")
+# Left out of a header where they have their default, which is what older files mean.
+_OPTIONAL = ("mean_of", "mean_weights", "trainable", "backbone_sha256")
+_PART = ("trainable", "backbone_sha256")
+_NUMBERS = ("round", "ledger_entries")
+_OPTIONAL_JSON = ("mean_of", "mean_weights", "trainable")
+# What a sum of weights may be off.
+_ROUNDED = 1e-9
+
+
+class InputColumn(Message):
+    """One column of a table as a task's parameters describe it."""
+
+    name: Text = Field(description="as in the table's header")
+    encoding: float | int | bool | Text = Field(description="how it is encoded, as in the parameter column.<name>")
+
+
+class ModelMetadata(Message):
+    """Which study and round a model is of, how records become its inputs, and where the ledger stood."""
+
+    format: Literal[1] = Field(default=1, description="version of this format")
+    study: Name = Field(description="whose model")
+    round: Whole = Field(ge=0, description="which round released it; 0: the initial one")
+    task: Text = Field(description="name of the task")
+    task_parameters: dict[Text, float | int | bool | Text] = Field(description="as in the study's settings")
+    columns: tuple[InputColumn, ...] = Field(description="of a table, in the order of the inputs")
+    settings_sha256: Sha256 = Field(description="digest of the study's settings")
+    ledger_entries: Whole = Field(ge=0, description="the ledger's entry that settled the round; 0 in round 0")
+    ledger_sha256: Sha256 = Field(description="its hash; zeros in round 0")
+    trainable: Text | tuple[Text, ...] = Field(default=ALL, description="which parameters the file holds")
+    backbone_sha256: Sha256 | None = Field(
+        default=None, description="of the file that the others are in; none: no file"
+    )
+    mean_of: tuple[Annotated[Whole, Field(ge=0)], ...] = Field(
+        default=(), description="rounds whose models this is the mean of; none: a released model"
+    )
+    mean_weights: tuple[Rate, ...] = Field(default=(), description="what each of them counts; none: all alike")
+
+    @model_validator(mode="after")
+    def _fits_itself(self) -> Self:
+        if self.columns != _columns_of(self.task_parameters):
+            raise ValueError("the columns are not those of the task's parameters")
+        if self.mean_of and max(self.mean_of) != self.round:
+            raise ValueError("a mean is of the newest of its rounds")
+        if any(after <= before for before, after in pairwise(self.mean_of)):
+            raise ValueError("a mean names each of its rounds once, in order")
+        if self.mean_weights and len(self.mean_weights) != len(self.mean_of):
+            raise ValueError("a mean has one weight for each of its rounds")
+        if self.mean_weights and abs(math.fsum(self.mean_weights) - 1) > _ROUNDED:
+            raise ValueError("the weights of a mean add up to 1")
+        return self
+
+    @classmethod
+    def of(cls, study: str, settings: StudySettings, round: int, ledger: tuple[int, str] = (0, _EMPTY_LEDGER)) -> Self:
+        """ledger: sequence and hash of the entry that settled the round."""
+        training = settings.training
+        return cls(
+            study=study,
+            round=round,
+            task=training.task,
+            task_parameters=training.task_parameters,
+            columns=_columns_of(training.task_parameters),
+            settings_sha256=settings.digest(),
+            trainable=training.trainable,
+            backbone_sha256=None if training.backbone is None else training.backbone.sha256,
+            ledger_entries=ledger[0],
+            ledger_sha256=ledger[1],
+        )
+
+    @classmethod
+    def within(cls, header: Mapping[str, str]) -> Self | None:
+        """What a file's header says; None where it says nothing of a study.
+
+        Raises:
+            TensorError: `wrong-metadata`: another version of the format, or not in its form.
+        """
+        if FORMAT not in header:
+            return None
+        if header[FORMAT] != "1":
+            why = "the model's file is of a later version: pip install -U wardround, or ask who runs the study"
+            raise TensorError("wrong-metadata", why)
+        try:
+            values: dict[str, Any] = {name: text for name, text in header.items() if name != FORMAT}
+            given = [name for name in _OPTIONAL_JSON if name in header]
+            values |= {name: load_json(header[name]) for name in (*_JSON, *_NUMBERS, *given)}
+            return cls.model_validate(values)
+        except (KeyError, TypeError, ValueError, ValidationError) as error:
+            why = "the metadata of the model's file is damaged: fetch it again (wardround study model)"
+            raise TensorError("wrong-metadata", why) from error
+
+    def header(self) -> dict[str, str]:
+        """The texts by name; equal values give equal texts."""
+        fields = type(self).model_fields
+        absent = {name for name in _OPTIONAL if getattr(self, name) == fields[name].default}
+        given = self.model_dump(mode="json", exclude={"format", *absent})
+        written = {
+            name: canonical_json(value).decode() if name in (*_JSON, *_NUMBERS, *_OPTIONAL_JSON) else value
+            for name, value in given.items()
+        }
+        return {FORMAT: "1", **written}
+
+    def require(self, study: str, settings: StudySettings, round: int) -> None:
+        """The file is the model of that round, made under these settings.
+
+        Raises:
+            TensorError: `wrong-metadata`, naming what differs.
+        """
+        if self.mean_of:
+            raise TensorError("wrong-metadata", "the file is the mean of several models, and no round released it")
+        expected = ModelMetadata.of(study, settings, round, (self.ledger_entries, self.ledger_sha256))
+        for name in ("study", "round", "settings_sha256", "task", "task_parameters", "columns", *_PART):
+            if getattr(self, name) != getattr(expected, name):
+                raise TensorError("wrong-metadata", f"the model's file says that it is of another {name}")
+        if round == 0 and (self.ledger_entries, self.ledger_sha256) != (0, _EMPTY_LEDGER):
+            raise TensorError("wrong-metadata", "an initial model's file names an entry of a ledger")
+
+
+def _columns_of(parameters: Mapping[str, float | int | bool | str]) -> tuple[InputColumn, ...]:
+    # By name, as the tasks order them.
+    named = sorted(item for item in parameters.items() if item[0].startswith(COLUMN))
+    return tuple(InputColumn(name=key.removeprefix(COLUMN), encoding=value) for key, value in named)

@@ -1,0 +1,38 @@
+"""Witnesses that are no hospitals: an auditor, whose key the study's settings name, signs the ledger's heads too."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from study_protocol.wire.signing import SigningError, decode_public_key
+from study_protocol.wire.values import Message, Name
+
+# Each is a person who is asked; a ledger's page carries a signature of every one.
+MOST_WITNESSES = 16
+
+
+def _is_a_key(text: str) -> str:
+    try:
+        decode_public_key(text)
+    except SigningError as error:
+        raise ValueError(error.detail) from error
+    return text
+
+
+class OutsideWitness(Message):
+    """Under this name and key somebody signs heads who is no member of the study."""
+
+    name: Name = Field(description="not a hospital's name")
+    public_key: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{43}$"), AfterValidator(_is_a_key)] = Field(
+        description="as `wardround witness key` prints it on the auditor's machine"
+    )
+
+
+def require_different(witnesses: tuple[OutsideWitness, ...]) -> tuple[OutsideWitness, ...]:
+    """Raises ValueError: two have one name or one key."""
+    for values in ([one.name for one in witnesses], [one.public_key for one in witnesses]):
+        if len(set(values)) < len(values):
+            raise ValueError("each outside witness has a name and a key of its own")
+    return witnesses

@@ -1,0 +1,114 @@
+"""From a study's settings to the plan that its budget keeps: the same on both sides of the wire.
+
+The coordinator opens its ledger with it; a hospital counts with it what its records cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, overload
+
+from accounting.plan.limits import HistogramRelease
+from accounting.plan.plan import Plan
+from accounting.plan.schemes import Credit
+from accounting.plan.statistics import AnyPlan, StatisticsPlan
+from accounting.units import Observer
+from study_protocol.study.any_settings import AnySettings, StatisticsSettings, settings_from
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.signing import canonical_json
+
+_ABSENT = object()
+
+
+@overload
+def plan_of(settings: StudySettings) -> Plan: ...
+@overload
+def plan_of(settings: StatisticsSettings) -> StatisticsPlan: ...
+@overload
+def plan_of(settings: AnySettings) -> AnyPlan: ...
+
+
+def plan_of(settings: AnySettings) -> AnyPlan:
+    """The accounting plan of a study.
+
+    Raises:
+        PlanError, InvalidArgument: settings that no budget can be kept for.
+    """
+    if isinstance(settings, StatisticsSettings):
+        # Noised before it leaves its hospital, or masked with the others' noise.
+        return StatisticsPlan(settings.privacy.limit_plans, settings.statistics.plan(), Observer.COORDINATOR)
+    privacy = settings.privacy
+    noise = privacy.histogram_noise
+    return Plan(
+        scheme=privacy.rules.id,
+        limits=privacy.limit_plans,
+        clip_norm=privacy.clip_norm,
+        client_clip_norm=privacy.client_clip_norm,
+        noise_multiplier=privacy.noise_multiplier,
+        honest_survivors=privacy.honest_adders,
+        sampling_rate=_credited_rate(settings),
+        steps_per_round=settings.steps_per_round,
+        max_steps=privacy.max_steps,
+        classical_order=privacy.classical_order,
+        bayesian=privacy.bayesian_plan,
+        disclosure=privacy.disclosure,
+        release=None if noise is None else HistogramRelease(noise.std, noise.every),
+        observer=_observer(settings),
+        queries=None if settings.statistics is None else settings.statistics.plan(settings.evaluation),
+    )
+
+
+class PlanDiffers(ValueError):
+    """A ledger's plan is not that of the settings beside it; `fields` names what differs, none if these are none."""
+
+    def __init__(self, reason: str, fields: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.fields = fields
+
+
+def require_plan(settings: Mapping[str, Any], plan: Mapping[str, Any]) -> AnySettings:
+    """The settings in a ledger's first entry, whose plan is the one beside them: whoever keeps an account compares.
+
+    Raises:
+        PlanDiffers: they are no settings, no budget can be kept for them, or their plan is another one.
+    """
+    try:
+        found = settings_from(dict(settings))
+        wanted, same = plan_of(found).to_dict(), canonical_json(found.as_json()) == canonical_json(dict(settings))
+    except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
+        raise PlanDiffers(f"its settings are none that a budget can be kept for: {error}") from error
+    # A default that was left out has another digest than the one that hospitals join under.
+    if not same:
+        raise PlanDiffers("its settings are not written in their one form")
+    different = tuple(sorted(name for name in {*wanted, *plan} if wanted.get(name, _ABSENT) != plan.get(name, _ABSENT)))
+    if different:
+        raise PlanDiffers(f"its plan is not the plan of its settings: {', '.join(different)} differ", different)
+    return found
+
+
+def hides_attendance(settings: AnySettings) -> bool:
+    """Whether nobody but the coordinator may learn who takes part in a round: the sampling of clients is credited."""
+    if isinstance(settings, StatisticsSettings):
+        return False
+    return settings.privacy.rules.protects[0].credit is Credit.CLIENTS and _credited_rate(settings) < 1.0
+
+
+def _credited_rate(settings: StudySettings) -> float:
+    """The Poisson rate that may be credited to what the noise protects first.
+
+    Records: their own rate; no report counts the records that were drawn. Clients: theirs only where nothing ever tells
+    how many were sampled. A round abandoned for want of clients tells it, and so does the histogram of their distances,
+    which every Bayesian limit of clients is read from, whether the ledger shows it in every round or at the end.
+    """
+    privacy, credit = settings.privacy, settings.privacy.rules.protects[0].credit
+    if credit is Credit.RECORDS:
+        return privacy.sampling_rate
+    counted = privacy.bayesian is not None or settings.schedule.min_clients > 0
+    return 1.0 if counted or credit is Credit.NONE else privacy.client_sampling_rate
+
+
+def _observer(settings: StudySettings) -> Observer:
+    """Against whom the numbers hold: the coordinator itself only where it receives nothing but noised values."""
+    privacy = settings.privacy
+    noised_log_moments = privacy.bayesian is None or privacy.disclosure == "noised"
+    return Observer.COORDINATOR if noised_log_moments and not privacy.rules.central else Observer.RELEASES

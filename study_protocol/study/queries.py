@@ -1,0 +1,184 @@
+"""A query from its question to its signed answer, as it travels."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Literal
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from pydantic import AwareDatetime, Field
+
+from accounting.plan.queries import QueryCost
+from study_protocol.queries.answer import Answer
+from study_protocol.queries.kinds import Question
+from study_protocol.study.limits import LevelName
+from study_protocol.study.model_info import ModelInfo
+from study_protocol.wire.signing import QUERY_ANSWER, SigningError, canonical_json, verify_document
+from study_protocol.wire.text import Text
+from study_protocol.wire.values import Finite, Message, Name, Positive, Sha256
+
+QueryState = Literal["waiting", "asked", "answered", "failed"]
+DataVersion = Annotated[Text, Field(min_length=1, max_length=64)]
+
+
+class QueryDocument(Message):
+    """What is asked, whole and public. Equal documents are one query, answered and charged once.
+
+    data_version  the name that people at the hospitals have given to the records as they are now, never a digest of
+                  them: the same question about later records is another query
+    """
+
+    question: Question = Field(description="what is asked")
+    data_version: DataVersion = Field(default="1", description="of which records; hospitals refuse any but their own")
+
+    def digest(self) -> str:
+        """SHA-256 (hex) of the canonical JSON: what assignments and the ledger name it by."""
+        return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).hexdigest()
+
+    def digest_with(self, model: str | None) -> str:
+        """What a person at a hospital approves: this question, about the model with this SHA-256 (hex) if about one."""
+        if model is None:
+            return self.digest()
+        return hashlib.sha256(canonical_json({"query": self.digest(), "model": model})).hexdigest()
+
+    def cost(self) -> QueryCost:
+        """What every limit is charged. Raises InvalidArgument: noise or size beyond what can be drawn."""
+        grid = self.question.grid()
+        return QueryCost(grid.std, grid.sensitivity, self.question.cells, self.question.bears)
+
+
+class LimitAfter(Message):
+    """What a query would do to one limit."""
+
+    level: LevelName = Field(description="who is protected")
+    definition: Literal["classical", "bayesian"] = Field(description="in which sense")
+    epsilon: Positive = Field(description="the limit")
+    before: Finite = Field(
+        description="ε charged so far. With questions alone: if the study ended here for reasons that do not depend on "
+        "its answers; what holds for every stop is the limit"
+    )
+    after: Finite | None = Field(
+        description="the same once this query is charged, under the same condition; null where it is unbounded"
+    )
+
+
+class QueryForecast(Message):
+    """What a query would cost; nobody is asked."""
+
+    sha256: Sha256 = Field(description="digest of the document")
+    known: int | None = Field(description="number of the same query, which was asked before; it costs nothing more")
+    allowed: bool = Field(description="whether the budget allows it now")
+    reason: Text | None = Field(description="why not")
+    cells: int = Field(description="numbers in the sum")
+    sensitivity: Positive = Field(description="Δ: what one patient can change, L2")
+    noise_std: Positive = Field(description="s: standard deviation of the noise that is sure, on each number")
+    noise_expected: Positive = Field(description="the same, if every hospital that takes part now answers")
+    limits: list[LimitAfter] = Field(description="every limit of the study")
+    least_noise_multiplier: Positive | None = Field(description="the least that fits the limits now; null: none does")
+
+
+class Consent(Message):
+    """A hospital's word on a query, before its round begins. `detail` must not hold anything about patients."""
+
+    allowed: bool = Field(description="whether it will take part", strict=True)
+    code: str = Field(default="", pattern=r"^[a-z0-9-]{0,64}$", description="why not, for programs")
+    detail: Text = Field(default="", max_length=500, description="why not, for people")
+
+
+class HospitalsConsent(Message):
+    client: Name = Field(description="which hospital")
+    consent: Consent = Field(description="what it says")
+
+
+class QueryNoise(Message):
+    """The noise of an answer, on the scale of one patient's part."""
+
+    guaranteed: Positive = Field(description="standard deviation that is sure to protect: what is charged")
+    present: Positive = Field(description="standard deviation that is really in every number")
+    spacing: Positive = Field(description="grid step")
+
+
+class PublishedAnswer(Message):
+    """What the coordinator signs of an answered query."""
+
+    study: Name = Field(description="which study")
+    query: int = Field(ge=1, description="which query")
+    sha256: Sha256 = Field(description="digest of its document")
+    round: int = Field(ge=1, description="the round that answered it")
+    hospitals: int = Field(ge=1, description="how many are in the sum")
+    noise: QueryNoise = Field(description="what its errors come from")
+    answer: Answer = Field(description="estimates with errors and intervals")
+    warning: Text = Field(description="what no noise protects against")
+    ledger_entries: int = Field(ge=1, description="length of the ledger at the entry that charged it")
+    ledger_sha256: Sha256 = Field(description="hash of that entry")
+
+
+class SignedAnswer(Message):
+    published: PublishedAnswer = Field(description="what is signed")
+    signature: str = Field(description="the coordinator's Ed25519, base64url")
+
+    def require_signed(self, key: Ed25519PublicKey) -> None:
+        """Raises SigningError: it is not what the owner of this key has signed."""
+        verify_document(key, QUERY_ANSWER, self.published.model_dump(mode="json"), self.signature)
+
+
+class Query(Message):
+    """A query and how far it has come."""
+
+    study: Name = Field(description="which study")
+    number: int = Field(ge=1, description="from 1")
+    sha256: Sha256 = Field(description="digest of the document")
+    document: QueryDocument = Field(description="what is asked")
+    model: ModelInfo | None = Field(
+        default=None,
+        # An earlier version knows no such field; it is asked about models by no study that needs this one.
+        exclude_if=lambda model: model is None,
+        description="the released model that it is about; left out: about none",
+    )
+    state: QueryState = Field(description="waiting for consent or for its turn; asked: its round is under way")
+    created_at: AwareDatetime = Field(description="when it was first asked")
+    round: int | None = Field(description="the round that answers it")
+    reason: Text | None = Field(description="why it failed; asking again tries anew")
+    allowed: int = Field(description="hospitals that will take part")
+    refused: int = Field(description="hospitals that will not")
+    needed: int = Field(description="hospitals without whom it is not asked")
+    consents: list[HospitalsConsent] | None = Field(description="who said what: for operators; a hospital sees its own")
+    answered: SignedAnswer | None = Field(description="the answer, once there is one; lists leave it out")
+
+    def require_believable(self, key: Ed25519PublicKey) -> None:
+        """That the answer, if there is one, is the coordinator's to this very question. key: the coordinator's.
+
+        Raises:
+            SigningError: it is not.
+        """
+        if self.document.digest() != self.sha256:
+            raise SigningError("bad-signature", "the question is not the one that its digest names")
+        if self.answered is None:
+            return
+        self.answered.require_signed(key)
+        stated = self.answered.published
+        if (stated.study, stated.query, stated.sha256) != (self.study, self.number, self.sha256):
+            raise SigningError("bad-signature", "the answer is another question's")
+
+    @property
+    def approved_digest(self) -> str:
+        """What a hospital's approval of it is kept by."""
+        return self.document.digest_with(None if self.model is None else self.model.sha256)
+
+
+class QueryList(Message):
+    queries: list[Query] = Field(description="in order of their numbers")
+    next: int | None = Field(default=None, description="ask for more with `after`; null at the end")
+
+
+class QueryAsked(Message):
+    """What an assignment of kind `query` names."""
+
+    number: int = Field(ge=1, description="from 1")
+    document: QueryDocument = Field(description="what is asked")
+    model: ModelInfo | None = Field(default=None, description="the released model that it is about; null: about none")
+
+    @property
+    def approved_digest(self) -> str:
+        """What a hospital's approval of it is kept by."""
+        return self.document.digest_with(None if self.model is None else self.model.sha256)

@@ -1,0 +1,37 @@
+"""How far a query has come, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from study_protocol.study.reasons import FOR_GOOD, in_words
+
+if TYPE_CHECKING:
+    from study_protocol.study.queries import Query
+
+
+def title_of(query: Query) -> str:
+    """Its title; where it has none, what it asks."""
+    question = query.document.question
+    return question.title or question.in_words()
+
+
+def state_in_words(query: Query) -> str:
+    """What is waited for, or why it failed and what to do."""
+    match query.state:
+        case "waiting":
+            refused = f", {query.refused} {'says' if query.refused == 1 else 'say'} no" if query.refused else ""
+            return f"waiting: {query.allowed} of at least {query.needed} hospitals say yes{refused}"
+        case "asked":
+            return f"asked in round {query.round}: hospitals compute"
+        case "answered":
+            return "answered"
+        case "failed":
+            again = "" if query.reason in FOR_GOOD else ". Asking again tries anew"
+            return f"failed: {in_words(query.reason or 'unknown')}{again}"
+
+
+def refusals_of(query: Query) -> list[str]:
+    """Who says no, and why, a line each; empty for readers who may not see it."""
+    said = [(one.client, one.consent) for one in query.consents or [] if not one.consent.allowed]
+    return [f"{client}: {consent.detail or consent.code or 'no reason given'}" for client, consent in said]

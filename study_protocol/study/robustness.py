@@ -1,0 +1,87 @@
+"""What one hospital can do to the model at most. None of it costs privacy, and none of it is counted on for privacy."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from accounting.plan.schemes import Scheme
+from study_protocol.wire.values import Message, Positive, Whole
+
+# Bounds on what an honest hospital sends fail with probability e^-LOG_ODDS = 10⁻¹² each.
+LOG_ODDS = math.log(1e12)
+Aggregation = Literal["mean", "median", "trimmed-mean"]
+
+
+class Robustness(Message):
+    """Bounds on what one hospital sends, and how updates in the clear are brought together."""
+
+    sum_radius: Positive | None = Field(
+        default=None,
+        description="L2 bound on a hospital's clipped sum in one local step, before its noise; none: clip_norm × the "
+        "largest batch to be expected. Smaller: one hospital does less, and a large one counts less",
+    )
+    aggregation: Aggregation = Field(
+        default="mean",
+        description="of updates: mean; median or trimmed-mean bear a hospital that means harm, are noisier and need "
+        "updates in the clear",
+    )
+    trim: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        description="of trimmed-mean, which needs it: how many of the largest and of the smallest values are left out",
+    )
+
+    @model_validator(mode="after")
+    def _trim_belongs_to_the_trimmed_mean(self) -> Self:
+        if (self.trim is not None) != (self.aggregation == "trimmed-mean"):
+            raise ValueError("trim and aggregation trimmed-mean come together")
+        return self
+
+    def require(self, scheme: Scheme, clip_norm: float, *, summed: bool, least: int) -> None:
+        """Raises ValueError where these settings make no sense for the scheme; arguments as of the two checks."""
+        self._require_bound(scheme, clip_norm)
+        self._require_updates(scheme, summed=summed, least=least)
+
+    def _require_bound(self, scheme: Scheme, clip_norm: float) -> None:
+        """Raises ValueError for a sum_radius that the scheme has no use for, or that one record alone may pass."""
+        if self.sum_radius is None:
+            return
+        if scheme.clips_updates or scheme.bounds_clients_too:
+            named = "clip_norm" if scheme.clips_updates else "client_clip_norm"
+            raise ValueError(f"sum_radius: in scheme {scheme.named} {named} bounds what a client adds")
+        if self.sum_radius < clip_norm:
+            raise ValueError("sum_radius must be at least clip_norm: one record alone may reach that")
+
+    def _require_updates(self, scheme: Scheme, *, summed: bool, least: int) -> None:
+        """Raises ValueError unless the aggregation can be computed, and is no more than post-processing.
+
+        summed  updates are summed under masks
+        least   updates that every round has
+        """
+        if self.aggregation == "mean":
+            return
+        if summed:
+            alone = "of masked updates nobody sees more than the sum, whose mean is all there is"
+            raise ValueError(f"aggregation {self.aggregation} needs updates in the clear: {alone}")
+        if scheme.clips_updates:
+            # One hospital's update would move a median by more than the sum's sensitivity.
+            central = f"the noise of scheme {scheme.named} is scaled to a sum"
+            raise ValueError(f"aggregation {self.aggregation} needs updates noised by the hospitals: {central}")
+        # The median of two is their mean; of a trimmed mean something must be left.
+        needed = 3 if self.trim is None else 2 * self.trim + 1
+        if least < needed:
+            raise ValueError(f"aggregation {self.aggregation}: min_clients must be at least {needed}")
+
+
+def most_records(expected: float) -> int:
+    """A size that a Poisson batch expected to have `expected` records reaches with probability at most 10⁻¹².
+
+    Bernstein's inequality for independent coins (Boucheron, Lugosi & Massart 2013, Theorem 2.10, with variance at most
+    the mean): P(X ≥ μ + t) ≤ exp(−t² / (2μ + 2t/3)), solved for t.
+    """
+    third = LOG_ODDS / 3
+    return math.ceil(expected + third + math.sqrt(third * third + 2 * expected * LOG_ODDS))

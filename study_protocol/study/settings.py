@@ -1,0 +1,391 @@
+"""The frozen settings of a study: what is trained, how, and which privacy limits are kept.
+
+Privacy settings have no defaults: whoever opens a study writes every one of them down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, cast
+
+from pydantic import Field, model_validator
+
+from accounting.plan.limits import (
+    BayesianPlan,
+    LimitPlan,
+    limit_among,
+    require_limits,
+    require_queries,
+    require_release,
+)
+from accounting.plan.schemes import CentralNoiseBy, PapersScheme, Scheme, schemes_called
+from accounting.units import Definition, Level
+from study_protocol.study.central_noise import CentralNoise
+from study_protocol.study.clip_norm import ClipNorm
+from study_protocol.study.evaluation import EvaluationSettings
+from study_protocol.study.limits import Limit, Schedule
+from study_protocol.study.masking import Masking
+from study_protocol.study.robustness import Robustness, most_records
+from study_protocol.study.statistics import Statistics
+from study_protocol.study.training import Training
+from study_protocol.wire.signing import canonical_json
+from study_protocol.wire.values import Message, Positive, Rate, Whole
+
+Disclosure = Literal["plain", "noised", "at-end"]
+# Estimators that never fall when one value of the sample rises.
+MONOTONE = ("betting", "band")
+
+
+class BayesianSettings(Message):
+    """How Bayesian costs are estimated and composed. Fixed before round 1. Orders are λ = α − 1, α the Rényi order."""
+
+    orders: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=128)] = Field(
+        description="every order λ at which log-moments are kept; 1 to 32 suffices. More cost bytes and little time"
+    )
+    filter_order: Positive = Field(
+        description="one of the orders, by which the limit is enforced: near 2 ln(1/δ) / ε of the Bayesian limit"
+    )
+    estimator: Literal["student-t", "betting", "band", "bernstein"] = Field(
+        description="of the population's mean: betting, band and bernstein hold for any population; student-t, the "
+        "papers', is smaller and assumes a normal law"
+    )
+    composition: Literal["holder", "running"] = Field(
+        description="how rounds are added up: running keeps each record's own sum and is smaller; holder for hospitals"
+    )
+    adversary: Literal["path", "adaptive"] = Field(
+        description="adaptive holds though later rounds depend on earlier models; path is the papers' smaller claim"
+    )
+    conversion: Literal["improved", "chernoff"] = Field(
+        description="from log-moments to (ε, δ): improved is smaller and as sound; chernoff is the papers'"
+    )
+
+    @model_validator(mode="after")
+    def _can_be_accounted(self) -> Self:
+        self.plan("members")
+        return self
+
+    def plan(self, sample: Literal["members", "held-out"]) -> BayesianPlan:
+        """As the accounts know it; `sample`: whose records are measured."""
+        return BayesianPlan(**self.model_dump(), sample=sample)
+
+
+class HistogramNoise(Message):
+    """Disclosure `noised`: in rounds `every`, 2·`every`, … a histogram is published with noise `std` on its counts.
+
+    Schemes client and joint: one, of the clients' distances, its noise shared among them. Parallel and sequential:
+    every hospital reads its own accounting sample through its own, with the whole noise.
+    """
+
+    std: Positive = Field(description="of the noise on every count; near 20. More costs less ε and shows less")
+    every: Whole = Field(
+        ge=1, le=10_000_000, description="a histogram is published every so many rounds, and each one is charged"
+    )
+
+
+class AccountingSample(Message):
+    """The fixed sample of records at every hospital on which Bayesian costs of records are estimated."""
+
+    records: Whole = Field(
+        ge=3,
+        le=10_000_000,
+        description="how many, at every hospital alike; the rest counts as clipped. More: a smaller ε, slower steps",
+    )
+    source: Literal["members", "held-out"] = Field(
+        description="members: records that are trained on; held-out: drawn before round 1, never trained on"
+    )
+
+
+class Privacy(Message):
+    """The mechanism and its limits. Every field is public and constant for the whole study."""
+
+    scheme: PapersScheme = Field(
+        description="who adds noise: parallel, every hospital enough for itself; sequential, all of them together, for "
+        "masked sums; joint, the same for patients and hospitals; client, see central_noise, for hospitals only"
+    )
+    central_noise: CentralNoiseBy | None = Field(
+        default=None,
+        description="who adds the noise of scheme client: distributed, every hospital its share, under masks, so that "
+        "nobody sees a sum without noise; coordinator, the coordinator, which sees updates without noise and may save "
+        "ε by client_sampling_rate. Left out: distributed with masking, else coordinator",
+    )
+    limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=8)] = Field(
+        description="none is ever passed; one that the next round could pass ends the study"
+    )
+    clip_norm: ClipNorm = Field(
+        description="L2 bound on one patient's gradient (scheme client: on one hospital's update); 0.5 to 3. Larger: "
+        "less is cut off, and the noise grows with it; ε is the same"
+    )
+    client_clip_norm: ClipNorm | None = Field(
+        description="scheme joint, which needs it: L2 bound on one hospital's whole sum before its noise; else none"
+    )
+    noise_multiplier: Positive = Field(
+        description="noise standard deviation / clip_norm, of whoever adds noise; 1 to 10. More: less ε a round, and a "
+        "less accurate model. Below 0.3 only with --i-know"
+    )
+    sampling_rate: Rate = Field(
+        description="chance of each patient to be drawn for a step. Smaller: less ε a step, and more noise in the mean"
+    )
+    expected_batch_size: Positive = Field(
+        description="sampling_rate × patients of a typical hospital, a public guess: a sum is divided by it, whatever "
+        "was drawn. Too large: small steps; too small: large ones, with more noise. ε is the same"
+    )
+    client_sampling_rate: Rate = Field(
+        description="chance of each hospital to be asked in a round; less than 1 saves ε only in scheme client with "
+        "the coordinator's noise"
+    )
+    expected_clients: Positive = Field(
+        description="client_sampling_rate × hospitals: the sum of their updates is divided by it, whoever answers"
+    )
+    max_steps: Whole = Field(
+        ge=1,
+        le=10_000_000,
+        description="the most noised steps over the study (rounds × local steps); a limit may end it sooner",
+    )
+    classical_order: Positive = Field(
+        description="the order λ = α − 1 that classical limits are enforced at: near 2 ln(1/δ) / ε"
+    )
+    bayesian: BayesianSettings | None = Field(
+        description="how Bayesian costs are estimated; none where there is no Bayesian limit"
+    )
+    disclosure: Disclosure = Field(
+        description="of Bayesian costs: at-end, none before the end, worst cases are charged; plain, exact in every "
+        "round, which hospitals must allow; noised, as histograms that cost ε"
+    )
+    histogram_noise: HistogramNoise | None = Field(description="of disclosure noised, which needs it; else none")
+    accounting_sample: AccountingSample | None = Field(
+        description="whose records Bayesian costs are measured on; none: all that a hospital trains on"
+    )
+    masking: Masking | None = Field(
+        description="the secure sum: the coordinator sees sums only, rounds take longer; none: every noised update"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _central_noise_has_an_adder(cls, value: object) -> object:
+        """Where the scheme leaves a choice that was not made: whose noise is counted on under masks, or without."""
+        if not isinstance(value, Mapping):
+            return value
+        given = cast("Mapping[str, Any]", value)
+        if given.get("central_noise") is not None:
+            return given
+        masked = given.get("masking") is not None
+        possible = schemes_called(str(given.get("scheme")))
+        chosen = next((adder for adder, one in possible.items() if adder and one.pooled == masked), None)
+        return {**given, "central_noise": chosen}
+
+    @property
+    def rules(self) -> Scheme:
+        """What the scheme says of itself."""
+        return schemes_called(self.scheme)[self.central_noise]
+
+    @property
+    def limit_plans(self) -> tuple[LimitPlan, ...]:
+        """The limits as the accounts know them."""
+        return tuple(limit.plan() for limit in self.limits)
+
+    @property
+    def bayesian_plan(self) -> BayesianPlan | None:
+        """How Bayesian costs are estimated, as the accounts know it."""
+        sample = "members" if self.accounting_sample is None else self.accounting_sample.source
+        return None if self.bayesian is None else self.bayesian.plan(sample)
+
+    @property
+    def estimates_records(self) -> bool:
+        """Whether hospitals measure records, for a Bayesian limit at instance level."""
+        return limit_among(self.limit_plans, Level.INSTANCE, Definition.BAYESIAN) is not None
+
+    @property
+    def honest_adders(self) -> int:
+        """Noise shares that are sure to be in every sum, where the scheme counts on more than one."""
+        return self.masking.honest_survivors if self.rules.pooled and self.masking is not None else 1
+
+    @property
+    def histogram_shares(self) -> int:
+        """Among how many honest hospitals the noise of one published histogram is shared at least."""
+        return self.masking.honest_survivors if self.rules.counts_clients and self.masking is not None else 1
+
+    @property
+    def sums_exact_values(self) -> bool:
+        """Whether hospitals sum something without noise that is new in every model: their updates, or distances."""
+        unnoised = self.bayesian is not None and self.histogram_noise is None
+        return self.rules.central or (self.rules.clips_updates and unnoised)
+
+    def noise_of_updates(self, coordinates: int) -> CentralNoise | None:
+        """The noise of a sum of whole updates, whoever adds it; None where every record's gradient is clipped."""
+        if not self.rules.clips_updates:
+            return None
+        return CentralNoise(self.clip_norm, self.noise_multiplier, coordinates, self.honest_adders)
+
+    @model_validator(mode="after")
+    def _the_scheme_is_one_of_its_name(self) -> Self:
+        possible = schemes_called(self.scheme)
+        if self.central_noise in possible:
+            return self
+        raise ValueError("central_noise belongs to scheme client: in other schemes hospitals add noise of their own")
+
+    @model_validator(mode="after")
+    def _the_scheme_has_what_it_needs(self) -> Self:
+        require_limits(self.rules, self.limit_plans, self.bayesian_plan)
+        if (self.client_clip_norm is not None) != self.rules.bounds_clients_too:
+            raise ValueError("client_clip_norm belongs to scheme joint (both levels), which needs it")
+        if self.client_clip_norm is not None and self.client_clip_norm < self.clip_norm:
+            raise ValueError("client_clip_norm must be at least clip_norm: one record alone may reach that")
+        if self.rules.pooled and (self.masking is None or not self.masking.mask_updates):
+            raise ValueError(f"scheme {self.rules.named} counts on the sum alone being seen: it needs masked updates")
+        # One coordinate has the coarsest grid; a model of more may have noise too large for any grid: see `vectors_of`.
+        if (noise := self.noise_of_updates(1)) is not None and (fault := noise.fault) is not None:
+            raise ValueError(f"noise_multiplier: {fault}")
+        if self.masking is None or self.masking.mask_updates:
+            return self
+        if self.rules.central:
+            read = "the coordinator reads the log-moments off the updates"
+            raise ValueError(f"in scheme {self.rules.named} {read}: mask both or neither")
+        if self.bayesian is None:
+            raise ValueError("masking without mask_updates is for log-moments: it needs a Bayesian limit")
+        return self
+
+    @model_validator(mode="after")
+    def _noised_histograms_can_be_read(self) -> Self:
+        noise = self.histogram_noise
+        if (noise is not None) != (self.disclosure == "noised"):
+            raise ValueError("histogram_noise and disclosure `noised` come together")
+        if noise is None:
+            return self
+        if self.bayesian is None or self.bayesian.estimator not in MONOTONE:
+            raise ValueError("noised counts need a Bayesian limit and an estimator that never falls: betting or band")
+        require_release(self.rules, self.limit_plans, self.bayesian_plan)
+        if not self.rules.counts_clients:
+            if self.accounting_sample is None:
+                shown = "without one the number of records would show"
+                raise ValueError(f"noised at instance level needs an accounting sample: {shown}")
+        elif self.masking is None:
+            raise ValueError("noised histograms of clients are summed over them under masks: masking is needed")
+        elif noise.std < 3 * math.sqrt(self.histogram_shares):
+            # Ten times Σ_k e^{−2π²s²k/(k+1)} < 10⁻³⁷ at s = 3 bounds the difference (Kairouz, Liu & Steinke 2021).
+            raise ValueError("histogram_noise.std: each share must be at least 3, for shares to sum like one noise")
+        return self
+
+    @model_validator(mode="after")
+    def _an_accounting_sample_can_be_measured(self) -> Self:
+        if self.accounting_sample is None:
+            return self
+        if self.bayesian is None or not self.estimates_records:
+            there_is_none = "records are measured for a Bayesian limit at instance level, and there is none"
+            raise ValueError(f"accounting_sample: {there_is_none}")
+        if self.bayesian.estimator not in MONOTONE:
+            filled = "it may have to be filled up, so the estimator must never fall"
+            raise ValueError(f"accounting_sample: {filled}: betting or band")
+        return self
+
+
+class StudySettings(Message):
+    """Everything that a study freezes."""
+
+    training: Training = Field(description="what is computed")
+    privacy: Privacy = Field(description="the mechanism and its limits")
+    schedule: Schedule = Field(description="who is waited for, and how long")
+    robustness: Robustness = Field(default=Robustness(), description="what one hospital can do to the model at most")
+    statistics: Statistics | None = Field(
+        default=None, description="questions about the patients, on the same budget; none: it takes none"
+    )
+    evaluation: EvaluationSettings | None = Field(
+        default=None,
+        description="patients who are never trained on, and questions about released models to them; needs "
+        "[statistics]; none: everybody is trained on",
+    )
+    beyond_bounds: bool = Field(
+        default=False, description="set by --i-know: beyond the usual bounds; shown to hospitals"
+    )
+
+    @model_validator(mode="after")
+    def _a_round_can_be_closed(self) -> Self:
+        if self.steps_per_round > self.privacy.max_steps:
+            raise ValueError("max_steps must be at least the steps of one round (local_steps)")
+        self.schedule.require_sessions(self.privacy.masking)
+        rules = self.privacy.rules
+        # A whole update is noised once, whatever steps led to it.
+        if rules.pooled and not rules.clips_updates and self.training.algorithm != "fedsgd":
+            why = "in a later step a record has moved the point where everybody's gradients are taken"
+            raise ValueError(f"scheme {rules.named} has one noisy step a round: set algorithm to fedsgd; {why}")
+        return self
+
+    @model_validator(mode="after")
+    def _questions_fit_the_scheme(self) -> Self:
+        if self.statistics is not None:
+            require_queries(self.privacy.rules, self.statistics.plan(), self.privacy.bayesian_plan)
+        return self
+
+    @model_validator(mode="after")
+    def _evaluations_fit_the_study(self) -> Self:
+        if self.evaluation is None:
+            return self
+        if Level.CLIENT in self.privacy.rules.levels:
+            raise ValueError(
+                f"evaluation: scheme {self.privacy.rules.named} protects whole hospitals, and a query counts patients: "
+                "evaluate its models on a declared public set instead (wardround evaluate)"
+            )
+        if self.statistics is None:
+            raise ValueError("evaluation needs the section statistics, which says how many queries there may be")
+        plan, question = self.evaluation.plan(), self.evaluation.question
+        if (most := plan.due_by(self.rounds)) > self.statistics.max_queries:
+            raise ValueError(f"statistics.max_queries must be at least {most}: so many evaluations are scheduled")
+        if question is not None and question.cells > self.statistics.max_cells:
+            raise ValueError(f"statistics.max_cells must be at least {question.cells}, as evaluation.question has")
+        return self
+
+    @model_validator(mode="after")
+    def _clipping_fits_the_scheme(self) -> Self:
+        rules = self.privacy.rules
+        if self.training.clipping == "per-layer" and rules.clips_updates:
+            raise ValueError(f"clipping per-layer is for records: scheme {rules.named} clips whole updates")
+        if self.training.clipping_centre == "zero":
+            return self
+        if rules.clips_updates or self.privacy.masking is not None:
+            raise ValueError("clipping_centre previous-update belongs to scheme parallel (local noise) without masking")
+        # Only then is the difference of two models the last noised mean gradient.
+        if self.training.algorithm != "fedsgd" or self.training.optimiser.name != "plain":
+            raise ValueError("clipping_centre previous-update needs fedsgd and the coordinator's plain optimiser")
+        return self
+
+    @model_validator(mode="after")
+    def _views_have_an_account(self) -> Self:
+        if self.training.augmentation is not None and self.privacy.estimates_records:
+            raise ValueError(
+                "training.augmentation and a Bayesian limit at instance level do not go together: that account takes "
+                "a record's cost as fixed by record and model, and views are drawn anew. Use classical limits"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _robustness_fits_the_scheme(self) -> Self:
+        privacy, masking = self.privacy, self.privacy.masking
+        summed = masking is not None and masking.mask_updates
+        self.robustness.require(privacy.rules, privacy.clip_norm, summed=summed, least=self.schedule.min_clients)
+        return self
+
+    @property
+    def sum_radius(self) -> float | None:
+        """L2 bound on a client's clipped sum in one local step; None where the whole update is clipped instead."""
+        if (privacy := self.privacy).rules.clips_updates:
+            return None
+        given = self.robustness.sum_radius or privacy.client_clip_norm
+        return given or privacy.clip_norm * most_records(privacy.expected_batch_size)
+
+    @property
+    def steps_per_round(self) -> int:
+        """Noised steps that one round adds at the level this study protects."""
+        return 1 if self.privacy.rules.clips_updates else self.training.local_steps
+
+    @property
+    def rounds(self) -> int:
+        """Most rounds within max_steps."""
+        return self.privacy.max_steps // self.steps_per_round
+
+    def digest(self) -> str:
+        """SHA-256 (hex) of the canonical JSON: what an assignment is signed over."""
+        return hashlib.sha256(canonical_json(self.as_json())).hexdigest()
+
+    def as_json(self) -> dict[str, Any]:
+        return self.model_dump(mode="json")

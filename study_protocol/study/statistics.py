@@ -1,0 +1,35 @@
+"""Questions about the patients: the section `statistics` of a study's settings."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from accounting.plan.queries import MOST_CELLS, MOST_QUERIES, QueryPlan
+from study_protocol.study.evaluation import EvaluationSettings
+from study_protocol.wire.values import Message, Positive, Whole
+
+
+class Statistics(Message):
+    """What the study allows of queries. Each is a round of its own, charged to the same limits."""
+
+    max_queries: Annotated[Whole, Field(ge=1, le=MOST_QUERIES)] = Field(
+        description="the most queries that are charged over the study; a few hundred cost nothing by themselves"
+    )
+    max_cells: Annotated[Whole, Field(ge=1, le=MOST_CELLS)] = Field(
+        description="the most numbers that one query sums, such as the cells of a table"
+    )
+    suppress_below: Annotated[Whole, Field(ge=0, le=1000)] = Field(
+        default=0, description="published counts below this, noise included, are not shown; 0: all are"
+    )
+    allowance: Positive | None = Field(
+        default=None,
+        description="with a Bayesian limit and adversary path, which need it: the most that queries may cost together, "
+        "Σ 1 / noise_multiplier², which that limit counts from round 1 on; else none",
+    )
+
+    def plan(self, evaluation: EvaluationSettings | None = None) -> QueryPlan:
+        """As the accounts know it."""
+        set_aside = None if evaluation is None else evaluation.plan()
+        return QueryPlan(self.max_queries, self.max_cells, self.allowance, set_aside)

@@ -1,0 +1,122 @@
+"""Settings of a logistic regression from public numbers alone, and what accuracy to expect of them.
+
+Pure: no data, and no noise is calibrated here. The constants are what `research.accuracy.defaults` found on the data
+sets of docs/planning.md; it fits them and prints them.
+
+Everything turns on one number, the relative noise ν = z √(K d) / (√T n): z the noise multiplier of one hospital, K
+hospitals, d parameters, T rounds, n patients of all hospitals together. A step is a sum of at most n clipped gradients
+and K noises; T noises add up to the length of √T of them, T equal sums to that of T. So ν is the length of all noise
+beside the longest way that the data could take the model. At a full batch z grows with √T, so that ν hardly depends on
+the number of rounds: it is near √(2 K d ln(1/δ)) / (n ε), in scheme sequential without the K.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from study_protocol.study.training import Averaging
+
+CLIP_NORM = 0.5
+ROUNDS = 100
+AVERAGING = Averaging(name="exponential", decay=0.9)
+# How far the model goes at most: TRAVEL / ν^POWER, in steps of at most LONGEST_STEP; lengths of weights.
+TRAVEL = 6.7
+POWER = 1.0
+LONGEST_STEP = 10.0
+# Accuracy lost by a study: LOST_FLOOR + LOST_BY_NOISE · ν · √(classes / 2); at most LOST_AT_MOST times
+# as much and MARGIN more: so it was in nine of ten that it was fitted to, and in four of five that were left out.
+LOST_FLOOR = 0.002
+LOST_BY_NOISE = 0.4
+LOST_AT_MOST = 1.52
+MARGIN = 0.01
+# Accuracy lost by n patients alone, without privacy: ALONE / √n as a median, ALONE_AT_LEAST / √n in three of four.
+ALONE = 0.29
+ALONE_AT_LEAST = 0.18
+# Of the error that naming the commonest class makes: a study that may lose more than this share may be no better.
+LEARNABLE = 0.25
+
+
+@dataclass(frozen=True)
+class PublicNumbers:
+    """What everybody knows before a study of one linear layer.
+
+    hospitals   that take part in every round
+    patients    of one hospital, the mean;  largest  of the largest hospital
+    parameters  of the model: (encoded inputs + 1) · outputs
+    classes     values of the label
+    commonest   share of the commonest class, where it is known from elsewhere
+    """
+
+    hospitals: int
+    patients: float
+    largest: float
+    parameters: int
+    classes: int = 2
+    commonest: float | None = None
+
+
+@dataclass(frozen=True)
+class AccuracyForecast:
+    """Accuracy lost against all patients' records together without privacy, as shares of all (0.01: one point).
+
+    lost   by the study, as was usual;  lost_at_most  in four of five studies that it was not fitted to
+    alone  by the largest hospital alone, without privacy, if its patients are like the others': the median of the
+           data sets that were measured;  alone_at_least  in three of four of them
+    """
+
+    relative_noise: float
+    lost: float
+    lost_at_most: float
+    alone: float
+    alone_at_least: float
+    commonest: float | None
+
+    @property
+    def may_be_below_alone(self) -> bool:
+        """Whether a hospital alone, without privacy, may do better if all hospitals see patients alike."""
+        return self.lost_at_most >= self.alone_at_least
+
+    @property
+    def may_be_below_commonest(self) -> bool:
+        """Whether naming the commonest class may be as good; False where its share is not known."""
+        return self.commonest is not None and self.lost_at_most >= LEARNABLE * (1 - self.commonest)
+
+
+def relative_noise(numbers: PublicNumbers, noise_multiplier: float, rounds: int, sampling_rate: float = 1.0) -> float:
+    """ν, of batches of sampling_rate · n patients.
+
+    >>> round(relative_noise(PublicNumbers(4, 120, 200, 11), noise_multiplier=20.0, rounds=100), 4)
+    0.0276
+    """
+    batch = sampling_rate * numbers.hospitals * numbers.patients
+    return noise_multiplier * math.sqrt(numbers.hospitals * numbers.parameters / rounds) / batch
+
+
+def learning_rate(noise: float, rounds: int, clip_norm: float = CLIP_NORM) -> float:
+    """The coordinator's, of the mean gradient, at this relative noise; two digits.
+
+    >>> learning_rate(0.0276, 100)
+    4.9
+    """
+    step = min(TRAVEL / noise**POWER / rounds, LONGEST_STEP)
+    return float(f"{step / clip_norm:.2g}")
+
+
+def forecast_accuracy(numbers: PublicNumbers, noise: float) -> AccuracyForecast:
+    """What to expect at this relative noise, of settings like those that are suggested."""
+    lost = LOST_FLOOR + LOST_BY_NOISE * noise * per_class(numbers.classes)
+    return AccuracyForecast(
+        relative_noise=noise,
+        # Guessing is right once in so many classes.
+        lost=min(lost, 1 - 1 / numbers.classes),
+        lost_at_most=min(MARGIN + LOST_AT_MOST * lost, 1.0),
+        alone=min(ALONE / math.sqrt(numbers.largest), 1.0),
+        alone_at_least=min(ALONE_AT_LEAST / math.sqrt(numbers.largest), 1.0),
+        commonest=numbers.commonest,
+    )
+
+
+def per_class(classes: int) -> float:
+    """How much more noise costs where a patient speaks for one of many classes; 1 of two."""
+    return math.sqrt(classes / 2)

@@ -1,0 +1,224 @@
+"""What a client computes and what the coordinator makes of it: the section `training` of a study's settings."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from study_protocol.study.augmentation import Augmentation
+from study_protocol.study.prior import Prior, prior_of
+from study_protocol.wire.signing import canonical_json
+from study_protocol.wire.text import Text
+from study_protocol.wire.values import Finite, Message, Positive, Rate, Sha256, Share, Whole
+
+LONGEST_PARAMETERS = 1 << 20
+ALL, HEAD = "all", "head"
+PROGRAM_TASK = "features"
+"""The task that runs a module on the records, which may be a program in the backbone's file."""
+_LORA = re.compile(r"lora:([1-9][0-9]{0,3})")
+
+
+class LocalOptimiser(Message):
+    """What a client does with its noised gradients: post-processing, costs no privacy. Fresh in every round."""
+
+    name: Literal["plain", "momentum", "adam"] = Field(
+        default="plain", description="plain takes the mean as it is; momentum and adam smooth the noise"
+    )
+    momentum: Share = Field(default=0.9, description="of momentum and adam: how much of the step before stays")
+    second_momentum: Share = Field(default=0.999, description="of Adam's second moment")
+    stability: Positive = Field(default=1e-8, description="added to Adam's denominator")
+
+
+class Averaging(Message):
+    """Which mean of the released models is the study's result: post-processing, costs no privacy.
+
+    Rounds train on from the released models themselves; whoever reads the result takes the mean of what was released.
+
+    tail         the equal mean of the newest: `share` of all of them, rounded up
+    exponential  weights decay^k for the k-th newest, divided by their sum
+    """
+
+    name: Literal["tail", "exponential"] = Field(
+        description="tail: the equal mean of the newest models; exponential: each counts decay times the next newer one"
+    )
+    share: Rate = Field(default=0.5, description="of tail: of all released models")
+    decay: Share = Field(default=0.9, description="of exponential")
+
+
+class ServerOptimiser(LocalOptimiser):
+    """What the coordinator does with the averaged update: post-processing, costs no privacy."""
+
+    learning_rate: Positive = Field(
+        default=1.0, description="of the mean update. Larger: faster, and larger steps of noise"
+    )
+    second_momentum: Share = Field(default=0.99, description="of Adam's second moment")
+    # Left out where there is none, so that such a study's settings keep their digest.
+    averaging: Averaging | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="the mean of released models that is the study's result; none: the newest model",
+    )
+
+
+class LearningRateSchedule(Message):
+    """The clients' learning rate in a round, by the round's number alone.
+
+    constant  learning_rate
+    step      learning_rate, times `factor` after every `every` rounds
+    cosine    half a cosine from learning_rate towards final * learning_rate over the rounds of max_steps
+    """
+
+    name: Literal["constant", "step", "cosine"] = Field(
+        default="constant", description="step: times factor after every so many rounds; cosine: half a cosine to final"
+    )
+    every: Whole = Field(default=10, ge=1, le=10_000_000, description="rounds of one step")
+    factor: Rate = Field(default=0.5, description="of one step")
+    final: Annotated[Finite, Field(ge=0, le=1)] = Field(
+        default=0.0, description="share of the learning rate at the end of the cosine"
+    )
+
+    def share(self, round: int, rounds: int) -> float:
+        """What the learning rate is multiplied with in round `round`; in [0, 1].
+
+        rounds  within max_steps; rounds that came to nothing push the last ones past it, which keep the last rate
+        """
+        if self.name == "step":
+            return self.factor ** ((round - 1) // self.every)
+        if self.name == "cosine":
+            return self.final + (1 - self.final) * (1 + math.cos(math.pi * (min(round, rounds) - 1) / rounds)) / 2
+        return 1.0
+
+
+def rank_of(trainable: str | tuple[str, ...]) -> int | None:
+    """R of `lora:R`; None: something else is trained."""
+    found = _LORA.fullmatch(trainable) if isinstance(trainable, str) else None
+    return None if found is None else int(found.group(1))
+
+
+class Backbone(Message):
+    """Public weights, or the program of task features, that every hospital has on its own disk. They never travel."""
+
+    sha256: Sha256 = Field(
+        description="of the file, which every hospital gives with --backbone, or with --backbone-program in task "
+        "features; never downloaded"
+    )
+
+
+class Training(Message):
+    """What a client computes. `task` names code that the hospital has installed; it never travels."""
+
+    task: Text = Field(
+        min_length=1,
+        max_length=128,
+        description="a built-in task, such as logistic-regression or piecewise-exponential (docs/tasks.md lists them), "
+        "or one that every hospital has installed",
+    )
+    task_parameters: dict[Text, float | int | bool | Text] = Field(
+        default_factory=dict,
+        max_length=1024,
+        description="what the task takes, public: columns and their ranges, classes, sizes of layers",
+    )
+    algorithm: Literal["fedsgd", "fedavg"] = Field(
+        description="fedsgd: one noised gradient a round; fedavg: local_steps of them, each charged"
+    )
+    local_steps: Whole = Field(ge=1, le=100_000, description="noised steps a round, all of them charged; 1 with fedsgd")
+    learning_rate: Positive = Field(
+        default=1.0,
+        description="of one local step; fedavg only. Try it on public or made-up data first: by a plain step "
+        "the data move the model by about learning_rate × clip norm at most. Too large: the loss jumps; too small: "
+        "rounds pay for nothing",
+    )
+    learning_rate_schedule: LearningRateSchedule = Field(
+        default=LearningRateSchedule(), description="how the learning rate falls with the rounds; fedavg only"
+    )
+    local_optimiser: LocalOptimiser = Field(
+        default=LocalOptimiser(), description="what a hospital does with its noised gradients; fedavg only"
+    )
+    clipping: Literal["flat", "per-layer"] = Field(
+        default="flat",
+        description="flat: a patient's whole gradient to clip_norm; per-layer: each layer's to clip_norm / √layers",
+    )
+    clipping_centre: Literal["zero", "previous-update"] = Field(
+        default="zero",
+        description="previous-update: the last round's mean gradient is taken off every patient's before it is clipped "
+        "and added again; with fedsgd, unmasked parallel and the plain optimiser",
+    )
+    rows_per_patient: Whole = Field(
+        default=1,
+        ge=1,
+        le=10_000,
+        description="the most rows of one patient that are used, as one record; more: slower",
+    )
+    # Left out where everything is trained, so that such a study's settings keep their digest.
+    trainable: Text | Annotated[tuple[Text, ...], Field(min_length=1, max_length=64)] = Field(
+        default=ALL,
+        exclude_if=lambda value: value == ALL,
+        description="which parameters are trained, sent and noised: all; head, the last layer; lora:8, low-rank "
+        "matrices of rank 8 beside every layer, and the head; or a list of patterns of names such as layer4.*",
+    )
+    backbone: Backbone | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="public weights for what is not trained; none: the task makes the same ones everywhere",
+    )
+    # Left out where there is none, so that such a study's settings keep their digest.
+    augmentation: Augmentation | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="several views of each image or signal, averaged before the clip; none: the record as it is",
+    )
+    optimiser: ServerOptimiser = Field(
+        default=ServerOptimiser(), description="what the coordinator does with the mean; costs no privacy"
+    )
+
+    @field_validator("task_parameters")
+    @classmethod
+    def _of_bounded_size(cls, given: dict[str, float | int | bool | str]) -> dict[str, float | int | bool | str]:
+        # They stand in the header of every model.
+        if len(canonical_json(given)) > LONGEST_PARAMETERS:
+            raise ValueError(f"task_parameters have at most {LONGEST_PARAMETERS} bytes as JSON")
+        prior_of(given)
+        return given
+
+    @field_validator("trainable")
+    @classmethod
+    def _names_a_part(cls, given: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if isinstance(given, str) and given not in (ALL, HEAD) and rank_of(given) is None:
+            raise ValueError(
+                "say all, head, lora:R with a rank R of 1 to 9999, or a list of patterns such as ['layer4.*', 'fc.*']"
+            )
+        return given
+
+    @model_validator(mode="after")
+    def _features_are_of_the_records_themselves(self) -> Self:
+        if self.trainable == HEAD and self.augmentation is not None:
+            raise ValueError(
+                "augmentation makes new views of a record in every step, and with trainable = 'head' the features of "
+                "the record itself are computed once: leave augmentation out, or name the head's parameters by "
+                "patterns, for which the whole model is computed in every step"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_gradient_is_one_step(self) -> Self:
+        if self.algorithm != "fedsgd":
+            return self
+        if self.local_steps != 1:
+            raise ValueError("fedsgd sends one gradient a round: local_steps must be 1")
+        if self.local_optimiser.name != "plain" or self.learning_rate_schedule.name != "constant":
+            others = "local_optimiser and learning_rate_schedule belong to fedavg; choose the coordinator's optimiser"
+            raise ValueError(f"fedsgd sends a gradient and takes no local step: {others} instead")
+        return self
+
+    @property
+    def program_sha256(self) -> str | None:
+        """Of the program that hospitals run on their records; None: the study has none, of weights or of nothing."""
+        return None if self.backbone is None or self.task != PROGRAM_TASK else self.backbone.sha256
+
+    @property
+    def prior(self) -> Prior | None:
+        """What is added to noised gradients; None: the task has none."""
+        return prior_of(self.task_parameters)

@@ -1,0 +1,75 @@
+"""Who sees what in a study, in sentences: a hospital reads them before it joins, and a certificate prints them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from study_protocol.study.any_settings import StatisticsPrivacy
+
+if TYPE_CHECKING:
+    from study_protocol.study.any_settings import AnySettings
+    from study_protocol.study.outside_witness import OutsideWitness
+
+WHOM = {"instance": "each patient", "client": "each hospital as a whole"}
+
+
+def seen(settings: AnySettings, *, mine: bool) -> list[str]:
+    """Who sees what of a hospital, one sentence each. mine: it is the reader's own; else anybody's that takes part."""
+    schedule = settings.schedule
+    return [
+        *_parties(settings, mine=mine),
+        *_auditors(schedule.witnesses),
+        _time_seen(schedule.slots, mine=mine),
+    ]
+
+
+def _auditors(witnesses: tuple[OutsideWitness, ...]) -> list[str]:
+    if not witnesses:
+        return []
+    names = ", ".join(one.name for one in witnesses)
+    return [f"outside witnesses, who sign the ledger's heads ({names}): what every reader of the ledger sees"]
+
+
+def _time_seen(slots: tuple[float, ...] | None, *, mine: bool) -> str:
+    answers, has = ("your hospital answers", "you have") if mine else ("a hospital answers", "it has")
+    if slots:
+        return (
+            f"whoever sees when {answers}: its slot, of {slots[0]:g} to {slots[-1]:g} s, and how many of them it took"
+        )
+    return f"whoever sees when {answers}: about how many patients {has}, for the study has no slots (schedule.slots)"
+
+
+def _parties(settings: AnySettings, *, mine: bool) -> list[str]:
+    privacy = settings.privacy
+    if isinstance(privacy, StatisticsPrivacy):
+        return [_query_seen(masked=privacy.masking is not None, mine=mine), *_others(mine=mine, what="answers")]
+    your, yours, here = ("your", "yours", "here") if mine else ("each hospital's", "its own", "at the hospital")
+    masked = privacy.masking is not None and privacy.masking.mask_updates
+    noised = f"without noise of {yours}" if privacy.rules.central else f"with noise that is added {here}"
+    update = f"the sum of all hospitals' updates, {noised}" if masked else f"{your} update, {noised}"
+    lines = [f"the coordinator: {update}; who takes part"]
+    if privacy.bayesian is not None:
+        alone = "yours alone" if mine else "each hospital's alone"
+        summed = "summed under masks, or the largest of them" if privacy.masking is not None else alone
+        shown = {
+            "plain": f"{your} log-moments without noise, {summed}: the classical limit does not hold against it",
+            "noised": "noised histograms of distances; their charge is in the limits",
+            "at-end": f"{your} log-moments without noise, {summed}, written into the ledger when the study has ended: "
+            "the classical limit does not hold against it, nor then against readers of the ledger",
+        }
+        lines.append(f"the coordinator: {shown[privacy.disclosure]}")
+    if settings.statistics is None:
+        return [*lines, *_others(mine=mine, what="models")]
+    query = _query_seen(masked=privacy.masking is not None, mine=mine)
+    return [*lines, query, *_others(mine=mine, what="models and answers")]
+
+
+def _query_seen(*, masked: bool, mine: bool) -> str:
+    whose = "your" if mine else "each hospital's"
+    part = f"the sum of all hospitals' noised counts, never {whose} own" if masked else f"{whose} counts with noise"
+    return f"the coordinator, of a query: {part}; who takes part"
+
+
+def _others(*, mine: bool, what: str) -> list[str]:
+    name = "your name and key, nothing of your data" if mine else "each other's names and keys, nothing of their data"
+    return [f"the other hospitals: {name}", f"readers: the released {what}"]

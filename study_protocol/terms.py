@@ -1,0 +1,131 @@
+"""A study's settings in plain sentences: whom it protects, how far, and who sees what.
+
+The same for a hospital before it joins, for the dashboard and for documents, so that nobody reads another text.
+"""
+
+from __future__ import annotations
+
+from study_protocol.secure_sum.promises import sums
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.bounds import guaranteed_noise_multiplier
+from study_protocol.study.evaluation import EvaluationSettings
+from study_protocol.study.settings import StudySettings
+from study_protocol.study.slots import planned_slot
+from study_protocol.study.statistics import Statistics
+from study_protocol.study.training import ALL, rank_of
+from study_protocol.study.who_sees_what import WHOM, seen
+from study_protocol.wire.rounded import at_least
+
+
+def in_words(settings: AnySettings, *, mine: bool) -> list[tuple[str, str]]:
+    """(about what, sentence), in the order in which a person should read them.
+
+    mine  who reads is a hospital that takes part
+
+    Raises:
+        PlanError, InvalidArgument: settings that no budget can be kept for.
+    """
+    privacy = settings.privacy
+    protected = {limit.level for limit in privacy.limits}
+    rows = [("protects", f"{level}: {WHOM[level] if level in protected else 'nobody'}") for level in WHOM]
+    rows += [
+        (f"limit, {one.level} {one.definition}", f"epsilon {one.epsilon:g} at delta {one.delta:g}")
+        for one in privacy.limits
+    ]
+    if isinstance(settings, StudySettings):
+        rows += _of_training(settings)
+    if settings.statistics is not None:
+        rows += [("queries", line) for line in _of_queries(settings.statistics)]
+    if isinstance(settings, StudySettings) and settings.evaluation is not None:
+        rows += [("evaluation", line) for line in _of_evaluation(settings, settings.evaluation)]
+    rows += [
+        ("waiting", _waiting(settings)),
+        *(("who sees what", line) for line in seen(settings, mine=mine)),
+        *(("under masks", line) for line in sums(privacy.masking)),
+    ]
+    if settings.beyond_bounds:
+        rows.append(("beware", "the operator asked for limits or noise beyond the usual bounds (--i-know)"))
+    return rows
+
+
+def _of_training(settings: StudySettings) -> list[tuple[str, str]]:
+    sure = at_least(guaranteed_noise_multiplier(settings))
+    return [
+        ("noise", f"multiplier {sure} that is sure, at clip norm {_clips(settings)}"),
+        ("steps", f"at most {settings.privacy.max_steps} with noise, in {settings.rounds} rounds"),
+        ("training", _training(settings)),
+        ("drawn", _drawn(settings)),
+    ]
+
+
+def _of_queries(statistics: Statistics) -> list[str]:
+    hidden = statistics.suppress_below
+    return [
+        f"at most {statistics.max_queries} questions about the patients, of at most {statistics.max_cells} numbers",
+        "each is asked of this hospital first, states its noise, and is charged to the same limits",
+        *([f"published counts below {hidden}, noise included, are not shown"] if hidden else []),
+    ]
+
+
+def _of_evaluation(settings: StudySettings, evaluation: EvaluationSettings) -> list[str]:
+    question, most = evaluation.question, evaluation.plan().due_by(settings.rounds)
+    aside = f"about {100 * evaluation.share:g} % of the patients, by a secret coin of each, are never trained on"
+    models = "released model" if evaluation.every == 1 else f"{evaluation.every} released models"
+    if question is None:
+        return [f"{aside}; questions about models are asked one by one"]
+    return [
+        aside,
+        f"after every {models} and the last one, at most {most} times, without asking a person again: "
+        f"{question.in_words()}",
+        f"each with noise of {question.noise_multiplier:g} times what one patient can change, about data version "
+        f'"{evaluation.data_version}"',
+    ]
+
+
+def _training(settings: StudySettings) -> str:
+    training = settings.training
+    # A gradient is sent as it is: the coordinator's learning rate is then the only one.
+    local, step = "one gradient a round", training.optimiser.learning_rate
+    if training.algorithm == "fedavg":
+        local, step = f"{training.local_steps} local steps a round", training.learning_rate
+    part = "" if training.trainable == ALL else f", of its model only {_part(training.trainable)}"
+    if training.program_sha256 is not None:
+        part += (
+            ", on what a program makes of every record: an ONNX file from elsewhere that runs on this machine, with "
+            f"SHA-256 {training.program_sha256}"
+        )
+    elif training.backbone is not None:
+        part += f", on the public weights with SHA-256 {training.backbone.sha256}"
+    return f"task {training.task}{part}, {local}, learning rate {step:g}"
+
+
+def _part(trainable: str | tuple[str, ...]) -> str:
+    if (rank := rank_of(trainable)) is not None:
+        return f"its head and matrices of rank {rank} beside its layers"
+    return f"its {trainable}" if isinstance(trainable, str) else f"what is called {' or '.join(trainable)}"
+
+
+def _drawn(settings: StudySettings) -> str:
+    privacy = settings.privacy
+    clients = (
+        "every hospital"
+        if privacy.client_sampling_rate == 1
+        else f"a hospital with probability {privacy.client_sampling_rate:g}"
+    )
+    records = "every patient" if privacy.sampling_rate == 1 else f"a patient with probability {privacy.sampling_rate:g}"
+    return f"{clients} in each round, {records} in each step"
+
+
+def _waiting(settings: AnySettings) -> str:
+    schedule = settings.schedule
+    answers = (
+        "" if not schedule.slots else f"; a hospital answers at multiples of its slot, {planned_slot(settings):g} s"
+    )
+    waits = f"a round waits {schedule.round_deadline_seconds:g} s at most, and needs {schedule.min_clients} hospitals"
+    return f"{waits}{answers}"
+
+
+def _clips(settings: StudySettings) -> str:
+    privacy = settings.privacy
+    whole = "" if privacy.client_clip_norm is None else f" (whole hospital: {privacy.client_clip_norm:g})"
+    return f"{privacy.clip_norm:g}{whole}"

@@ -1,0 +1,24 @@
+"""Bytes on the wire: unpadded base64url in JSON, with lengths that a JSON Schema can say."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+
+from study_protocol.wire.signing import from_base64url, to_base64url
+
+
+def _octets_of(value: Any) -> Any:
+    return from_base64url(value) if isinstance(value, str) else value
+
+
+def as_text(smallest: int, largest: int) -> WithJsonSchema:
+    """The JSON Schema of so many bytes, whose text is longer: four characters for three bytes, rounded up."""
+    lengths = {"minLength": (4 * smallest + 2) // 3, "maxLength": (4 * largest + 2) // 3}
+    return WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9_-]*$", **lengths})
+
+
+# bytes in Python, unpadded base64url in JSON.
+Octets = Annotated[bytes, BeforeValidator(_octets_of), PlainSerializer(to_base64url, when_used="json")]
+SignatureOctets = Annotated[Octets, Field(min_length=64, max_length=64), as_text(64, 64)]

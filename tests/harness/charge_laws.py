@@ -1,0 +1,111 @@
+"""Laws of what was charged: by a formula that shares no code with the accounts, and at both ends alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from accounting.budget.budget import Budget
+from accounting.budget.ledger import Entry
+from accounting.plan.queries import QueryCost
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
+from client_sdk.guard.policy import Charge
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.messages import RoundView
+from study_protocol.study.settings import StudySettings
+from tests.harness.law_broken import LawBroken
+
+# Two sums of some thousand floats in another order.
+SAME = 1e-9
+_CHARGED = ("settled", "charged-in-full")
+
+
+def spent_is_what_the_formula_says(settings: AnySettings, entries: Sequence[Entry], budget: Budget) -> None:
+    """The classical limit of a study of Gaussian steps at integer order, in the clear or under masks.
+
+    Rényi divergence of the sampled Gaussian at an integer order (Mironov, Talwar & Zhang 2019, equation 3) and its
+    conversion (Canonne, Kamath & Steinke 2020, proposition 12), by sums of binomials.
+    """
+    if not isinstance(settings, StudySettings) or settings.privacy.scheme not in ("parallel", "client"):
+        return
+    ended = {entry.round for entry in entries if entry.kind in _CHARGED}
+    rounds = len(ended & {entry.round for entry in entries if entry.kind == "reserved"})
+    asked = [entry.body["cost"] for entry in entries if entry.kind == "asked" and entry.round in ended]
+    order = int(settings.privacy.classical_order) + 1
+    step = _renyi(order, _rate(settings), settings.privacy.noise_multiplier)
+    sides = [(rounds, ("all",)), (0, ("all", "evaluated"))] if settings.evaluation else [(rounds, ("all", "evaluated"))]
+    for limit in budget.statements():
+        if limit["definition"] != "classical" or limit["spent"] is None:
+            continue
+        expected = 0.0
+        for times, bearers in sides:
+            costs = [(cost["sensitivity"] / cost["noise_std"]) ** 2 for cost in asked if cost["bears"] in bearers]
+            divergence = times * step + math.fsum(order * cost / 2 for cost in costs)
+            if divergence > 0:
+                expected = max(expected, _converted(order, divergence, _delta(settings, limit)))
+        if not abs(limit["spent"] - expected) <= SAME * max(1.0, expected):
+            raise LawBroken(f"{limit['level']}: {limit['spent']} is stated, and {expected} follows from the events")
+
+
+def _rate(settings: StudySettings) -> float:
+    privacy = settings.privacy
+    rate = privacy.client_sampling_rate if privacy.scheme == "client" else privacy.sampling_rate
+    return 1.0 if rate is None else rate
+
+
+def _delta(settings: StudySettings, limit: dict[str, object]) -> float:
+    (delta,) = [
+        one.delta
+        for one in settings.privacy.limits
+        if (one.level, one.definition) == (limit["level"], limit["definition"])
+    ]
+    return delta
+
+
+def _renyi(order: int, rate: float, noise: float) -> float:
+    terms = (
+        math.comb(order, k) * rate**k * (1 - rate) ** (order - k) * math.exp(k * (k - 1) / (2 * noise**2))
+        for k in range(order + 1)
+    )
+    return math.log(math.fsum(terms)) / (order - 1)
+
+
+def _converted(order: int, divergence: float, delta: float) -> float:
+    return divergence + math.log(1 - 1 / order) - math.log(delta * order) / (order - 1)
+
+
+def hospital_agrees(
+    name: str, home: Path, study: str, settings: AnySettings, entries: Sequence[Entry], views: Sequence[RoundView]
+) -> int:
+    """The hospital's ledger says what the coordinator's does, or more: rounds that it paid for and were given back.
+
+    Returns:
+        How many rounds more.
+    """
+    begun = {entry.round: entry for entry in entries if entry.kind in ("reserved", "asked")}
+    charged = {entry.round for entry in entries if entry.kind in _CHARGED}
+    with HospitalLedger.open(ledger_path(home, "records"), read_only=True) as ledger:
+        paid = {e.round: e for e in ledger.entries if e.kind == "reserved" and e.body["study"] == study}
+        finished = {e.round for e in ledger.entries if e.kind == "settled" and e.body["study"] == study}
+        head = ledger.seen(study).head
+    if head.sequence and (len(entries) < head.sequence or entries[head.sequence - 1].sha256 != head.sha256):
+        raise LawBroken(f"{name} has seen a ledger that the coordinator's does not continue")
+    for round, entry in paid.items():
+        if round not in begun:
+            raise LawBroken(f"{name} paid for round {round}, which was never reserved")
+        cost = begun[round].body.get("cost")
+        if cost is None and not isinstance(settings, StudySettings):
+            raise LawBroken(f"round {round} of a study of questions asks none")
+        expected = Charge.of_query(QueryCost(**cost)) if cost else Charge.of(settings, [round or 0])  # type: ignore[arg-type]
+        if Charge.from_body(entry.body) != expected:
+            raise LawBroken(f"{name} paid another price for round {round} than its settings say")
+    taken = {v.round for v in views for c in v.clients or [] if c.client == name and c.state == "received"}
+    if missing := sorted(round for round in taken if round not in paid or round not in finished):
+        raise LawBroken(
+            f"the coordinator has an update of {name} for round {missing[0]}, which its ledger does not know"
+        )
+    if free := sorted(taken - charged):
+        raise LawBroken(f"round {free[0]} holds an update of {name} and is not charged")
+    return len(set(paid) - charged)

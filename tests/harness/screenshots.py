@@ -1,0 +1,159 @@
+"""Pictures of every page of the dashboard, taken from a coordinator that really runs, with studies from a seed.
+
+    python -m tests.harness.screenshots [--to docs/screenshots]
+
+Needs Chromium and the extras `browser` and `images`. Pictures are written with a palette, so that they stay small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from study_protocol.wire.tensors import encode
+from tests.factories.hospital_double import MODEL
+from tests.factories.live_coordinator import Live, live
+from tests.harness import seeded_studies as seeded
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+DESK, PHONE = (1440, 900), (390, 844)
+HOSPITALS = ("coast", "harbour", "hill", "lake", "valley")
+COLOURS = 160
+BOTH = {"bayesian": 3.0, "classical": 8.0}
+
+
+def seed(here: Live) -> None:
+    """One study in each state that a page can show."""
+    for name, title, scheme, epsilons, noise, past in (
+        ("icu-sepsis", "Early warning of sepsis on intensive care", "parallel", BOTH, 4.0, _RUNNING),
+        ("stroke-imaging", "Stroke: which scans need a second look", "joint", BOTH, 6.0, _JOINT),
+        ("asthma-readmission", "Readmission of children with asthma", "parallel", {"classical": 2.0}, 5.0, _ENDED),
+    ):
+        chosen = seeded.settings(scheme, rounds=120, epsilons=epsilons, noise=noise, hospitals=len(HOSPITALS))
+        open_study(here, name, title, chosen)
+        seeded.write(here, name, past)
+    plain = seeded.settings("parallel", rounds=60, epsilons={"classical": 4.0}, noise=4.0, hospitals=5)
+    for name, title in (("diabetes-retina", "Diabetic retinopathy, second reading"), ("falls", "Falls on the ward")):
+        open_study(here, name, title, plain)
+    seeded.write(here, "falls", seeded.History(12, open=False))
+    _must(here, "POST", "/v1/studies/falls/pause")
+    # The budget of one is used: the worker ends it.
+    here.work()
+
+
+_RUNNING = seeded.History(46, dict.fromkeys((19, 20, 21, 34), "too-few-clients"))
+_JOINT = seeded.History(60, {7: "too-few-keys"})
+_ENDED = seeded.History(120, open=False)
+
+
+def open_study(here: Live, name: str, title: str, chosen: Any) -> None:
+    """With its initial model; all hospitals have joined."""
+    _must(here, "POST", "/v1/studies", json={"study": name, "title": title, "settings": chosen.as_json()})
+    _must(here, "PUT", f"/v1/studies/{name}/models/0", content=encode(MODEL))
+    for hospital in HOSPITALS:
+        here.enrol(name, hospital)
+
+
+def _must(here: Live, method: str, path: str, **options: Any) -> None:
+    answer = here.operator(method, path, **options)
+    assert answer.status_code < 300, answer.text
+
+
+@contextmanager
+def opened(browser: Browser, here: Live, size: tuple[int, int], theme: Any) -> Iterator[Page]:
+    """A tab of this size and theme that has the viewer's key."""
+    context = browser.new_context(
+        base_url=here.url,
+        viewport={"width": size[0], "height": size[1]},
+        color_scheme=theme,
+        reduced_motion="reduce",
+        device_scale_factor=1,
+    )
+    page = context.new_page()
+    page.goto("/dashboard")
+    page.get_by_label("Viewer's key").fill(here.viewer_key)
+    page.get_by_role("button", name="Show").click()
+    page.locator("#list table").wait_for()
+    yield page
+    context.close()
+
+
+def settled(page: Page) -> None:
+    """Until numbers and charts are there."""
+    page.locator("#rounds table, #rounds .empty, .notice.bad").first.wait_for()
+    for chart in page.locator(".chart:not([hidden])").all():
+        chart.locator("svg").wait_for()
+
+
+def take(page: Page, to: Path, *, whole: bool = True) -> None:
+    """The page, or what its window shows of it."""
+    if not whole:
+        _save(page.screenshot(), to)
+        return
+    # A window as high as the page: what is out of sight is not drawn.
+    before = page.viewport_size or {"width": DESK[0], "height": DESK[1]}
+    page.set_viewport_size({"width": before["width"], "height": page.evaluate("document.documentElement.scrollHeight")})
+    page.wait_for_timeout(300)
+    height = page.evaluate("document.querySelector('main').getBoundingClientRect().bottom")
+    page.set_viewport_size({"width": before["width"], "height": max(round(height), before["height"])})
+    _save(page.screenshot(), to)
+    page.set_viewport_size(before)
+
+
+def _save(picture: bytes, to: Path) -> None:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    small = Image.open(BytesIO(picture)).convert("RGB").quantize(colors=COLOURS, dither=Image.Dither.NONE)
+    small.save(to, optimize=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--to", type=Path, default=Path("docs/screenshots"))
+    to: Path = parser.parse_args().to
+    with live(Path(tempfile.mkdtemp())) as here, sync_playwright() as playwright:
+        seed(here)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        for name, size in (("desk", DESK), ("phone", PHONE)):
+            for theme in ("light", "dark"):
+                with opened(browser, here, size, theme) as page:
+                    _take_all(page, to, f"{name}-{theme}")
+        _take_key(browser, here, to)
+        browser.close()
+
+
+def _take_all(page: Page, to: Path, kind: str) -> None:
+    take(page, to / f"studies-{kind}.png")
+    page.goto("/dashboard/icu-sepsis")
+    settled(page)
+    # The whole page once for each size; of the other theme its beginning says enough.
+    take(page, to / f"study-{kind}.png", whole=kind.endswith("light"))
+    if kind != "desk-light":
+        return
+    page.get_by_role("button", name="Check the ledger").click()
+    page.locator("#proof .notice").wait_for()
+    _save(page.locator("#proof").screenshot(), to / "proof.png")
+    page.goto("/dashboard/stroke-imaging")
+    settled(page)
+    _save(page.locator("#loss").screenshot(), to / "both-levels.png")
+
+
+def _take_key(browser: Browser, here: Live, to: Path) -> None:
+    page = browser.new_page(base_url=here.url, viewport={"width": DESK[0], "height": 640}, color_scheme="light")
+    page.goto("/dashboard")
+    page.get_by_label("Viewer's key").wait_for()
+    take(page, to / "key-desk-light.png")
+    page.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Columns described by public numbers: what comes out for every form, and nothing is fitted to the records."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from private_learning.records import DataError, Table
+from private_learning.tasks.columns import CategoryColumn, NumberColumn, encode_columns, read_columns
+from private_learning.tasks.task import InputUse, TaskError
+from study_protocol.cells import Column, Spelling, column_of
+
+FORMS = {
+    "column.age": "18..90",
+    "column.chol": " 100 .. 400 ; missing=240 ",
+    "column.pain": "1|2.0|none",
+    "column.thal": "3|6; missing",
+    "column.weight": "30..200; missing-values = 0.0 | -1 |none; missing=70",
+    "label": "not a column",
+}
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def test_the_forms_in_the_order_of_their_names() -> None:
+    assert read_columns(dict(reversed(FORMS.items()))) == (
+        NumberColumn("age", 18.0, 90.0, None),
+        NumberColumn("chol", 100.0, 400.0, 240.0),
+        CategoryColumn("pain", ("1", "2", "none"), missing=False),
+        CategoryColumn("thal", ("3", "6"), missing=True),
+        NumberColumn("weight", 30.0, 200.0, 70.0, ("0", "-1", "none")),
+    )
+
+
+def test_the_widths_are_those_of_what_is_encoded() -> None:
+    columns = read_columns(FORMS)
+    data = {
+        "age": np.array([54.0, 90.0]),
+        "chol": np.array([np.nan, 400.0]),
+        "pain": np.array(["1", "none"], dtype=object),
+        "thal": np.array([6.0, np.nan]),
+        "weight": np.array(["none", "200"], dtype=object),
+    }
+    found = encode_columns(columns, data)
+    assert found.shape == (2, sum(column.width for column in columns))
+    np.testing.assert_allclose(found[0], [0, -1 / 15, 1, 1, 0, 0, 0, 1, 0, -9 / 17, 1], atol=1e-12)
+    np.testing.assert_allclose(found[1], [1, 1, 0, 0, 0, 1, 0, 0, 1, 1, 0], atol=1e-12)
+    with pytest.raises(DataError, match="lacks 3 of the study's columns: 'pain', 'thal', 'weight'"):
+        encode_columns(columns, {name: data[name] for name in ("age", "chol")})
+
+
+@given(FINITE, FINITE, st.lists(FINITE, min_size=1))
+def test_numbers_stay_in_the_interval_in_order_whatever_the_range(a: float, b: float, values: list[float]) -> None:
+    low, high = min(a, b), max(a, b)
+    if not low / 2 < high / 2:
+        return
+    found = NumberColumn("x", low, high, None).encode(np.sort(np.array(values)))[:, 0]
+    assert (np.abs(found) <= 1 + 1e-9).all()
+    assert (np.diff(found) >= 0).all()
+
+
+def test_whole_numbers_are_one_category_however_they_are_written() -> None:
+    column = CategoryColumn("x", ("3", "a"), missing=True)
+    found = column.encode(np.array(["3.0", 3, " 3 ", "a", "", None], dtype=object))
+    assert found.tolist() == [[1, 0, 0]] * 3 + [[0, 1, 0]] + [[0, 0, 1]] * 2
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (np.array(["b", "b"], dtype=object), "2 of 2 values are none of the study's categories"),
+        (np.array(["3", None], dtype=object), "1 of 2 values are missing"),
+    ],
+    ids=["unknown", "missing"],
+)
+def test_what_the_study_does_not_know_is_counted(values: np.ndarray, words: str) -> None:
+    with pytest.raises(DataError, match=f"column x: {words}"):
+        CategoryColumn("x", ("3", "a"), missing=False).encode(values)
+
+
+@pytest.mark.parametrize("values", [[0.0, 30.0, np.nan], ["0", "30.0", None], ["0.0", "unknown", "-1"]], ids=str)
+def test_what_the_study_calls_missing_is_missing_however_it_is_written(values: list[object]) -> None:
+    (column,) = read_columns({"column.bmi": "15..60; missing=30; missing-values=0|-1|unknown"})
+    table = Table.of({"bmi": values})
+    found = column.encode(table.columns["bmi"])
+    absent = [str(value) not in ("30.0",) for value in values]
+    assert found[:, 1].tolist() == absent
+    np.testing.assert_allclose(found[:, 0], (30 - 37.5) / 22.5)
+    assert column.use(table.columns["bmi"]) == InputUse("bmi", 3, missing=sum(absent), clipped=0)
+
+
+def test_a_category_may_be_called_missing_too() -> None:
+    (column,) = read_columns({"column.smoker": "no|yes; missing; missing-values=9|refused"})
+    values = np.array(["no", "9.0", "refused", "yes"], dtype=object)
+    assert column.encode(values).tolist() == [[1, 0, 0], [0, 0, 1], [0, 0, 1], [0, 1, 0]]
+    assert column.use(values) == InputUse("smoker", 4, missing=2, clipped=0)
+
+
+def test_what_is_clipped_is_counted() -> None:
+    assert NumberColumn("x", 0, 1, 0.5).use(np.array([-1, 0, 0.5, 1, 2, 3, np.nan])) == InputUse("x", 7, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("cell", "kind"),
+    [
+        ("2024-01-31", "a date: declare the column as dates"),
+        ("31.01.24 10:00", "a date"),
+        ("1,234", "a number whose comma or point may mean thousands"),
+        ("70 kg", "a sign or a unit"),
+        ("<5", "a sign or a unit"),
+        ("high", "is text: if it says that nothing was measured, missing-values"),
+    ],
+)
+def test_the_kind_of_a_cell_that_is_no_number_is_said_and_not_the_cell(cell: str, kind: str) -> None:
+    table = Table.of({"x": [1, cell, 3, cell]}, lines=[2, 3, 5, 6])
+    with pytest.raises(
+        DataError, match=f"column x: 2 of 4 values are no numbers, the first in line 3, .*{kind}"
+    ) as refused:
+        encode_columns(read_columns({"column.x": "0..9"}), table.columns, table.first)
+    assert cell not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("declared", "column", "cell", "kind"),
+    [
+        ("point", "0..9", "2,5", "a number with a comma, and the data set is declared with a decimal point"),
+        (
+            "comma",
+            "0..9",
+            "1.234",
+            "whose point may mean thousands, and the data set is declared with a decimal comma",
+        ),
+        ("point", "0..9", "1.234,5", "a number with marks or spaces between thousands"),
+        ("comma", "0..9", "2.5", "a number with a point, and the data set is declared with a decimal comma"),
+        ("point", "0..9", "1,234.5", "a number with marks or spaces between thousands"),
+        ("comma", "0..9", "1 234,5", "a number with marks or spaces between thousands"),
+        (None, "0..9", "2,5", "declare the decimal mark of the data set"),
+        ("point", "2020-01-01..2020-12-31", "2.5", "a number and no date"),
+        ("comma", "2020-01-01..2020-12-31", "2,5", "a number and no date"),
+        ("point", "2020-01-01..2020-12-31", "25", "a number and no date"),
+    ],
+    ids=map(str, count()),
+)
+def test_the_kind_of_a_number_is_said_beside_the_declared_mark(
+    declared: Any, column: str, cell: str, kind: str
+) -> None:
+    cells = Column.of_texts([cell], Spelling(declared), "x")
+    with pytest.raises(DataError, match=f"1 of 1 values are no (numbers|dates), .*{kind}") as refused:
+        encode_columns(read_columns({"column.x": column}), {"x": cells}, lambda _: "line 2")
+    assert cell not in str(refused.value)
+
+
+def test_all_faults_of_a_table_are_named_at_once_and_columns_with_what_may_be_meant() -> None:
+    columns = read_columns({"column.Age": "0..9", "column.sex": "f|m", "column.x": "0..9"})
+    table = Table.of({"Age": [1, None], "sex": ["f", "d"], "x": [1, 2]})
+    with pytest.raises(DataError, match=r"Age: 1 of 2 values are missing, .* row 2; column sex: 1 of 2 .* row 2$"):
+        encode_columns(columns, table.columns, table.first)
+    with pytest.raises(DataError, match=r"lacks 2 .*'Age' .did you mean 'age '\?., 'sex'$"):
+        encode_columns(columns, {"age ": table.columns["Age"], "x": table.columns["x"]})
+
+
+def test_a_column_of_dates_is_no_column_of_nanoseconds() -> None:
+    frame = pd.DataFrame({"seen": pd.to_datetime(["2024-01-31", None]), "x": pd.array([1, None], dtype="Int64")})
+    table = Table.of(frame)
+    np.testing.assert_array_equal(table.columns["x"], [1, np.nan])
+    assert table.columns["seen"][1] is None
+    with pytest.raises(DataError, match="which is a date"):
+        encode_columns(read_columns({"column.seen": "0..1; missing=0"}), table.columns, table.first)
+
+
+@pytest.mark.parametrize("code", ["01.01.1900", "31.12.1899", "12/31/1899"])
+def test_a_date_that_means_missing_begins_with_its_year(code: str) -> None:
+    dates = "2020-01-01..2020-12-31; missing=2020-05-01; missing-values="
+    with pytest.raises(TaskError, match="begins with its year"):
+        read_columns({"column.x": f"{dates}{code}"})
+    (column,) = read_columns({"column.x": f"{dates}1900-01-01|00.00.0000|unknown"})
+    assert isinstance(column, NumberColumn)
+    stored = column.read(np.array(["1900-01-01", "2020-02-01"], "datetime64[D]"))
+    assert stored.missing.tolist() == [True, False]
+    written = column.read(column_of(["1.1.1900", "00.00.0000", "1.2.2020"], spelling=Spelling(dates="dmy")))
+    assert written.missing.tolist() == [True, True, False]
+
+
+def test_of_many_columns_that_lack_the_first_are_named() -> None:
+    columns = read_columns({f"column.gene{place:04}": "0..1" for place in range(5000)})
+    with pytest.raises(DataError, match=r"lacks 5000 of .*'gene0009' .*, and 4990 more$") as refused:
+        encode_columns(columns, {f"Gene-{place:04}": np.zeros(1) for place in range(5000)})
+    assert "gene0010'" not in str(refused.value)

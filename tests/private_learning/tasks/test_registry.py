@@ -1,0 +1,99 @@
+"""Names, and code of one's own through an entry point."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from private_learning.records import Examples
+from private_learning.tasks import TaskError, load, names
+from private_learning.tasks.task import new_model
+
+PACKAGE = """
+import torch
+from torch import nn
+from private_learning.tasks import Classification, TaskDataset, TaskError
+
+class Own(Classification):
+    classes = 2
+    def __init__(self, parameters):
+        if set(parameters) != {"width"}:
+            raise TaskError("width is the one parameter")
+        self.width = parameters["width"]
+    def model(self):
+        return nn.Linear(self.width, self.outputs)
+    def dataset(self, data):
+        return TaskDataset(torch.from_numpy(data.inputs).float(), self.integer_labels(data.labels), data.patients)
+
+def not_a_task(parameters):
+    return parameters
+
+def broken(parameters):
+    return parameters["width"]
+
+class NoModel(Own):
+    def model(self):
+        raise RuntimeError("no such backbone")
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "own_task_package.py").write_text(PACKAGE)
+    info = tmp_path / "own_task_package-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-task-package\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[wardround.tasks]\nown = own_task_package:Own\nwrong = own_task_package:not_a_task\n"
+        "broken = own_task_package:broken\nno-model = own_task_package:NoModel\ngone = own_task_package:Gone\n"
+        "half = own_task_package_that_fails:Own\n"
+    )
+    (tmp_path / "own_task_package_that_fails.py").write_text("raise OSError('no weights here')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("own_task_package", None)
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_installed_package_brings_its_own_task():
+    task = load("own", {"width": 3})
+    dataset = task.dataset(Examples.of([[1.0, 2, 3], [4, 5, 6]], [0, 1], ["a", "b"]))
+    outputs = task.model()(dataset.inputs)
+    assert task.loss(outputs, dataset.targets).shape == (2,)
+    assert set(task.metrics(outputs, dataset.targets)) == {"accuracy", "log_loss"}
+    assert {"own", "wrong", "cnn", "last-layer", "logistic-regression", "mlp"} <= set(names())
+
+
+@pytest.mark.usefixtures("installed")
+def test_what_is_not_a_task_is_refused():
+    with pytest.raises(TaskError, match="did not return a Task"):
+        load("wrong", {})
+    with pytest.raises(TaskError, match="width"):
+        load("own", {})
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("broken", "task 'broken' of package own-task-package cannot be made with these parameters: KeyError: 'width'"),
+        ("gone", "task 'gone' of package own-task-package cannot be imported: AttributeError"),
+        ("half", "task 'half' of package own-task-package cannot be imported: OSError: no weights here"),
+    ],
+    ids=["makes none", "not there", "fails while read"],
+)
+def test_code_that_fails_is_a_task_error_with_its_reason(name: str, said: str) -> None:
+    with pytest.raises(TaskError, match=re.escape(said)):
+        load(name, {})
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_model_that_cannot_be_made_is_a_task_error() -> None:
+    with pytest.raises(TaskError, match="task 'no-model' could not make its model: RuntimeError: no such backbone"):
+        new_model(load("no-model", {"width": 3}), "no-model")
+
+
+def test_a_name_that_nobody_installed_is_refused_with_those_there_are():
+    with pytest.raises(TaskError, match=r"no package here offers it.*logistic-regression"):
+        load("logistic regression", {})

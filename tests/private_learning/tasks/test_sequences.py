@@ -1,0 +1,293 @@
+"""Histories become sequences of tokens, and models that look at nothing but a patient's own events."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from private_learning.gradients import PerRecordGradients
+from private_learning.records import DataError, Histories, Table, load, read_csv
+from private_learning.tasks import TaskError
+from private_learning.tasks import load as load_task
+from private_learning.tasks.task import InputUse
+from private_learning.training import LocalTraining
+from private_learning.training.weights import weights_of
+from study_protocol.randomness.source import SeededRandomness
+from tests.factories.made_up import made_up
+from tests.factories.settings import settings
+from wardround.demo.scenarios import data_folder
+
+DRUGS, ILLS = "code=atc; time=day; codes=A|B", "code=icd; time=day; codes=X|Y"
+PLAIN = {"label": "died", "length": 4, "events.drugs": DRUGS, "events.ills": ILLS}
+# Tokens: 1 A, 2 B, 3 another drug; 4 X, 5 Y, 6 another diagnosis.
+KINDS = ("gru", "lstm", "transformer")
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+
+
+def histories(drugs: dict[str, Any] | None = None, **patients: Any) -> Histories:
+    whole = {"patient": ["a", "b", "c"], "died": [0, 1, 0], "age": [20.0, 90.0, 55.0]} | patients
+    given = drugs or {"patient": ["a", "b", "a", "zz"], "atc": ["A", "B", None, "A"], "day": [3.0, 1.0, -2.0, 9.0]}
+    ills = {"patient": ["b", "a", "b", "b", "b"], "icd": ["Y", "X", "X", "Q", "Y"], "day": [1.0, 3.0, 5.0, 0.0, 7.0]}
+    events = {name: Table.of(of, patient_column="patient") for name, of in {"drugs": given, "ills": ills}.items()}
+    return Histories.with_events(Table.of(whole, patient_column="patient"), events)
+
+
+def tokens(task: Any, records: Histories) -> list[list[int]]:
+    found = task.inputs(records)[:, task.features :]
+    return [[int(token) for token in row] for row in found]
+
+
+def test_events_of_all_tables_stand_in_their_order_and_the_newest_are_kept() -> None:
+    task = load_task("sequence", PLAIN)
+    # a: nothing known on day −2, then A and X on day 3. b: five events, of which the first is too old. c: none.
+    assert tokens(task, histories()) == [[3, 1, 4, 0], [2, 5, 4, 5], [0, 0, 0, 0]]
+    assert tokens(task, histories().take([1, 0])) == [[2, 5, 4, 5], [3, 1, 4, 0]]
+    assert tokens(load_task("sequence", PLAIN | {"length": 1}), histories()) == [[4], [5], [0]]
+    assert task.inspect(histories()) == (
+        InputUse("events drugs", 3, missing=1, clipped=0, other=0, of_others=1),
+        InputUse("events ills", 5, missing=0, clipped=0, other=1, of_others=0),
+    )
+
+
+def test_the_order_of_rows_changes_nothing() -> None:
+    task, draw = load_task("sequence", PLAIN | {"length": 20}), np.random.default_rng(1)
+    n = 60
+    rows = {
+        "patient": draw.choice(["a", "b"], n),
+        "atc": draw.choice(["A", "B", "?"], n),
+        "day": draw.integers(0, 4, n),
+    }
+    order = draw.permutation(60)
+    mixed = {name: values[order] for name, values in rows.items()}
+    assert tokens(task, histories(rows)) == tokens(task, histories(mixed))
+
+
+def test_columns_of_the_table_of_patients_stand_before_the_tokens() -> None:
+    task = load_task("sequence", PLAIN | {"column.age": "20..90"})
+    torch.testing.assert_close(task.inputs(histories())[:, 0], torch.tensor([-1.0, 1.0, 0.0]))
+    assert tokens(task, histories())[0] == [3, 1, 4, 0]
+    assert task.dataset(histories()).targets.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_model_says_of_a_patient_depends_on_its_own_events_alone(kind: str) -> None:
+    """Not on how much room is left behind them, and not on who is asked about beside."""
+    short, long = (load_task("sequence", PLAIN | {"model": kind, "length": n}) for n in (6, 9))
+    torch.manual_seed(1)
+    model, roomier = short.model().eval(), long.model().eval()
+    common = {name: value for name, value in model.state_dict().items() if not name.startswith("places")}
+    roomier.load_state_dict(common, strict=False)
+    if kind == "transformer":
+        with torch.no_grad():
+            roomier.places.weight[:6] = model.places.weight
+    x = short.inputs(histories())
+    torch.testing.assert_close(roomier(long.inputs(histories())), model(x), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(model(x[1:2]), model(x)[1:2], rtol=1e-5, atol=1e-6)
+    # Nobody's events are nobody's score but the head's own.
+    torch.testing.assert_close(model(x)[2], model.head.bias)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_those_of_one_backward_a_patient(kind: str) -> None:
+    how = {"model": kind, "hidden": 8, "embedding": 8, "layers": 2, "length": 12, "column.age": "18..90"}
+    task = load_task("sequence", PLAIN | how)
+    torch.manual_seed(2)
+    data = task.dataset(made_up(task, 12))
+    assert (data.inputs[:, 1:] == 0).all(1).any() or (data.inputs[:, -1] == 0).any()
+    model = task.model().eval().double()
+    gradients = PerRecordGradients(model, task.loss)
+    found = gradients.clipped_sum(data.inputs.double(), data.targets, clip_norm=0.1)
+    assert gradients.method == "layerwise", gradients.reason
+    norms, total = [], [torch.zeros_like(p) for p in model.parameters()]
+    for x, y in zip(data.inputs.double(), data.targets, strict=True):
+        each = torch.autograd.grad(task.loss(model(x[None]), y[None]).sum(), [*model.parameters()])
+        norms.append(torch.sqrt(sum((g.square().sum() for g in each), torch.zeros((), dtype=torch.float64))))
+        total = [t + g * min(1.0, 0.1 * (1 - 2.0**-40) / float(norms[-1])) for t, g in zip(total, each, strict=True)]
+    torch.testing.assert_close(found.norms, torch.stack(norms), rtol=1e-9, atol=1e-12)
+    for value, expected in zip(found.gradients.values(), total, strict=True):
+        torch.testing.assert_close(value, expected, rtol=1e-8, atol=1e-11)
+
+
+def test_a_model_without_noise_finds_what_decides() -> None:
+    """Whoever has many of the first code is ill: a few steps tell more than the commonest class."""
+    task = load_task("sequence", PLAIN | {"length": 30, "hidden": 16, "embedding": 8})
+    data = task.dataset(made_up(task, 200))
+    how = {"algorithm": "fedavg", "local_steps": 40, "learning_rate": 1.0, "local_optimiser": {"name": "momentum"}}
+    chosen = settings(
+        training=how, sampling_rate=1.0, expected_batch_size=200.0, max_steps=40, noise_multiplier=1e-4, clip_norm=1.0
+    )
+    torch.manual_seed(3)
+    weights = weights_of(task.model())
+    update = LocalTraining(task, data, chosen, SeededRandomness(1, allow_insecure=True)).update(weights, None)
+    model = task.model().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.as_tensor(weights[name] + update[name]))
+        assert task.metrics(model(data.inputs), data.targets)["accuracy"] > 0.75
+
+
+def test_a_folder_of_tables_is_read(tmp_path: Path) -> None:
+    (tmp_path / "patients.csv").write_text("patient,died\na,0\nb,1\n")
+    (tmp_path / "drugs.csv").write_text("patient,atc,day\nb,A,1.5\nb,B,0.5\n")
+    (tmp_path / "ills.tsv").write_text("patient\ticd\tday\na\tX\t2\n")
+    found = load(tmp_path)
+    assert isinstance(found, Histories)
+    assert tokens(load_task("sequence", PLAIN), found) == [[4, 0, 0, 0], [2, 1, 0, 0]]
+    with pytest.raises(DataError, match="read into memory as a whole"):
+        load(tmp_path, lazy=True)
+    (tmp_path / "drugs.tsv").write_text("patient\tatc\tday\na\tA\t2\n")
+    with pytest.raises(DataError, match="two files hold a table 'drugs'"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("none", [{"drugs"}, {"drugs", "ills"}], ids=["one", "all"])
+def test_a_hospital_may_have_no_event_of_a_kind(tmp_path: Path, ending: str, none: set[str]) -> None:
+    (tmp_path / "patients.csv").write_text("patient,died\na,0\nb,1\n")
+    for name, what in {"drugs": "atc", "ills": "icd"}.items():
+        text = f"patient,{what},day\n" + ("" if name in none else "b,Y,2\n")
+        path = tmp_path / f"{name}.csv"
+        path.write_text(text)
+        if ending == "parquet":
+            arrow, parquet = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
+            parquet.write_table(arrow.read_csv(path), tmp_path / f"{name}.PARQUET")
+            path.unlink()
+    task, found = load_task("sequence", PLAIN), load(tmp_path)
+    assert tokens(task, found) == [[0, 0, 0, 0], [0 if "ills" in none else 5, 0, 0, 0]]
+    assert task.dataset(found).patients == ("a", "b")
+    assert [use.values for use in task.inspect(found)] == [0, 0 if "ills" in none else 1]
+
+
+def test_a_header_alone_names_the_patient_and_is_no_table_of_patients(tmp_path: Path) -> None:
+    (tmp_path / "patients.csv").write_text("patient,died\na,0\nb,1\n")
+    (tmp_path / "drugs.csv").write_text("who,code,day\n")
+    with pytest.raises(DataError, match=r"drugs\.csv: there is no patient column 'patient'"):
+        load(tmp_path)
+    (tmp_path / "drugs.csv").write_text("patient,code,day\na,A,1\n")
+    (tmp_path / "patients.csv").write_text("patient,died\n")
+    with pytest.raises(DataError, match=r"patients\.csv: there are no records below the header"):
+        load(tmp_path)
+
+
+def test_stays_of_the_eicu_demo_are_histories(tmp_path: Path) -> None:
+    """Real tables: one row for each patient; unit types and admission sources of all of a patient's stays."""
+    path = data_folder() / "eicu_demo" / "patient.csv.gz"
+    if not path.exists():
+        pytest.skip(f"no {path}: set WARDROUND_DATA")
+    stays = read_csv(path, patient_column="uniquepid").columns
+    whose = read_csv(path).columns["uniquepid"]
+    died = {who: int((stays["hospitaldischargestatus"][whose == who] == "Expired").any()) for who in set(whose)}
+    _write(tmp_path / "patients.csv", {"patient": list(died), "died": list(died.values())})
+    for name, column in {"units": "unittype", "sources": "hospitaladmitsource"}.items():
+        when = stays["patientunitstayid"]
+        _write(tmp_path / f"{name}.csv", {"patient": whose, "what": stays[column], "when": when})
+    task = load_task(
+        "sequence",
+        {
+            "label": "died",
+            "length": 6,
+            "events.units": "code=what; time=when; codes=Med-Surg ICU|MICU|SICU|CCU-CTICU",
+            "events.sources": "code=what; time=when; codes=Emergency Department|Operating Room|Floor",
+        },
+    )
+    records = load(tmp_path)
+    data = task.dataset(records)
+    found = tokens(task, records)
+    assert len(data) == len(died) == 1841
+    # One event of each table for each stay, and tokens of one stay stand together.
+    stays_of = {who: int((whose == who).sum()) for who in died}
+    assert [len([t for t in row if t]) for row in found] == [min(6, 2 * stays_of[who]) for who in data.patients]
+    assert int(data.targets.sum()) == sum(died.values())
+
+
+def _write(path: Path, columns: dict[str, Any]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("drugs", "patients", "words"),
+    [
+        ({"patient": ["a"], "atc": ["A"], "day": [None]}, {}, "events drugs: column day: 1 of 1 events have no time"),
+        ({"patient": ["a"], "atc": ["A"], "day": ["3 May"]}, {}, "1 of 1 events have a time that is none"),
+        (
+            {"patient": ["a", "a", "a"], "atc": ["A", "A", "A"], "day": ["2020-01-01", "5", "1.2.2020"]},
+            {},
+            "first in row 3, which is a date with its year last: declare the order of day and month",
+        ),
+        ({"patient": ["a"], "atc": ["A"], "day": ["1.234"]}, {}, "declare the decimal mark of the data set"),
+        ({"patient": ["a"], "code": ["A"], "day": [1.0]}, {}, "events drugs: the table lacks 1 of the study's columns"),
+        (None, {"patient": ["a", "a", "c"]}, "1 of 3 rows are of a patient who has another"),
+        (None, {"died": [0, 5, 1]}, "not whole numbers from 0 to 1"),
+    ],
+    ids=["no time", "a text", "a date", "thousands", "another column", "a patient twice", "no class"],
+)
+def test_tables_that_are_none_are_refused(drugs: Any, patients: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        load_task("sequence", PLAIN).dataset(histories(drugs, **patients))
+
+
+def test_a_table_that_is_not_there_and_records_of_another_kind_are_refused() -> None:
+    with pytest.raises(DataError, match="no table of events 'visits'; there are 'drugs', 'ills'"):
+        load_task("sequence", {"label": "died", "length": 4, "events.visits": DRUGS}).dataset(histories())
+    with pytest.raises(DataError, match=r"takes a folder of tables: patients\.csv"):
+        load_task("sequence", PLAIN).dataset(Table.of({"died": [0, 1]}))
+    with pytest.raises(DataError, match="say which column names the patient"):
+        Histories.with_events(Table.of({"died": [0, 1]}), {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"events.drugs": "code=atc; time=day"}, "codes is missing"),
+        ({"events.drugs": "code=atc; time=day; codes=A|A"}, "different words with bars between"),
+        ({"events.drugs": "code=atc; code=icd; time=day; codes=A"}, "each of the three once"),
+        ({"events.drugs": 3}, "code=COLUMN; time=COLUMN"),
+        ({"length": 0}, "length"),
+        ({"model": "transformer", "embedding": 30}, "multiple of heads"),
+        ({"heads": 2}, "heads belongs to"),
+        ({"model": "rnn"}, "model"),
+    ],
+    ids=["no codes", "one twice", "a word twice", "a number", "no length", "heads", "heads of a gru", "no such model"],
+)
+def test_parameters_that_make_no_task_are_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(TaskError, match=words):
+        load_task("sequence", PLAIN | changes)
+    with pytest.raises(TaskError, match="at least one parameter events"):
+        load_task("sequence", {"label": "died", "length": 4})
+
+
+def test_no_layer_of_a_model_mixes_patients() -> None:
+    for kind in KINDS:
+        model = load_task("sequence", PLAIN | {"model": kind}).model()
+        assert not any(isinstance(module, nn.modules.batchnorm._NormBase) for module in model.modules())
+
+
+def test_a_fault_in_one_of_several_tables_names_its_file(tmp_path: Path) -> None:
+    (tmp_path / "patients.csv").write_text("patient,died\na,0\nb,1\n")
+    (tmp_path / "drugs.csv").write_text("who,code,day\na,x,1\n")
+    with pytest.raises(DataError, match=r"drugs\.csv: there is no patient column 'patient'"):
+        load(tmp_path)
+
+
+def test_tables_and_arrays_that_are_no_folder_of_records_are_told_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "patient.csv").write_text("patient,died\na,0\nb,1\n")
+    (tmp_path / "drugs.csv").write_text("patient,code,day\na,x,1\n")
+    with pytest.raises(DataError, match=r"a folder of tables needs patients\.csv"):
+        load(tmp_path)
+    np.save(tmp_path / "inputs.npy", np.zeros((2, 3)))
+    with pytest.raises(DataError, match=r"arrays are read from the file .*inputs\.npy"):
+        load(tmp_path)

@@ -1,0 +1,235 @@
+"""Every kind without noise finds what the usual libraries find on the pooled patients; its sensitivity."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn.linear_model import LinearRegression
+
+from private_learning.records import Table
+from study_protocol.queries.answer import NoisedSum
+from study_protocol.queries.rows import one_row_each
+from study_protocol.queries.variables import UnreadableColumn
+from tests.factories.questions import DOCUMENTS, answer_without_noise, column, exact, patients, question
+
+KINDS = pytest.mark.parametrize("kind", DOCUMENTS)
+
+
+def clipped(columns: dict[str, NDArray[Any]]) -> pd.DataFrame:
+    """As the questions of DOCUMENTS read them."""
+    sex = pd.Series(columns["sex"])
+    return pd.DataFrame(
+        {
+            "age": np.clip(columns["age"], 0, 100),
+            "pressure": np.clip(columns["pressure"], 50, 250),
+            "f": np.where(sex.isna(), np.nan, sex == "f"),
+        }
+    )
+
+
+def rounded(asked: Any, columns: dict[str, NDArray[Any]], row: int) -> list[int]:
+    one = {name: values[row : row + 1] for name, values in columns.items()}
+    return [int(step) for step in asked.total(one, asked.grid().spacing)]
+
+
+@KINDS
+def test_sums_of_hospitals_add_up_to_the_sum_over_all_patients(kind: str) -> None:
+    asked, columns = question(DOCUMENTS[kind]), patients(10_000)
+    parts = [{name: values[i::3] for name, values in columns.items()} for i in range(3)]
+    spacing = asked.grid().spacing
+    total = sum(asked.total(part, spacing) for part in parts)
+    assert np.array_equal(total, asked.total(columns, spacing))
+
+
+@KINDS
+def test_a_hospital_without_a_patient_adds_zero(kind: str) -> None:
+    asked = question(DOCUMENTS[kind])
+    assert asked.total(patients(0), asked.grid().spacing).tolist() == [0] * asked.cells
+
+
+@KINDS
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_one_patient_moves_the_sum_by_its_own_vector_and_by_no_more_than_the_sensitivity(
+    kind: str, data: st.DataObject
+) -> None:
+    """The norm is that of whole numbers, exactly; the extremes of the ranges are tried on purpose."""
+    asked = question(DOCUMENTS[kind], noise_multiplier=data.draw(st.sampled_from([0.001, 0.3, 4.0, 1e6])))
+    number = st.sampled_from([0.0, 100.0, 50.0, 250.0, -1e300, 1e300, 5e-324]) | st.floats(-300, 600) | st.just(np.nan)
+    sex = st.sampled_from(["f", "m", "x", None])
+    size = data.draw(st.integers(1, 5))
+    columns = {
+        "age": np.array(data.draw(st.lists(number, min_size=size, max_size=size)), np.float64),
+        "pressure": np.array(data.draw(st.lists(number, min_size=size, max_size=size)), np.float64),
+        "sex": np.array(data.draw(st.lists(sex, min_size=size, max_size=size)), object),
+    }
+    grid = asked.grid()
+    mine = rounded(asked, columns, 0)
+    assert sum(step**2 for step in mine) <= Fraction(grid.sensitivity) ** 2
+    assert Fraction(grid.std) >= Fraction(asked.noise_multiplier) * Fraction(grid.sensitivity)
+    without = {name: values[1:] for name, values in columns.items()}
+    moved = asked.total(columns, grid.spacing) - asked.total(without, grid.spacing)
+    assert moved.tolist() == mine
+
+
+SQUARES = {
+    "count": 1,
+    "table": 1,
+    "tables": 3,
+    "moments": 9,
+    "covariance": 1,
+    "linear-regression": 1,
+    "quantiles": 2,
+    "survival": 1,
+}
+
+
+@KINDS
+def test_the_sensitivity_is_reached_where_every_number_is_at_an_end_of_its_range(kind: str) -> None:
+    """Up to the grid's step, 2⁻¹⁸ of it here."""
+    asked = question(DOCUMENTS[kind])
+    columns = {"age": np.array([100.0]), "pressure": np.array([250.0]), "sex": np.array(["f"], object)}
+    assert np.linalg.norm(exact(asked, columns)) == pytest.approx(np.sqrt(SQUARES[kind]), rel=1e-5)
+    assert asked.sensitivity == pytest.approx(np.sqrt(SQUARES[kind]), rel=1e-15)
+
+
+@pytest.mark.parametrize("kind", ["moments", "covariance"])
+def test_every_patient_is_rounded_before_the_sum(kind: str) -> None:
+    """So that the sum of n lies within n/2 steps of the one that was not rounded, and one patient is one vector."""
+    asked, columns = question(DOCUMENTS[kind]), patients(200)
+    spacing = asked.grid().spacing
+    one_by_one = np.sum([rounded(asked, columns, row) for row in range(200)], axis=0)
+    assert np.array_equal(asked.total(columns, spacing), one_by_one)
+    fine = asked.total(columns, spacing / 2**20) / 2.0**20
+    assert np.abs(fine - one_by_one).max() <= 100
+    assert not np.array_equal(np.rint(fine), one_by_one)
+
+
+def test_counts_and_tables_are_those_of_pandas() -> None:
+    columns = patients(3000)
+    frame = pd.DataFrame(columns)
+    sex = pd.Categorical(frame["sex"].map({"f": "f", "m": "m", "x": "other"}).fillna("missing"))
+    sex = sex.set_categories(["f", "m", "other", "missing"])
+    bins = pd.cut(frame["age"], [-np.inf, 40, 60, 80, np.inf], right=False, labels=False).fillna(4).astype(int)
+    crossed = pd.crosstab(sex, bins, dropna=False).to_numpy().ravel()
+    found = answer_without_noise(question(DOCUMENTS["table"]), columns)
+    assert column(found, "table").tolist() == crossed.tolist()
+    assert column(found, "shares") == pytest.approx(crossed / 3000, rel=1e-14)
+    assert column(found, "patients").tolist() == [3000]
+    several = answer_without_noise(question(DOCUMENTS["tables"]), columns)
+    there = frame["pressure"].notna().sum()
+    expected = [*pd.Series(sex).value_counts(sort=False), *bins.value_counts().sort_index(), there, 3000 - there]
+    assert column(several, "tables") == pytest.approx(np.array(expected, float), rel=1e-12)
+
+
+def test_who_is_asked_about_is_who_meets_every_condition() -> None:
+    columns = patients(3000)
+    where = [{"column": "age", "low": 50, "high": 70}, {"column": "sex", "categories": ["m", "x"]}]
+    found = answer_without_noise(question(DOCUMENTS["count"], where=where), columns)
+    met = (columns["age"] >= 50) & (columns["age"] < 70) & np.isin(columns["sex"], ["m", "x"])
+    assert column(found, "count").tolist() == [met.sum()]
+
+
+def test_moments_are_those_of_pandas() -> None:
+    """Up to the grid: with noise 0.001 it is so fine that 1e-9 of the range holds for 3,000 patients."""
+    columns = patients(3000)
+    found = answer_without_noise(question(DOCUMENTS["moments"], noise_multiplier=0.001), columns)
+    frame = clipped(columns)
+    assert column(found, "mean") == pytest.approx(frame.mean().to_numpy(), rel=1e-8)
+    assert column(found, "standard-deviation") == pytest.approx(frame.std().to_numpy(), rel=1e-7)
+    assert column(found, "patients") == pytest.approx(frame.notna().sum().to_numpy(), rel=1e-9)
+    assert column(found, "mean", "sampling_error") == pytest.approx(frame.sem().to_numpy(), rel=0.1)
+    assert column(found, "mean", "dp_error").tolist() == [0, 0, 0]
+
+
+def test_covariances_are_those_of_numpy() -> None:
+    columns = patients(3000)
+    found = answer_without_noise(question(DOCUMENTS["covariance"], noise_multiplier=0.001), columns)
+    complete = clipped(columns).dropna().to_numpy()
+    upper, above = np.triu_indices(3), np.triu_indices(3, 1)
+    assert column(found, "covariance") == pytest.approx(np.cov(complete.T)[upper], rel=1e-6)
+    assert column(found, "correlation") == pytest.approx(np.corrcoef(complete.T)[above], rel=1e-6)
+    assert column(found, "mean") == pytest.approx(complete.mean(axis=0), rel=1e-8)
+    assert column(found, "patients") == pytest.approx([len(complete)], rel=1e-9)
+
+
+def test_a_regression_is_that_of_scikit_learn() -> None:
+    columns = patients(3000)
+    found = answer_without_noise(question(DOCUMENTS["linear-regression"], noise_multiplier=0.001), columns)
+    complete = clipped(columns).dropna()
+    inputs, outcome = complete[["age", "f"]].to_numpy(), complete["pressure"].to_numpy()
+    model = LinearRegression().fit(inputs, outcome)
+    assert column(found, "coefficients") == pytest.approx([*model.coef_, model.intercept_], rel=1e-6)
+    assert column(found, "r-squared") == pytest.approx([model.score(inputs, outcome)], rel=1e-6)
+
+
+@KINDS
+def test_equal_sums_have_equal_answers(kind: str) -> None:
+    asked, columns = question(DOCUMENTS[kind]), patients(100)
+    assert answer_without_noise(asked, columns) == answer_without_noise(asked, columns)
+
+
+@KINDS
+def test_nobody_at_all_still_has_an_answer(kind: str) -> None:
+    """Whatever the noise: nothing is divided by zero, and no answer is refused after it was paid for."""
+    asked = question(DOCUMENTS[kind])
+    for level in (0.0, -50.0, 1e-9, 1.5, 8.0):
+        for std in (0.0, 4.0):
+            found = asked.answer(NoisedSum(np.full(asked.cells, level), std, 3))
+            assert found == type(found).model_validate_json(found.model_dump_json())
+    table = kind if kind == "count" else "patients"
+    assert np.isfinite(column(asked.answer(NoisedSum(np.zeros(asked.cells), 4.0, 3)), table)).all()
+
+
+@KINDS
+def test_cells_that_hold_no_number_are_missing_and_a_lacking_column_is_named(kind: str) -> None:
+    """A refusal that depended on a value would tell of it: one patient's odd cell moves nobody else's vector."""
+    asked, columns = question(DOCUMENTS[kind], where=[{"column": "age", "low": 18}]), patients(5)
+    spacing = asked.grid().spacing
+    columns["age"] = np.array(["61", "secret-name", None, "30", "inf"], object)
+    others = {name: values[[0, 3]] for name, values in columns.items()}
+    assert np.array_equal(asked.total(columns, spacing), asked.total(others, spacing))
+    with pytest.raises(UnreadableColumn, match="no column 'age'"):
+        asked.total({"other": np.zeros(5)}, asked.grid().spacing)
+    with pytest.raises(UnreadableColumn, match="without columns"):
+        asked.total({}, asked.grid().spacing)
+
+
+FEW = {"column": "x", "categories": ["0.1", "1"], "missing_values": ["0.2"]}
+NUMBER = {"column": "x", "low": 0, "high": 1, "missing_values": ["0.20"]}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"kind": "table", "variables": [FEW]},
+        {"kind": "table", "variables": [{"column": "x", "edges": [0.1, 0.5], "missing_values": ["0.2"]}]},
+        {"kind": "table", "variables": [{"column": "x", "presence": True, "missing_values": ["2e-1"]}]},
+        {"kind": "count", "where": [FEW | {"categories": ["1e-1"]}]},
+        {"kind": "moments", "numbers": [NUMBER]},
+        {"kind": "moments", "numbers": [NUMBER | {"column": "x"}, {"column": "x", "categories": ["0.10"]}]},
+    ],
+    ids=["categories", "bins", "presence", "condition", "number", "indicator"],
+)
+@pytest.mark.parametrize("rule", ["first", "any"])
+def test_a_patient_whose_cell_makes_the_column_one_of_texts_moves_nobody_else(
+    document: dict[str, Any], rule: str
+) -> None:
+    """Tables hold numbers where every cell is one: whether they do is up to a single patient."""
+    asked = question(document | {"rows": rule})
+    cells: list[Any] = ["0.10", "1e-1", "0.1", "1.0", "1", "0.20", "nan", " 0.30", "Infinity", True, np.float32(0.1)]
+    who = [str(number) for number in range(len(cells))]
+
+    def found(more: list[str]) -> NDArray[np.int64]:
+        table = Table.of({"x": [*cells, *more], "patient": [*who, *(["17"] * len(more))]}, patient_column="patient")
+        return asked.total(one_row_each(asked, table.columns, table.patients), asked.grid().spacing)
+
+    moved = found(["unreadable", "again"]) - found([])
+    assert np.linalg.norm(moved) <= asked.grid().sensitivity

@@ -1,0 +1,72 @@
+"""Settings from public numbers: what the one number means, and which way everything moves with it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from study_protocol.study import suggestion
+from study_protocol.study.suggestion import PublicNumbers, forecast_accuracy, learning_rate, relative_noise
+
+NUMBERS = PublicNumbers(hospitals=4, patients=120.0, largest=200.0, parameters=11)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.25])
+def test_the_relative_noise_is_its_length_beside_the_longest_way_of_the_data(rate: float) -> None:
+    multiplier, rounds, clip, draws = 12.0, 30, 0.7, 4000
+    random = np.random.default_rng(1)
+    # Every round adds one noise of each hospital to the sum: of all, 4 · 30 in each of 11 coordinates.
+    noise = random.normal(scale=multiplier * clip * math.sqrt(4 * rounds), size=(draws, 11))
+    longest = rounds * rate * 480 * clip
+    measured = math.sqrt(np.mean(np.square(noise).sum(axis=1))) / longest
+    # The mean of 44,000 squares is off by 0.7 %, its root by 0.34 %: 2 % is six deviations.
+    assert relative_noise(NUMBERS, multiplier, rounds, rate) == pytest.approx(measured, rel=0.02)
+
+
+def test_more_noise_means_shorter_steps_and_a_worse_forecast() -> None:
+    noises = np.geomspace(1e-4, 2.0, 60)
+    rates = [learning_rate(noise, 100) for noise in noises]
+    lost = [forecast_accuracy(NUMBERS, noise).lost for noise in noises]
+    assert rates == sorted(rates, reverse=True)
+    assert lost == sorted(lost)
+    # A step of a larger clip norm is as long with a smaller rate.
+    assert learning_rate(0.05, 100, clip_norm=1.0) == pytest.approx(
+        learning_rate(0.05, 100, clip_norm=0.5) / 2, rel=0.05
+    )
+    assert max(rates) * suggestion.CLIP_NORM == suggestion.LONGEST_STEP
+    assert all(0 <= share <= 1 for share in lost)
+
+
+@pytest.mark.parametrize("classes", [2, 10])
+def test_nobody_is_expected_to_do_worse_than_to_guess(classes: int) -> None:
+    found = forecast_accuracy(PublicNumbers(2, 1.0, 1.0, 2, classes=classes), 100.0)
+    assert found.lost == 1 - 1 / classes
+    assert found.lost_at_most == 1.0
+
+
+def test_a_forecast_of_many_classes_is_worse() -> None:
+    ten = PublicNumbers(hospitals=4, patients=120.0, largest=200.0, parameters=11, classes=10)
+    two, many = forecast_accuracy(NUMBERS, 0.05), forecast_accuracy(ten, 0.05)
+    by_noise = (many.lost - suggestion.LOST_FLOOR) / (two.lost - suggestion.LOST_FLOOR)
+    assert by_noise == pytest.approx(math.sqrt(5))
+
+
+@pytest.mark.parametrize(
+    ("noise", "largest", "commonest", "alone", "majority"),
+    [
+        (0.05, 200, None, True, False),
+        (0.005, 30, None, False, False),
+        (0.05, 200, 0.92, True, True),
+        (0.005, 30, 0.5, False, False),
+    ],
+    ids=["a large hospital", "small hospitals", "a rare outcome", "an even outcome"],
+)
+def test_where_a_study_may_be_of_no_use_it_is_said(
+    noise: float, largest: int, commonest: float | None, alone: bool, majority: bool
+) -> None:
+    numbers = PublicNumbers(4, 30.0, float(largest), 11, commonest=commonest)
+    found = forecast_accuracy(numbers, noise)
+    assert found.lost <= found.lost_at_most
+    assert (found.may_be_below_alone, found.may_be_below_commonest) == (alone, majority)

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from study_protocol import versions
+from study_protocol.versions import (
+    PROTOCOL,
+    REQUIREMENTS,
+    UNNUMBERED,
+    Requirement,
+    is_protocol,
+    is_version,
+    min_protocol,
+    needed_for,
+    program_version,
+    protocol_in,
+)
+from tests.harness import tiny
+
+CLEAR = tiny.settings("parallel", clients=4, rounds=2, bayesian=False).as_json()
+MASKED = tiny.settings("sequential", clients=4, rounds=2, bayesian=False, step_seconds=60.0).as_json()
+
+
+def test_a_study_needs_the_number_of_what_it_uses() -> None:
+    assert min_protocol(CLEAR) == UNNUMBERED
+    assert min_protocol(MASKED) == 2
+    assert needed_for(CLEAR, UNNUMBERED) == []
+    assert needed_for(MASKED, UNNUMBERED) == ["sums under masks"]
+    assert needed_for(MASKED, 2) == []
+
+
+def test_of_several_requirements_the_largest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    more = Requirement(7, "something new", lambda settings: settings["schedule"]["min_clients"] == 4)
+    monkeypatch.setattr(versions, "REQUIREMENTS", (*REQUIREMENTS, more))
+    assert min_protocol(CLEAR) == min_protocol(MASKED) == 7
+    assert needed_for(MASKED, UNNUMBERED) == ["sums under masks", "something new"]
+
+
+def test_no_requirement_is_of_a_number_that_nobody_speaks() -> None:
+    assert all(UNNUMBERED < one.protocol <= PROTOCOL for one in REQUIREMENTS)
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "x", "-1", "0", pytest.param("²", id="superscript"), " 2", "2 ", "1.0", "99999999", "0x2"]
+)
+def test_a_header_that_says_no_number_is_one_from_before_numbers(text: str | None) -> None:
+    assert protocol_in(text) == UNNUMBERED
+
+
+def test_a_header_says_a_number() -> None:
+    assert [protocol_in(text) for text in ("1", "2", "17")] == [1, 2, 17]
+
+
+def test_what_is_a_number_and_a_version() -> None:
+    assert not any(is_protocol(value) for value in (True, 0, -1, 1.0, "2", None, 10**9))
+    assert is_version(program_version())
+    assert not any(is_version(value) for value in ("", "a b", "1.0\n", "x" * 65, 1, None, "<b>"))

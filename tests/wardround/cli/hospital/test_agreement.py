@@ -1,0 +1,113 @@
+"""What a hospital is shown and asked before it takes part, over a coordinator that really answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
+from tests.factories.commands import AS_WRITTEN, Run, finished, opened, write_records, write_settings
+from tests.factories.hospitals import lax_toml
+from tests.factories.live_coordinator import Live
+from wardround.cli.hospital import agreement
+
+ABSURD = {
+    "noise_multiplier": 0.001,
+    "bayesian": False,
+    "limits": [{"level": "instance", "definition": "classical", "epsilon": 1e12, "delta": 0.999}],
+}
+
+
+def join(run: Run, tmp_path: Path, *more: str, **options: Any) -> Any:
+    data = str(write_records(tmp_path / "records.csv"))
+    return run("join", "sepsis", "--data", data, "--patient-column", "patient", *AS_WRITTEN, *more, **options)
+
+
+def joined(tmp_path: Path) -> bool:
+    with HospitalLedger.open(ledger_path(tmp_path / "mercy", "records"), read_only=True) as ledger:
+        return ledger.opened("sepsis") is not None
+
+
+@pytest.mark.parametrize("more", [[], ["--yes"]])
+def test_a_hospital_without_a_policy_does_not_join_an_absurd_study(
+    here: Live, run: Run, tmp_path: Path, more: list[str]
+) -> None:
+    settings = str(write_settings(tmp_path / "study.json", **ABSURD))
+    run("study", "create", "sepsis", "--settings", settings, operator=True)
+    run("enrol", run("invite", "sepsis", "mercy", operator=True).stdout.strip())
+    run("study", "start", "sepsis", operator=True)
+    here.work()
+    refused = join(run, tmp_path, *more, code=3)
+    assert "least_noise_multiplier = 0.3, and the study is sure of 0.001" in refused.stderr
+    assert not joined(tmp_path)
+    (round,) = here.operator("GET", "/v1/studies/sepsis/rounds").json()["rounds"]
+    assert [client["state"] for client in round["clients"]] == ["sampled"], "nothing was sent"
+
+
+def test_the_operator_has_to_say_so_and_everybody_sees_it(run: Run, here: Live, tmp_path: Path) -> None:
+    path = write_settings(tmp_path / "study.json", **ABSURD)
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps(values | {"beyond_bounds": False}))
+    refused = run("study", "create", "sepsis", "--settings", str(path), operator=True, code=1)
+    assert "beyond-bounds" in refused.stderr
+    assert "say --i-know" in refused.stderr
+    run("study", "create", "sepsis", "--settings", str(path), "--i-know", operator=True)
+    shown = json.loads(run("study", "show", "sepsis", "--json", operator=True).stdout)
+    assert shown["settings"]["beyond_bounds"] is True
+    first, initial = here.operator("GET", "/v1/studies/sepsis/ledger").json()["entries"]
+    assert (first["kind"], initial["kind"]) == ("opened", "released")
+    assert first["body"]["settings"]["beyond_bounds"] is True
+    run("enrol", run("invite", "sepsis", "mercy", operator=True).stdout.strip())
+    assert "--i-know" in join(run, tmp_path, code=3).stderr
+
+
+def test_a_person_at_a_terminal_is_asked_once(
+    run: Run, here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(run, tmp_path)
+    (tmp_path / "mercy" / "policy.toml").write_text(lax_toml())
+    run("study", "start", "sepsis", operator=True)
+    monkeypatch.setattr(agreement, "at_a_terminal", lambda: True)
+    no = join(run, tmp_path, input="n\n", code=1)
+    assert "not joined: nothing was sent" in no.stderr
+    assert not joined(tmp_path)
+    said = " ".join(no.stderr.replace("│", " ").split())
+    for line in (
+        "instance: each patient",
+        "client: nobody",
+        "limit, instance classical epsilon 50 at delta 1e-05",
+        "multiplier 1 that is sure, at clip norm 1",
+        "the coordinator: your update, with noise that is added here; who takes part",
+        "the coordinator: your log-moments without noise, yours alone",
+        "not pinned: nobody has compared who the other hospitals are",
+    ):
+        assert line in said
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.wait(0.05):
+            here.work()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        yes = join(run, tmp_path, input="y\n")
+        # The answer is on the disk: whoever starts it again, also without a terminal, need not repeat it.
+        again = join(run, tmp_path)
+    finally:
+        ended.set()
+        worker.join()
+    assert "Take part under these terms?" in yes.stderr
+    assert "Take part under these terms?" not in again.stderr
+    assert "2 updates sent" in yes.stdout
+    assert "max-steps-reached: all steps of privacy.max_steps have been taken" in yes.stdout
+    assert "wardround study model sepsis -o model.safetensors" in yes.stdout
+
+
+def test_without_a_terminal_nobody_is_asked(run: Run, here: Live, tmp_path: Path) -> None:
+    assert finished(run, here, tmp_path)["rounds_sent"] == 2

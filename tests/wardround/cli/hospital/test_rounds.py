@@ -1,0 +1,119 @@
+"""What is shown while rounds pass by: a bar for a person, a line of JSON for a program."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner
+
+from client_sdk.study.events import LimitSpent, Local, RoundEvent
+from tests.factories.commands import AS_WRITTEN, write_records
+from tests.factories.hospitals import coordinator, hospital, lax_toml
+from tests.factories.settings import settings
+from wardround.cli.hospital import hospital as commands
+from wardround.cli.hospital.rounds import RoundsShown, first_words, spent_line
+from wardround.cli.registration import register
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    other, app = coordinator(settings(bayesian=True)), typer.Typer()
+    register(app)
+    here = hospital(other, tmp_path / "mercy")
+    monkeypatch.setattr(commands, "hospital", lambda home, **_: here)
+    monkeypatch.setenv("WARDROUND_CLIENT_HOME", str(tmp_path / "mercy"))
+
+    def call(*arguments: str, code: int = 0) -> str:
+        result = CliRunner().invoke(app, list(arguments))
+        assert result.exit_code == code, result.output
+        return result.stdout
+
+    return call
+
+
+def test_the_command_appends_lines_and_shows_the_own_budget(tmp_path: Path, run: Any) -> None:
+    data, events = str(write_records(tmp_path / "records.csv")), tmp_path / "events.jsonl"
+    (tmp_path / "mercy" / "policy.toml").write_text(
+        lax_toml() + "[limits.instance]\nepsilon = 30.0\ndelta = 1e-6\n[individual]\nepsilon = 40.0\ndelta = 1e-6\n"
+    )
+    run("join", "sepsis", "--data", data, "--patient-column", "patient", *AS_WRITTEN, "--events", str(events))
+    lines = [json.loads(line) for line in events.read_text().splitlines()]
+    assert [line["round"] for line in lines] == [1, 2, 3]
+    assert stat.S_IMODE(events.stat().st_mode) == 0o600
+    own = json.loads(run("own-budget", "--json"))
+    assert [(o["level"], o["spent"]) for o in own["limits"]] == [("instance", lines[-1]["local"]["own"][0]["spent"])]
+    assert (own["individual"]["epsilon"], own["individual"]["definition"], own["individual"]["steps"]) == (
+        40.0, "individual", 3,
+    )  # fmt: skip
+    text = run("own-budget")
+    assert "individual" in text
+    assert "nobody contributes after being excluded" in text
+
+
+def test_events_that_cannot_be_written_are_an_error_before_anything_is_done(tmp_path: Path, run: Any) -> None:
+    data = str(write_records(tmp_path / "records.csv"))
+    run("join", "sepsis", "--data", data, "--events", str(tmp_path / "nowhere" / "e.jsonl"), code=1)
+    assert not (tmp_path / "mercy" / "ledgers").exists()
+
+
+LIMIT = LimitSpent("instance", "classical", 2.0001, 8.0, 1e-5)
+FREE = LimitSpent("client", "classical", None, None, None)
+
+
+def event(round: int = 1) -> RoundEvent:
+    local = Local(seconds=0.5, own=(LIMIT,))
+    return RoundEvent("sepsis", round, 3, 3 - round, 0.250012, "update", "accepted", 10, None, (LIMIT, FREE), local)
+
+
+def test_a_line_says_whose_epsilon_it_is_rounded_up() -> None:
+    assert spent_line(event()) == (
+        "2 rounds left · 26 % of the budget spent · "
+        "ε  instance classical 2.001/8  client unbounded  own instance classical 2.001/8"
+    )
+
+
+def test_the_jump_and_the_tight_number_are_explained() -> None:
+    stated = replace(LIMIT, tight=1.5001, fixed_term=1.2001)
+    (said,) = first_words(replace(event(), study_budget=(stated,)))
+    assert "begins at 1.201" in said
+    # Tight, under the condition that a running number has.
+    assert "So far 2.001; by the privacy-loss distribution, which is tight and holds if the study ends" in said
+    assert said.endswith("1.501")
+    assert "(tight 1.501)" in spent_line(replace(event(), study_budget=(stated,)))
+
+
+def test_limits_at_another_delta_are_not_compared() -> None:
+    apart = replace(event(), local=Local(0.5, (replace(LIMIT, delta=1e-6),)))
+    assert "at delta 1e-06" in spent_line(apart)
+    assert any("two ε at different delta cannot be compared" in line for line in first_words(apart))
+    assert first_words(event()) == []
+
+
+def test_lines_are_appended_and_flushed_round_by_round(tmp_path: Path) -> None:
+    path, console = tmp_path / "events.jsonl", Console(file=io.StringIO())
+    for first in (1, 2):
+        with RoundsShown("sepsis", console, path) as shown:
+            shown.on_round(event(first))
+            assert len(path.read_text().splitlines()) == first
+    assert [json.loads(line)["round"] for line in path.read_text().splitlines()] == [1, 2]
+
+
+@pytest.mark.parametrize(("terminal", "file"), [(False, False), (True, False), (False, True)])
+def test_rounds_are_listened_to_where_somebody_sees_them(tmp_path: Path, terminal: bool, file: bool) -> None:
+    console = Console(file=io.StringIO(), force_terminal=terminal)
+    with RoundsShown("sepsis", console, tmp_path / "events.jsonl" if file else None) as shown:
+        assert (shown.listener is not None) == (terminal or file)
+
+
+def test_without_a_file_nothing_is_written(tmp_path: Path) -> None:
+    with RoundsShown("sepsis", Console(file=io.StringIO()), None) as shown:
+        shown.on_round(event())
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,235 @@
+"""`wardround plan` as a person types it: what it says, what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from study_protocol.study.plan_of import plan_of
+from tests.factories.commands import Run, write_settings
+from tests.factories.settings import limit
+from wardround.cli.shared.settings_file import read_settings
+
+DOCS = Path(__file__).parents[4] / "docs"
+EXAMPLE = DOCS / "planning.toml"
+
+
+def squeezed(text: str) -> list[str]:
+    """The words of every line, whatever the terminal made of the frames."""
+    lines = (" ".join(re.sub(r"[│┃┏┓┗┛┡┩┳╇┻┴├┤┼─━└┘╭╮╰╯]", " ", line).split()) for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+def study(path: Path, **privacy: object) -> Path:
+    limits = [limit("instance", epsilon=8.0), limit("instance", "bayesian", epsilon=5.0)]
+    return write_settings(
+        path / "study.json", **({"max_steps": 300, "sampling_rate": 0.05, "limits": limits} | privacy)
+    )
+
+
+EXAMPLES = re.findall(r"^\$ wardround (plan .*)$", (DOCS / "planning.md").read_text(), re.M)
+
+
+@pytest.mark.parametrize("command", EXAMPLES, ids=[str(place) for place in range(len(EXAMPLES))])
+def test_the_examples_of_the_page_say_what_the_page_says(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    (tmp_path / "study.toml").write_text(EXAMPLE.read_text())
+    monkeypatch.chdir(tmp_path)
+    page = (DOCS / "planning.md").read_text()
+    shown = page.split(f"$ wardround {command}\n", 1)[1].split("```", 1)[0].split("$ wardround", 1)[0]
+    said = squeezed(run(*command.split()).stdout)
+    assert squeezed(shown)
+    assert all(line in said for line in squeezed(shown) if line != "…")
+
+
+def test_what_only_a_hospital_would_notice_is_noted(run: Run, tmp_path: Path) -> None:
+    path = study(tmp_path)
+    sound = run("plan", str(path)).stderr
+    settings = json.loads(path.read_text())
+    settings["training"]["task"] = "logistic-regresion"
+    settings["privacy"]["expected_clients"] = settings["schedule"]["min_clients"] / 2
+    path.write_text(json.dumps(settings))
+    noted = " ".join(run("plan", str(path)).stderr.split())
+    for words in ("no package here offers it", "rounds will be abandoned"):
+        assert words in noted
+        assert words not in " ".join(sound.split())
+
+
+def test_it_says_what_the_coordinator_will_do(run: Run, tmp_path: Path) -> None:
+    found = json.loads(run("plan", str(study(tmp_path)), "--json").stdout)
+    assert found["rounds"] < found["at_most_rounds"] <= 300
+    assert found["reason"] == "budget-exhausted"
+    (classical, bayesian) = found["limits"]
+    assert classical["definition"] == "classical"
+    assert [one["name"] for one in classical["reports"]] == ["privacy-loss distribution"]
+    assert classical["reports"][0]["epsilon"] < classical["enforced"] <= 8.0
+    assert bayesian["enforced"] <= 5.0
+    assert found["stopped_by"] == [{"level": "instance", "definition": "bayesian"}]
+    assert [one["records"] for one in found["noise_against_signal"]] == [100, 300, 1000, 3000, 10000]
+
+
+@pytest.mark.parametrize(
+    ("solve", "changed"),
+    [
+        ("noise", "privacy.noise_multiplier"),
+        ("rounds", "privacy.max_steps"),
+        ("epsilon", "privacy.limits.1.epsilon"),
+        ("order", "privacy.bayesian.filter_order"),
+    ],
+)
+def test_what_is_solved_for_is_written_and_then_holds(run: Run, tmp_path: Path, solve: str, changed: str) -> None:
+    source, target = study(tmp_path), tmp_path / "solved.json"
+    found = json.loads(run("plan", str(source), "--solve", solve, "-o", str(target), "--json").stdout)
+    assert changed in found["settings"]
+    assert "privacy.classical_order" in found["settings"]
+    again = json.loads(run("plan", str(target), "--json").stdout)
+    assert {**again, "settings": found["settings"]} == found
+    if solve != "order":
+        assert again["reason"] == "max-steps-reached"
+    before, after = (plan_of(read_settings(path)) for path in (source, target))
+    assert before.bayesian is not None
+    assert after.bayesian is not None
+    assert after.bayesian.orders == before.bayesian.orders
+
+
+def test_a_toml_file_keeps_its_comments(run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "solved.toml"
+    said = run("plan", str(EXAMPLE), "--solve", "noise", "-o", str(target)).stdout
+    before, after = EXAMPLE.read_text().splitlines(), target.read_text().splitlines()
+    differing = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
+    assert [old.split(" ")[0] for old, _ in differing] == ["noise_multiplier", "classical_order"]
+    assert all(old.split("#")[1] == new.split("#")[1] for old, new in differing)
+    noise = tomllib.loads(target.read_text())["privacy"]["noise_multiplier"]
+    assert f"privacy.noise_multiplier = {noise!r}" in said
+
+
+def test_a_file_that_exists_stays_as_it_is(run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "solved.toml"
+    target.write_text("mine")
+    assert "exists already" in run("plan", str(EXAMPLE), "--solve", "noise", "-o", str(target), code=1).stderr
+    assert target.read_text() == "mine"
+    other = tmp_path / "solved.json"
+    assert "must be TOML" in run("plan", str(EXAMPLE), "--solve", "noise", "-o", str(other), code=1).stderr
+    assert not other.exists()
+
+
+def test_a_target_that_is_a_link_or_cannot_be_written_leaves_nothing_behind(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link.toml").symlink_to(tmp_path / "elsewhere.toml")
+    said = run("plan", str(EXAMPLE), "--solve", "noise", "-o", str(tmp_path / "link.toml"), code=1).stderr
+    assert "exists already" in said
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device", str(tmp_path / "solved.toml"))
+
+    monkeypatch.setattr("os.fsync", full)
+    said = run("plan", str(EXAMPLE), "--solve", "noise", "-o", str(tmp_path / "solved.toml"), code=1).stderr
+    assert "No space left on device" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["link.toml"]
+
+
+def test_line_ends_stay_as_they_are(run: Run, tmp_path: Path) -> None:
+    source, target = tmp_path / "windows.toml", tmp_path / "solved.toml"
+    source.write_bytes(EXAMPLE.read_bytes().replace(b"\n", b"\r\n"))
+    run("plan", str(source), "--solve", "noise", "-o", str(target))
+    assert target.read_bytes().count(b"\r\n") == target.read_bytes().count(b"\n") == source.read_bytes().count(b"\n")
+
+
+def test_whatever_a_file_holds_the_error_is_one_that_a_person_can_mend(run: Run, tmp_path: Path) -> None:
+    text, path = EXAMPLE.read_text(), tmp_path / "study.toml"
+    cases = {
+        "a date or time in it has no quotation marks": text.replace("max_steps = 100", "max_steps = 2024-01-01"),
+        "nested too deeply": "a = " + "[" * 20_000,
+        "privacy: must be": "privacy = 1",
+        "privacy.masking: must be": "privacy = {masking = 5}",
+        "clip_norm: must be between 1e-50 and 1e+50": text.replace("clip_norm = 2.0", "clip_norm = 1e308"),
+        "this name or table stands in the file already": text + "\n[privacy]\n",
+    }
+    for said, written in cases.items():
+        assert written != text
+        path.write_text(written)
+        assert said in run("plan", str(path), code=1).stderr, said
+    path.write_bytes(b"# \xfc\n" + text.encode())
+    assert "no text in UTF-8" in run("plan", str(path), code=1).stderr
+
+
+def test_limits_may_be_left_to_the_data(run: Run, tmp_path: Path) -> None:
+    path = study(tmp_path)
+    noise = [
+        json.loads(run("plan", str(path), "--solve", "noise", "--by", by, "--json").stdout)
+        for by in ("all", "classical")
+    ]
+    multipliers = [one["settings"]["privacy.noise_multiplier"] for one in noise]
+    assert multipliers[1] < multipliers[0]
+    assert noise[1]["rounds"] < noise[1]["at_most_rounds"] == 300
+
+
+def test_wrong_usage_is_named(run: Run, tmp_path: Path) -> None:
+    cases = [
+        (("plan", str(tmp_path / "none.toml")), 1, "none.toml: No such file"),
+        (("plan", str(EXAMPLE), "-o", "x.toml"), 2, "say what to solve for"),
+        (("plan", str(EXAMPLE), "--records", "0"), 2, "at least one record"),
+        (("plan", str(EXAMPLE), "--solve", "all"), 2, "'all' is not one of"),
+        (("plan", str(EXAMPLE), "--solve", "noise", "--by", "bayesian"), 1, "the settings have no bayesian limit"),
+    ]
+    for arguments, code, text in cases:
+        result = run(*arguments, code=code)
+        assert text in " ".join(result.stderr.replace("│", " ").split()), arguments
+        assert "Traceback" not in result.output
+
+
+def test_a_study_that_could_not_begin_says_why_and_the_way_out(run: Run, tmp_path: Path) -> None:
+    path = study(tmp_path, noise_multiplier=0.1)
+    result = run("plan", str(path), code=1)
+    assert "no round can begin" in result.stderr
+    assert "wardround plan --solve noise" in result.stderr
+    assert "0 of 300 within max_steps" in result.stdout
+    said = run("plan", str(path), "--solve", "rounds", code=1).stderr
+    assert "cannot be kept for one round with noise multiplier 0.1" in said
+
+
+def test_an_order_at_which_no_noise_is_enough_is_named_with_the_least_that_works(run: Run, tmp_path: Path) -> None:
+    path = study(tmp_path, classical_order=0.5)
+    assert re.search(r"larger classical_order, at least 1\.\d+", run("plan", str(path), code=1).stderr)
+
+
+def test_what_the_coordinator_would_refuse_is_said(run: Run, tmp_path: Path) -> None:
+    text = EXAMPLE.read_text().replace("epsilon = 8.0", "epsilon = 30.0")
+    (tmp_path / "wide.toml").write_text(text)
+    result = run("plan", str(tmp_path / "wide.toml"))
+    assert "refuses these settings without --i-know" in result.stderr
+    assert "--i-know" not in run("plan", str(EXAMPLE)).stderr
+
+
+def test_a_bayesian_limit_that_can_gain_nothing_is_said(run: Run, tmp_path: Path) -> None:
+    for records, gains in ((10, False), (1_000_000, True)):
+        sample = {"records": records, "source": "members"}
+        path = study(tmp_path, accounting_sample=sample, bayesian={"adversary": "path"}, noise_multiplier=0.8)
+        assert ("gains nothing" in run("plan", str(path)).stderr) == (not gains)
+
+
+def test_noise_against_signal_for_given_sizes_and_a_given_model(run: Run) -> None:
+    said = squeezed(run("plan", str(EXAMPLE), "--records", "40", "--records", "200", "--parameters", "70000").stdout)
+    (small,) = [line for line in said if line.startswith("40 ")]
+    # 10 records a step at clip norm 2 under noise 4; four hospitals, 100 steps: 5 · 20 = 100 against √70,000 = 265.
+    assert small == "40 10 20 4 5 100 0.378, the noise is larger"
+    (large,) = [line for line in said if line.startswith("200 ")]
+    assert large == "200 50 100 4 25 500 1.89"
+
+
+def test_it_loads_neither_torch_nor_the_network() -> None:
+    program = (
+        "import sys\nfrom wardround.cli.main import build\n"
+        f"try: build()(['plan', {str(EXAMPLE)!r}])\nexcept SystemExit: pass\n"
+        "print([name for name in ('torch', 'httpx', 'socketserver') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,176 @@
+"""`wardround plan --suggest`: whole settings from public numbers, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accounting.budget.forecast import forecast
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
+from tests.factories.commands import Run, write_settings
+from tests.factories.live_coordinator import Live
+from tests.factories.settings import limit
+from wardround.cli.shared.settings_file import read_settings
+
+PUBLIC = ("--patients", "120", "--hospitals", "4", "--columns", "10", "--epsilon", "2", "--delta", "1e-5")
+
+
+def suggested(run: Run, tmp_path: Path, *more: str) -> StudySettings:
+    path = tmp_path / "suggested.toml"
+    run("plan", "--suggest", *PUBLIC, *more, "-o", str(path))
+    return read_settings(path)
+
+
+@pytest.mark.parametrize(
+    ("more", "counted"),
+    [((), 1), (("--masked",), 1), (("--scheme", "sequential"), 3), (("--classes", "5", "--rounds", "30"), 1)],
+    ids=["parallel", "masked", "sequential", "fewer rounds of five classes"],
+)
+def test_all_rounds_fit_the_limit_with_the_least_noise(
+    run: Run, tmp_path: Path, more: tuple[str, ...], counted: int
+) -> None:
+    found = suggested(run, tmp_path, *more)
+    plan = plan_of(found)
+    assert plan.honest_survivors == counted
+    fits = forecast(plan)
+    assert fits.rounds == plan.rounds == (30 if "--rounds" in more else 100)
+    assert fits.limits[0].enforced <= 2.0
+    # Four digits, rounded up: 0.3 % less is too little.
+    short = replace(plan, noise_multiplier=plan.noise_multiplier * 0.997)
+    assert forecast(short, tight=False).rounds < plan.rounds
+
+
+def test_every_number_of_training_is_there_and_the_public_ones_are_kept(run: Run, tmp_path: Path) -> None:
+    found = suggested(run, tmp_path, "--patients", "40", "--patients", "60", "--patients", "260")
+    privacy = found.privacy
+    assert (privacy.expected_batch_size, privacy.expected_clients, privacy.sampling_rate) == (120.0, 4.0, 1.0)
+    # The largest hospital's sum is not cut short.
+    assert found.sum_radius == 260 * privacy.clip_norm
+    assert found.training.optimiser.averaging is not None
+    assert len([name for name in found.training.task_parameters if name.startswith("column.")]) == 10
+    assert not found.beyond_bounds
+
+
+def test_a_settings_file_says_the_public_numbers_itself(run: Run, tmp_path: Path) -> None:
+    path = write_settings(
+        tmp_path / "study.json",
+        bayesian=False,
+        limits=[limit("instance", epsilon=2.0)],
+        expected_clients=4.0,
+        sampling_rate=0.5,
+        expected_batch_size=60.0,
+    )
+    printed = json.loads(run("plan", str(path), "--suggest", "--json").stdout)
+    found = StudySettings.model_validate_json(json.dumps(printed["settings"]))
+    before = read_settings(path)
+    assert found.training.task_parameters == before.training.task_parameters
+    assert found.privacy.limits == before.privacy.limits
+    assert (found.privacy.expected_batch_size, found.privacy.max_steps) == (120.0, 100)
+    assert 0 < printed["accuracy"]["lost"] < printed["accuracy"]["lost_at_most"] < 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ((), "needs a settings file"),
+        (("--patients", "100", "--hospitals", "4"), "needs a settings file"),
+        ((*PUBLIC, "--scheme", "client"), "no settings are suggested for scheme client"),
+        ((*PUBLIC, "--patients", "3"), "once for each hospital"),
+        ((*PUBLIC, "--columns", "5000"), "from 1 to 1,000"),
+        ((*PUBLIC, "--epsilon", "-1"), "limits"),
+    ],
+)
+def test_what_cannot_be_suggested_is_one_line(run: Run, arguments: tuple[str, ...], why: str) -> None:
+    said = " ".join(run("plan", "--suggest", *arguments, code=1).stderr.split())
+    assert why in said
+    assert "Traceback" not in said
+
+
+def test_a_study_of_another_kind_is_told_so(run: Run, tmp_path: Path) -> None:
+    weighted = {"task_parameters": {"label": "ill", "column.age": "0..9", "class-weights": "1|2"}}
+    for name, training in (("task", {"task": "mlp"}), ("clipping", {"clipping": "per-layer"}), ("loss", weighted)):
+        path = write_settings(tmp_path / f"{name}.json", training=training)
+        assert "no settings are suggested for" in run("plan", str(path), "--suggest", code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [(("--epsilon", "50"), "epsilon, 50, is above"), (("--delta", "0.1"), "delta, 0.1, is above"), ((), "")],
+)
+def test_a_guarantee_that_says_next_to_nothing_is_not_suggested_in_silence(
+    run: Run, more: tuple[str, ...], why: str
+) -> None:
+    said = " ".join(run("plan", "--suggest", *PUBLIC, *more).stderr.split())
+    assert ("refuses these settings without --i-know" in said) == bool(why)
+    assert why in said
+
+
+def test_rounds_that_the_budget_does_not_allow_average_no_noise_away(run: Run, tmp_path: Path) -> None:
+    whole = json.loads(json.dumps(suggested(run, tmp_path).as_json()))
+    # A fifth of the noise ends the study after about a twenty-fifth of the rounds.
+    whole["privacy"]["noise_multiplier"] /= 5
+    path, shorter = tmp_path / "loud.json", tmp_path / "shorter.json"
+    path.write_text(json.dumps(whole))
+    allowed = json.loads(run("plan", str(path), "--json").stdout)["rounds"]
+    assert 1 <= allowed < 10
+    whole["privacy"]["max_steps"] = allowed
+    shorter.write_text(json.dumps(whole))
+    first, second = (
+        next(line for line in _said_lines(run, each) if "expect to lose" in line) for each in (path, shorter)
+    )
+    assert first == second
+
+
+def test_a_delta_that_gives_patients_away_is_warned_of(run: Run) -> None:
+    for delta, patients, warned in (("1e-3", "300", True), ("1e-3", "200", False), ("1e-5", "300", False)):
+        asked = ("--patients", patients, "--hospitals", "4", "--columns", "10", "--epsilon", "2", "--delta", delta)
+        said = " ".join(run("plan", "--suggest", *asked).stderr.split())
+        assert ("records of one patient in 1,000" in said) == warned
+
+
+def test_a_file_that_exists_stays_as_it_is(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "suggested.toml"
+    path.write_text("mine")
+    run("plan", "--suggest", *PUBLIC, "-o", str(path), code=1)
+    assert path.read_text() == "mine"
+
+
+def _said_lines(run: Run, path: Path) -> list[str]:
+    return run("plan", str(path)).stderr.replace("\n  ", " ").splitlines()
+
+
+def _said(run: Run, path: Path, *more: str) -> str:
+    return " ".join(run("plan", str(path), *more).stderr.split())
+
+
+def test_what_is_suggested_is_forecast_alike_when_it_is_planned_with(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "suggested.toml"
+    first = " ".join(run("plan", "--suggest", *PUBLIC, "--commonest", "0.5", "-o", str(path)).stderr.split())
+    second = _said(run, path, "--commonest", "0.5")
+    assert "expect to lose" in first
+    assert first in second
+    assert "the learning rate" not in second
+
+
+def test_a_guess_by_hand_is_warned_of_before_the_study_is_created(here: Live, run: Run, tmp_path: Path) -> None:
+    path, guess = tmp_path / "suggested.toml", tmp_path / "guess.json"
+    run("plan", "--suggest", *PUBLIC, "-o", str(path))
+    values: dict[str, Any] = read_settings(path).as_json()
+    values["training"]["optimiser"]["learning_rate"] = 0.05
+    guess.write_text(json.dumps(values))
+    planned = _said(run, guess)
+    assert "the learning rate 0.05 is much smaller than" in planned
+    created = run("study", "create", "guessed", "--settings", str(guess), operator=True).stderr
+    assert "the learning rate 0.05 is much smaller than" in " ".join(created.split())
+    assert "a hospital alone, without privacy, may do better" in " ".join(created.split())
+
+
+def test_studies_that_were_not_measured_are_forecast_nothing(run: Run, tmp_path: Path) -> None:
+    for training in ({"task": "mlp"}, {"optimiser": {"name": "adam"}}, {"algorithm": "fedavg", "local_steps": 2}):
+        path = write_settings(tmp_path / "study.json", training=training, max_steps=4)
+        assert "expect to lose" not in run("plan", str(path)).stderr

@@ -1,0 +1,156 @@
+"""Every command but `join` where torch cannot be imported, as in an installation of the extra `operator`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from tests.factories.commands import Run, finished, write_settings
+from tests.factories.live_coordinator import Live
+from tests.factories.settings import MASKING
+from wardround.cli.main import build
+
+NEEDS_TORCH = {"join", "data check", "predict", "evaluate", "export", "simulate"}
+# Of the coordinator, which has its own tests; here it is enough that they are found.
+OF_THE_COORDINATOR = {
+    *("migrate", "serve", "worker"),
+    *("operator init", "operator list", "operator revoke", "operator rotate"),
+}
+# An auditor's key has to stand in the study's settings: tests/wardround/cli/test_witnesses.py.
+OF_AN_AUDITOR = {"witness sign"}
+# {last}: what the command before has printed. {number}: the roster's number in it.
+# {last}: what the command before has printed. {number}, {digest}: the roster's number and a question's digest in it.
+TYPED = [
+    "policy template",
+    "study template --bayesian -o {home}/template.toml",
+    "plan {home}/template.toml",
+    "doctor",
+    "budget sepsis",
+    "ledger verify sepsis",
+    "ledger export sepsis --out {home}/ledger.jsonl",
+    "ledger seen sepsis",
+    "evidence",
+    "witness key",
+    "witness export sepsis -o {home}/head.json",
+    "witness compare {home}/head.json",
+    "own-budget",
+    "egress-log",
+    "study show sepsis",
+    "study rounds sepsis",
+    "study model sepsis -o {home}/model.safetensors",
+    "certificate show sepsis -o {home}/certificate.json",
+    "certificate pdf {home}/certificate.json -o {home}/certificate.pdf",
+    "certificate verify {home}/certificate.json --ledger {home}/ledger.jsonl --model {home}/model.safetensors",
+    "card sepsis -o {home}/card.md",
+    "study list --key-file {home}/operator.key",
+    "study create draft --settings {home}/mlp.json --key-file {home}/operator.key",
+    "study delete draft --key-file {home}/operator.key",
+    "study weights --settings {home}/mlp.json -o {home}/initial.safetensors",
+    "study create stroke --settings {home}/mlp.json --key-file {home}/operator.key",
+    "invite stroke city --key-file {home}/operator.key",
+    "enrol {last} --home {home}/city",
+    *(
+        line.format(name=name, home="{home}", last="{last}")
+        for name in ("bay", "cape", "dale")
+        for line in ("invite stroke {name} --key-file {home}/operator.key", "enrol {last} --home {home}/{name}")
+    ),
+    "roster show stroke --home {home}/city",
+    "roster pin stroke {number} --home {home}/city",
+    "study start stroke --key-file {home}/operator.key",
+    "study pause stroke --key-file {home}/operator.key",
+    "study resume stroke --key-file {home}/operator.key",
+    "rotate-key --home {home}/city",
+    "study template --statistics --masked -o {home}/statistics.toml",
+    "study create registry --settings {home}/statistics.toml --key-file {home}/operator.key",
+    "invite registry city --key-file {home}/operator.key",
+    "enrol {last} --home {home}/city",
+    "ask registry {home}/question.toml --plan --key-file {home}/operator.key",
+    "ask registry {home}/question.toml --no-wait --key-file {home}/operator.key",
+    "query list registry --key-file {home}/operator.key",
+    "query template table",
+    "query deny registry 1 --home {home}/city",
+    "query show registry 1 --home {home}/city",
+    "query approve registry 1 --yes --digest {digest} --home {home}/city",
+    "withdraw stroke --home {home}/city",
+    "invite stroke county --key-file {home}/operator.key",
+    "enrol {last} --home {home}/county",
+    "revoke stroke county --key-file {home}/operator.key",
+    "study stop stroke --key-file {home}/operator.key",
+]
+PROGRAM = """
+import json, re, sys
+sys.modules["torch"] = None
+from typer.testing import CliRunner
+from wardround.cli.main import build
+app, last, found = build(), "", []
+for line in json.load(sys.stdin):
+    number = " ".join(re.findall(r"\\\\b\\\\d{5}\\\\b", last)[:12])
+    digest = next(iter(re.findall(r"digest of this question:\\\\s+(\\\\w{64})", " ".join(last.split()))), "")
+    done = CliRunner().invoke(app, line.format(home=sys.argv[1], last=last, number=number, digest=digest).split())
+    last = done.stdout.strip()
+    found.append([line, done.exit_code, done.output + repr(done.exception)])
+print(json.dumps(found))
+""".replace("\\\\", "\\")
+
+
+def every_command() -> set[str]:
+    app = build()
+    groups: dict[str, typer.Typer | None] = {"": app}
+    groups |= {f"{group.name} ": group.typer_instance for group in app.registered_groups}
+    return {
+        f"{prefix}{command.name or command.callback.__name__}"
+        for prefix, group in groups.items()
+        if group is not None
+        for command in group.registered_commands
+        if command.callback is not None
+    }
+
+
+def run_all(lines: list[str], home: Path) -> list[tuple[str, int, str]]:
+    """(line, exit code, what it printed) of each, in one process that has no torch."""
+    program = [sys.executable, "-c", PROGRAM, str(home)]
+    done = subprocess.run(program, input=json.dumps(lines), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [(line, code, said) for line, code, said in json.loads(done.stdout)]
+
+
+def test_no_command_is_forgotten() -> None:
+    typed = {name for name in every_command() for line in TYPED if f"{line} ".startswith(f"{name} ")}
+    assert every_command() == typed | NEEDS_TORCH | OF_THE_COORDINATOR | OF_AN_AUDITOR
+
+
+def test_every_command_shows_its_help(tmp_path: Path) -> None:
+    for line, code, said in run_all([f"{name} --help" for name in sorted(every_command())], tmp_path):
+        assert (code, "Usage" in said) == (0, True), f"{line}: {said}"
+
+
+def test_every_command_but_join_does_its_work(here: Live, run: Run, tmp_path: Path) -> None:
+    # What hospitals leave behind has to be there; training it needs torch.
+    finished(run, here, tmp_path)
+    write_settings(
+        tmp_path / "mlp.json", training={"task": "mlp"}, masked=True, masking=MASKING, schedule={"min_clients": 4}
+    )
+    (tmp_path / "question.toml").write_text('kind = "count"\nnoise_multiplier = 6.0\n')
+    for line, code, said in run_all(TYPED, tmp_path):
+        assert code == 0, f"{line}: {said}"
+    assert here.operator("GET", "/v1/studies/stroke/models/0").status_code == 200
+
+
+@pytest.mark.parametrize("task", ["logistic-regression", "mlp"])
+def test_join_says_which_extra_it_needs(here: Live, run: Run, tmp_path: Path, task: str) -> None:
+    write_settings(tmp_path / "study.json", training={"task": task})
+    create = "study create sepsis --settings {home}/study.json --key-file {home}/operator.key"
+    (tmp_path / "records.csv").write_text("age,rate,ill\n1,2,0\n")
+    typed = [create, "invite sepsis mercy --key-file {home}/operator.key", "enrol {last}"]
+    *before, (_, _, said) = run_all(
+        [*typed, "join sepsis --data {home}/records.csv --separator comma --decimal point"], tmp_path
+    )
+    assert [code for _, code, _ in before] == [0, 0, 0]
+    # `wardround` itself turns this into the extra's name: tests/client_sdk/test_main.py.
+    assert "ModuleNotFoundError" in said
+    assert "torch" in said

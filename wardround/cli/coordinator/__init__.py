@@ -1,0 +1,1 @@
+"""Commands of the people who run the coordinator."""

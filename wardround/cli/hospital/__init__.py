@@ -1,0 +1,1 @@
+"""Commands of a hospital's data scientist: enrol, look at the records, take part."""

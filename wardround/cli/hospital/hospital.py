@@ -1,0 +1,325 @@
+"""What a hospital does: `wardround enrol`, `join`, `egress-log`, `roster …`, `doctor` and their like."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from client_sdk.api.config import load as load_settings
+from wardround.cli.hospital.backbone import Program, Weights, backbone_file
+from wardround.cli.shared.shared import (
+    AsJson,
+    Home,
+    KeyFile,
+    Server,
+    StudyName,
+    asks_with_key,
+    ending,
+    hospital,
+    not_here,
+    number,
+    plain_errors,
+    print_json,
+    reader,
+    say,
+    show_log,
+    table,
+    typed_again,
+)
+
+roster_app = typer.Typer(no_args_is_help=True, help="Compare and pin the hospitals of a study.")
+Token = Annotated[str, typer.Argument(help="invitation token; - reads it from standard input")]
+Data = Annotated[
+    Path,
+    typer.Option(
+        help="records: .csv, .tsv, .parquet, .arrow, .npz, inputs.npy, images-idx, shards as .tar, or a folder of "
+        "images with one sub-folder a class"
+    ),
+]
+PatientColumn = Annotated[str | None, typer.Option(help="column that says who a row belongs to")]
+Separator = Annotated[
+    Literal["comma", "semicolon", "tab", "bar"] | None,
+    typer.Option(help="what stands between the cells of a text table"),
+]
+Encoding = Annotated[str | None, typer.Option(help="of a text table that is not Unicode, for example cp1252")]
+Decimal = Annotated[
+    Literal["point", "comma"] | None, typer.Option(help="the mark of decimal numbers in texts: 1.5 or 1,5")
+]
+Dates = Annotated[
+    Literal["dmy", "mdy"] | None, typer.Option(help="the order of dates whose year is last; left out: these are none")
+]
+Lazy = Annotated[
+    bool | None,
+    typer.Option(
+        "--lazy/--in-memory",
+        help="read Parquet, images, shards and arrays when needed, or all at the start; left out: by their size",
+    ),
+]
+TaskName = Annotated[str | None, typer.Option(help="the task you agree to; left out: the one the study names")]
+Device = Annotated[
+    str,
+    typer.Option(help="of torch: cpu, cuda, several GPUs as cuda:0,cuda:1 or cuda:all; auto: a GPU if there is one"),
+]
+Bfloat16 = Annotated[
+    bool, typer.Option("--bfloat16", help="the model computes in bfloat16; norms, sums and noise keep their precision")
+]
+Dataset = Annotated[str, typer.Option(help="name of these records; studies on the same records share its ledger")]
+DataVersion = Annotated[
+    str, typer.Option(help="what you call these records as they are now; queries about another version are refused")
+]
+PolicyFile = Annotated[Path | None, typer.Option(help="site policy; left out: policy.toml in the hospital's directory")]
+Events = Annotated[Path | None, typer.Option(help="file to append one line of JSON to after every round")]
+AcceptLost = Annotated[
+    bool, typer.Option("--accept-lost-ledger", help="go on though the ledger is lost: its rounds are charged in full")
+]
+NoFeatureCache = Annotated[
+    bool, typer.Option("--no-feature-cache", help="compute the backbone's features anew in every run; keep none")
+]
+Slot = Annotated[
+    float | None,
+    typer.Option(
+        help="seconds at whose multiples this hospital answers, of the study's schedule.slots: one for each 1,000 "
+        "patients, rounded up; left out: as declared before, else as the study plans"
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="do not ask; what the site policy forbids stays forbidden")]
+Fingerprint = Annotated[
+    list[str],
+    typer.Argument(help="the roster's number as the other hospitals read it to you: twelve groups of five digits"),
+]
+
+
+def enrol(token: Token, server: Server = None, home: Home = None) -> None:
+    """Become a member of a study with an invitation token; makes this hospital's key. May be run again."""
+    from client_sdk.study.hospital import Hospital
+
+    with plain_errors():
+        given = load_settings()
+        piped = token == "-"  # noqa: S105 (a dash, not a token)
+        given_token = typer.get_text_stream("stdin").readline().strip() if piped else token
+        enrolled = Hospital.enrol(
+            given.connection(server).url, given_token, directory=home or given.client_home, connection=given.connection
+        )
+        memberships = enrolled.identity.memberships()
+        say(f"enrolled: {', '.join(f'{m.study} as {m.client}' for m in memberships)}")
+        study = memberships[0].study if len(memberships) == 1 else "STUDY"
+        say(f"when all hospitals have enrolled, compare who they are: wardround roster show {study}", err=True)
+
+
+def join(
+    context: typer.Context,
+    study: StudyName,
+    data: Data,
+    patient_column: PatientColumn = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    dates: Dates = None,
+    lazy: Lazy = None,
+    task: TaskName = None,
+    device: Device = "auto",
+    bfloat16: Bfloat16 = False,
+    dataset: Dataset = "records",
+    data_version: DataVersion = "1",
+    policy: PolicyFile = None,
+    events: Events = None,
+    accept_lost_ledger: AcceptLost = False,
+    backbone: Weights = None,
+    backbone_program: Program = None,
+    no_feature_cache: NoFeatureCache = False,
+    slot: Slot = None,
+    yes: Yes = False,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take part in a study until it ends. Stopped and started again, it goes on where it was."""
+    from client_sdk.guard.policy import SitePolicy
+    from wardround.cli.hospital.agreement import Question, at_a_terminal
+    from wardround.cli.hospital.rounds import RoundsShown
+    from wardround.cli.hospital.table_format import FormatOptions, read_declared, stored_format
+
+    # Warnings and one line a round: what a person at the hospital wants to see pass by.
+    console = show_log()
+    # A file of events that cannot be written is found here, before anything is charged.
+    with plain_errors(), RoundsShown(study, console, events) as shown:
+        here = hospital(home, patient=True)
+        records = read_declared(
+            data,
+            FormatOptions(separator, encoding, decimal, dates),
+            stored_format(here.directory, dataset),
+            ask=at_a_terminal() and not yes,
+            command=typed_again(context, FormatOptions),
+            patient_column=patient_column,
+            lazy=lazy,
+        )
+        outcome = here.join(
+            study,
+            task,
+            records,
+            device=device,
+            bfloat16=bfloat16,
+            dataset=dataset,
+            data_version=data_version,
+            policy=None if policy is None else SitePolicy.read(policy),
+            accept_lost_ledger=accept_lost_ledger,
+            on_round=shown.listener,
+            on_wait=shown.on_wait,
+            agree=Question(yes),
+            backbone=backbone_file(backbone, backbone_program),
+            feature_cache=not no_feature_cache,
+            slot=slot,
+        )
+    if as_json:
+        print_json(dataclasses.asdict(outcome) | {"statement": outcome.statement.model_dump(mode="json")})
+    else:
+        say(f"{outcome.study}: {outcome.rounds_sent} updates sent, {outcome.rounds_refused} refused")
+        say(f"the study has ended: {ending(outcome.reason)}")
+        if outcome.rounds_sent:
+            at = "" if home is None else f" --home {shlex.quote(str(home))}"
+            say(f"its model: wardround study model {study}{at} -o model.safetensors")
+
+
+def rotate_key(home: Home = None) -> None:
+    """Replace this hospital's key in every study; run again if interrupted. Others must pin the roster anew."""
+    with plain_errors():
+        taken = hospital(home).rotate_key()
+        say(f"new key in: {', '.join(taken) or 'no study'}")
+
+
+def withdraw(study: StudyName, home: Home = None) -> None:
+    """Leave a study for good, from the next round on. What was sent stays sent."""
+    with plain_errors():
+        here = hospital(home)
+        with here.client(study) as client:
+            client.leave(study, here.identity.membership(study).client, "withdrawn")
+        say(f"withdrawn from {study}")
+
+
+def own_budget(
+    dataset: Dataset = "records", policy: PolicyFile = None, home: Home = None, as_json: AsJson = False
+) -> None:
+    """Print this hospital's own budget of one data set, over all studies that use it. Works without a network."""
+    from client_sdk.guard.individual import certificate
+    from client_sdk.guard.ledger import HospitalLedger
+    from client_sdk.guard.ledger_file import ledger_path
+    from client_sdk.guard.policy import SitePolicy
+    from client_sdk.study.events import own_spent
+
+    with plain_errors():
+        directory = home or load_settings().client_home
+        rules = SitePolicy.in_force(directory) if policy is None else SitePolicy.read(policy)
+        with HospitalLedger.open(ledger_path(directory, dataset), read_only=True) as ledger:
+            charges = ledger.charges()
+            limits = [dataclasses.asdict(own_spent(charges, limit)) for limit in rules.own_limits()]
+            saved = ledger.individual()
+        patients = None if saved is None else dataclasses.asdict(certificate(saved))
+    if not charges and (elsewhere := not_here(directory, dataset)):
+        say(f"{dataset}: nothing is charged to this data set{elsewhere}", err=True)
+    if as_json:
+        print_json({"dataset": dataset, "limits": limits, "individual": patients})
+        return
+    if not limits and patients is None:
+        say(
+            f"{dataset}: {len(charges)} charges, and no limit of your own to count them against; "
+            "[limits.instance] in the site policy sets one"
+        )
+        return
+    rows = [[r["level"], r["definition"], number(r["spent"]), number(r["epsilon"]), f"{r['delta']:g}"] for r in limits]
+    if patients is not None:
+        # Nothing is shown as spent: the patients' own sums are secrets.
+        rows.append(["instance", "individual", "-", number(patients["epsilon"]), f"{patients['delta']:g}"])
+    table(f"{dataset}: this hospital's own budget", ["level", "definition", "spent", "limit", "delta"], rows)
+    if patients is not None:
+        say(f"individual, {patients['steps']} steps: {patients['assumption']}")
+
+
+def egress_log(dataset: Dataset = "records", home: Home = None, as_json: AsJson = False) -> None:
+    """List everything that left this hospital: when, its digest, and which charge paid for it."""
+    from client_sdk.guard.ledger import HospitalLedger
+    from client_sdk.guard.ledger_file import ledger_path
+
+    with plain_errors():
+        directory = home or load_settings().client_home
+        with HospitalLedger.open(ledger_path(directory, dataset), read_only=True) as ledger:
+            found = ledger.departures()
+    if not found and (elsewhere := not_here(directory, dataset)):
+        say(f"{dataset}: nothing left of this data set{elsewhere}", err=True)
+    if as_json:
+        print_json([dataclasses.asdict(departure) for departure in found])
+        return
+    rows = [
+        [d.study, str(d.round), d.what, str(d.bytes), str(d.charge or "-"), d.ready_at, d.answer or "", d.sha256]
+        for d in found
+    ]
+    table("Egress log", ["study", "round", "what", "bytes", "charge", "ready (UTC)", "answer", "sha256"], rows)
+
+
+@roster_app.command()
+def show(
+    study: StudyName,
+    server: Server = None,
+    key_file: KeyFile = None,
+    home: Home = None,
+    qr: Annotated[
+        bool, typer.Option("--qr", help="the number as a QR code too, for a camera at the other screen")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the hospitals, their keys' fingerprints, and the number of all of them together, to be compared."""
+    from client_sdk.study.pinning import as_digits, as_qr_code
+    from client_sdk.study.verifier import active_fingerprint
+    from study_protocol.wire.signing import decode_public_key, fingerprint
+
+    with plain_errors(), reader(study, server, key_file, home) as client:
+        roster = client.roster(study)
+        if as_json:
+            print_json(roster)
+            return
+        rows = [[m.client, m.state, fingerprint(decode_public_key(m.public_key))] for m in roster.members]
+        table(f"Roster of {study}", ["hospital", "state", "key"], rows)
+        digits = as_digits(active_fingerprint(roster))
+        say(f"number of this roster, computed here:\n\n    {digits}\n")
+        if qr:
+            say(as_qr_code(digits))
+        if asks_with_key(key_file, home):
+            say(
+                "The hospitals compare this number with each other by telephone, and each pins it itself. With an API "
+                "key there is nothing to pin."
+            )
+            return
+        say(
+            "Telephone every hospital in it, on a number that the coordinator did not give you: is it in the study, "
+            f"and does it read the same number? Then: wardround roster pin {study} {digits}"
+        )
+
+
+@roster_app.command()
+def pin(study: StudyName, number: Fingerprint, home: Home = None) -> None:
+    """Pin the roster whose number you compared with the others. Hospitals that leave need no new pin."""
+    from client_sdk.study.pinning import pin_roster
+
+    with plain_errors():
+        pinned = pin_roster(hospital(home), study, "".join(number))
+        say(f"pinned: {', '.join(member.client for member in pinned)}")
+
+
+def doctor(server: Server = None, home: Home = None, dataset: Dataset = "records", as_json: AsJson = False) -> None:
+    """Check the installation, address, proxy, TLS, clock, key file, disk, policy and ledger. Changes nothing."""
+    from client_sdk.study.diagnostics import Finding, examine
+    from wardround.installation import clashes, remarks
+
+    wrong, noted = clashes(), remarks()
+    verdict = "bad" if wrong else "note" if noted else "good"
+    findings = [Finding("packages", verdict, "; ".join(wrong + noted) or "all are Wardround's own")]
+    with plain_errors():
+        findings += examine(load_settings(), server=server, home=home, dataset=dataset)
+    if as_json:
+        print_json([dataclasses.asdict(finding) for finding in findings])
+    else:
+        table("Doctor", ["", "check", "finding"], [[f.verdict, f.check, f.text] for f in findings])
+    if any(finding.verdict == "bad" for finding in findings):
+        raise typer.Exit(1)

@@ -1,0 +1,153 @@
+"""What `wardround join` shows: rounds as they pass by, what is waited for, and a line of JSON for a program."""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TextIO
+
+from client_sdk.study.waiting import Watch
+from study_protocol.wire.shown import shown
+from wardround.cli.shared.shared import number
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from client_sdk.study.events import LimitSpent, OnRound, RoundEvent
+    from client_sdk.study.waiting import Waiting
+
+_LOG = logging.getLogger("client_sdk.study")
+
+
+class RoundsShown:
+    """A context in which `on_round` and `on_wait` may be called.
+
+    console  rounds and what is waited for are drawn here if it is a terminal, each in one line that renews itself; else
+             the log says what is waited for
+    events   file that a line is appended to after every round, flushed, mode 0600 if it is new; None: no file
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+
+    def __init__(self, study: str, console: Console, events: Path | None) -> None:
+        from rich.live import Live
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        title, spent = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[spent]}"))
+        columns = (title, BarColumn(), MofNCompleteColumn(), spent, TimeElapsedColumn())
+        self._bar = Progress(*columns, console=console)
+        self._task = self._bar.add_task(f"{study}: round", total=None, spent="")
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self._rounds, self._waiting, self._explained = 0, None, False
+        self._log = Watch()
+        self._events, self._file, self._begun = events, None, False
+        self._open = ExitStack()
+
+    @property
+    def listener(self) -> OnRound | None:
+        """`on_round`, where somebody sees it; None without a terminal and a file.
+
+        The coordinator is asked for the budget once more for every event, which is a third of a small round's bytes.
+        """
+        return None if self._live is None and self._events is None else self.on_round
+
+    def on_round(self, event: RoundEvent) -> None:
+        """After every round that was answered."""
+        self._rounds += 1
+        if not self._explained and any(limit.spent for limit in event.study_budget):
+            # Not before a round is settled: until then there is nothing to explain.
+            self._explained = True
+            for line in first_words(event):
+                _LOG.info("%s", line)
+        self._bar.update(self._task, completed=event.round, total=event.rounds, spent=spent_line(event))
+        self._draw()
+        if self._file is not None:
+            self._file.write(json.dumps(event.as_json(), allow_nan=False) + "\n")
+            self._file.flush()
+
+    def on_wait(self, waiting: Waiting | None) -> None:
+        """Whenever something is waited for, and with None when it goes on."""
+        self._waiting: Waiting | None = waiting
+        if self._live is not None:
+            self._draw()
+        elif waiting is not None:
+            self._log.waits(waiting)
+
+    def _draw(self) -> None:
+        from rich.console import Group
+        from rich.text import Text
+
+        if self._live is None:
+            return
+        if not self._begun:
+            # Not before: until then a person may be asked something.
+            self._begun = True
+            self._open.enter_context(self._live)
+        line = [] if self._waiting is None else [Text(shown(self._waiting.line()))]
+        self._live.update(Group(*([self._bar] if self._rounds else []), *line), refresh=True)
+
+    def __enter__(self) -> Self:
+        if self._events is not None:
+            self._file: TextIO | None = self._open.enter_context(_appended(self._events))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+
+def spent_line(event: RoundEvent) -> str:
+    """What is left first, then ε against the limits: the study's, as stated to it, and this hospital's."""
+    left = f"{event.rounds_left} {'round' if event.rounds_left == 1 else 'rounds'} left"
+    share = [] if event.spent_share is None else [f"{number(100 * event.spent_share, 0)} % of the budget spent"]
+    study = [_spent("", limit) for limit in event.study_budget]
+    own = [_spent("own ", limit, at_delta=_differs(event, limit)) for limit in event.local.own]
+    return " · ".join([left, *share, "  ".join(["ε", *study, *own])])
+
+
+def first_words(event: RoundEvent) -> list[str]:
+    """What a person asks after the first line of numbers, once."""
+    lines = [
+        f"ε {limit.level} {limit.definition} begins at {number(limit.fixed_term)}: at a fixed order the conversion to "
+        f"(ε, δ) has a fixed term, which the first round pays for all; every further round adds less{_tight(limit)}"
+        for limit in event.study_budget
+        if limit.fixed_term is not None and limit.epsilon is not None
+    ]
+    apart = [limit for limit in event.local.own if _differs(event, limit)]
+    if apart:
+        lines.append(
+            "this hospital's own limits hold at another delta than the study's: two ε at different delta cannot be "
+            "compared. To compare them, write the study's delta into policy.toml before the first round of a data set"
+        )
+    return lines
+
+
+def _tight(limit: LimitSpent) -> str:
+    if limit.tight is None or limit.spent is None:
+        return ""
+    return (
+        f". So far {number(limit.spent)}; by the privacy-loss distribution, which is tight and holds if the study ends "
+        f"for reasons that do not depend on its results, {number(limit.tight)}"
+    )
+
+
+def _differs(event: RoundEvent, own: LimitSpent) -> bool:
+    """Whether no limit of the study at this level has the same delta."""
+    stated = [limit.delta for limit in event.study_budget if limit.level == own.level and limit.delta is not None]
+    return bool(stated) and own.delta not in stated
+
+
+def _spent(whose: str, limit: LimitSpent, *, at_delta: bool = False) -> str:
+    if limit.epsilon is None:
+        return f"{whose}{limit.level} unbounded"
+    tight = "" if limit.tight is None else f" (tight {number(limit.tight)})"
+    delta = f" at delta {limit.delta:g}" if at_delta else ""
+    return f"{whose}{limit.level} {limit.definition} {number(limit.spent)}/{limit.epsilon:g}{delta}{tight}"
+
+
+def _appended(path: Path) -> TextIO:
+    # Made first: `open` would leave a new file's mode to the umask.
+    path.touch(mode=0o600)
+    return path.open("a", encoding="utf-8")

@@ -1,0 +1,94 @@
+"""`wardround card`: a released model's card, as Markdown for a hub or as PDF for a board."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from private_learning.durable import write_durably
+from wardround.cli.officer.certificate import Fonts, Round, checked
+from wardround.cli.shared.output import require_writable
+from wardround.cli.shared.shared import Home, KeyFile, Server, StudyName, plain_errors, reader, say
+
+if TYPE_CHECKING:
+    from client_sdk.api.client import Client
+    from study_protocol.documents.card import Notes
+    from study_protocol.study.messages import Metrics
+
+Output = Annotated[Path, typer.Option("--output", "-o", help="file to write: .md or .pdf")]
+NotesFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="TOML: intended_use, out_of_scope_use, contacts, factors, limitations, ethical_considerations, …"
+    ),
+]
+
+
+def card(
+    study: StudyName,
+    output: Output,
+    round: Round = None,
+    notes: NotesFile = None,
+    fonts: Fonts = None,
+    server: Server = None,
+    key_file: KeyFile = None,
+    home: Home = None,
+) -> None:
+    """Write the card of a released model: what it is, how it was trained, what was measured, how private it is."""
+    from client_sdk.errors import ConfigurationError, LedgerNotExtended
+    from study_protocol.documents.card import Card, Notes
+    from study_protocol.documents.markdown import as_markdown
+    from study_protocol.documents.shown import card_pdf
+
+    with plain_errors():
+        if output.suffix not in (".md", ".pdf"):
+            raise ConfigurationError(f"{output.suffix!r} is neither .md nor .pdf: end the file's name so")
+        require_writable(output, replaces=True)
+        written = Notes() if notes is None else read_notes(notes)
+        with reader(study, server, key_file, home) as client:
+            stated = checked(client, study, round, key_file, home)[0].certificate
+            shown = client.study(study)
+            # The certificate is signed; what the coordinator answers otherwise is not.
+            if shown.settings.digest() != stated.settings_sha256:
+                raise LedgerNotExtended("the settings that the coordinator shows are not those of its certificate")
+            made = Card(shown, stated, _measured(client, study, stated.round), written)
+        body = as_markdown(made).encode() if output.suffix == ".md" else card_pdf(made, fonts)
+        write_durably(output, body)
+        say(f"{output}: {len(body)} bytes")
+
+
+def read_notes(path: Path) -> Notes:
+    """What people wrote.
+
+    Raises:
+        ConfigurationError: not TOML, or an entry that a card does not have.
+        OSError: no such file.
+    """
+    from pydantic import ValidationError
+
+    from client_sdk.errors import ConfigurationError
+    from study_protocol.documents.card import Notes
+    from study_protocol.wire.written import Unreadable, read_toml
+    from study_protocol.wire.wrong_entries import wrong_entries
+
+    try:
+        return Notes.model_validate(read_toml(path.read_bytes()))
+    except ValidationError as error:
+        wrong = "\n".join(f"  {line}" for line in wrong_entries(error, Notes))
+        raise ConfigurationError(f"{path} is no file of notes:\n{wrong}") from error
+    except Unreadable as error:
+        raise ConfigurationError(f"{path} is no TOML: {error}") from error
+
+
+def _measured(client: Client, study: str, last: int) -> tuple[tuple[int, Metrics], ...]:
+    """What was measured of this model and of those before it."""
+    found: list[tuple[int, Metrics]] = []
+    after: int | None = None
+    while True:
+        page = client.rounds(study, after)
+        found += [(one.round, one.metrics) for one in page.rounds if one.metrics is not None and one.round <= last]
+        if page.next is None:
+            return tuple(found)
+        after = page.next

@@ -1,0 +1,300 @@
+"""`wardround plan --suggest`: whole settings from public numbers, and what accuracy to expect of them.
+
+The rule is pure and lies in the protocol; here the accounts find its noise, and words are found for its forecast.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from study_protocol.study.settings import StudySettings
+    from study_protocol.study.suggestion import AccuracyForecast, PublicNumbers
+
+MOST_COLUMNS = 1000
+# Settings whose step is further than this from the suggested one, either way, are not what was measured.
+_FAR = 4.0
+_SCHEMES = ("parallel", "sequential")
+
+
+@dataclass(frozen=True)
+class Suggested:
+    """Settings with the numbers that are suggested, and what to expect of them."""
+
+    settings: StudySettings
+    forecast: AccuracyForecast
+
+
+def suggested(
+    values: Mapping[str, Any],
+    *,
+    patients: Sequence[int] = (),
+    rounds: int | None = None,
+    commonest: float | None = None,
+) -> Suggested:
+    """Settings that fit these, as JSON, in all that is no number of training.
+
+    patients   of every hospital, or of one for all; none: as the settings' expected_batch_size says
+    rounds     None: as many as the rule takes
+    commonest  share of the commonest class, if it is known
+
+    Raises:
+        ConfigurationError: the rule was not measured for such a study; says what it was measured for.
+        Unreachable: no noise keeps the limits.
+    """
+    from accounting.budget.solve import least_noise
+    from study_protocol.study import suggestion
+    from study_protocol.study.plan_of import plan_of
+
+    before = _read(values)
+    _require_measured(before)
+    chosen = suggestion.ROUNDS if rounds is None else rounds
+    numbers = numbers_of(before, patients, commonest)
+    whole = json.loads(json.dumps(before.as_json()))
+    # Numbers of a batch: the mean size for the denominator; a hospital's bound is to hold the largest one whole.
+    radius = suggestion.CLIP_NORM * numbers.largest if len(set(patients)) > 1 else None
+    whole["privacy"] |= {
+        "clip_norm": suggestion.CLIP_NORM,
+        "sampling_rate": 1.0,
+        "expected_batch_size": numbers.patients,
+        "max_steps": chosen,
+    }
+    whole["robustness"]["sum_radius"] = radius
+    plan = least_noise(plan_of(_read(whole)))
+    noise = suggestion.relative_noise(numbers, plan.noise_multiplier, chosen)
+    whole["privacy"] |= {"noise_multiplier": plan.noise_multiplier, "classical_order": plan.classical_order}
+    if plan.bayesian is not None:
+        whole["privacy"]["bayesian"]["filter_order"] = plan.bayesian.filter_order
+    whole["training"]["optimiser"] = {
+        "name": "plain",
+        "learning_rate": suggestion.learning_rate(noise, chosen),
+        "averaging": suggestion.AVERAGING.model_dump(mode="json"),
+    }
+    return Suggested(_read(whole), suggestion.forecast_accuracy(numbers, noise))
+
+
+def begun(
+    *,
+    patients: Sequence[int],
+    hospitals: int,
+    columns: int,
+    classes: int,
+    epsilon: float,
+    delta: float,
+    scheme: str,
+    masked: bool,
+) -> dict[str, Any]:
+    """Settings of a study to begin with, as JSON: columns are placeholders, of which the names are to be changed.
+
+    Raises:
+        ConfigurationError: numbers that no such study has.
+    """
+    from client_sdk.errors import ConfigurationError
+    from wardround.cli.lead.templates import study_values
+
+    if not 1 <= columns <= MOST_COLUMNS:
+        raise ConfigurationError(f"--columns: from 1 to {MOST_COLUMNS:,}, not {columns}")
+    if scheme not in _SCHEMES:
+        raise ConfigurationError(_unmeasured(f"scheme {scheme}"))
+    if len(patients) not in (1, hospitals):
+        raise ConfigurationError("--patients: say it once, or once for each hospital")
+    values = study_values(masked=masked or scheme == "sequential")
+    digits = len(str(columns))
+    names = {f"column.input-{number:0{digits}}": "0..1" for number in range(1, columns + 1)}
+    values["training"]["task_parameters"] = {"label": "outcome", "classes": classes, **names}
+    limit = {"level": "instance", "definition": "classical", "epsilon": epsilon, "delta": delta}
+    mean = sum(patients) / len(patients)
+    values["privacy"] |= {
+        "scheme": scheme,
+        "limits": [limit],
+        "expected_clients": float(hospitals),
+        "sampling_rate": 1.0,
+        "expected_batch_size": mean,
+    }
+    values["schedule"]["min_clients"] = hospitals
+    if "masking" in values["privacy"]:
+        # Of five or more hospitals one may be missing.
+        least = hospitals if hospitals <= 4 else hospitals - 1
+        values["privacy"]["masking"] |= {"min_survivors": least, "allow_three": hospitals == 3}
+        values["schedule"]["min_clients"] = least
+    return values
+
+
+def expected(
+    settings: StudySettings, commonest: float | None = None, rounds: int | None = None
+) -> tuple[AccuracyForecast, list[str]] | None:
+    """What to expect of settings that somebody chose, and where they are far from what was measured; None: unknown.
+
+    rounds  that the limits allow; None: they are asked
+    """
+    from client_sdk.errors import WardroundError
+    from private_learning.tasks import TaskError
+    from study_protocol.study import suggestion
+
+    privacy, optimiser = settings.privacy, settings.training.optimiser
+    try:
+        _require_measured(settings)
+        numbers = numbers_of(settings, (), commonest)
+    except (WardroundError, TaskError):
+        return None
+    if settings.training.algorithm != "fedsgd" or optimiser.name != "plain":
+        return None
+    rounds = _allowed(settings) if rounds is None else rounds
+    if rounds == 0:
+        return None
+    noise = suggestion.relative_noise(numbers, privacy.noise_multiplier, rounds, privacy.sampling_rate)
+    forecast = suggestion.forecast_accuracy(numbers, noise)
+    # What one step can move the model by: what is compared is learning rate × clip norm.
+    wanted = suggestion.learning_rate(noise, rounds, clip_norm=privacy.clip_norm)
+    ratio = optimiser.learning_rate / wanted
+    found: list[str] = []
+    if not 1 / _FAR <= ratio <= _FAR:
+        far = "larger" if ratio > 1 else "smaller"
+        found.append(
+            f"the learning rate {optimiser.learning_rate:g} is much {far} than {wanted:g}, which is suggested at this "
+            "noise and clip norm: expect worse than the forecast"
+        )
+    if privacy.clip_norm > 2.0:
+        found.append(
+            f"the clip norm {privacy.clip_norm:g} is above 2, where few gradients are clipped and all noise grows: "
+            "expect worse than the forecast"
+        )
+    return forecast, found
+
+
+def _allowed(settings: StudySettings) -> int:
+    """Rounds that surely fit the limits; 0 where no budget can be kept."""
+    from accounting.budget.forecast import forecast
+    from accounting.errors import AccountingError
+    from study_protocol.study.plan_of import plan_of
+
+    try:
+        return forecast(plan_of(settings)).rounds
+    except AccountingError:
+        return 0
+
+
+def loose_delta(settings: StudySettings) -> list[str]:
+    """Where δ lets whole patients be published."""
+    privacy = settings.privacy
+    patients = privacy.expected_clients * privacy.expected_batch_size / privacy.sampling_rate
+    delta = max((one.delta for one in privacy.limits if one.level == "instance"), default=0.0)
+    if delta * patients < 1:
+        return []
+    return [
+        f"warning: delta {delta:g} is too large for {patients:,.0f} patients: publishing the records of one patient in "
+        f"{1 / delta:,.0f} would keep to it. Take one well below 1 / patients"
+    ]
+
+
+def in_words(forecast: AccuracyForecast) -> list[str]:
+    """What is expected, one sentence each."""
+    return [
+        f"accuracy: expect to lose {_points(forecast.lost)} points against one model of all patients without privacy; "
+        f"at most {_points(forecast.lost_at_most)} in four of five studies that were measured",
+        f"the largest hospital alone, without privacy, would lose about {_points(forecast.alone)} points if its "
+        "patients are like the others', and much more if they are not",
+    ]
+
+
+def warnings(forecast: AccuracyForecast) -> list[str]:
+    """Where the model may be of no use."""
+    found: list[str] = []
+    if forecast.may_be_below_alone:
+        found.append(
+            "warning: a hospital alone, without privacy, may do better than this study. It pays where hospitals see "
+            "different patients, or with more of them, a larger ε, or fewer columns"
+        )
+    if forecast.may_be_below_commonest:
+        found.append(
+            "warning: this model may be no better than naming the commonest class every time: what can be learnt "
+            "beyond it is often no more than what the noise takes"
+        )
+    elif forecast.commonest is None:
+        found.append(
+            "note: how common the commonest class is was not said (--commonest 0.9). Where a model without privacy is "
+            f"better than naming it by less than {_points(forecast.lost_at_most)} points, this study may learn nothing"
+        )
+    return found
+
+
+def as_json(found: Suggested) -> dict[str, Any]:
+    return {
+        "settings": found.settings.as_json(),
+        "accuracy": {
+            **asdict(found.forecast),
+            "may_be_below_alone": found.forecast.may_be_below_alone,
+            "may_be_below_commonest": found.forecast.may_be_below_commonest,
+        },
+    }
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def _read(values: Mapping[str, Any]) -> StudySettings:
+    from pydantic import ValidationError
+
+    from client_sdk.errors import ConfigurationError
+    from study_protocol.study.settings import StudySettings
+    from study_protocol.wire.wrong_entries import wrong_entries
+    from wardround.cli.shared.settings_file import filled
+
+    try:
+        return StudySettings.model_validate_json(json.dumps(filled(json.loads(json.dumps(values)), StudySettings)))
+    except ValidationError as error:
+        wrong = "; ".join(wrong_entries(error, StudySettings))
+        raise ConfigurationError(f"no study can have these numbers: {wrong}") from error
+
+
+def _require_measured(settings: StudySettings) -> None:
+    """Raises ConfigurationError: the rule is for logistic regression of patients' records."""
+    from client_sdk.errors import ConfigurationError
+
+    if settings.training.task != "logistic-regression":
+        raise ConfigurationError(_unmeasured(f"task {settings.training.task}"))
+    parameters = settings.training.task_parameters
+    if parameters.get("loss", "cross-entropy") != "cross-entropy" or "class-weights" in parameters:
+        raise ConfigurationError(_unmeasured("another loss than the plain one (task_parameters)"))
+    if settings.privacy.scheme not in _SCHEMES:
+        raise ConfigurationError(_unmeasured(f"scheme {settings.privacy.scheme}"))
+    if settings.training.clipping != "flat" or settings.training.clipping_centre != "zero":
+        raise ConfigurationError(_unmeasured("another clipping than flat around zero"))
+
+
+def _unmeasured(what: str) -> str:
+    return (
+        f"no settings are suggested for {what}: the rule was measured with task logistic-regression in the schemes "
+        "parallel and sequential. Take a template, and try it with `wardround simulate` on records of your own"
+    )
+
+
+def numbers_of(settings: StudySettings, patients: Sequence[int] = (), commonest: float | None = None) -> PublicNumbers:
+    """What the settings of a logistic regression say to everybody; arguments as of `suggested`.
+
+    Raises:
+        ConfigurationError: patients of another number of hospitals.
+        TaskError: a description of columns that is none.
+    """
+    from client_sdk.errors import ConfigurationError
+    from private_learning import tasks
+    from study_protocol.study.suggestion import PublicNumbers
+
+    privacy, training = settings.privacy, settings.training
+    hospitals = round(privacy.expected_clients)
+    if len(patients) not in (0, 1, hospitals):
+        raise ConfigurationError("--patients: say it once, or once for each hospital")
+    task: Any = tasks.load(training.task, training.task_parameters)
+    mean = sum(patients) / len(patients) if patients else privacy.expected_batch_size / privacy.sampling_rate
+    numbers = PublicNumbers(
+        hospitals=hospitals,
+        patients=mean,
+        largest=max(patients, default=mean),
+        parameters=(task.features + 1) * (1 if task.classes == 2 else task.classes),
+        classes=task.classes,
+    )
+    return replace(numbers, commonest=commonest)

@@ -1,0 +1,302 @@
+"""`wardround study template` and `wardround policy template`: whole settings files to begin with, each entry described.
+
+What is chosen stands here; what it means comes from the models that check it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from wardround.cli.shared.output import require_writable
+from wardround.cli.shared.shared import plain_errors, say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pydantic import BaseModel
+
+policy_app = typer.Typer(no_args_is_help=True, help="Write the rules of a hospital.")
+Out = Annotated[
+    Path | None, typer.Option("--output", "-o", help="file to write, not overwritten; left out: standard output")
+]
+Bayesian = Annotated[bool, typer.Option("--bayesian", help="with a Bayesian limit beside the classical one")]
+Masked = Annotated[
+    bool, typer.Option("--masked", help="updates are summed under masks: the coordinator sees no single one")
+]
+ClientLevel = Annotated[
+    bool, typer.Option("--client-level", help="protects hospitals as a whole, not patients; needs --masked")
+]
+
+Evaluated = Annotated[
+    bool,
+    typer.Option(
+        "--evaluation", help="a fifth of the patients is set aside, and models are evaluated on them by queries"
+    ),
+]
+TaskName = Annotated[
+    str | None, typer.Option("--task", help="which built-in task is trained; left out: logistic-regression")
+]
+Statistics = Annotated[bool, typer.Option("--statistics", help="a study of questions alone: nothing is trained")]
+
+DEFAULT_TASK = "logistic-regression"
+_TRAINING: Mapping[str, Any] = {
+    "algorithm": "fedsgd",
+    "local_steps": 1,
+}
+# The squared error curves eight times as much as a logistic loss: with steps of 1 the model swings.
+_SMALLER_STEPS: Mapping[str, float] = {"regression": 0.25}
+# Four hospitals with some 120 patients each, all of whom take part in every step: the largest sum for one noise.
+_PRIVACY: Mapping[str, Any] = {
+    "scheme": "parallel",
+    "limits": [{"level": "instance", "definition": "classical", "epsilon": 3.0, "delta": 1e-5}],
+    "clip_norm": 1.0,
+    "noise_multiplier": 8.3,
+    "sampling_rate": 1.0,
+    "expected_batch_size": 120.0,
+    "client_sampling_rate": 1.0,
+    "expected_clients": 4.0,
+    "max_steps": 30,
+    "classical_order": 6.5,
+    "disclosure": "at-end",
+}
+_MASKING: Mapping[str, Any] = {
+    "colluders": 1,
+    "min_survivors": 4,
+    "mask_updates": True,
+    "allow_three": False,
+    "step_deadline_seconds": 60.0,
+    "expiry_seconds": 600.0,
+}
+_BAYESIAN_LIMIT: Mapping[str, Any] = {
+    "level": "instance",
+    "definition": "bayesian",
+    "epsilon": 3.0,
+    "delta": 1e-5,
+    "estimator_failure_probability": 1e-6,
+}
+_BAYESIAN: Mapping[str, Any] = {
+    "orders": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 24.0, 32.0],
+    "filter_order": 6.0,
+    "estimator": "betting",
+    "composition": "running",
+    "adversary": "path",
+    "conversion": "improved",
+}
+# Twenty hospitals, for their noise is shared by their sum: with four of them little of a model would be left.
+_CLIENT_LEVEL: Mapping[str, Any] = {
+    "scheme": "client",
+    "central_noise": "distributed",
+    "limits": [{"level": "client", "definition": "classical", "epsilon": 5.0, "delta": 1e-3}],
+    "noise_multiplier": 3.5,
+    "expected_clients": 20.0,
+    "max_steps": 20,
+    "classical_order": 2.5,
+}
+POLICY: Mapping[str, Any] = {
+    "studies": ["sepsis"],
+    "datasets": ["icu-2024"],
+    "excluded_patients": [],
+    "least_noise_multiplier": 0.8,
+    "largest_epsilon": 8.0,
+    "largest_delta": 1e-5,
+    "needs_masking": False,
+    "least_colluders": 1,
+    "least_survivors": 4,
+    "allow_three": False,
+    "plain_disclosure": False,
+    "unnoised_updates": False,
+    "min_witnesses": 0,
+    "witness_window": 10,
+    "backbone_programs": [],
+    "unpinned_roster": "unmasked",
+    "statistics": {"queries": "ask", "denied_columns": [], "least_noise_multiplier": 0.8},
+    "limits": {"instance": {"epsilon": 8.0, "delta": 1e-6}},
+    "individual": {"epsilon": 10.0, "delta": 1e-6, "every_norm": False},
+}
+STUDY_HEAD = """\
+# The settings of one study: wardround study create NAME --settings FILE. They never change afterwards.
+# Change what is about your data first: task_parameters, expected_batch_size, expected_clients, min_clients.
+# Every entry, with those of the sections that are left out here: docs/settings.md."""
+STATISTICS_HEAD = """\
+# The settings of one study of queries alone: wardround study create NAME --settings FILE. They never change afterwards.
+# Questions are asked one by one afterwards: wardround ask NAME question.toml."""
+POLICY_HEAD = """\
+# The site policy of one hospital: policy.toml in the hospital's directory (WARDROUND_CLIENT_HOME).
+# It is read before every study and asked before every round. No study can switch it off.
+# An entry that is left out has its strict reading; an entry that is misspelt is an error.
+# Patients who are left out of everything may stand in a file beside this one, one identifier a line. A line with a
+# separator is refused, and an entry that matches no patient is warned of (docs/hospital.md, "Who is left out"):
+# excluded_patients_file = "withdrawn-consent.txt\""""
+
+
+_STATISTICS: Mapping[str, Any] = {"max_queries": 200, "max_cells": 10_000}
+# Three evaluations of 30 rounds keep a limit of 3, with noise to spare for questions about everybody.
+_EVALUATION: Mapping[str, Any] = {
+    "share": 0.2,
+    "every": 10,
+    "question": {"prediction": "binary", "noise_multiplier": 4.0},
+}
+
+
+def statistics_values(*, masked: bool = False) -> dict[str, Any]:
+    """What the template of a study of queries alone writes down, as JSON."""
+    privacy = {"scheme": "statistics", "limits": [dict(limit) for limit in _PRIVACY["limits"]]}
+    return {
+        "statistics": dict(_STATISTICS),
+        "privacy": privacy | ({"masking": dict(_MASKING)} if masked else {}),
+        "schedule": {"min_clients": 4, "round_deadline_seconds": 60.0},
+    }
+
+
+def study_values(
+    *,
+    task: str = DEFAULT_TASK,
+    bayesian: bool = False,
+    masked: bool = False,
+    client_level: bool = False,
+    evaluation: bool = False,
+) -> dict[str, Any]:
+    """What a template of a study writes down, as JSON.
+
+    Raises:
+        ConfigurationError: there is no such task, or these do not go together; says why, and what does.
+    """
+    from client_sdk.errors import ConfigurationError
+    from private_learning.tasks.examples import EXAMPLES
+
+    if task not in EXAMPLES:
+        raise ConfigurationError(f"--task {task}: the built-in tasks are {', '.join(EXAMPLES)}")
+
+    if client_level and not masked:
+        raise ConfigurationError(
+            "--client-level without --masked: the coordinator would see every hospital's update without noise. "
+            'Add --masked; who wants this nevertheless says central_noise = "coordinator" and leaves the section '
+            "[privacy.masking] out"
+        )
+    if client_level and bayesian:
+        raise ConfigurationError(
+            "--client-level with --bayesian: a Bayesian limit of hospitals is estimated from as many values as there "
+            "are hospitals, too few to be below the classical one. Leave one of the two out"
+        )
+    if evaluation and (client_level or bayesian):
+        raise ConfigurationError(
+            "--evaluation goes with --masked alone: queries count patients, not hospitals, and beside a Bayesian limit "
+            "they draw on statistics.allowance, which somebody has to choose (docs/statistics.md)"
+        )
+    rate = _SMALLER_STEPS.get(task, 1.0)
+    training = {"task": task, "task_parameters": dict(EXAMPLES[task]), **_TRAINING}
+    training["optimiser"] = {"name": "plain", "learning_rate": 1.0 if client_level else rate}
+    privacy, clients = dict(_PRIVACY), 4
+    if masked:
+        privacy["masking"] = dict(_MASKING)
+    if client_level:
+        training |= {"algorithm": "fedavg", "local_steps": 5, "learning_rate": 0.5 * rate}
+        privacy |= _CLIENT_LEVEL
+        clients = 16
+        privacy["masking"] |= {"colluders": 3, "min_survivors": clients}
+    if bayesian:
+        privacy |= {"limits": [*privacy["limits"], dict(_BAYESIAN_LIMIT)], "bayesian": dict(_BAYESIAN)}
+    schedule = {"min_clients": clients, "round_deadline_seconds": 60.0}
+    queries = {"statistics": dict(_STATISTICS), "evaluation": _evaluation_of(task)} if evaluation else {}
+    return {"training": training, "privacy": privacy, "schedule": schedule, **queries}
+
+
+def _evaluation_of(name: str) -> dict[str, Any]:
+    """With the question that fits the task's example. Raises ConfigurationError: there is none."""
+    from client_sdk.errors import ConfigurationError
+    from private_learning.tasks import Classification, load
+    from private_learning.tasks.examples import EXAMPLES
+    from private_learning.tasks.regression import Regression
+
+    task = load(name, EXAMPLES[name])
+    asked = dict(_EVALUATION["question"])
+    if isinstance(task, Regression):
+        asked |= {"prediction": "number", "low": task.low, "high": task.high}
+        asked |= {"largest_error": (task.high - task.low) / 2}
+    elif isinstance(task, Classification):
+        asked |= {} if task.classes == 2 else {"prediction": "classes", "classes": task.classes}
+    else:
+        raise ConfigurationError(f"--evaluation with --task {name}: no question evaluates {task.predicts} yet")
+    return {**_EVALUATION, "question": asked}
+
+
+def study_text(values: Mapping[str, Any]) -> str:
+    """The settings file that says `values`, every entry described."""
+    from study_protocol.study.any_settings import StatisticsSettings, trains
+    from study_protocol.study.settings import StudySettings
+
+    if not trains(values):
+        return _text(STATISTICS_HEAD, StatisticsSettings, values)
+    return _text(STUDY_HEAD, StudySettings, values)
+
+
+def policy_text() -> str:
+    """A whole site policy, every entry described."""
+    from client_sdk.guard.policy import SitePolicy
+
+    return _text(POLICY_HEAD, SitePolicy, POLICY)
+
+
+def _text(head: str, model: type[BaseModel], values: Mapping[str, Any]) -> str:
+    from wardround.cli.shared.described import entries, template
+
+    def lines() -> Iterator[str]:
+        yield head
+        yield ""
+        yield from template(entries(model), dict(values))
+
+    return "\n".join(lines()) + "\n"
+
+
+def study_template(
+    task: TaskName = None,
+    bayesian: Bayesian = False,
+    masked: Masked = False,
+    client_level: ClientLevel = False,
+    evaluation: Evaluated = False,
+    statistics: Statistics = False,
+    output: Out = None,
+) -> None:
+    """Print a whole settings file for a study, every entry described; change it and pass it to `study create`."""
+    from client_sdk.errors import ConfigurationError
+
+    with plain_errors():
+        if statistics:
+            if bayesian or client_level or evaluation or task is not None:
+                raise ConfigurationError(
+                    "--statistics goes with --masked alone: every cost of a query is known beforehand, for anybody, "
+                    "and a query counts patients, not hospitals"
+                )
+            hand_out(study_text(statistics_values(masked=masked)), output)
+            return
+        chosen = study_values(
+            task=task or DEFAULT_TASK,
+            bayesian=bayesian,
+            masked=masked,
+            client_level=client_level,
+            evaluation=evaluation,
+        )
+        hand_out(study_text(chosen), output)
+
+
+@policy_app.command("template")
+def policy_template(output: Out = None) -> None:
+    """Print a whole site policy, every entry described; it belongs into the hospital's directory as policy.toml."""
+    with plain_errors():
+        hand_out(policy_text(), output)
+
+
+def hand_out(text: str, output: Path | None) -> None:
+    """On standard output, or into a new file. Raises OSError: it is there already, or cannot be written."""
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    require_writable(output)
+    # O_EXCL: a file that somebody has edited is never lost.
+    with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w", encoding="utf-8") as file:
+        file.write(text)
+    say(f"{output} is written")

@@ -1,0 +1,1 @@
+"""Commands of a hospital's IT and privacy officer: ledgers, certificates, witnesses."""

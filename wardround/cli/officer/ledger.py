@@ -1,0 +1,126 @@
+"""`wardround budget` and `ledger …`: what is spent, and the coordinator's ledger, fetched whole and checked here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from private_learning.durable import write_durably
+from study_protocol.wire.rounded import percent
+from wardround.cli.officer.charges import read_charges, show_charges
+from wardround.cli.officer.verify import fetch, trust, verify
+from wardround.cli.shared.output import require_writable
+from wardround.cli.shared.shared import (
+    AsJson,
+    Home,
+    KeyFile,
+    Server,
+    StudyName,
+    ending,
+    number,
+    plain_errors,
+    print_json,
+    reader,
+    say,
+    table,
+)
+
+if TYPE_CHECKING:
+    from study_protocol.study.messages import BudgetStatement, LimitStatement
+
+app = typer.Typer(no_args_is_help=True, help="Check and export the ledger of a study.")
+Everything = Annotated[bool, typer.Option("--all", help="every charge, not the newest alone")]
+Out = Annotated[Path, typer.Option("--out", help="file to write, one JSON entry a line")]
+
+
+def budget(
+    study: StudyName,
+    everything: Everything = False,
+    server: Server = None,
+    key_file: KeyFile = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the budget of a study: the enforced numbers first, what each means, and what each round and query cost."""
+    with plain_errors(), reader(study, server, key_file, home) as client:
+        statement = client.budget(study)
+        charges = read_charges(client, study, statement, everything=everything)
+    if as_json:
+        print_json(statement.model_dump(mode="json") | {"charges": [one.as_json() for one in charges]})
+    else:
+        show(statement)
+        show_charges(charges, everything=everything, rounds=statement.round)
+
+
+def show(statement: BudgetStatement) -> None:
+    """The table, and one sentence a certificate."""
+    reason = ending(statement.stop_reason or "no further round fits")
+    state = "may continue" if statement.can_continue else f"ended: {reason}"
+    if statement.pause_reason is not None:
+        state = f"paused: {statement.pause_reason.detail}"
+    columns = ["level", "definition", "spent", "reserved", "remaining", "limit", "delta", "state", "enforced by"]
+    table(f"{statement.study}, round {statement.round}: {state}", columns, [_row(limit) for limit in statement.limits])
+    for limit in statement.limits:
+        if limit.certificate is not None:
+            say(f"{limit.level} {limit.definition}: {limit.certificate['assumption']}")
+        if limit.used is not None:
+            say(f"{limit.level} {limit.definition}: {_used(limit)}")
+        for report in limit.reports if limit.used is not None else ():
+            say(f"{limit.level} {limit.definition}: ε {number(report.epsilon)}: {report.certificate['assumption']}")
+    say(f"ledger: {statement.ledger.entries} entries; the newest stands for all of them: {statement.ledger.head}")
+
+
+def _used(limit: LimitStatement) -> str:
+    """How far a limit of questions alone is used up."""
+    used, allowed = limit.used or (0.0, 0.0)
+    share = f", {percent(min(1.0, limit.spent_share or 0.0))}"
+    return f"used {used:.4g} of μ² = {allowed:.4g}{share}"
+
+
+def _row(limit: LimitStatement) -> list[str]:
+    if limit.state == "unbounded":
+        return [limit.level, limit.definition, "unbounded", "", "", "", "", limit.state, "nothing protects this level"]
+    return [
+        limit.level,
+        limit.definition,
+        number(limit.spent),
+        number(limit.reserved),
+        number(limit.remaining, left=True) if limit.used is None else f"{_left(limit)} of μ²",
+        number(limit.epsilon),
+        "" if limit.delta is None else f"{limit.delta:g}",
+        limit.state,
+        limit.enforced_by or "",
+    ]
+
+
+def _left(limit: LimitStatement) -> str:
+    return f"{number(100 * max(0.0, 1 - (limit.spent_share or 0.0)), 1, left=True)} %"
+
+
+app.command()(verify)
+
+
+@app.command()
+def export(study: StudyName, out: Out, server: Server = None, key_file: KeyFile = None, home: Home = None) -> None:
+    """Write the whole ledger to a file, checked on the way; the last line holds the head and who signed it."""
+    from client_sdk.study.audit import require_signed
+
+    with plain_errors():
+        require_writable(out, replaces=True)
+    with plain_errors(), reader(study, server, key_file, home) as client:
+        entries, page = fetch(client, study)
+        key = trust(client, study, None, key_file, home, "records").key
+        require_signed(key, study, page.head, entries)
+        signed = {
+            "head": page.head.model_dump(mode="json"),
+            "coordinator_key": key,
+            "roster": client.roster(study).model_dump(mode="json"),
+            "witnesses": [witness.model_dump(mode="json") for witness in page.witnesses],
+        }
+        told = [*(entry.to_dict() for entry in entries), signed]
+        lines = [json.dumps(line, sort_keys=True, ensure_ascii=False) for line in told]
+        write_durably(out, "".join(f"{line}\n" for line in lines).encode())
+    say(f"{len(entries)} entries; the newest stands for all of them: sha256:{entries[-1].sha256}")

@@ -1,0 +1,1 @@
+"""Commands of a privacy researcher: simulate a study, use a released model."""

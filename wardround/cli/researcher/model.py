@@ -1,0 +1,277 @@
+"""`wardround predict`, `evaluate` and `export`: a released model in use."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from private_learning.durable import write_durably
+from wardround.cli.hospital.backbone import Program, Weights, backbone_file
+from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Separator
+from wardround.cli.hospital.table_format import FormatOptions, read_records
+from wardround.cli.shared.output import require_writable
+from wardround.cli.shared.shared import AsJson, KeyFile, Server, operator, plain_errors, print_json, say, table
+
+if TYPE_CHECKING:
+    from client_sdk.released import ReleasedModel
+    from client_sdk.released.export import Exported
+    from client_sdk.released.scores import Scores
+    from private_learning.records import Records
+    from private_learning.tasks.backbone_file import BackboneFile
+    from private_learning.tasks.segmentation import Segmentation
+
+_OWN_RECORDS = (
+    "note: these numbers are computed from the records in the file. Whoever learns them learns something about the "
+    "patients in it, and no privacy budget counts that: do not pass them on if the patients took part in the study or "
+    "are not to be disclosed."
+)
+_DECLARED = (
+    "note: every reader of the study will see these numbers. The patients of this set are outside its guarantee: use "
+    "records that are public or that nobody's privacy rests on."
+)
+ModelFile = Annotated[Path, typer.Argument(help="a released model: what `wardround study model` wrote")]
+NewRecords = Annotated[Path, typer.Option("--data", help="records: a .csv, .parquet or .npz file; labels may lack")]
+IdColumn = Annotated[str | None, typer.Option(help="column of the patient, copied into the output")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="file to write; one that exists is kept. Left out: printed")
+]
+
+
+def predict(
+    model: ModelFile,
+    data: NewRecords,
+    output: Output = None,
+    id_column: IdColumn = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    dates: Dates = None,
+    interval: Annotated[
+        float | None,
+        typer.Option(help="between 0 and 1, such as 0.9: how sure the model is (task bayesian-logistic-regression)"),
+    ] = None,
+    backbone: Weights = None,
+    backbone_program: Program = None,
+    as_json: AsJson = False,
+) -> None:
+    """Predict what becomes of new records: one line each, as CSV; masks of images as arrays (.npz)."""
+    with plain_errors():
+        require_writable(output)
+        from client_sdk.released import load_model
+        from private_learning.tasks.segmentation import Segmentation
+
+        released = load_model(model, backbone=backbone_file(backbone, backbone_program))
+        records = _new_records(data, id_column, FormatOptions(separator, encoding, decimal, dates))
+        if isinstance(released.task, Segmentation):
+            _write_masks(released, released.task, records, output)
+            return
+        rows = list(_predictions(released, records, id_column, interval))
+        if as_json:
+            print_json(rows)
+        if output is not None:
+            # They are of patients: readable for whoever asked alone.
+            write_durably(output, _csv(rows).encode(), mode=0o600)
+            say(f"{output}: {len(rows)} records", err=as_json)
+        elif not as_json:
+            _print(_csv(rows))
+
+
+def _new_records(path: Path, id_column: str | None, options: FormatOptions) -> Records:
+    from client_sdk.released.records import new_records
+    from private_learning.records import text_tables
+
+    if path.exists() and text_tables(path):
+        return read_records(path, options, patient_column=id_column)
+    return new_records(path, id_column, options.declared(path))
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(help="a released model's file; with --watch a study's name")],
+    data: Annotated[Path, typer.Option("--data", help="records with labels")],
+    patient_column: Annotated[str | None, typer.Option(help="column of the patient, who may have several rows")] = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    dates: Dates = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="put the numbers beside every round of the study until it ends")
+    ] = False,
+    name: Annotated[str, typer.Option(help="with --watch: what the set is called in the study")] = "",
+    every: Annotated[float, typer.Option(help="with --watch: seconds between two questions", min=0.05)] = 5.0,
+    backbone: Weights = None,
+    backbone_program: Program = None,
+    server: Server = None,
+    key_file: KeyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how good a model is on records whose labels are known."""
+    with plain_errors():
+        options = FormatOptions(separator, encoding, decimal, dates)
+        read = partial(read_records, data, options, patient_column=patient_column)
+        if watch:
+            _watch(model, read, name, every, server, key_file, backbone_file(backbone, backbone_program))
+            return
+        from client_sdk.released import load_model
+        from client_sdk.released.evaluation import evaluated
+
+        if not Path(model).exists():
+            raise FileNotFoundError(f"{model}: there is no such model file; to follow a study of this name add --watch")
+        released = load_model(model, backbone=backbone_file(backbone, backbone_program))
+        found = evaluated(released, read())
+        say(_OWN_RECORDS, err=True)
+        _show(f"{model} on {data}", found, released, as_json)
+
+
+def export(
+    model: ModelFile,
+    onnx: Annotated[Path | None, typer.Option(help="file to write, for ONNX runtimes")] = None,
+    torch: Annotated[Path | None, typer.Option(help="file to write (.pt2), for torch.export.load")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="example records, for a task that has none of its own; none of them is written")
+    ] = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    dates: Dates = None,
+    backbone: Weights = None,
+    backbone_program: Program = None,
+) -> None:
+    """Write a model for other programs: encoded inputs to probabilities. Checked before it is written."""
+    with plain_errors():
+        if onnx is None and torch is None:
+            raise typer.BadParameter("say --onnx FILE, --torch FILE or both")
+        for path in (onnx, torch):
+            require_writable(path)
+        from client_sdk.released import load_model
+        from client_sdk.released.export import to_onnx, to_torch
+
+        released = load_model(model, backbone=backbone_file(backbone, backbone_program))
+        options = FormatOptions(separator, encoding, decimal, dates)
+        examples = None if data is None else released.inputs(_new_records(data, None, options))
+        for path, make in ((onnx, to_onnx), (torch, to_torch)):
+            if path is not None:
+                _written(path, make(released, examples))
+
+
+def _written(path: Path, made: Exported) -> None:
+    write_durably(path, made.data, mode=0o666)
+    say(f"{path}: {len(made.data)} bytes; its predictions differ by at most {made.difference:.1g} from the model's own")
+
+
+def _watch(
+    study: str,
+    read: Callable[[], Records],
+    name: str,
+    every: float,
+    server: str | None,
+    key: Path | None,
+    backbone: BackboneFile | None,
+) -> None:
+    from client_sdk.released.evaluation import watch
+
+    if not name:
+        raise typer.BadParameter("--watch needs --name: what the set is called where the study's numbers are shown")
+    records = read()
+    say(_DECLARED, err=True)
+
+    def on_metrics(number: int, values: dict[str, float]) -> None:
+        say(f"round {number}: " + ", ".join(f"{each} {value:.4f}" for each, value in values.items()))
+
+    with operator(server, key) as client:
+        watch(client, study, records, name, every=every, on_metrics=on_metrics, backbone=backbone)
+
+
+def _show(title: str, found: Scores | dict[str, float], model: ReleasedModel, as_json: bool) -> None:
+    from client_sdk.released.scores import Scores
+    from private_learning.tasks import Classification
+
+    if not isinstance(found, Scores):
+        given: dict[str, Any] = dict(found)
+    else:
+        given = vars(found)
+    if as_json:
+        print_json(given)
+        return
+    rows = [[name, _shown(value)] for name, value in given.items() if name != "confusion"]
+    if isinstance(found, Scores) and isinstance(model.task, Classification):
+        names = model.task.class_names
+        counts = [(i, j, n) for i, row in enumerate(found.confusion) for j, n in enumerate(row) if n or len(names) == 2]
+        rows += [[f"class {names[i]} predicted as {names[j]}", str(n)] for i, j, n in counts]
+    table(title, ["", ""], rows)
+
+
+def _shown(value: float | None) -> str:
+    return (
+        "unknown: a class has no record"
+        if value is None
+        else f"{value:.4f}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+def _predictions(
+    model: ReleasedModel, records: Records, id_column: str | None, interval: float | None
+) -> Iterator[dict[str, Any]]:
+    from private_learning.records import DataError
+    from private_learning.tasks import Classification
+
+    classes = model.task.class_names if isinstance(model.task, Classification) else None
+    found = model(records)
+    names = model.task.prediction_names(found.shape[1])
+    # Both ends in one column each, after the predictions: none without --interval.
+    ends = [()] * len(records.patients) if interval is None else model.intervals(records, interval).tolist()
+    each = zip(records.patients, found.tolist(), ends, strict=True)
+    for row, (patient, given, between) in enumerate(each, start=1):
+        # Without a name of its own a record is the n-th of its file.
+        own: dict[str, Any] = {id_column: patient} if id_column is not None else {"row": row}
+        uncertain = dict(zip((f"{names[-1]}_low", f"{names[-1]}_high"), between, strict=False))
+        computed = set(names) | (set[str]() if classes is None else {"predicted"})
+        if id_column in computed | uncertain.keys():
+            raise DataError(f"the output has a column {id_column!r} of its own: name another --id-column")
+        own |= dict(zip(names, given, strict=True))
+        yield own | uncertain | ({} if classes is None else {"predicted": classes[given.index(max(given))]})
+
+
+def _write_masks(model: ReleasedModel, task: Segmentation, records: Records, output: Path | None) -> None:
+    """Arrays masks (n, height, width), of the study's mask values, and patients, if the records name them."""
+    from private_learning.records import DataError
+
+    if output is None or output.suffix != ".npz":
+        raise DataError("the study's model predicts masks of images, which are no table: name a file (-o masks.npz)")
+    import numpy as np
+
+    masks = task.masks(model(records))
+    written = io.BytesIO()
+    if records.named:
+        np.savez(written, masks=masks, patients=np.array(records.patients))
+    else:
+        np.savez(written, masks=masks)
+    write_durably(output, written.getvalue(), mode=0o600)
+    say(f"{output}: {len(masks)} masks")
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    from wardround.cli.hospital.spreadsheet import csv_text
+
+    return csv_text(list(rows[0]), [list(row.values()) for row in rows])
+
+
+def _print(text: str) -> None:
+    """Raises DataError: this output cannot hold the identifiers as they are; an escaped one would be another."""
+    from private_learning.records import DataError
+
+    used = sys.stdout.encoding or "utf-8"
+    try:
+        text.encode(used)
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"the predictions hold letters that {used}, in which this output is written, has not: write a file with -o"
+        ) from error
+    typer.echo(text, nl=False)

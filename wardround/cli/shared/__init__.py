@@ -1,0 +1,1 @@
+"""What commands of several roles share: output, settings files, texts."""

@@ -1,0 +1,172 @@
+"""A settings file: read with every wrong entry named, or written with other numbers in it, comments and all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from wardround.cli.shared.output import require_writable
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from accounting.plan.plan import Plan
+    from study_protocol.study.any_settings import AnySettings
+    from study_protocol.study.settings import StudySettings
+
+_MAY_BE_NULL = ("bayesian", "client_clip_norm", "histogram_noise", "masking", "accounting_sample")
+
+
+def read_settings(path: Path) -> StudySettings:
+    """The settings of a study that trains, from JSON or TOML.
+
+    Raises:
+        ConfigurationError: neither of the two, or not a study; every wrong entry is named, no value.
+        OSError: no such file.
+    """
+    from client_sdk.errors import ConfigurationError
+    from study_protocol.study.any_settings import StatisticsSettings
+
+    found = read_any_settings(path)
+    if isinstance(found, StatisticsSettings):
+        raise ConfigurationError(f"{path} is of a study of queries alone (scheme statistics), which trains nothing")
+    return found
+
+
+def read_any_settings(path: Path) -> AnySettings:
+    """The settings of any study, from JSON or TOML. Raises as `read_settings`."""
+    return _read_text(path, path.read_bytes())
+
+
+def _read_text(path: Path, written: bytes) -> AnySettings:
+    """What the file says, or would say. Raises ConfigurationError as `read_settings`."""
+    from pydantic import ValidationError
+
+    from client_sdk.errors import ConfigurationError
+    from study_protocol.study.any_settings import StatisticsSettings, trains
+    from study_protocol.study.settings import StudySettings
+    from study_protocol.wire.written import Unreadable, read_json, read_toml
+    from study_protocol.wire.wrong_entries import wrong_entries
+
+    kind = "JSON" if path.suffix == ".json" else "TOML"
+    form: type[StudySettings | StatisticsSettings] = StudySettings
+    try:
+        values: dict[str, Any] = read_json(written) if kind == "JSON" else read_toml(written)
+        if values == {}:
+            raise ConfigurationError(f"{path} is empty: `wardround study template -o FILE` writes one to begin with")
+        form = StudySettings if trains(values) else StatisticsSettings
+        return form.model_validate_json(json.dumps(values if kind == "JSON" else filled(values, form)))
+    except ValidationError as error:
+        wrong = "\n".join(f"  {line}" for line in wrong_entries(error, form))
+        raise ConfigurationError(f"{path} is not a study:\n{wrong}") from error
+    except Unreadable as error:
+        raise ConfigurationError(f"{path} is no {kind}: {error}") from error
+    except RecursionError as error:
+        raise ConfigurationError(f"{path} is no {kind} of a study: it is nested too deeply") from error
+    # TypeError: TOML has dates and times, which JSON has not and no setting is.
+    except TypeError as error:
+        raise ConfigurationError(f"{path} is not a study: a date or time in it has no quotation marks") from error
+    except ValueError as error:
+        raise ConfigurationError(f"{path} is no {kind}: {error}") from error
+
+
+def filled(values: dict[str, Any], form: type[BaseModel]) -> dict[str, Any]:
+    """TOML has no null: there, what a study does not have is left out."""
+    from study_protocol.study.settings import StudySettings
+
+    privacy = values.get("privacy")
+    # What should be a table and is none is named with the other wrong entries.
+    if isinstance(privacy, dict):
+        for name in _MAY_BE_NULL if form is StudySettings else ("masking",):
+            cast("dict[str, Any]", privacy).setdefault(name, None)
+        if isinstance(masking := cast("dict[str, Any]", privacy)["masking"], dict):
+            cast("dict[str, Any]", masking).setdefault("neighbours", None)
+    return values
+
+
+def changed_settings(settings: StudySettings, plan: Plan) -> tuple[StudySettings, dict[str, Any]]:
+    """The settings whose plan this is, and the entries that differ, by their dotted names.
+
+    Raises:
+        ConfigurationError: no settings have this plan.
+    """
+    from pydantic import ValidationError
+
+    from client_sdk.errors import ConfigurationError
+    from study_protocol.study.plan_of import plan_of
+    from study_protocol.study.settings import StudySettings
+    from study_protocol.wire.wrong_entries import wrong_entries
+
+    values = settings.as_json()
+    replaced = {name: new for name, new in _entries(plan).items() if _read(values, name) != new}
+    for name, new in replaced.items():
+        _put(values, name, new)
+    try:
+        found = StudySettings.model_validate_json(json.dumps(values))
+    except ValidationError as error:
+        wrong = "; ".join(wrong_entries(error, StudySettings))
+        raise ConfigurationError(f"no study can have the numbers that were found: {wrong}") from error
+    if plan_of(found) != plan:
+        raise ConfigurationError("no study can have the numbers that were found")
+    return found, replaced
+
+
+def write_settings(source: Path, target: Path, wanted: StudySettings, replaced: Mapping[str, Any]) -> None:
+    """The file with these entries replaced; comments and order stay. It is whole, or not there.
+
+    Raises:
+        ConfigurationError: TOML is to become JSON or the other way round, or what would be written is something else.
+        OSError: the target is there already, is a link, or cannot be written.
+    """
+    from client_sdk.errors import ConfigurationError
+    from private_learning.durable import write_durably
+
+    if (source.suffix == ".json") != (target.suffix == ".json"):
+        raise ConfigurationError(f"{target}: must be {'JSON' if source.suffix == '.json' else 'TOML'}, as {source} is")
+    text = source.read_bytes().decode("utf-8-sig")
+    written = (_json(text, replaced) if source.suffix == ".json" else _toml(text, replaced)).encode()
+    if _read_text(target, written) != wanted:
+        raise ConfigurationError(f"{source} is written in a form that could not be changed: copy the lines by hand")
+    require_writable(target)
+    write_durably(target, written, mode=0o666)
+
+
+def _entries(plan: Plan) -> dict[str, Any]:
+    """The entries of a settings file that `--solve` may change."""
+    found: dict[str, Any] = {
+        "privacy.noise_multiplier": plan.noise_multiplier,
+        "privacy.max_steps": plan.max_steps,
+        "privacy.classical_order": plan.classical_order,
+    }
+    if plan.bayesian is not None:
+        found["privacy.bayesian.filter_order"] = plan.bayesian.filter_order
+    return found | {f"privacy.limits.{place}.epsilon": limit.epsilon for place, limit in enumerate(plan.limits)}
+
+
+def _json(text: str, replaced: Mapping[str, Any]) -> str:
+    values = json.loads(text)
+    for name, new in replaced.items():
+        _put(values, name, new)
+    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+
+
+def _toml(text: str, replaced: Mapping[str, Any]) -> str:
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    for name, new in replaced.items():
+        _put(document, name, new)
+    return tomlkit.dumps(document)
+
+
+def _read(values: Any, name: str) -> Any:
+    for step in name.split("."):
+        values = values[int(step) if isinstance(values, list) else step]
+    return values
+
+
+def _put(values: Any, name: str, new: Any) -> None:
+    path, _, last = name.rpartition(".")
+    _read(values, path)[last] = new

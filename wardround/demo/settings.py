@@ -1,0 +1,310 @@
+"""The frozen settings of the demonstration's studies: what `wardround plan --suggest` says where it says something.
+
+Where it says nothing (images, other schemes, a limit of each definition) they were found as docs/demo.md tells.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from accounting.accountants.calibration import calibrate_noise
+from accounting.budget.budget import Budget
+from accounting.errors import Unreachable
+from accounting.plan.schemes import SchemeName
+from study_protocol.study import suggestion
+from study_protocol.study.limits import Limit, Schedule
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.robustness import Robustness
+from study_protocol.study.settings import BayesianSettings, Masking, Privacy, StudySettings
+from study_protocol.study.training import Averaging, ServerOptimiser, Training
+from wardround.cli.lead.suggest import numbers_of
+from wardround.demo.scenarios import Scenario
+
+ORDERS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0)
+DEADLINE_SECONDS = 60.0
+# Its hospitals have 205 patients at most: a second would be for 1,000, and nobody wants to watch that.
+SLOTS = (0.2, 1.0)
+# With this many hospitals a round goes on without one of them, and does not wait long for it.
+LEAST_WITH_ONE_TO_SPARE = 5
+SHORT_STEP_SECONDS = 10.0
+# One colluder; with four hospitals every one of them is needed, five bear one drop-out.
+MASKING = Masking(
+    colluders=1,
+    neighbours=None,
+    min_survivors=4,
+    mask_updates=True,
+    allow_three=False,
+    step_deadline_seconds=DEADLINE_SECONDS,
+    expiry_seconds=10 * DEADLINE_SECONDS,
+)
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """What differs from one data set to the other. The noise follows: `calibrated`.
+
+    epsilon        of the limit; with --bayesian of both
+    learning_rate  None: as suggested, for the noise
+    rounds         after so many the budget ends the study
+    """
+
+    epsilon: float
+    delta: float
+    clip_norm: float
+    sampling_rate: float
+    learning_rate: float | None
+    rounds: int
+
+
+# The rule would take 100 rounds, which nobody wants to watch.
+CHOSEN = {
+    "breast-cancer": Mechanism(2.0, 1e-4, suggestion.CLIP_NORM, 1.0, None, rounds=30),
+    "heart-disease": Mechanism(2.0, 1e-4, suggestion.CLIP_NORM, 1.0, None, rounds=30),
+    "mnist": Mechanism(3.0, 1e-5, 1.5, 0.2, 10.0, rounds=40),
+}
+# Both definitions side by side: where few gradients reach the clip norm, and the Bayesian number says something.
+WITH_BAYESIAN = {
+    "breast-cancer": replace(CHOSEN["breast-cancer"], clip_norm=3.0, learning_rate=4.0),
+    "heart-disease": replace(CHOSEN["heart-disease"], clip_norm=3.0, learning_rate=2.0),
+    "mnist": CHOSEN["mnist"],
+}
+LAST_HALF = Averaging(name="tail", share=0.5)
+# The guarantee allows more rounds than the budget does: it is the budget that ends the study.
+MAX_STEPS_PER_ROUND = 4
+
+
+@dataclass(frozen=True)
+class BothLevels:
+    """Scheme joint: a noise of its own, because it has a client level to pay for, too."""
+
+    clip_norm: float
+    noise_multiplier: float
+    sampling_rate: float
+    learning_rate: float
+
+
+JOINT = {
+    "breast-cancer": BothLevels(3.0, 2.0, 0.25, 1.0),
+    "heart-disease": BothLevels(2.0, 2.5, 0.25, 0.5),
+    "mnist": BothLevels(1.5, 2.0, 0.2, 10.0),
+}
+BACKSTOP = 8.0
+
+
+def settings(
+    scenario: Scenario,
+    scheme: SchemeName,
+    epsilon: float | None = None,
+    *,
+    masked: bool = True,
+    bayesian: bool = False,
+    rounds: int | None = None,
+) -> StudySettings:
+    """The study of a scenario.
+
+    epsilon   instead of the data set's own; schemes parallel and sequential take the noise that fits it
+    bayesian  a Bayesian limit beside the classical one, whose log-moments are shown at the end: schemes parallel and
+              sequential, at a clip norm that few gradients reach; the others always have one
+
+    rounds    instead of the data set's own, in the same schemes: the noise follows
+
+    Raises:
+        pydantic.ValidationError: a scheme that counts on masks, without them.
+        Unreachable: no noise keeps this limit.
+    """
+    study = _for_patients(scenario, scheme, epsilon, bayesian, rounds) if scheme in ("parallel", "sequential") else None
+    if study is None:
+        study = (_joint if scheme == "joint" else _client_level)(scenario, epsilon)
+    values = study.model_dump(mode="json")
+    if len(scenario.hospitals) >= LEAST_WITH_ONE_TO_SPARE:
+        values["schedule"]["min_clients"] = len(scenario.hospitals) - 1
+        values["privacy"]["masking"]["step_deadline_seconds"] = SHORT_STEP_SECONDS
+    if not masked:
+        # Without masks no share of the noise is hidden: in scheme client the coordinator adds it.
+        values["privacy"] |= {"masking": None, "central_noise": None}
+    return StudySettings.model_validate(values)
+
+
+def calibrated(study: StudySettings, rounds: int) -> StudySettings:
+    """With the least noise (to a thousandth, rounded up) at which the budget allows so many rounds.
+
+    Every limit is kept by the study's own accounts, at the order that needs least noise.
+
+    Raises:
+        Unreachable: no noise does.
+    """
+    privacy = study.privacy
+    limit = privacy.limits[0]
+
+    def by_order(order: float) -> float:
+        plan = {"sampling_rate": privacy.sampling_rate, "steps": rounds, "order": order}
+        try:
+            return calibrate_noise(epsilon=limit.epsilon, delta=limit.delta, **plan)
+        except Unreachable:
+            return math.inf
+
+    order = min(ORDERS, key=by_order)
+    bayesian = None if privacy.bayesian is None else _bayesian(order, "running").model_dump(mode="json")
+
+    def with_noise(noise: float) -> StudySettings:
+        return _with_privacy(study, noise_multiplier=noise, classical_order=order, bayesian=bayesian)
+
+    def largest(noise: float) -> float:
+        return max(account.epsilon_at_worst(rounds, 0) for account in Budget(plan_of(with_noise(noise))).accounts)
+
+    least = calibrate_noise(epsilon=limit.epsilon, delta=limit.delta, sampling_rate=1.0, steps=rounds, account=largest)
+    return with_noise(math.ceil(1000 * least) / 1000)
+
+
+def _for_patients(
+    scenario: Scenario, scheme: SchemeName, epsilon: float | None, bayesian: bool, rounds: int | None
+) -> StudySettings:
+    """Local noise; or distributed noise: only the sum is seen, and it holds the noise of every honest hospital."""
+    chosen = (WITH_BAYESIAN if bayesian else CHOSEN)[scenario.name]
+    chosen = replace(chosen, rounds=rounds or chosen.rounds)
+    limits = _limits("instance", epsilon or chosen.epsilon, chosen.delta, 0.0)
+    study = _instance(
+        scenario,
+        clip_norm=chosen.clip_norm,
+        sampling_rate=chosen.sampling_rate,
+        learning_rate=chosen.learning_rate or 1.0,
+        scheme=scheme,
+        limits=limits if bayesian else limits[1:],
+        max_steps=MAX_STEPS_PER_ROUND * chosen.rounds,
+        bayesian=_bayesian(1.0, "running") if bayesian else None,
+        disclosure="at-end",
+    )
+    found = calibrated(study, chosen.rounds)
+    return found if chosen.learning_rate is not None else _as_suggested(found, chosen.rounds)
+
+
+def _as_suggested(study: StudySettings, rounds: int) -> StudySettings:
+    """With the learning rate and the averaging that `wardround plan --suggest` takes at this noise."""
+    noise = suggestion.relative_noise(numbers_of(study), study.privacy.noise_multiplier, rounds)
+    optimiser = ServerOptimiser(
+        name="plain", learning_rate=suggestion.learning_rate(noise, rounds), averaging=suggestion.AVERAGING
+    )
+    return study.model_copy(update={"training": study.training.model_copy(update={"optimiser": optimiser})})
+
+
+def _joint(scenario: Scenario, epsilon: float | None) -> StudySettings:
+    """Both levels from the hospitals' own noise: one patient, and one whole hospital."""
+    chosen, delta = JOINT[scenario.name], CHOSEN[scenario.name].delta
+    return _instance(
+        scenario,
+        clip_norm=chosen.clip_norm,
+        sampling_rate=chosen.sampling_rate,
+        learning_rate=chosen.learning_rate,
+        noise_multiplier=chosen.noise_multiplier,
+        scheme="joint",
+        limits=(*_limits("instance", epsilon or 3.0, delta, BACKSTOP), *_limits("client", 18.0, 1e-3, 20.0)),
+        bayesian=_bayesian(4.0, "running"),
+        client_clip_norm=2 * chosen.clip_norm,
+        classical_order=2.0,
+        max_steps=40,
+        disclosure="plain",
+    )
+
+
+def _with_privacy(study: StudySettings, **changes: Any) -> StudySettings:
+    values = study.model_dump(mode="json")
+    values["privacy"] |= changes
+    return StudySettings.model_validate(values)
+
+
+def rounded_up(patients: float) -> float:
+    """A number of patients as a study announces it: the exact one would tell who is among them."""
+    return 10.0 * math.ceil(patients / 10)
+
+
+def _instance(
+    scenario: Scenario, *, clip_norm: float, sampling_rate: float, learning_rate: float, **privacy: Any
+) -> StudySettings:
+    """One noised gradient a round. Sizes are public constants, announced before anybody enrols."""
+    clients = len(scenario.hospitals)
+    largest = max(len(records) for records in scenario.hospitals.values())
+    own = {
+        "noise_multiplier": 1.0,
+        "classical_order": 1.0,
+        "masking": MASKING,
+        "client_clip_norm": None,
+        "histogram_noise": None,
+        "accounting_sample": None,
+        **privacy,
+    }
+    # Full batches of unequal hospitals: the largest one's sum must fit, or it would count for less than its patients.
+    whole = Robustness(sum_radius=clip_norm * rounded_up(largest)) if own["scheme"] != "joint" else Robustness()
+    return StudySettings(
+        training=Training(
+            task=scenario.task,
+            task_parameters=dict(scenario.task_parameters),
+            algorithm="fedsgd",
+            local_steps=1,
+            optimiser=ServerOptimiser(name="plain", learning_rate=learning_rate, averaging=LAST_HALF),
+        ),
+        privacy=Privacy(
+            clip_norm=clip_norm,
+            sampling_rate=sampling_rate,
+            expected_batch_size=sampling_rate * rounded_up(scenario.patients / clients),
+            client_sampling_rate=1.0,
+            expected_clients=float(clients),
+            **own,
+        ),
+        schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS, slots=SLOTS),
+        robustness=whole,
+    )
+
+
+def _client_level(scenario: Scenario, epsilon: float | None) -> StudySettings:
+    clients = len(scenario.hospitals)
+    return StudySettings(
+        training=Training(
+            task=scenario.task,
+            task_parameters=dict(scenario.task_parameters),
+            algorithm="fedavg",
+            local_steps=20,
+            learning_rate=1.0 if scenario.task == "logistic-regression" else 0.1,
+            optimiser=ServerOptimiser(name="plain", learning_rate=1.0, averaging=LAST_HALF),
+        ),
+        privacy=Privacy(
+            scheme="client",
+            limits=_limits("client", epsilon or 10.0, 1e-3, 20.0),
+            clip_norm=3.0,
+            noise_multiplier=1.0,
+            sampling_rate=1.0 if scenario.task == "logistic-regression" else 0.1,
+            expected_batch_size=(1.0 if scenario.task == "logistic-regression" else 0.1) * scenario.patients / clients,
+            client_sampling_rate=1.0,
+            expected_clients=float(clients),
+            max_steps=20,
+            classical_order=1.5,
+            bayesian=_bayesian(1.5, "holder"),
+            disclosure="plain",
+            masking=MASKING,
+            client_clip_norm=None,
+            histogram_noise=None,
+            accounting_sample=None,
+        ),
+        schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS, slots=SLOTS),
+    )
+
+
+def _limits(level: Literal["client", "instance"], epsilon: float, delta: float, backstop: float) -> tuple[Limit, ...]:
+    return (
+        Limit(
+            level=level, definition="bayesian", epsilon=epsilon, delta=delta, estimator_failure_probability=delta / 10
+        ),
+        Limit(level=level, definition="classical", epsilon=max(backstop, epsilon), delta=delta),
+    )
+
+
+def _bayesian(filter_order: float, composition: Literal["running", "holder"]) -> BayesianSettings:
+    return BayesianSettings(
+        orders=tuple(sorted({*ORDERS, filter_order})),
+        filter_order=filter_order,
+        estimator="student-t",
+        composition=composition,
+        adversary="path",
+        conversion="improved",
+    )
