@@ -27,7 +27,7 @@ def new_records(data: Any, patient_column: str | None = None, format: TableForma
         return _unlabelled(data.detach().cpu().numpy())
     if isinstance(data, np.ndarray):
         return _unlabelled(cast("np.ndarray[Any, np.dtype[Any]]", data))
-    return records_of(data, patient_column=patient_column, format=format)
+    return records_of(data, patient_column=patient_column, table_format=format)
 
 
 def _from_file(path: Path, patient_column: str | None, format: TableFormat | None) -> Records:

@@ -46,7 +46,7 @@ def read_npz(path: Path, *, split: Split = "train") -> Examples:
     """
     require_there(path)
     with _opened_arrays(path) as arrays:
-        name, labels, patients = _beside(path, arrays, split)
+        name, labels, patients = _arrays_of_split(path, arrays, split)
         inputs = arrays[name]
         return Examples.of(np.moveaxis(inputs, -1, 1) if _coloured(inputs.shape, name) else inputs, labels, patients)
 
@@ -55,7 +55,7 @@ def list_npz(path: Path, *, split: Split = "train") -> LazyExamples | None:
     """As `read_npz`, the inputs read when they are needed; None: they are compressed, or not stored row by row."""
     require_there(path)
     with _opened_arrays(path) as arrays:
-        name, labels, patients = _beside(path, arrays, split)
+        name, labels, patients = _arrays_of_split(path, arrays, split)
         member = arrays.zip.getinfo(f"{name}.npy")
         if member.compress_type != zipfile.ZIP_STORED:
             return None
@@ -78,11 +78,13 @@ def list_npy(path: Path) -> LazyExamples | None:
     require_there(path)
     if not path.name.endswith("inputs.npy"):
         raise DataError(f"{path.name}: name it inputs.npy, and put labels.npy and perhaps patients.npy beside it")
-    beside = {part: path.with_name(path.name.replace("inputs.npy", f"{part}.npy")) for part in ("labels", "patients")}
-    require_there(beside["labels"])
+    companions = {
+        part: path.with_name(path.name.replace("inputs.npy", f"{part}.npy")) for part in ("labels", "patients")
+    }
+    require_there(companions["labels"])
     with _plain_arrays(path.name):
-        labels = _whole(beside["labels"])
-        patients = _whole(beside["patients"]) if beside["patients"].exists() else None
+        labels = _whole(companions["labels"])
+        patients = _whole(companions["patients"]) if companions["patients"].exists() else None
         with path.open("rb") as file:
             rows = _stored(path, file, "inputs")
     return None if rows is None else LazyExamples.of(rows, labels, patients)
@@ -90,9 +92,9 @@ def list_npy(path: Path) -> LazyExamples | None:
 
 def read_npy(path: Path) -> Examples:
     """As `list_npy`, all in memory."""
-    found = list_npy(path)
-    if found is not None:
-        return found.in_memory()
+    lazy_examples = list_npy(path)
+    if lazy_examples is not None:
+        return lazy_examples.in_memory()
     labels, patients = (path.with_name(path.name.replace("inputs.npy", f"{p}.npy")) for p in ("labels", "patients"))
     with _plain_arrays(path.name):
         inputs, targets = (_whole(part) for part in (path, labels))
@@ -120,8 +122,8 @@ class _StoredRows:
         return self.shape[0]
 
     def read(self, rows: Array) -> Array:
-        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        size = found[:1].nbytes if len(rows) else 0
+        inputs = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        size = inputs[:1].nbytes if len(rows) else 0
         with self.path.open("rb") as file:
             if _stamp(file) != self.changed:
                 raise DataError("inputs: the file has changed since the records were loaded: start again")
@@ -129,11 +131,11 @@ class _StoredRows:
             for run in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1):
                 if len(run):
                     file.seek(self.offset + int(rows[run[0]]) * size)
-                    part = found[run[0] : run[-1] + 1].reshape(-1).view(np.uint8)
+                    part = inputs[run[0] : run[-1] + 1].reshape(-1).view(np.uint8)
                     if file.readinto(part.data) != part.nbytes:
                         raise DataError("inputs: the file is shorter than its header says")
-        found = found.astype(self.dtype.newbyteorder("="), copy=False)
-        return np.moveaxis(found, -1, 1) if self.coloured else found
+        inputs = inputs.astype(self.dtype.newbyteorder("="), copy=False)
+        return np.moveaxis(inputs, -1, 1) if self.coloured else inputs
 
 
 def _stored(path: Path, file: IO[bytes], name: str) -> _StoredRows | None:
@@ -150,11 +152,11 @@ def _stored(path: Path, file: IO[bytes], name: str) -> _StoredRows | None:
 
 def _stamp(file: IO[bytes]) -> tuple[int, int]:
     """Size and time of the last change."""
-    found = os.fstat(file.fileno())
-    return found.st_size, found.st_mtime_ns
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns
 
 
-def _beside(path: Path, arrays: Any, split: Split) -> tuple[str, Array, Array | None]:
+def _arrays_of_split(path: Path, arrays: Any, split: Split) -> tuple[str, Array, Array | None]:
     """The name of the inputs; labels and patients."""
     if f"{split}_images" in arrays.files:
         labels = arrays[f"{split}_labels"]

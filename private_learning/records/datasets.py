@@ -26,7 +26,7 @@ _CHANGES = (
 _IMAGE, _LABEL, _PATIENT = "image", "label", ("patient", "patient_id")
 _MAX_NAMED_KEYS = 20
 # Modes of Pillow whose numbers are shades of grey, or of red, green and blue.
-_SHOWN = ("L", "RGB", "I;16", "I;16L", "I;16B", "I", "F")
+_PIXEL_MODES = ("L", "RGB", "I;16", "I;16L", "I;16B", "I", "F")
 _LOG = logging.getLogger(__name__)
 
 Item = tuple[Array, Array, Any]
@@ -42,15 +42,15 @@ class _Keys:
 
     def item(self, item: Any) -> Item:
         """(x, y, patient), the patient None where the data set names none. Raises DataError: another kind of item."""
-        wanted = [key for key in (self.x, self.y, self.patient) if key is not None]
+        keys = [key for key in (self.x, self.y, self.patient) if key is not None]
         if isinstance(self.x, int):
-            if not isinstance(item, tuple | list) or len(cast("tuple[Any, ...]", item)) != len(wanted):
+            if not isinstance(item, tuple | list) or len(cast("tuple[Any, ...]", item)) != len(keys):
                 raise DataError(_EACH)
-        elif not isinstance(item, Mapping) or any(key not in item for key in wanted):
-            raise DataError(f"data set: some items are no dictionaries with the keys {', '.join(map(repr, wanted))}")
+        elif not isinstance(item, Mapping) or any(key not in item for key in keys):
+            raise DataError(f"data set: some items are no dictionaries with the keys {', '.join(map(repr, keys))}")
         label = _array(item[self.y])
-        whose = None if self.patient is None else cast("Any", item[self.patient])
-        return _pixels(item[self.x]), label.reshape(()) if label.size == 1 else label, whose
+        patient = None if self.patient is None else cast("Any", item[self.patient])
+        return _pixels(item[self.x]), label.reshape(()) if label.size == 1 else label, patient
 
 
 @dataclass(frozen=True)
@@ -68,17 +68,17 @@ class _Items:
         return len(self.dataset)
 
     def read(self, rows: Array) -> Array:
-        wanted: list[int] = rows.tolist()
-        items = [self.keys.item(self.dataset[row]) for row in wanted]
+        row_numbers: list[int] = rows.tolist()
+        items = [self.keys.item(self.dataset[row]) for row in row_numbers]
         if any(x.shape != self.shape for x, *_ in items):
             raise DataError(_ONE_SHAPE)
         if any(x.dtype != self.dtype for x, *_ in items):
             raise DataError("data set: all x that are read when they are needed have one type")
-        if any(not _same(y, self.labels[row]) for row, (_, y, _) in zip(wanted, items, strict=True)):
+        if any(not _is_equal(y, self.labels[row]) for row, (_, y, _) in zip(row_numbers, items, strict=True)):
             raise DataError(_CHANGES)
         if self.patients is not None:
-            whose = identifiers([patient for *_, patient in items], len(items))
-            if any(one != self.patients[row] for row, one in zip(wanted, whose, strict=True)):
+            identities = identifiers([patient for *_, patient in items], len(items))
+            if any(identity != self.patients[row] for row, identity in zip(row_numbers, identities, strict=True)):
                 raise DataError(_CHANGES)
         return np.stack([x for x, *_ in items])
 
@@ -93,23 +93,23 @@ def from_dataset(dataset: Any, lazy: bool | None, keys: Sequence[Any] | None = N
     if len(dataset) == 0:
         raise DataError(f"{_EACH}; there are none")
     first_item = dataset[0]
-    where = _keys_of(first_item, keys)
-    first, *_ = where.item(first_item)
-    changing = not all(_comes_again(dataset, where, row) for row in _spread(len(dataset)))
+    item_keys = _keys_of(first_item, keys)
+    first, *_ = item_keys.item(first_item)
+    changing = not all(_is_repeatable(dataset, item_keys, row) for row in _spread(len(dataset)))
     if not (lazy or (lazy is None and first.nbytes * len(dataset) > LARGE)):
         if changing:
             _LOG.warning(
                 "data set: items are another one each time they are asked for (random augmentation?). Every item is "
                 "kept as it comes now and is not drawn again; a study has public views for that"
             )
-        return _in_memory(dataset, where)
+        return _in_memory(dataset, item_keys)
     if changing:
         raise DataError(_CHANGES)
-    labels, patients = _told(dataset, where) or _passed(dataset, where)
-    whose = None if patients is None else identifiers(patients, len(dataset))
-    reader = _Items(dataset, where, first.shape, first.dtype, labels, whose)
+    labels, patients = _labels_of_attributes(dataset, item_keys) or _labels_of_items(dataset, item_keys)
+    identities = None if patients is None else identifiers(patients, len(dataset))
+    reader = _Items(dataset, item_keys, first.shape, first.dtype, labels, identities)
     # Data sets of others may not be read from several threads.
-    return LazyExamples.of(reader, labels, whose, read_by="caller")
+    return LazyExamples.of(reader, labels, identities, read_by="caller")
 
 
 def _keys_of(item: Any, keys: Sequence[Any] | None) -> _Keys:
@@ -141,15 +141,15 @@ def _spread(count: int) -> list[int]:
     return sorted({int(row) for row in np.linspace(0, count - 1, _LOOKED_AT)})
 
 
-def _comes_again(dataset: Any, keys: _Keys, row: int) -> bool:
+def _is_repeatable(dataset: Any, keys: _Keys, row: int) -> bool:
     """Is an item the same when it is asked for twice?"""
-    (x, y, whose), (again, label, patient) = (keys.item(dataset[row]) for _ in range(2))
-    return _same(x, again) and _same(y, label) and str(whose) == str(patient)
+    (x, y, first_patient), (second_x, second_y, second_patient) = (keys.item(dataset[row]) for _ in range(2))
+    return _is_equal(x, second_x) and _is_equal(y, second_y) and str(first_patient) == str(second_patient)
 
 
-def _same(one: Array, other: Array) -> bool:
+def _is_equal(first: Array, second: Array) -> bool:
     """NaN is itself."""
-    return one.shape == other.shape and bool(np.all((one == other) | ((one != one) & (other != other))))
+    return first.shape == second.shape and bool(np.all((first == second) | ((first != first) & (second != second))))
 
 
 def _in_memory(dataset: Any, keys: _Keys) -> Examples:
@@ -157,38 +157,40 @@ def _in_memory(dataset: Any, keys: _Keys) -> Examples:
     inputs = [x for x, *_ in items]
     if len({array.shape for array in inputs}) > 1:
         raise DataError(_ONE_SHAPE)
-    return Examples.of(np.stack(inputs), _stacked([y for _, y, _ in items]), _patients([whose for *_, whose in items]))
+    return Examples.of(
+        np.stack(inputs), _stacked([y for _, y, _ in items]), _patients([patient for *_, patient in items])
+    )
 
 
-def _passed(dataset: Any, keys: _Keys) -> tuple[Array, list[Any] | None]:
+def _labels_of_items(dataset: Any, keys: _Keys) -> tuple[Array, list[Any] | None]:
     """Labels and patients by one pass over the items, whose x are dropped."""
     items = [keys.item(dataset[i])[1:] for i in range(len(dataset))]
-    return _stacked([y for y, _ in items]), _patients([whose for _, whose in items])
+    return _stacked([y for y, _ in items]), _patients([patient for _, patient in items])
 
 
-def _told(dataset: Any, keys: _Keys) -> tuple[Array, list[Any] | None] | None:
+def _labels_of_attributes(dataset: Any, keys: _Keys) -> tuple[Array, list[Any] | None] | None:
     """Labels and patients as the data set holds them beside its items; None: it does not, or some items differ."""
     count = len(dataset)
-    held = (_held(dataset, name, count) for name in ("targets", "labels"))
-    labels = next((values for values in held if values is not None), None)
+    attributes = (_plain_attribute(dataset, name, count) for name in ("targets", "labels"))
+    labels = next((values for values in attributes if values is not None), None)
     if labels is None:
         return None
-    patients = None if _held(dataset, "patients", count) is None else list(dataset.patients)
+    patients = None if _plain_attribute(dataset, "patients", count) is None else list(dataset.patients)
     for row in _spread(count):
-        _, y, whose = keys.item(dataset[row])
-        if y.ndim or y != labels[row] or (whose is None) != (patients is None):
+        _, y, patient = keys.item(dataset[row])
+        if y.ndim or y != labels[row] or (patient is None) != (patients is None):
             return None
-        if patients is not None and identity_or_blank(whose) != identity_or_blank(patients[row]):
+        if patients is not None and identity_or_blank(patient) != identity_or_blank(patients[row]):
             return None
     return np.array(labels), patients
 
 
-def _held(dataset: Any, name: str, count: int) -> list[Any] | None:
+def _plain_attribute(dataset: Any, name: str, count: int) -> list[Any] | None:
     """An attribute that is one plain value for each item."""
-    held = getattr(dataset, name, None)
-    if held is None or isinstance(held, str) or not hasattr(held, "__len__") or len(held) != count:
+    attribute = getattr(dataset, name, None)
+    if attribute is None or isinstance(attribute, str) or not hasattr(attribute, "__len__") or len(attribute) != count:
         return None
-    values = [_plain(value) for value in cast("Sequence[Any]", held)]
+    values = [_plain(value) for value in cast("Sequence[Any]", attribute)]
     return values if all(isinstance(value, int | float | str) for value in values) else None
 
 
@@ -198,11 +200,11 @@ def _stacked(labels: list[Array]) -> Array:
     return np.stack(labels)
 
 
-def _patients(named: list[Any]) -> list[Any] | None:
-    without = sum(one is None for one in named)
-    if without and without < len(named):
+def _patients(patients: list[Any]) -> list[Any] | None:
+    without = sum(patient is None for patient in patients)
+    if without and without < len(patients):
         raise DataError(_EACH)
-    return None if without else named
+    return None if without else patients
 
 
 def _plain(value: Any) -> Any:
@@ -232,7 +234,7 @@ def _pixels(value: Any) -> Array:
         value = value.convert(
             "L" if value.mode == "1" else "RGB" if value.palette.mode == "RGB" else value.palette.mode
         )
-    if value.mode not in _SHOWN:
+    if value.mode not in _PIXEL_MODES:
         raise DataError(
             f"data set: some images are of Pillow's mode {value.mode}, in which numbers are not what is shown: convert "
             "them in the data set, as with image.convert('RGB')"

@@ -80,11 +80,11 @@ def read_sheet(
     _require_even(file, rows, lines, width, titled)
     if not titled:
         return Sheet(list(names or (str(place) for place in range(width))), rows, lines)
-    found = [cleaned(cell) for cell in rows[0]]
+    column_names = [cleaned(cell) for cell in rows[0]]
     if len(rows) == 1 and not may_be_empty:
         raise DataError(f"{file}: there are no records below the header")
-    _require_header(f"{file}: line {lines[0]}", found)
-    return Sheet(found, rows[1:], lines[1:])
+    _require_header(f"{file}: line {lines[0]}", column_names)
+    return Sheet(column_names, rows[1:], lines[1:])
 
 
 def split(file: str, text: str, separator: Separator) -> tuple[list[list[str]], Sequence[int]]:
@@ -97,9 +97,9 @@ def split(file: str, text: str, separator: Separator) -> tuple[list[list[str]], 
     blank = [place for place, cells in enumerate(rows) if not (cells and cells[0]) and not any(map(str.strip, cells))]
     if not blank:
         return rows, lines
-    gone = set(blank)
-    kept = [place for place in range(len(rows)) if place not in gone]
-    return [rows[place] for place in kept], [lines[place] for place in kept]
+    blank_places = set(blank)
+    places = [place for place in range(len(rows)) if place not in blank_places]
+    return [rows[place] for place in places], [lines[place] for place in places]
 
 
 def is_number(cell: str) -> bool:
@@ -109,17 +109,17 @@ def is_number(cell: str) -> bool:
 
 def remarks_on(file: str, sheet: Sheet) -> tuple[str, ...]:
     """What a person should look at: a last line that may hold totals, columns that are left out for want of a name."""
-    found: list[str] = []
+    remarks: list[str] = []
     unnamed = [
         place for place, name in enumerate(sheet.names) if not name and any(row[place].strip() for row in sheet.rows)
     ]
     if unnamed:
-        found.append(
+        remarks.append(
             f"{file}: {len(unnamed)} columns without a name are left out, the first of them column {unnamed[0] + 1}"
         )
     if (total := _totals_line(sheet)) is not None:
-        found.append(f"{file}: the last line ({total}) begins with a word for a sum: if it holds totals, remove it")
-    return tuple(found)
+        remarks.append(f"{file}: the last line ({total}) begins with a word for a sum: if it holds totals, remove it")
+    return tuple(remarks)
 
 
 def _totals_line(sheet: Sheet) -> int | None:
@@ -214,12 +214,12 @@ def _require_columns(file: str, rows: Sequence[list[str]], separator: Separator)
     if len(rows[0]) > 1:
         return
     title = rows[0][0]
-    for other, mark in SEPARATORS.items():
+    for candidate, mark in SEPARATORS.items():
         # A title that stands above the header has the mark alone.
-        if other != separator and mark in title and all(any(mark in cell for cell in cells) for cells in rows):
+        if candidate != separator and mark in title and all(any(mark in cell for cell in cells) for cells in rows):
             raise DataError(
-                f"{file}: read by {PLURALS[separator]} it is one column, and {title.count(mark)} {PLURALS[other]} "
-                f"stand in its name: declare --separator {other}"
+                f"{file}: read by {PLURALS[separator]} it is one column, and {title.count(mark)} {PLURALS[candidate]} "
+                f"stand in its name: declare --separator {candidate}"
             )
     words = len(title.split())
     if words > 1 and len(rows) > 1 and all(len(SEPARATORS[separator].join(cells).split()) == words for cells in rows):
@@ -229,20 +229,20 @@ def _require_columns(file: str, rows: Sequence[list[str]], separator: Separator)
         )
 
 
-def _require_header(where: str, header: Sequence[str]) -> None:
+def _require_header(location: str, header: Sequence[str]) -> None:
     """Raises DataError: the first line reads like a record."""
     advice = "is there a header? The first line must name the columns, each once"
     numbers = [place for place, cell in enumerate(header, start=1) if is_number(cell) or cell == "?"]
     # 0, 1, 2, …: what pandas calls columns without names.
     if numbers and header != [str(place) for place in range(len(header))]:
         raise DataError(
-            f"{where} was read as the names of {len(header)} columns, but {len(numbers)} of them are numbers or "
+            f"{location} was read as the names of {len(header)} columns, but {len(numbers)} of them are numbers or "
             f"question marks, the first in column {numbers[0]}: {advice}, with words"
         )
-    named = Counter(cell for cell in header if cell)
-    twice = [place for place, cell in enumerate(header, start=1) if named[cell] > 1]
+    counts = Counter(cell for cell in header if cell)
+    twice = [place for place, cell in enumerate(header, start=1) if counts[cell] > 1]
     if twice:
-        again = header.index(header[twice[0] - 1], twice[0]) + 1
-        raise DataError(f"{where} names a column twice (columns {twice[0]} and {again}): {advice}")
-    if not named:
-        raise DataError(f"{where} names no column: {advice}")
+        second = header.index(header[twice[0] - 1], twice[0]) + 1
+        raise DataError(f"{location} names a column twice (columns {twice[0]} and {second}): {advice}")
+    if not counts:
+        raise DataError(f"{location} names no column: {advice}")

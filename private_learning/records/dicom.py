@@ -25,7 +25,7 @@ import numpy as np
 from private_learning.records.images import patients_listed
 from private_learning.records.labelled import LABELS_FILE, labelled
 from private_learning.records.lazy import LazyExamples
-from private_learning.records.paths import seen
+from private_learning.records.paths import visible_paths
 from private_learning.records.records import Array, DataError
 from private_learning.records.unpacking import MAX_UNPACKED
 
@@ -93,7 +93,7 @@ def is_dicom(path: Path) -> bool:
 
 def holds_dicom(folder: Path) -> bool:
     """Is there such a file in the folder or below it?"""
-    return any(is_dicom(path) for path in seen(folder, below=True))
+    return any(is_dicom(path) for path in visible_paths(folder, below=True))
 
 
 def list_dicom(folder: Path) -> LazyExamples:
@@ -113,9 +113,9 @@ def list_dicom(folder: Path) -> LazyExamples:
     headers = [description.patient for description in descriptions]
     _refuse_folders_of_patients(folder, records.files, headers)
     patients = records.patients or patients_listed(folder, records.files) or headers
-    nobody = patients.count("")
-    if nobody:
-        raise DataError(f"DICOM: {nobody} of {len(patients)} headers name no patient (PatientID)")
+    without_patient = patients.count("")
+    if without_patient:
+        raise DataError(f"DICOM: {without_patient} of {len(patients)} headers name no patient (PatientID)")
     reader = _DicomFiles(folder, records.files, descriptions[0].shape)
     return LazyExamples.of(reader, records.labels, patients, label_columns=records.columns)
 
@@ -132,17 +132,17 @@ class _DicomFiles:
         return len(self.files)
 
     def read(self, rows: Array) -> Array:
-        wanted: list[int] = rows.tolist()
-        images = np.empty((len(wanted), *self.shape), np.float32)
+        row_numbers: list[int] = rows.tolist()
+        images = np.empty((len(row_numbers), *self.shape), np.float32)
         broken = 0
-        for place, row in enumerate(wanted):
+        for place, row in enumerate(row_numbers):
             image = _pixels(self.folder / self.files[row])
             if image is None or image.shape != self.shape:
                 broken += 1
             else:
                 images[place] = image
         if broken:
-            raise _unreadable(broken, len(wanted))
+            raise _unreadable(broken, len(row_numbers))
         return images
 
 
@@ -357,5 +357,5 @@ def _scaled(stored: Array, image: Any, description: _Description) -> Array:
     return np.asarray(stored, np.float64) * slope + intercept
 
 
-def _unreadable(some: int, count: int) -> DataError:
-    return DataError(f"DICOM: {some} of {count} files cannot be read as images of the size of the others")
+def _unreadable(unreadable: int, count: int) -> DataError:
+    return DataError(f"DICOM: {unreadable} of {count} files cannot be read as images of the size of the others")

@@ -14,12 +14,12 @@ from private_learning.records.dicom import holds_dicom, is_dicom, list_dicom
 from private_learning.records.held import Records, records_of
 from private_learning.records.histories import holds_histories, propose_for_histories, read_histories, text_histories
 from private_learning.records.images import list_images
-from private_learning.records.lazy import LazyExamples, wanted_lazily
+from private_learning.records.lazy import LazyExamples, reads_lazily
 from private_learning.records.lazy_table import list_table, table_files
 from private_learning.records.masks import holds_masks, list_masked
 from private_learning.records.nifti import SUFFIXES as NIFTI_ENDS
 from private_learning.records.nifti import holds_nifti, list_nifti
-from private_learning.records.paths import require_there, seen
+from private_learning.records.paths import require_there, visible_paths
 from private_learning.records.pictures import SUFFIXES as IMAGE_ENDS
 from private_learning.records.proposal import Proposal, Stated, combined, examine
 from private_learning.records.records import DataError, Examples
@@ -37,7 +37,7 @@ _ARRAYS = (".npz", ".npy", ".tar")
 
 def load(
     path: Any,
-    format: TableFormat | None = None,
+    table_format: TableFormat | None = None,
     *,
     patient_column: str | None = None,
     split: Split = "train",
@@ -68,7 +68,7 @@ def load(
             records that are never read so.
     """
     if not isinstance(path, str | os.PathLike):
-        return records_of(path, patient_column=patient_column, lazy=lazy, format=format, keys=keys)
+        return records_of(path, patient_column=patient_column, lazy=lazy, table_format=table_format, keys=keys)
     path = Path(cast("str | os.PathLike[str]", path))
     name = path.name.removesuffix(".gz").lower()
     if path.suffix.lower() in _WORKBOOKS:
@@ -80,11 +80,11 @@ def load(
             raise DataError(
                 f"{path.name}: histories are read into memory as a whole; leave out that they are read lazily"
             )
-        return read_histories(path, format, patient_column=patient_column, encoding=encoding)
+        return read_histories(path, table_format, patient_column=patient_column, encoding=encoding)
     if path.suffix.lower() in SUFFIXES or table_files(path):
-        spelling = AS_WRITTEN if format is None else format.spelling
-        table = replace(list_table(path, patient_column=patient_column, spelling=spelling), format=format)
-        return table if wanted_lazily(table, lazy) else table.in_memory()
+        spelling = AS_WRITTEN if table_format is None else table_format.spelling
+        table = replace(list_table(path, patient_column=patient_column, spelling=spelling), format=table_format)
+        return table if reads_lazily(table, lazy) else table.in_memory()
     table = name.endswith(_TEXT_TABLES)
     if not (table or path.is_dir() or name.endswith(_ARRAYS) or "images-idx" in name):
         _refuse_single(path)
@@ -98,7 +98,7 @@ def load(
                 f"{path.name}: a text table is read into memory as a whole; leave out that it is read lazily, or write "
                 "it as Parquet"
             )
-        return _table(path, format, patient_column, encoding)
+        return _table(path, table_format, patient_column, encoding)
     if patient_column is not None:
         raise DataError(
             "patient_column belongs to tables; an .npz file holds an array `patients`, a folder of images patients.csv"
@@ -146,16 +146,16 @@ def _is_heart_disease(path: Path) -> bool:
     return re.fullmatch(r"processed\.\w+\.data", path.name.lower()) is not None
 
 
-def _table(path: Path, format: TableFormat | None, patient_column: str | None, encoding: str | None) -> Records:
+def _table(path: Path, table_format: TableFormat | None, patient_column: str | None, encoding: str | None) -> Records:
     if _is_heart_disease(path) and patient_column is None:
         return read_heart_disease(path)
-    return read_csv(path, format, patient_column=patient_column, encoding=encoding)
+    return read_csv(path, table_format, patient_column=patient_column, encoding=encoding)
 
 
 def _arrays(path: Path, name: str, split: Split, lazy: bool | None) -> Records:
     if path.is_dir() or name.endswith(".tar"):
-        found = _on_disk(path)
-        return found if wanted_lazily(found, lazy) else found.in_memory()
+        lazy_examples = _on_disk(path)
+        return lazy_examples if reads_lazily(lazy_examples, lazy) else lazy_examples.in_memory()
     if name.endswith((".npz", ".npy")):
         npz = name.endswith(".npz")
         return _stored(path, list_npz(path, split=split) if npz else list_npy(path), split, lazy)
@@ -184,10 +184,10 @@ def _on_disk(path: Path) -> LazyExamples:
 
 def _refuse_other_files(folder: Path) -> None:
     """Raises DataError: arrays or tables lie where sub-folders of images are expected."""
-    there = seen(folder)
-    if any(path.is_dir() or path.suffix.lower() in IMAGE_ENDS for path in there):
+    paths = visible_paths(folder)
+    if any(path.is_dir() or path.suffix.lower() in IMAGE_ENDS for path in paths):
         return
-    names = [path.name.lower() for path in there]
+    names = [path.name.lower() for path in paths]
     if "inputs.npy" in names:
         raise DataError(f"{folder.name}: arrays are read from the file {folder.name}/inputs.npy, not from its folder")
     if any(name.removesuffix(".gz").endswith((*_TEXT_TABLES, ".parquet")) for name in names):
@@ -208,7 +208,7 @@ def _refuse_single(path: Path) -> None:
 def _kinds_within(folder: Path) -> dict[str, int]:
     """How many files of each kind, but for tables, lie in the folder or below it; kinds without any left out."""
     ends = {"NIfTI": NIFTI_ENDS, "images": tuple(IMAGE_ENDS), "shards": (".tar",)}
-    paths = seen(folder, below=True)
+    paths = visible_paths(folder, below=True)
     counts = {"DICOM": sum(is_dicom(path) for path in paths)}
     counts |= {kind: sum(path.name.lower().endswith(end) for path in paths) for kind, end in ends.items()}
     return {kind: count for kind, count in counts.items() if count}
@@ -218,17 +218,17 @@ def _require_one_kind(folder: Path) -> None:
     """Raises DataError: files of several kinds, of which all but one would be left out unseen."""
     counts = _kinds_within(folder)
     if len(counts) > 1:
-        found = ", ".join(f"{kind}: {count}" for kind, count in counts.items())
-        raise DataError(f"{folder.name}: the folder holds files of several kinds ({found}); keep one kind in it")
+        summary = ", ".join(f"{kind}: {count}" for kind, count in counts.items())
+        raise DataError(f"{folder.name}: the folder holds files of several kinds ({summary}); keep one kind in it")
 
 
-def _stored(path: Path, found: LazyExamples | None, split: Split, lazy: bool | None) -> Records:
-    if found is None and lazy:
+def _stored(path: Path, lazy_examples: LazyExamples | None, split: Split, lazy: bool | None) -> Records:
+    if lazy_examples is None and lazy:
         raise DataError(
             f"{path.name}: the inputs are compressed or stored column by column, and cannot be read row by row: write "
             "them again with numpy.save or numpy.savez, in C's order"
         )
     # Whole arrays are read faster than rows.
-    if found is not None and wanted_lazily(found, lazy):
-        return found
+    if lazy_examples is not None and reads_lazily(lazy_examples, lazy):
+        return lazy_examples
     return read_npz(path, split=split) if path.suffix.lower() == ".npz" else read_npy(path)

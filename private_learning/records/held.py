@@ -61,7 +61,7 @@ def records_of(
     *,
     patient_column: str | None = None,
     lazy: bool | None = None,
-    format: TableFormat | None = None,
+    table_format: TableFormat | None = None,
     keys: Sequence[Any] | None = None,
 ) -> Records:
     """Records as they are, a pandas DataFrame, a mapping of names to columns, or a map-style data set of PyTorch.
@@ -80,9 +80,9 @@ def records_of(
     """
     # By its shape, because pandas need not be installed.
     if isinstance(data, Mapping) or (hasattr(data, "columns") and hasattr(data, "items")):
-        spelling = AS_WRITTEN if format is None else format.spelling
+        spelling = AS_WRITTEN if table_format is None else table_format.spelling
         table = Table.of(cast(Any, data), patient_column=patient_column, spelling=spelling)
-        return replace(table, format=format)
+        return replace(table, format=table_format)
     if patient_column is not None:
         raise DataError(
             "patient_column belongs to tables; Examples.of(inputs, labels, patients) takes the patients of arrays, and "

@@ -89,8 +89,8 @@ class _ImageFiles:
 
     def read(self, rows: Array) -> Array:
         numbers: list[int] = rows.tolist()
-        wanted = [self.paths[row] for row in numbers]
-        return decoded([(self.folder / path, _suffix(path)) for path in wanted], self.form)
+        paths = [self.paths[row] for row in numbers]
+        return decoded([(self.folder / path, _suffix(path)) for path in paths], self.form)
 
 
 def form_of(headers: Iterable[Header | Flaw], count: int) -> Form:
@@ -158,13 +158,13 @@ def patients_listed(folder: Path, files: Sequence[str]) -> list[str] | None:
     columns = read_csv(listed).columns
     if not {"file", "patient"} <= set(columns):
         raise DataError(f"{PATIENTS_FILE}: the columns file and patient are expected")
-    whose = dict(zip(columns["file"].tolist(), columns["patient"].tolist(), strict=True))
-    again = len(columns["file"]) - len(whose)
-    if again:
-        raise DataError(f"{PATIENTS_FILE}: {again} of {len(columns['file'])} rows name a file again: list each once")
+    patient_of = dict(zip(columns["file"].tolist(), columns["patient"].tolist(), strict=True))
+    repeated = len(columns["file"]) - len(patient_of)
+    if repeated:
+        raise DataError(f"{PATIENTS_FILE}: {repeated} of {len(columns['file'])} rows name a file again: list each once")
     # Lists and folders may write one letter in two ways.
     files = [cleaned(file) for file in files]
-    unknown = sum(file not in whose for file in files)
+    unknown = sum(file not in patient_of for file in files)
     if unknown:
         raise DataError(f"{PATIENTS_FILE}: {unknown} of {len(files)} images are not listed")
-    return [whose[file] for file in files]
+    return [patient_of[file] for file in files]

@@ -89,8 +89,10 @@ class LazyExamples:
             raise DataError("inputs: at least one example is expected")
         if labels.shape[:1] != (len(reader),):
             raise DataError(f"labels: shape ({len(reader)},) is expected, one label per example")
-        whose = identifiers(patients, len(reader))
-        return cls(reader, np.arange(len(reader)), labels, whose, patients is not None, read_by, tuple(label_columns))
+        identities = identifiers(patients, len(reader))
+        return cls(
+            reader, np.arange(len(reader)), labels, identities, patients is not None, read_by, tuple(label_columns)
+        )
 
     def __len__(self) -> int:
         return len(self.patients)
@@ -142,32 +144,34 @@ class _Chain:
         return int(self.starts[-1])
 
     def read(self, rows: Array) -> Array:
-        whose = np.searchsorted(self.starts, rows, side="right") - 1
-        found: list[Array] = [np.zeros(0)] * len(rows)
+        reader_places = np.searchsorted(self.starts, rows, side="right") - 1
+        rows_read: list[Array] = [np.zeros(0)] * len(rows)
         for place in range(len(self.readers)):
-            (here,) = np.nonzero(whose == place)
-            inputs = read_inputs(self.readers[place], rows[here] - self.starts[place])
-            for at, one in zip(here, inputs, strict=True):
-                found[at] = one
-        if len({one.shape for one in found}) > 1:
+            (positions,) = np.nonzero(reader_places == place)
+            inputs = read_inputs(self.readers[place], rows[positions] - self.starts[place])
+            for position, row_inputs in zip(positions, inputs, strict=True):
+                rows_read[position] = row_inputs
+        if len({row_inputs.shape for row_inputs in rows_read}) > 1:
             raise DataError("inputs: records of several files have different shapes")
-        return np.stack(found)
+        return np.stack(rows_read)
 
 
 def chained(each: Sequence[LazyExamples]) -> LazyExamples:
     """All examples of one after those of another. Nobody is anybody else: patients of two are told apart."""
-    starts = np.cumsum([0, *(len(one.reader) for one in each)])
-    reader = _Chain(tuple(one.reader for one in each), starts)
-    rows = np.concatenate([one.rows + start for one, start in zip(each, starts[:-1], strict=True)])
-    patients = tuple(f"{place}/{patient}" for place, one in enumerate(each) for patient in one.patients)
-    labels = np.concatenate([one.labels for one in each])
-    columns = tuple(dict.fromkeys(name for one in each for name in one.label_columns))
-    return LazyExamples(reader, rows, labels, patients, all(one.named for one in each), each[0].read_by, columns)
+    starts = np.cumsum([0, *(len(examples.reader) for examples in each)])
+    reader = _Chain(tuple(examples.reader for examples in each), starts)
+    rows = np.concatenate([examples.rows + start for examples, start in zip(each, starts[:-1], strict=True)])
+    patients = tuple(f"{place}/{patient}" for place, examples in enumerate(each) for patient in examples.patients)
+    labels = np.concatenate([examples.labels for examples in each])
+    columns = tuple(dict.fromkeys(name for examples in each for name in examples.label_columns))
+    return LazyExamples(
+        reader, rows, labels, patients, all(examples.named for examples in each), each[0].read_by, columns
+    )
 
 
-def wanted_lazily(found: Sized, lazy: bool | None) -> bool:
+def reads_lazily(records: Sized, lazy: bool | None) -> bool:
     """Are they to be read when they are needed? lazy: None: where they are LARGE."""
-    return found.bytes > LARGE if lazy is None else lazy
+    return records.bytes > LARGE if lazy is None else lazy
 
 
 def read_inputs(reader: Reader, rows: Array) -> Array:
@@ -177,7 +181,7 @@ def read_inputs(reader: Reader, rows: Array) -> Array:
         DataError: it failed. Its words are not repeated: they may name a file, and files are named after people.
     """
     try:
-        found = np.asarray(reader.read(rows))
+        inputs = np.asarray(reader.read(rows))
     except DataError:
         raise
     except Exception as error:
@@ -185,6 +189,6 @@ def read_inputs(reader: Reader, rows: Array) -> Array:
             f"inputs: some of {len(rows)} records cannot be read any more ({type(error).__name__}): put back what was "
             "moved, renamed or changed since the records were loaded, and start again; no step was charged for them"
         ) from error
-    if found.shape[:1] != (len(rows),) or found.ndim < 2 or found.dtype.kind not in "uif":
+    if inputs.shape[:1] != (len(rows),) or inputs.ndim < 2 or inputs.dtype.kind not in "uif":
         raise DataError("inputs: a reader gives an array of numbers, one row for each record and one further axis")
-    return found
+    return inputs

@@ -109,8 +109,8 @@ class LazyTable(Table):
     def digest(self) -> str:
         return digest_of(self.parts(), self.columns, named=self.named)
 
-    def first(self, marked: Array) -> str:
-        return self.columns.stored.place(int(self.columns.rows[int(np.argmax(marked))]))
+    def first(self, mask: Array) -> str:
+        return self.columns.stored.place(int(self.columns.rows[int(np.argmax(mask))]))
 
     @property
     def bytes(self) -> int:
@@ -144,14 +144,14 @@ class Stored:
 
     def _begin(self) -> None:
         """With nothing kept."""
-        self._kept, self._bytes = dict[tuple[int, str], Column](), 0
+        self._cache, self._bytes = dict[tuple[int, str], Column](), 0
         self._lock, self._locks = threading.Lock(), dict[tuple[int, str], threading.Lock]()
         self._draw = np.random.default_rng(0)
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process, which reads for itself."""
-        own = ("_kept", "_bytes", "_lock", "_locks", "_draw")
-        return {name: value for name, value in vars(self).items() if name not in own}
+        process_state = ("_cache", "_bytes", "_lock", "_locks", "_draw")
+        return {name: value for name, value in vars(self).items() if name not in process_state}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -167,10 +167,10 @@ class Stored:
             DataError: there is no such column, or a row without its patient.
         """
         require_patient_column(name, self._kinds)
-        self.names = tuple(one for one in self.names if one != name)
+        self.names = tuple(column for column in self.names if column != name)
         # As they are written: as numbers long ones would lose their last digits.
-        found = (cell for file, part in self._parts for cell in file.identifiers(part, name))
-        return identifiers(found, len(self))
+        cells = (cell for file, part in self._parts for cell in file.identifiers(part, name))
+        return identifiers(cells, len(self))
 
     @property
     def row_bytes(self) -> int:
@@ -178,15 +178,15 @@ class Stored:
         return sum(_TEXT_BYTES if self._kinds[name] == "text" else 8 for name in self.names)
 
     def read(self, name: str, rows: Array) -> Column:
-        whose = np.searchsorted(self._starts, rows, side="right") - 1
+        part_numbers = np.searchsorted(self._starts, rows, side="right") - 1
         if not len(rows):
             return self._cells(0, name).take([])
-        order = np.argsort(whose, kind="stable")
-        parts, begins = np.unique(whose[order], return_index=True)
+        order = np.argsort(part_numbers, kind="stable")
+        parts, begins = np.unique(part_numbers[order], return_index=True)
         places = np.split(order, begins[1:])
         each = [
-            self._cells(part, name).take(rows[here] - self._starts[part])
-            for part, here in zip(parts.tolist(), places, strict=True)
+            self._cells(part, name).take(rows[positions] - self._starts[part])
+            for part, positions in zip(parts.tolist(), places, strict=True)
         ]
         return _gathered(each, places)
 
@@ -198,11 +198,11 @@ class Stored:
     def _cells(self, part: int, name: str) -> Column:
         key = part, name
         with self._lock:
-            own = self._locks.setdefault(key, threading.Lock())
+            part_lock = self._locks.setdefault(key, threading.Lock())
         # Two who need the same wait for one.
-        with own:
-            if (kept := self._kept.get(key)) is not None:
-                return kept
+        with part_lock:
+            if (cached := self._cache.get(key)) is not None:
+                return cached
             file, place = self._parts[part]
             cells = file.cells(place, name)
             self._keep(key, cells)
@@ -215,9 +215,9 @@ class Stored:
         with self._lock:
             # At random: a step goes through all row groups in order, and the oldest is always the next to be needed.
             while self._bytes + size > self._room:
-                keys = list(self._kept)
-                self._bytes -= self._kept.pop(keys[int(self._draw.integers(len(keys)))]).bytes
-            self._kept[key] = cells
+                keys = list(self._cache)
+                self._bytes -= self._cache.pop(keys[int(self._draw.integers(len(keys)))]).bytes
+            self._cache[key] = cells
             self._bytes += size
 
 
@@ -230,21 +230,21 @@ class _Chain:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(name for name in self.each[0].names if all(name in one.names for one in self.each))
+        return tuple(name for name in self.each[0].names if all(name in columns.names for columns in self.each))
 
     @property
     def row_bytes(self) -> int:
-        return max(one.row_bytes for one in self.each)
+        return max(columns.row_bytes for columns in self.each)
 
     def __len__(self) -> int:
         return int(self.starts[-1])
 
     def read(self, name: str, rows: Array) -> Column:
-        whose = np.searchsorted(self.starts, rows, side="right") - 1
-        places = [np.flatnonzero(whose == table) for table in range(len(self.each))]
+        table_numbers = np.searchsorted(self.starts, rows, side="right") - 1
+        places = [np.flatnonzero(table_numbers == table) for table in range(len(self.each))]
         each = [
-            one.read(name, rows[here] - start)
-            for one, here, start in zip(self.each, places, self.starts[:-1].tolist(), strict=True)
+            columns.read(name, rows[positions] - start)
+            for columns, positions, start in zip(self.each, places, self.starts[:-1].tolist(), strict=True)
         ]
         return _gathered(each, places)
 
@@ -265,12 +265,12 @@ def _gathered(each: Sequence[Column], places: Sequence[Array]) -> Column:
 
 def stacked(each: Sequence[LazyTable]) -> LazyTable:
     """All rows of one after those of another. Nobody is anybody else: patients of two are told apart."""
-    starts = np.cumsum([0, *(len(one.columns.stored) for one in each)])
-    stored = _Chain(tuple(one.columns.stored for one in each), starts)
-    rows = np.concatenate([one.columns.rows + start for one, start in zip(each, starts[:-1], strict=True)])
-    patients = tuple(f"{place}/{patient}" for place, one in enumerate(each) for patient in one.patients)
-    hidden = frozenset[str]().union(*(one.columns.hidden for one in each))
-    return LazyTable(_View(stored, rows, hidden), patients, all(one.named for one in each))
+    starts = np.cumsum([0, *(len(table.columns.stored) for table in each)])
+    stored = _Chain(tuple(table.columns.stored for table in each), starts)
+    rows = np.concatenate([table.columns.rows + start for table, start in zip(each, starts[:-1], strict=True)])
+    patients = tuple(f"{place}/{patient}" for place, table in enumerate(each) for patient in table.patients)
+    hidden = frozenset[str]().union(*(table.columns.hidden for table in each))
+    return LazyTable(_View(stored, rows, hidden), patients, all(table.named for table in each))
 
 
 def list_table(
@@ -285,19 +285,22 @@ def list_table(
         DataError: a file is not there, broken or empty; files with different columns; a row without its patient.
     """
     paths = [path] if isinstance(path, Path) else list(path)
-    stored = Stored([file for one in paths for file in (table_files(one) or [one])], spelling=spelling)
-    named = patient_column is not None
-    patients = stored.patients(column_name(patient_column)) if named else identifiers(None, len(stored))
-    return LazyTable(_View(stored, np.arange(len(stored))), patients, named)
+    stored = Stored(
+        [file for file_or_folder in paths for file in (table_files(file_or_folder) or [file_or_folder])],
+        spelling=spelling,
+    )
+    has_patients = patient_column is not None
+    patients = stored.patients(column_name(patient_column)) if has_patients else identifiers(None, len(stored))
+    return LazyTable(_View(stored, np.arange(len(stored))), patients, has_patients)
 
 
 def table_files(folder: Path) -> list[Path]:
     """The files of a folder that holds one table in several files and nothing else; hidden ones and _marks aside."""
     if not folder.is_dir():
         return []
-    seen = [path for path in sorted(folder.iterdir()) if not path.name.startswith((".", "_"))]
-    fits = all(path.is_file() and path.name.lower().endswith(SUFFIXES) for path in seen)
-    return seen if fits else []
+    paths = [path for path in sorted(folder.iterdir()) if not path.name.startswith((".", "_"))]
+    fits = all(path.is_file() and path.name.lower().endswith(SUFFIXES) for path in paths)
+    return paths if fits else []
 
 
 def _kinds(files: Sequence[Parts]) -> dict[str, Kind]:
@@ -306,20 +309,20 @@ def _kinds(files: Sequence[Parts]) -> dict[str, Kind]:
     Raises:
         DataError: they do not; the text names the column.
     """
-    found: dict[str, Kind] = dict(files[0].kinds)
+    kinds: dict[str, Kind] = dict(files[0].kinds)
     for place, file in enumerate(files[1:], start=2):
-        for name in dict.fromkeys([*found, *file.kinds]):
-            if name not in file.kinds or name not in found:
+        for name in dict.fromkeys([*kinds, *file.kinds]):
+            if name not in file.kinds or name not in kinds:
                 raise DataError(
                     f"column {name!r} is not in all {len(files)} files: file {place} differs from the first"
                 )
-            if "none" in (found[name], file.kinds[name]):
-                found[name] = file.kinds[name] if found[name] == "none" else found[name]
-            elif found[name] != file.kinds[name]:
+            if "none" in (kinds[name], file.kinds[name]):
+                kinds[name] = file.kinds[name] if kinds[name] == "none" else kinds[name]
+            elif kinds[name] != file.kinds[name]:
                 raise DataError(
                     f"column {name!r} is of another type in file {place} of {len(files)} than before it: write it with "
                     "one type, numbers in 64 bits"
                 )
-    if not found:
+    if not kinds:
         raise DataError("the table has no columns")
-    return found
+    return kinds

@@ -11,7 +11,7 @@ import numpy as np
 from private_learning.records.images import listed
 from private_learning.records.labelled import require_read
 from private_learning.records.lazy import LazyExamples
-from private_learning.records.paths import seen
+from private_learning.records.paths import visible_paths
 from private_learning.records.pictures import SUFFIXES, read_class_numbers
 from private_learning.records.records import Array, DataError
 
@@ -20,7 +20,7 @@ IMAGES, MASKS = "images", "masks"
 
 def holds_masks(folder: Path) -> bool:
     """Are its sub-folders `images` and `masks`, and no others?"""
-    return {path.name for path in seen(folder) if path.is_dir()} == {IMAGES, MASKS}
+    return {path.name for path in visible_paths(folder) if path.is_dir()} == {IMAGES, MASKS}
 
 
 def list_masked(folder: Path) -> LazyExamples:
@@ -36,12 +36,12 @@ def list_masked(folder: Path) -> LazyExamples:
     """
     require_read(folder, "images and masks", _is_image)
     images, masks = (_by_stem(folder / part) for part in (IMAGES, MASKS))
-    alone = len(images.keys() ^ masks.keys())
+    unpaired = len(images.keys() ^ masks.keys())
     if not (images or masks):
         raise DataError(f"the folders {IMAGES} and {MASKS} hold no image; endings are {', '.join(sorted(SUFFIXES))}")
-    if alone:
+    if unpaired:
         raise DataError(
-            f"images and masks: {alone} of {len(images)} images and {len(masks)} masks have no partner of their name; "
+            f"images and masks: {unpaired} of {len(images)} images and {len(masks)} masks have no partner of their name; "
             "images/a.png and masks/a.png belong together"
         )
     stems = sorted(images)
@@ -58,7 +58,7 @@ def _is_image(path: Path) -> bool:
 
 
 def _by_stem(folder: Path) -> dict[str, Path]:
-    paths = [path for path in seen(folder, below=True) if path.is_file() and _is_image(path)]
+    paths = [path for path in visible_paths(folder, below=True) if path.is_file() and _is_image(path)]
     by_stem = {path.relative_to(folder).with_suffix("").as_posix(): path for path in paths}
     if len(by_stem) < len(paths):
         raise DataError(

@@ -20,7 +20,7 @@ import numpy as np
 from private_learning.records.images import patients_listed
 from private_learning.records.labelled import labelled
 from private_learning.records.lazy import LazyExamples
-from private_learning.records.paths import seen
+from private_learning.records.paths import visible_paths
 from private_learning.records.records import Array, DataError
 from private_learning.records.unpacking import MAX_RATIO, MAX_UNPACKED
 
@@ -50,13 +50,13 @@ class _Flaw(Enum):
     TOO_LARGE = "would take more than 1 GiB and more than 200 times their packed size; unpack them if that is right"
 
 
-def _wanted(path: Path) -> bool:
+def _is_nifti(path: Path) -> bool:
     return path.name.lower().endswith(SUFFIXES)
 
 
 def holds_nifti(folder: Path) -> bool:
     """Is there a file of such a name in the folder or below it?"""
-    return any(_wanted(path) for path in seen(folder, below=True))
+    return any(_is_nifti(path) for path in visible_paths(folder, below=True))
 
 
 def list_nifti(folder: Path, *, slices: Sequence[int] | None = None) -> LazyExamples:
@@ -74,7 +74,7 @@ def list_nifti(folder: Path, *, slices: Sequence[int] | None = None) -> LazyExam
         DataError: no labels, files that are none, complex numbers or colours, several shapes or more than three axes, a
             slice that is not there.
     """
-    records = labelled(folder, "NIfTI", _wanted)
+    records = labelled(folder, "NIfTI", _is_nifti)
     volumes = _require_form([_described(folder / path) for path in records.files])
     shape = volumes[0].shape
     loose = sum(not volume.oriented for volume in volumes)
@@ -84,11 +84,11 @@ def list_nifti(folder: Path, *, slices: Sequence[int] | None = None) -> LazyExam
             "nibabel assumes, with columns from right to left in the file",
             *(loose, len(volumes)),
         )
-    chosen = tuple(range(shape[0])) if slices is None else tuple(slices)
-    if not chosen or min(chosen) < 0 or max(chosen) >= shape[0]:
+    slice_numbers = tuple(range(shape[0])) if slices is None else tuple(slices)
+    if not slice_numbers or min(slice_numbers) < 0 or max(slice_numbers) >= shape[0]:
         raise DataError(f"NIfTI: slices must be some of 0 to {shape[0] - 1}")
     patients = records.patients or patients_listed(folder, records.files)
-    reader = _Volumes(folder, records.files, shape, chosen)
+    reader = _Volumes(folder, records.files, shape, slice_numbers)
     return LazyExamples.of(reader, records.labels, patients, label_columns=records.columns)
 
 
@@ -105,17 +105,17 @@ class _Volumes:
         return len(self.files)
 
     def read(self, rows: Array) -> Array:
-        wanted: list[int] = rows.tolist()
-        volumes = np.empty((len(wanted), len(self.slices), *self.shape[1:]), np.float32)
+        row_numbers: list[int] = rows.tolist()
+        volumes = np.empty((len(row_numbers), len(self.slices), *self.shape[1:]), np.float32)
         broken = 0
-        for place, row in enumerate(wanted):
+        for place, row in enumerate(row_numbers):
             volume = _voxels(self.folder / self.files[row])
             if volume is None or volume.shape != self.shape:
                 broken += 1
             else:
                 volumes[place] = volume[list(self.slices)]
         if broken:
-            raise _unreadable(broken, len(wanted))
+            raise _unreadable(broken, len(row_numbers))
         return volumes[:, 0] if len(self.slices) == 1 else volumes
 
 
@@ -228,5 +228,5 @@ def _voxels(path: Path) -> Array | None:
     return None
 
 
-def _unreadable(some: int, count: int) -> DataError:
-    return DataError(f"NIfTI: {some} of {count} files {_Flaw.UNREADABLE.value}")
+def _unreadable(unreadable: int, count: int) -> DataError:
+    return DataError(f"NIfTI: {unreadable} of {count} files {_Flaw.UNREADABLE.value}")

@@ -25,7 +25,7 @@ def is_hidden(path: Path) -> bool:
     return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
 
 
-def seen(folder: Path, *, below: bool = False) -> list[Path]:
+def visible_paths(folder: Path, *, below: bool = False) -> list[Path]:
     """What lies in a folder, and in those within it (below), in the order of the paths; hidden ones aside.
 
     Hidden ones are not the hospital's: macOS lays `._scan.dcm` beside a `scan.dcm` on foreign disks.

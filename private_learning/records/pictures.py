@@ -46,7 +46,7 @@ class Flaw(Enum):
 
     UNREADABLE = "cannot be read as images of the kind that their ending names"
     TOO_LARGE = "have more pixels than is safe to unpack (PIL.Image.MAX_IMAGE_PIXELS)"
-    SEVERAL = (
+    SEVERAL_IMAGES = (
         "hold several images (pages of a TIFF, frames of an animation), of which all but the first would be left out; "
         "write each as a file of its own"
     )
@@ -140,7 +140,7 @@ def _described(image: Any) -> Header | Flaw:
     if image.width * image.height > _limit():
         return Flaw.TOO_LARGE
     if _pages(image) > 1:
-        return Flaw.SEVERAL
+        return Flaw.SEVERAL_IMAGES
     flaw = _tiff_flaw(image)
     if flaw is None and image.mode not in _DEEP and _raw_mode(image).endswith("16B"):
         flaw = Flaw.DEPTH

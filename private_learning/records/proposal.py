@@ -67,7 +67,7 @@ class ColumnForms:
         """Of a column of texts."""
         words = cast("list[str | None]", [] if column.words is None else column.words.tolist())
         often = cast("list[int]", np.bincount(column.values, minlength=len(words)).tolist() if words else [])
-        counts = {one.name: 0 for one in fields(cls)[1:]}
+        counts = {form_field.name: 0 for form_field in fields(cls)[1:]}
         for word, times in zip(words, often, strict=True):
             if word is None:
                 continue
@@ -82,7 +82,7 @@ class ColumnForms:
         return self.point_thousands + self.comma_thousands
 
     def __str__(self) -> str:
-        named = (
+        described_counts = (
             (self.whole, "whole numbers"),
             (self.point, "with a decimal point"),
             (self.comma, "with a decimal comma"),
@@ -94,9 +94,9 @@ class ColumnForms:
             (self.year_first, "dates with the year first"),
             (self.missing, "missing"),
         )
-        shown = [f"{count} {words}" for count, words in named if count]
-        rest = self.cells - sum(count for count, _ in named)
-        return ", ".join([*shown, *([f"{rest} other texts"] if rest else [])]) or "no cells"
+        descriptions = [f"{count} {words}" for count, words in described_counts if count]
+        rest = self.cells - sum(count for count, _ in described_counts)
+        return ", ".join([*descriptions, *([f"{rest} other texts"] if rest else [])]) or "no cells"
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,9 @@ class TextTable:
 
     def spelled(self, spelling: Spelling) -> TextTable:
         """The same cells."""
-        return replace(self, columns={name: replace(one, spelling=spelling) for name, one in self.columns.items()})
+        return replace(
+            self, columns={name: replace(column, spelling=spelling) for name, column in self.columns.items()}
+        )
 
 
 @dataclass(frozen=True)
@@ -144,11 +146,11 @@ class Proposal:
         """The doubts in words with counts of cells; empty: there are none."""
         words: list[str] = []
         for doubt in self.doubts:
-            several = [one for one in self.columns if _is_doubtful(one, doubt)]
-            named = "; ".join(f"column {one.name}: {one}" for one in several[:3])
-            more = f"; and {len(several) - 3} columns more" if len(several) > 3 else ""
-            which = "--decimal point or comma" if doubt == "decimal" else "--dates dmy or mdy"
-            words.append(f"{self.reasons[doubt]} ({named}{more}): declare {which}")
+            doubtful_columns = [column for column in self.columns if _is_doubtful(column, doubt)]
+            examples = "; ".join(f"column {column.name}: {column}" for column in doubtful_columns[:3])
+            more = f"; and {len(doubtful_columns) - 3} columns more" if len(doubtful_columns) > 3 else ""
+            options = "--decimal point or comma" if doubt == "decimal" else "--dates dmy or mdy"
+            words.append(f"{self.reasons[doubt]} ({examples}{more}): declare {options}")
         return ". ".join(words)
 
 
@@ -183,8 +185,8 @@ def examine(
     reasons["header"] = f"{len(sheet.names)} different names, none of them a number" if names is None else "no header"
     table = TextTable.of(sheet, patient_column=patient_column)
     forms = tuple(ColumnForms.of(name, column) for name, column in table.columns.items())
-    found = TableFormat(separator, encoding, names is None, stated.decimal, stated.dates)
-    return Proposal(found, reasons, forms, (), remarks_on(path.name, sheet)), table
+    table_format = TableFormat(separator, encoding, names is None, stated.decimal, stated.dates)
+    return Proposal(table_format, reasons, forms, (), remarks_on(path.name, sheet)), table
 
 
 def combined(parts: Sequence[Proposal]) -> Proposal:
@@ -194,13 +196,13 @@ def combined(parts: Sequence[Proposal]) -> Proposal:
         DataError: they differ in what stands between cells, or in their encodings.
     """
     first = parts[0].format
-    for one in parts[1:]:
-        if (one.format.separator, one.format.encoding) != (first.separator, first.encoding):
+    for proposal in parts[1:]:
+        if (proposal.format.separator, proposal.format.encoding) != (first.separator, first.encoding):
             raise DataError(
                 f"the tables of one data set are written alike, and these are not: one has {first}, another has "
-                f"{one.format}. Save them with one separator and in one encoding"
+                f"{proposal.format}. Save them with one separator and in one encoding"
             )
-    columns = tuple(form for one in parts for form in one.columns)
+    columns = tuple(form for proposal in parts for form in proposal.columns)
     reasons, doubts = dict(parts[0].reasons), list[Doubt]()
     decimal, dates = first.decimal, first.dates
     if decimal is None:
@@ -212,16 +214,16 @@ def combined(parts: Sequence[Proposal]) -> Proposal:
         if doubtful:
             doubts.append("dates")
     reasons = {"decimal": "declared", "dates": "declared"} | reasons
-    remarks = tuple(remark for one in parts for remark in one.remarks)
+    remarks = tuple(remark for proposal in parts for remark in proposal.remarks)
     return Proposal(replace(first, decimal=decimal, dates=dates), reasons, columns, tuple(doubts), remarks)
 
 
 def _form(word: str) -> str | None:
-    found = _FORM.fullmatch(word)
-    if found is None or found.lastgroup == "other":
+    match = _FORM.fullmatch(word)
+    if match is None or match.lastgroup == "other":
         return None
-    if found.lastgroup != "date":
-        return found.lastgroup
+    if match.lastgroup != "date":
+        return match.lastgroup
     first, second = map(int, cast("re.Match[str]", _TWO_NUMBERS.match(word)).groups())
     if not (1 <= first <= 31 and 1 <= second <= 31 and min(first, second) <= 12):
         return None
@@ -236,8 +238,8 @@ def _is_doubtful(column: ColumnForms, doubt: Doubt) -> bool:
 
 def _decimal(columns: Sequence[ColumnForms]) -> tuple[Decimal | None, str, bool]:
     """(the mark, why, does the file leave a doubt)."""
-    points, commas = sum(one.point for one in columns), sum(one.comma for one in columns)
-    thousands = sum(one.thousands for one in columns)
+    points, commas = sum(column.point for column in columns), sum(column.comma for column in columns)
+    thousands = sum(column.thousands for column in columns)
     if points and commas:
         return None, f"{points} cells are numbers with a decimal point, and {commas} with a decimal comma", True
     if points or commas:
@@ -250,8 +252,8 @@ def _decimal(columns: Sequence[ColumnForms]) -> tuple[Decimal | None, str, bool]
 
 
 def _dates(columns: Sequence[ColumnForms]) -> tuple[Dates | None, str, bool]:
-    days, months = sum(one.day_first for one in columns), sum(one.month_first for one in columns)
-    either = sum(one.day_or_month for one in columns)
+    days, months = sum(column.day_first for column in columns), sum(column.month_first for column in columns)
+    either = sum(column.day_or_month for column in columns)
     if days and months:
         return None, f"{days} cells are dates with the day first, and {months} with the month first", True
     if days or months:
@@ -269,25 +271,27 @@ def _dates(columns: Sequence[ColumnForms]) -> tuple[Dates | None, str, bool]:
 def _separator(file: str, text: str, width: int | None) -> tuple[Separator, str]:
     """(what makes all rows equally long, why). Raises DataError: several do, and unpaired quotation marks."""
     start = text[: 1 << 14]
-    present: list[Separator] = [one for one in SEPARATORS if SEPARATORS[one] in start]
-    likely: list[Separator] = sorted(present, key=lambda one: -start.count(SEPARATORS[one]))
+    present: list[Separator] = [separator for separator in SEPARATORS if SEPARATORS[separator] in start]
+    likely: list[Separator] = sorted(present, key=lambda separator: -start.count(SEPARATORS[separator]))
     if not likely:
         return "comma", "one column: no separator stands in the file"
-    sampled: list[Separator] = [one for one in likely if _is_even(_sample(text, one), width)] or likely
+    sampled: list[Separator] = [
+        separator for separator in likely if _is_even(_sample(text, separator), width)
+    ] or likely
     if len(sampled) == 1:
         return sampled[0], f"{PLURALS[sampled[0]]} make all rows equally long"
     even: list[Separator] = []
     faults: dict[Separator, DataError] = {}
-    for one in sampled:
+    for separator in sampled:
         try:
-            if _is_even(split(file, text, one)[0], width):
-                even.append(one)
+            if _is_even(split(file, text, separator)[0], width):
+                even.append(separator)
         except DataError as fault:
-            faults[one] = fault
+            faults[separator] = fault
     if len(even) > 1:
-        several = " and ".join(PLURALS[one] for one in even)
+        names = " and ".join(PLURALS[separator] for separator in even)
         raise DataError(
-            f"{file}: {several} stand in every line alike: keep one of them, or declare which stands between the cells "
+            f"{file}: {names} stand in every line alike: keep one of them, or declare which stands between the cells "
             "(--separator)"
         )
     if not even and likely[0] in faults:
@@ -312,5 +316,5 @@ def _sample(text: str, separator: Separator) -> list[list[str]]:
 
 def _is_even(rows: Sequence[list[str]], width: int | None) -> bool:
     """Do all rows have several cells, and as many as the first?"""
-    wanted = len(rows[0]) if rows and width is None else width
-    return bool(rows) and wanted is not None and wanted > 1 and all(len(cells) == wanted for cells in rows)
+    cell_count = len(rows[0]) if rows and width is None else width
+    return bool(rows) and cell_count is not None and cell_count > 1 and all(len(cells) == cell_count for cells in rows)

@@ -40,8 +40,8 @@ class WrongRows(DataError):
         """The text with the place of the first row, as `Table.first` says it."""
         if first is None:
             return str(self)
-        what = f", which {self.of_first}" if self.of_first else ""
-        return f"{self}, the first in {first(self.rows)}{what}"
+        description = f", which {self.of_first}" if self.of_first else ""
+        return f"{self}, the first in {first(self.rows)}{description}"
 
 
 @dataclass(frozen=True)
@@ -78,22 +78,28 @@ class Table:
         Raises:
             DataError: no column, no row, a name that stands twice, lengths that differ, a row without its patient.
         """
-        given = [(column_name(str(name)), values) for name, values in columns.items()]
-        if not given:
+        named_values = [(column_name(str(name)), values) for name, values in columns.items()]
+        if not named_values:
             raise DataError("the table has no columns")
-        if len(dict(given)) != len(given):
+        if len(dict(named_values)) != len(named_values):
             raise DataError("two columns of the table have one name; rename one of them")
-        known = None if lines is None else np.asarray(lines)
+        line_numbers = None if lines is None else np.asarray(lines)
         patient = None if patient_column is None else column_name(patient_column)
-        cells = {name: column_of(values, spelling=spelling, name=name) for name, values in given if name != patient}
-        lengths = {*map(len, cells.values()), *(len(values) for name, values in given if name == patient)}
+        cells = {
+            name: column_of(values, spelling=spelling, name=name) for name, values in named_values if name != patient
+        }
+        lengths = {*map(len, cells.values()), *(len(values) for name, values in named_values if name == patient)}
         if len(lengths) != 1 or 0 in lengths:
             raise DataError("the columns of a table have one length, and at least one row")
         if patient is None:
-            return cls(cells, identifiers(None, lengths.pop()), named=False, lines=known)
-        require_patient_column(patient, dict(given))
+            return cls(cells, identifiers(None, lengths.pop()), named=False, lines=line_numbers)
+        require_patient_column(patient, dict(named_values))
         # As they are written: as numbers 007 would be 7, and long ones would lose their last digits.
-        return cls(cells, identifiers(_as_written(dict(given)[patient]), lengths.pop(), known), lines=known)
+        return cls(
+            cells,
+            identifiers(_as_written(dict(named_values)[patient]), lengths.pop(), line_numbers),
+            lines=line_numbers,
+        )
 
     @classmethod
     def without_rows(cls, names: Collection[str], patient_column: str | None) -> Table:
@@ -109,7 +115,7 @@ class Table:
         Raises:
             DataError: there is no such column, or cells are neither numbers nor codes.
         """
-        read = read_numbers(self._named(name), missing_values)
+        read = read_numbers(self._column(name), missing_values)
         self._require(name, read.wrong, f"are no numbers; the first is {read.kind}")
         return read.values
 
@@ -119,28 +125,28 @@ class Table:
         Raises:
             DataError: there is no such column, or cells are neither categories nor codes.
         """
-        read = read_categories(self._named(name), categories, missing_values)
+        read = read_categories(self._column(name), categories, missing_values)
         self._require(name, read.wrong, "are none of the categories")
         return read.places
 
-    def _named(self, name: str) -> Column:
+    def _column(self, name: str) -> Column:
         if (column := self.columns.get(column_name(name))) is None:
             near = like(name, self.columns)
             raise DataError(f"the table has no column {name!r}" + (f"; did you mean {near!r}?" if near else ""))
         return column
 
-    def _require(self, name: str, wrong: Array, what: str) -> None:
+    def _require(self, name: str, wrong: Array, description: str) -> None:
         if wrong.any():
             raise DataError(
-                f"column {name}: {int(wrong.sum())} of {len(wrong)} cells, the first in {self.first(wrong)}, {what}"
+                f"column {name}: {int(wrong.sum())} of {len(wrong)} cells, the first in {self.first(wrong)}, {description}"
             )
 
     def __len__(self) -> int:
         return len(self.patients)
 
-    def first(self, marked: Array) -> str:
+    def first(self, mask: Array) -> str:
         """Where the first of the marked rows is, for a person who looks for it. marked: (n,) booleans, one is True."""
-        row = int(np.argmax(marked))
+        row = int(np.argmax(mask))
         return f"row {row + 1}" if self.lines is None else f"line {int(self.lines[row])}"
 
     def digest(self) -> str:
@@ -209,13 +215,13 @@ def _as_written(values: Any) -> Iterable[Any]:
     cells = cast("Iterable[Any]", np.asarray(values))
     if isinstance(values, np.ma.MaskedArray):
         hidden = np.ma.getmaskarray(cast("Any", values))
-        return [None if gone else cell for cell, gone in zip(cells, hidden, strict=True)]
+        return [None if is_hidden else cell for cell, is_hidden in zip(cells, hidden, strict=True)]
     return cells
 
 
 def like(name: str, names: Iterable[str]) -> str | None:
     """Which of the names somebody may have meant, whatever its capitals."""
-    by_small = {one.lower(): one for one in names}
+    by_small = {name_in_table.lower(): name_in_table for name_in_table in names}
     near = difflib.get_close_matches(name.lower(), by_small, n=1)
     return by_small[near[0]] if near else None
 
@@ -224,11 +230,11 @@ def require_patient_column(name: str, names: Collection[str]) -> None:
     """Raises DataError: there is no such column; the text says which one may be meant."""
     if name not in names:
         near = like(name, names)
-        meant = f"; did you mean {near!r}?" if near else ""
-        raise DataError(f"there is no patient column {name!r} among the {len(names)} columns{meant}")
+        hint = f"; did you mean {near!r}?" if near else ""
+        raise DataError(f"there is no patient column {name!r} among the {len(names)} columns{hint}")
 
 
-def identifiers(given: Iterable[Any] | None, rows: int, lines: Array | None = None) -> tuple[str, ...]:
+def identifiers(values: Iterable[Any] | None, rows: int, lines: Array | None = None) -> tuple[str, ...]:
     """The identity of each row's patient, as `patient_identity` has it; given None: every row is one of its own.
 
     lines  where rows stood in a file
@@ -236,11 +242,11 @@ def identifiers(given: Iterable[Any] | None, rows: int, lines: Array | None = No
     Raises:
         DataError: another number of them, a row without one, or identifiers that do not tell one patient from another.
     """
-    if given is None:
+    if values is None:
         return tuple(f"row-{i}" for i in range(rows))
     patients, unusable = list[str](), dict[str, list[int]]()
     advice: dict[str, str] = {}
-    for row, value in enumerate(given):
+    for row, value in enumerate(values):
         try:
             patients.append(patient_identity(value))
         except IdentifierError as error:
@@ -251,9 +257,9 @@ def identifiers(given: Iterable[Any] | None, rows: int, lines: Array | None = No
         raise DataError(f"patients: {len(patients)} identifiers for {rows} records")
     if not unusable and "" in patients:
         unusable["have no patient identifier"] = [row for row, patient in enumerate(patients) if not patient]
-    for fault, where in unusable.items():
-        first = f"row {where[0] + 1}" if lines is None else f"line {int(lines[where[0]])}"
+    for fault, rows_at_fault in unusable.items():
+        first = f"row {rows_at_fault[0] + 1}" if lines is None else f"line {int(lines[rows_at_fault[0]])}"
         raise DataError(
-            f"patients: {len(where)} of {rows} records {fault}, the first in {first}{advice.get(fault, '')}"
+            f"patients: {len(rows_at_fault)} of {rows} records {fault}, the first in {first}{advice.get(fault, '')}"
         )
     return tuple(patients)

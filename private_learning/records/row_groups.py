@@ -40,17 +40,17 @@ class OpenFiles(threading.local):
         if self._process != os.getpid():
             # A fork reads through none of its parent's.
             self._process, self._files = os.getpid(), {}
-        found = self._files.pop(key, None)
-        self._files[key] = found = opened() if found is None else found
+        file = self._files.pop(key, None)
+        self._files[key] = file = opened() if file is None else file
         if len(self._files) > _LEFT_OPEN:
             del self._files[next(iter(self._files))]
-        return found
+        return file
 
 
 class Parts(ABC):
     """One file, read by any thread. kinds: of its columns. rows: of each part. files: those that are left open."""
 
-    what: str
+    format_name: str
 
     def __init__(self, path: Path, files: OpenFiles, spelling: Spelling) -> None:
         require_there(path)
@@ -61,14 +61,16 @@ class Parts(ABC):
             # Bytes that are no letters show when a name is read.
             names = list(schema.names)
         except (ValueError, OSError, *_errors()) as error:
-            raise DataError(f"{path.name}: this is not a whole {self.what} file") from error
+            raise DataError(f"{path.name}: this is not a whole {self.format_name} file") from error
         # One column of one part is read at a time. Its rows are only promised: a few bytes repeat a cell for ever.
         require_safe(path.name, self._state[0], _widest(schema) * max(self.rows, default=0))
         # One letter may be written in two ways.
         self._stored_as = {column_name(name): name for name in names}
         if len(self._stored_as) < len(names):
             raise DataError("two columns of the table have one name; rename one of them")
-        self.kinds: Mapping[str, Kind] = {column_name(str(one.name)): _kind(one.type) for one in schema}
+        self.kinds: Mapping[str, Kind] = {
+            column_name(str(schema_field.name)): _kind(schema_field.type) for schema_field in schema
+        }
 
     def cells(self, part: int, name: str) -> Column:
         """A column of one part, in the type that is stored.
@@ -107,16 +109,16 @@ class Parts(ABC):
         try:
             if _state(self.path) != self._state:
                 raise DataError("the table's file has changed since it was opened: start again")
-            found = self._column(part, self._stored_as[name])
+            cells = self._column(part, self._stored_as[name])
         except DataError:
             raise
         except (ValueError, OSError, *_errors()) as error:
             raise DataError(
                 f"column {name}: the file is broken there, its text is not UTF-8, or it was moved meanwhile"
             ) from error
-        if len(found) != self.rows[part]:
+        if len(cells) != self.rows[part]:
             raise DataError(f"column {name}: another number of rows is stored than the file says")
-        return found
+        return cells
 
     @abstractmethod
     def _opened(self) -> tuple[Any, tuple[int, ...]]:
@@ -129,7 +131,7 @@ class Parts(ABC):
 class ParquetParts(Parts):
     """Row groups."""
 
-    what = "Parquet"
+    format_name = "Parquet"
 
     def _opened(self) -> tuple[Any, tuple[int, ...]]:
         with _parquet().ParquetFile(self.path) as file:
@@ -138,7 +140,7 @@ class ParquetParts(Parts):
         if min(rows, default=0) < 0 or sum(rows) != self._metadata.num_rows:
             raise ValueError("its row groups hold another number of rows")
         # As codes: a long word that stands in every row would fill the memory.
-        self._coded = [one.name for one in schema if _spelt(one.type)]
+        self._coded = [schema_field.name for schema_field in schema if _spelt(schema_field.type)]
         return schema, rows
 
     def _column(self, part: int, name: str) -> Any:
@@ -154,7 +156,7 @@ class ParquetParts(Parts):
 class ArrowParts(Parts):
     """Record batches of an Arrow IPC file, also known as Feather of version 2; the whole of it is not in memory."""
 
-    what = "Arrow"
+    format_name = "Arrow"
 
     def _opened(self) -> tuple[Any, tuple[int, ...]]:
         arrow = _arrow()
@@ -208,7 +210,7 @@ def _kind(kind: Any) -> Kind:
 def _widest(schema: Any) -> int:
     """Bytes of a cell of the widest column; words of any length are read as codes."""
     fixed = _arrow().types.is_fixed_size_binary
-    return max([_CELL_BYTES, *(one.type.byte_width for one in schema if fixed(one.type))])
+    return max([_CELL_BYTES, *(schema_field.type.byte_width for schema_field in schema if fixed(schema_field.type))])
 
 
 def _spelt(kind: Any) -> bool:
@@ -275,8 +277,8 @@ def _text(column: Any, spelling: Spelling, name: str) -> Column:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _arrow() -> Any:

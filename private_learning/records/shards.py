@@ -17,7 +17,7 @@ import numpy as np
 
 from private_learning.records.images import Form, decoded, form_of
 from private_learning.records.lazy import LazyExamples
-from private_learning.records.paths import is_hidden, require_there, seen
+from private_learning.records.paths import is_hidden, require_there, visible_paths
 from private_learning.records.pictures import SUFFIXES, Flaw, Header, header
 from private_learning.records.records import Array, DataError
 from private_learning.records.unpacking import read_array
@@ -41,7 +41,7 @@ class _Sample:
     """One sample's input and what is known of it."""
 
     shard: int
-    input: _Member
+    input_member: _Member
     ending: str
     label: int
     patient: Any
@@ -69,7 +69,7 @@ class _Shards:
         shards: list[int] = self.shard[rows].tolist()
         for shard in sorted(set(shards)):
             with self.paths[shard].open("rb") as opened:
-                for place in (place for place, one in enumerate(shards) if one == shard):
+                for place in (place for place, shard_of_row in enumerate(shards) if shard_of_row == shard):
                     member = _Member(int(self.offset[rows[place]]), int(self.size[rows[place]]))
                     files[place] = io.BytesIO(_bytes(opened, member))
         if self.form is None:
@@ -90,7 +90,7 @@ def shards_at(path: Path) -> list[Path]:
         DataError: a pattern that stands for none, or for too many.
     """
     if path.is_dir():
-        return [file for file in seen(path) if file.suffix == ".tar"]
+        return [file for file in visible_paths(path) if file.suffix == ".tar"]
     count = math.prod(_choices(match) for match in _BRACES.finditer(path.name))
     if not 0 < count <= _MAX_SHARDS:
         raise DataError(f"shards: the braces stand for {count:,} files; 1 to {_MAX_SHARDS:,} can be named so")
@@ -122,7 +122,7 @@ def list_shards(paths: Sequence[Path]) -> LazyExamples:
                 if sample is not None:
                     samples.append(sample)
                     if sample.ending != _ARRAY:
-                        headers.append(header(io.BytesIO(_bytes(opened, sample.input)), sample.ending))
+                        headers.append(header(io.BytesIO(_bytes(opened, sample.input_member)), sample.ending))
     if wrong:
         raise DataError(
             f"shards: {wrong} of {len(samples) + wrong} samples lack an input (one of {', '.join(sorted(SUFFIXES))} or "
@@ -133,18 +133,18 @@ def list_shards(paths: Sequence[Path]) -> LazyExamples:
     arrays = len(samples) - len(headers)
     if arrays and headers:
         raise DataError(f"shards: {arrays} of {len(samples)} samples are arrays, the others images: keep one kind")
-    named = [sample.patient for sample in samples]
+    patients = [sample.patient for sample in samples]
     form = form_of(headers, len(headers)) if headers else None
     reader = _Shards(
         tuple(paths),
         np.array([sample.shard for sample in samples]),
-        np.array([sample.input.offset for sample in samples]),
-        np.array([sample.input.size for sample in samples]),
+        np.array([sample.input_member.offset for sample in samples]),
+        np.array([sample.input_member.size for sample in samples]),
         tuple(sample.ending for sample in samples),
         form,
     )
     labels = np.array([sample.label for sample in samples])
-    return LazyExamples.of(reader, labels, None if all(name is None for name in named) else named)
+    return LazyExamples.of(reader, labels, None if all(name is None for name in patients) else patients)
 
 
 def _choices(braces: re.Match[str]) -> int:
@@ -154,12 +154,12 @@ def _choices(braces: re.Match[str]) -> int:
 
 
 def _expanded(name: str) -> list[str]:
-    found = _BRACES.search(name)
-    if found is None:
+    match = _BRACES.search(name)
+    if match is None:
         return [name]
-    first, last, words = found.groups()
+    first, last, words = match.groups()
     parts = words.split(",") if words else [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)]
-    return [f"{name[: found.start()]}{part}{rest}" for part in parts for rest in _expanded(name[found.end() :])]
+    return [f"{name[: match.start()]}{part}{rest}" for part in parts for rest in _expanded(name[match.end() :])]
 
 
 def _grouped(path: Path) -> Iterator[Mapping[str, _Member]]:
@@ -200,17 +200,17 @@ def _sample(opened: IO[bytes], shard: int, members: Mapping[str, _Member]) -> _S
     inputs = [ending for ending in members if ending in SUFFIXES or ending == _ARRAY]
     if len(inputs) != 1:
         return None
-    told: dict[str, Any] = {}
+    description: dict[str, Any] = {}
     try:
         if ".json" in members:
-            said = json.loads(_bytes(opened, members[".json"]))
-            told = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
-        label = int(_bytes(opened, members[".cls"]).decode()) if ".cls" in members else told["label"]
+            value = json.loads(_bytes(opened, members[".json"]))
+            description = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        label = int(_bytes(opened, members[".cls"]).decode()) if ".cls" in members else description["label"]
     except (ValueError, KeyError, RecursionError):
         return None
     if not isinstance(label, int) or isinstance(label, bool):
         return None
-    return _Sample(shard, members[inputs[0]], inputs[0], label, told.get("patient"))
+    return _Sample(shard, members[inputs[0]], inputs[0], label, description.get("patient"))
 
 
 def _bytes(opened: IO[bytes], member: _Member) -> bytes:

@@ -71,9 +71,9 @@ class TableFormat:
 def encoding_named(name: str) -> str:
     """One name for every name of an encoding. Raises DataError: there is none of this name."""
     try:
-        found = codecs.lookup(name).name
+        codec_name = codecs.lookup(name).name
         # Only some codecs are of text.
-        b"a".decode(found, "ignore")
+        b"a".decode(codec_name, "ignore")
     except (LookupError, UnicodeError, ValueError) as error:
         raise DataError(f"{name!r} is not the name of an encoding; cp1252 is, for example") from error
-    return "utf-8" if found == "utf-8-sig" else found
+    return "utf-8" if codec_name == "utf-8-sig" else codec_name

@@ -15,13 +15,13 @@ from private_learning.records.lazy import Reader, read_inputs
 from private_learning.records.records import Array, DataError
 
 # More find no work while one or two devices compute.
-_MOST = 4
+_MAX_WORKERS = 4
 T = TypeVar("T")
 
 
 def workers() -> int:
     """How many threads or processes read."""
-    return min(_MOST, os.cpu_count() or 1)
+    return min(_MAX_WORKERS, os.cpu_count() or 1)
 
 
 def threads() -> ThreadPoolExecutor:
@@ -35,17 +35,17 @@ def fetched(reader: Reader, rows: Array) -> Future[Array]:
     Raises:
         DataError: the reader cannot be sent there.
     """
-    return _processes(_Same(reader), os.getpid()).submit(_fetched, rows)
+    return _processes(_ReaderIdentity(reader), os.getpid()).submit(_fetched, rows)
 
 
-def given(coming: Future[T]) -> T:
+def result_of(future: Future[T]) -> T:
     """What a worker gives.
 
     Raises:
         DataError: as the reader; or its process has ended.
     """
     try:
-        return coming.result()
+        return future.result()
     except BrokenProcessPool as error:
         _processes.cache_clear()
         raise DataError(
@@ -61,7 +61,7 @@ def _threads(process: int) -> ThreadPoolExecutor:
 
 
 @dataclass(frozen=True, eq=False)
-class _Same:
+class _ReaderIdentity:
     """A reader by itself, not by what it holds."""
 
     reader: Reader
@@ -70,11 +70,11 @@ class _Same:
         return id(self.reader)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.reader is self.reader
+        return isinstance(other, _ReaderIdentity) and other.reader is self.reader
 
 
 @lru_cache(maxsize=2)
-def _processes(reader: _Same, process: int) -> ProcessPoolExecutor:
+def _processes(reader: _ReaderIdentity, process: int) -> ProcessPoolExecutor:
     try:
         sent = pickle.dumps(reader.reader)
     except (pickle.PicklingError, AttributeError, TypeError) as error:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from private_learning.gradients.slots import Indexed
 from private_learning.records import LazyTable
-from private_learning.records.workers import fetched, given, threads, workers
+from private_learning.records.workers import fetched, result_of, threads, workers
 from private_learning.tasks.inputs import Inputs, LazyInputs
 
 Rows = NDArray[np.int64]
@@ -124,7 +124,7 @@ class _Block:
         Raises:
             DataError: as when they are read here; or the worker has ended.
         """
-        return self.made(given(self.coming))
+        return self.made(result_of(self.coming))
 
 
 # Row -> where it is being read, and its place there.

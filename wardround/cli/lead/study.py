@@ -1,4 +1,4 @@
-"""`wardround study …`, `invite` and `revoke`: what an operator does, and what has become of studies."""
+"""The group `wardround study`, and the commands `invite` and `revoke` of an operator."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ if TYPE_CHECKING:
     from study_protocol.wire.tensors import Array
 
 P = TypeVar("P", bound="StudyList | RoundList")
-# Hospitals of a round from which on a note says that a ring costs less.
-_MANY = 300
+# With more hospitals than this in a round, a note says that a ring costs less.
+_MAX_ALL_NEIGHBOURS = 300
 app = typer.Typer(no_args_is_help=True, help="Create and run studies.")
-SettingsFile = Annotated[Path, typer.Option(help="the study's settings, JSON or TOML; every privacy setting is in it")]
+SettingsFile = Annotated[Path, typer.Option(help="the study's settings, JSON or TOML, with every privacy setting")]
 ModelFile = Annotated[
-    Path | None, typer.Option(help="initial weights as safetensors; left out: the task's own, made here")
+    Path | None, typer.Option(help="initial weights as safetensors. Default: drawn by the task on this machine")
 ]
-Title = Annotated[str, typer.Option(help="shown to people")]
+Title = Annotated[str, typer.Option(help="title that people see")]
 IKnow = Annotated[
-    bool, typer.Option("--i-know", help="noise or limits beyond the usual bounds are wanted; every hospital sees it")
+    bool, typer.Option("--i-know", help="confirm noise or limits beyond the usual bounds. Every hospital sees it")
 ]
 ClientName = Annotated[str, typer.Argument(help="name of the hospital in this study", callback=a_name)]
 ExpiresDays = Annotated[int, typer.Option(help="days until the invitation expires", min=1, max=90)]
-Output = Annotated[Path, typer.Option("--output", "-o", help="file to write; one that exists is not overwritten")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="new file to write. An existing file is kept")]
 Round = Annotated[
-    int | None, typer.Option("--round", help="the model that this round released; left out: the study's result so far")
+    int | None, typer.Option("--round", help="the model that this round released. Default: the study's result so far")
 ]
-Last = Annotated[int, typer.Option("--last", help="show this many rounds, the newest", min=1)]
+Last = Annotated[int, typer.Option("--last", help="number of the newest rounds to show", min=1)]
 
 
 @app.command()
@@ -76,7 +76,7 @@ def create(
     key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a study and upload its initial model. May be run again."""
+    """Create a study from a settings file and upload its initial model. Safe to run again."""
     from client_sdk.errors import InvalidRequestError
     from client_sdk.study.versions import refused_by_older
     from study_protocol.study.messages import StudyCreate
@@ -91,9 +91,9 @@ def create(
             say(line, err=True)
         if i_know:
             frozen = frozen.model_copy(update={"beyond_bounds": True})
-        given = backbone_file(backbone, backbone_program)
-        # Before anything is created: settings whose task cannot be built must not use up the study's name.
-        first = _initial_model(study, frozen, model, given) if isinstance(frozen, StudySettings) else None
+        backbone_of_study = backbone_file(backbone, backbone_program)
+        # Before the study is created: settings with a task that cannot be built must not use up the study's name.
+        first = _initial_model(study, frozen, model, backbone_of_study) if isinstance(frozen, StudySettings) else None
         with operator(server, key_file) as client:
             # A task may draw its weights at random: a second attempt would not bring the same ones.
             try:
@@ -107,7 +107,7 @@ def create(
 
 @app.command()
 def weights(settings: SettingsFile, output: Output, backbone: Weights = None, backbone_program: Program = None) -> None:
-    """Draw a study's initial weights into a file, for `study create --model`. Asks nobody."""
+    """Draw a study's initial weights into a file for `study create --model`. Works without a network."""
     from private_learning.durable import write_durably
     from study_protocol.wire.tensors import encode
 
@@ -125,15 +125,15 @@ def _moving(action: Action, about: str) -> None:
             _show(client.move_study(study, action), as_json)
 
 
-_moving("start", "Let rounds begin.")
-_moving("pause", "Let the round under way end; no other begins.")
-_moving("resume", "Let rounds begin again.")
-_moving("stop", "End the study for ever. What was charged stays charged.")
+_moving("start", "Start the study: rounds begin.")
+_moving("pause", "Pause the study. The running round ends, and no other begins.")
+_moving("resume", "Resume a paused study: rounds begin again.")
+_moving("stop", "End the study for good. Charges to the budget stay.")
 
 
 @app.command()
 def delete(study: StudyName, server: Server = None, key_file: KeyFile = None) -> None:
-    """Delete a study that was never started. Its invitations end, its name stays used."""
+    """Delete a study that was never started. Its invitations end, and its name cannot be used again."""
     with plain_errors(), operator(server, key_file) as client:
         client.delete_study(study)
         say(f"deleted: {study}. Its ledger is kept, so that the name cannot be used for another study")
@@ -149,13 +149,13 @@ def show(
 
 
 def list_studies(server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
-    """List every study of the coordinator; needs an operator's or a viewer's key."""
+    """List every study of the coordinator. Needs the key of an operator or a viewer."""
     with plain_errors(), operator(server, key_file) as client:
-        found = [study for page in _pages(client.studies) for study in page.studies]
+        studies = [study for page in _pages(client.studies) for study in page.studies]
     if as_json:
-        print_json([study.model_dump(mode="json") for study in found])
+        print_json([study.model_dump(mode="json") for study in studies])
         return
-    rows = [[s.study, s.title, s.stop_reason or _state(s), str(s.rounds), _enrolled(s)] for s in found]
+    rows = [[s.study, s.title, s.stop_reason or _state(s), str(s.rounds), _enrolled(s)] for s in studies]
     table("Studies", ["study", "title", "state", "rounds", "hospitals"], rows)
 
 
@@ -167,33 +167,39 @@ def rounds(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how the newest rounds ended, what was spent after each, and, to operators, who kept one from going on."""
+    """Show how the newest rounds ended and what was spent after each. Operators also see which hospitals were missing."""
     with plain_errors(), reader(study, server, key_file, home) as client:
         now = client.study(study)
-        found = [one for page in _pages(partial(client.rounds, study)) for one in page.rounds][-last:]
+        newest_rounds = [round_view for page in _pages(partial(client.rounds, study)) for round_view in page.rounds][
+            -last:
+        ]
     if as_json:
-        print_json([one.model_dump(mode="json") for one in found])
+        print_json([round_view.model_dump(mode="json") for round_view in newest_rounds])
         return
-    table(f"Rounds of {study}", ["round", "state", "spent", "measured", "who is missing"], [_row(one) for one in found])
-    # Once for each reason, however many rounds ended so.
-    for reason in dict.fromkeys(one.reason for one in found if one.reason is not None):
+    table(
+        f"Rounds of {study}",
+        ["round", "state", "spent", "measured", "who is missing"],
+        [_row(round_view) for round_view in newest_rounds],
+    )
+    # Each reason is printed once.
+    for reason in dict.fromkeys(round_view.reason for round_view in newest_rounds if round_view.reason is not None):
         say(_with_words(reason))
     if now.pause_reason is not None:
         paused = f"paused since {since(now.state_since)} ({now.pause_reason.code})"
-        say(f"{paused}. When it is mended: wardround study resume {study}")
+        say(f"{paused}. After the repair, run: wardround study resume {study}")
 
 
 def model(
     study: StudyName,
     output: Output,
-    round: Round = None,
+    round_number: Round = None,
     server: Server = None,
     key_file: KeyFile = None,
     home: Home = None,
 ) -> None:
-    """Write a study's model to a file, as safetensors, once it is what the study and its ledger say.
+    """Write a study's model to a safetensors file, after checking it against the study and its ledger.
 
-    Where the study's settings have an averaging, it is the mean of released models; with --round it is one of them.
+    If the settings have an averaging, this is the mean of released models. With --round it is one of them.
     """
     from client_sdk.study.result import released_model, study_model
     from private_learning.durable import write_durably
@@ -201,21 +207,29 @@ def model(
     with plain_errors():
         require_writable(output)
         with reader(study, server, key_file, home) as client:
-            shown = client.study(study)
-            found = study_model(client, study) if round is None else released_model(client, shown, round)
-        write_durably(output, found.body, mode=0o666)
-        goes_on = "" if shown.state == "finished" else "; the study goes on"
-        digest = hashlib.sha256(found.body).hexdigest()
-        say(f"{output}: {_which(found)}{goes_on}; {len(found.body)} bytes, sha256 {digest}")
-        if found.said:
+            received_study = client.study(study)
+            study_model_file = (
+                study_model(client, study)
+                if round_number is None
+                else released_model(client, received_study, round_number)
+            )
+        write_durably(output, study_model_file.body, mode=0o666)
+        goes_on = "" if received_study.state == "finished" else "; the study goes on"
+        digest = hashlib.sha256(study_model_file.body).hexdigest()
+        say(
+            f"{output}: {_describe_model(study_model_file)}{goes_on}; {len(study_model_file.body)} bytes, sha256 {digest}"
+        )
+        if study_model_file.said:
             say(f"next: wardround predict {shlex.quote(str(output))} --data new.csv -o predictions.csv")
 
 
-def _which(found: StudyModel) -> str:
-    if len(found.averaged) > 1:
-        first, *_, last = found.averaged
-        return f"mean of the models of {len(found.averaged)} rounds, {first} to {last}, as the study's settings say"
-    return f"model of round {found.round}" if found.round else "initial model, which has learnt nothing"
+def _describe_model(study_model: StudyModel) -> str:
+    if len(study_model.averaged) > 1:
+        first, *_, last = study_model.averaged
+        return (
+            f"mean of the models of {len(study_model.averaged)} rounds, {first} to {last}, as the study's settings say"
+        )
+    return f"model of round {study_model.round}" if study_model.round else "initial model, which is not trained yet"
 
 
 def invite(
@@ -226,54 +240,54 @@ def invite(
     key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a one-time token for one hospital. It is shown once."""
+    """Create a one-time token for one hospital and print it. It is shown only once."""
     from study_protocol.study.messages import InvitationCreate
 
     with plain_errors(), operator(server, key_file) as api:
-        made = api.invite(study, InvitationCreate(client=client, expires_in_seconds=expires_days * 86400))
+        invitation = api.invite(study, InvitationCreate(client=client, expires_in_seconds=expires_days * 86400))
         if as_json:
-            print_json(made)
+            print_json(invitation)
         else:
-            say(made.token)
+            say(invitation.token)
 
 
 def revoke(study: StudyName, client: ClientName, server: Server = None, key_file: KeyFile = None) -> None:
-    """End a hospital's part in a study, from the next round on. What it sent stays sent."""
+    """Remove a hospital from a study from the next round on. Updates that it sent stay in the study."""
     with plain_errors(), operator(server, key_file) as api:
         api.leave(study, client, "revoked")
         say(f"revoked: {client} in {study}")
 
 
 def _accuracy(settings: AnySettings) -> list[str]:
-    """What is to be warned of before a study is created; as `wardround plan` says it."""
+    """Return the warnings of `wardround plan` before a study is created."""
     from study_protocol.study.settings import StudySettings
     from wardround.cli.lead.suggest import expected, loose_delta, warnings
 
     if not isinstance(settings, StudySettings):
         return []
-    known, loose = expected(settings), loose_delta(settings)
-    if known is None:
-        return loose
+    outlook, delta_warnings = expected(settings), loose_delta(settings)
+    if outlook is None:
+        return delta_warnings
     return [
-        *loose,
-        *(f"warning: {one}" for one in known[1]),
-        *(one for one in warnings(known[0]) if one.startswith("warning")),
+        *delta_warnings,
+        *(f"warning: {remark}" for remark in outlook[1]),
+        *(remark for remark in warnings(outlook[0]) if remark.startswith("warning")),
     ]
 
 
 def _many_neighbours(settings: AnySettings) -> str | None:
-    """What to say where every hospital of many would exchange masks with every other."""
+    """Return a note if each of many hospitals would exchange masks with every other, otherwise None."""
     masking, n = settings.privacy.masking, settings.schedule.min_clients
-    if masking is None or masking.neighbours is not None or n <= _MANY:
+    if masking is None or masking.neighbours is not None or n <= _MAX_ALL_NEIGHBOURS:
         return None
     return (
-        f"note: every hospital exchanges masks with all others, {n - 1} or more: sound, but slow. "
+        f"note: every hospital exchanges masks with all others, {n - 1} or more. This is sound, but slow. "
         "privacy.masking.neighbours makes it a ring (docs/threat-model.md)"
     )
 
 
 def _initial_model(study: str, settings: StudySettings, path: Path | None, backbone: BackboneFile | None) -> bytes:
-    """The file of round 0: the task's own weights or those in a file, which says anew of which study they are."""
+    """Return the model file of round 0, with the task's own weights or those of a file, and with this study's header."""
     from study_protocol.study.model_file import ModelMetadata
     from study_protocol.wire.tensor_files import encode_model
 
@@ -290,11 +304,11 @@ def _weights_in(path: Path) -> dict[str, Array]:
 
 
 def _initial_weights(settings: StudySettings, backbone: BackboneFile | None) -> dict[str, Array]:
-    """Of a built-in task without torch, unless a part of its model is trained.
+    """Return the initial weights of the task. A built-in task needs no torch, unless only a part of it is trained.
 
     Raises:
         ConfigurationError: the task needs a package that is not installed here, or the backbone does not fit.
-        TaskError: it cannot be loaded, or its code failed.
+        TaskError: the task cannot be loaded, or its code failed.
     """
     from client_sdk.errors import ConfigurationError
     from private_learning import tasks
@@ -314,10 +328,10 @@ def _initial_weights(settings: StudySettings, backbone: BackboneFile | None) -> 
         missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__
         if not isinstance(missing, ModuleNotFoundError):
             raise
-        why = f"{missing.name} is not installed" if error is missing else str(error)
+        reason = f"{missing.name} is not installed" if error is missing else str(error)
         raise ConfigurationError(
-            f"the initial weights of task {training.task!r} cannot be made here: {why}. Pass --model FILE; where the "
-            "task is installed with all that it needs, `wardround study weights --settings FILE -o FILE` makes one"
+            f"the initial weights of task {training.task!r} cannot be made here: {reason}. Pass --model FILE. On a machine "
+            "with the task and its packages, `wardround study weights --settings FILE -o FILE` writes one"
         ) from error
     return weights
 
@@ -327,19 +341,19 @@ def _show(study: Study, as_json: bool) -> None:
         print_json(study)
         return
     settings, privacy = study.settings, study.settings.privacy
-    named = [one.name for one in settings.schedule.witnesses]
+    witness_names = [item.name for item in settings.schedule.witnesses]
     rows = [
         ["state", _state(study)],
-        ["rounds", f"{study.rounds} begun; at most {settings.rounds} of training that are charged"],
-        ["hospitals", f"{_enrolled(study)}; a round needs {settings.schedule.min_clients} at least"],
+        ["rounds", f"{study.rounds} begun, at most {settings.rounds} of training that are charged"],
+        ["hospitals", f"{_enrolled(study)}. A round needs {settings.schedule.min_clients} at least"],
         ["scheme", privacy.rules.named],
         *_training(settings),
         *(
             [f"limit, {li.level} {li.definition}", f"epsilon {li.epsilon:g} at delta {li.delta:g}"]
             for li in privacy.limits
         ),
-        *([["slots", f"{', '.join(f'{one:g}' for one in slots)} s"]] if (slots := settings.schedule.slots) else []),
-        *([["outside witnesses", ", ".join(named)]] if named else []),
+        *([["slots", f"{', '.join(f'{item:g}' for item in slots)} s"]] if (slots := settings.schedule.slots) else []),
+        *([["outside witnesses", ", ".join(witness_names)]] if witness_names else []),
         *(["under masks", line] for line in sums(privacy.masking)),
         ["settings", f"sha256 {study.settings_sha256}"],
     ]
@@ -358,8 +372,10 @@ def _training(settings: AnySettings) -> list[list[str]]:
             ["noise", f"multiplier {privacy.noise_multiplier:g} at clip norm {privacy.clip_norm:g}"],
         ]
     if settings.statistics is not None:
-        most = settings.statistics
-        rows.append(["queries", f"at most {most.max_queries}, each of at most {most.max_cells} numbers"])
+        query_limits = settings.statistics
+        rows.append(
+            ["queries", f"at most {query_limits.max_queries}, each of at most {query_limits.max_cells} numbers"]
+        )
     return rows
 
 
@@ -381,22 +397,22 @@ def _with_words(reason: str) -> str:
 
 
 def _pages(page: Callable[[Any], P]) -> Iterator[P]:
-    """All pages of a list, from the first. page: takes None, then what the page before calls `next`."""
-    found = page(None)
-    yield found
-    while found.next is not None:
-        found = page(found.next)
-        yield found
+    """Yield all pages of a list. page: takes None, then the `next` of the page before."""
+    current = page(None)
+    yield current
+    while current.next is not None:
+        current = page(current.next)
+        yield current
 
 
-def _row(one: RoundView) -> list[str]:
-    spent = ", ".join(f"{each.level} {each.definition} {number(each.spent)}" for each in one.spent or [])
-    values = {} if one.metrics is None else one.metrics.values
+def _row(round_view: RoundView) -> list[str]:
+    spent = ", ".join(f"{each.level} {each.definition} {number(each.spent)}" for each in round_view.spent or [])
+    values = {} if round_view.metrics is None else round_view.metrics.values
     measured = ", ".join(f"{name} {value:.4f}" for name, value in values.items())
     missing = [
         f"{each.client}: {each.refusal.detail if each.refusal is not None else each.state}"
-        for each in one.clients or []
+        for each in round_view.clients or []
         if each.state != "received"
     ]
-    why = one.reason or one.state
-    return [str(one.round), why, spent, measured, "\n".join(missing)]
+    reason = round_view.reason or round_view.state
+    return [str(round_view.round), reason, spent, measured, "\n".join(missing)]

@@ -54,7 +54,7 @@ _BAD, _NOT_KNOWN = 4, 1
 @app.command()
 def show(
     study: StudyName,
-    round: Round = None,
+    round_number: Round = None,
     output: Out = None,
     form: Form = None,
     fonts: Fonts = None,
@@ -64,19 +64,19 @@ def show(
 ) -> None:
     """Print the certificate of a study in words, or write it to a file; its signature is checked first."""
     with plain_errors():
-        chosen = _form(output, form)
+        file_format = _form(output, form)
         require_writable(output, replaces=True)
         with reader(study, server, key_file, home) as client:
-            document, why = checked(client, study, round, key_file, home)
-        body = None if chosen is None else _written(document, chosen, fonts)
+            document, key_words = checked(client, study, round_number, key_file, home)
+        body = None if file_format is None else _written(document, file_format, fonts)
         if body is None:
             _print(document.certificate)
-            say(f"signed with {why}")
+            say(f"signed with {key_words}")
         elif output is None:
             say(body.decode().rstrip("\n"))
         else:
             write_durably(output, body)
-            say(f"{output}: {len(body)} bytes, signed with {why}")
+            say(f"{output}: {len(body)} bytes, signed with {key_words}")
 
 
 @app.command()
@@ -112,24 +112,28 @@ def verify(
 
     with plain_errors():
         document = opened(file.read_bytes(), str(file))
-        key, whose, known = _key(document, coordinator_key, home)
-        found = [check.signature(document, key, whose, known=known)]
+        key, key_words, is_named = _key(document, coordinator_key, home)
+        checks = [check.signature(document, key, key_words, known=is_named)]
         if model is not None:
-            found.append(check.model(document.certificate, model))
+            checks.append(check.model(document.certificate, model))
         if ledger is not None:
-            found += _against(document, ledger, key)
+            checks += _against(document, ledger, key)
     if as_json:
-        print_json([vars(one) for one in found])
+        print_json([vars(result_of_check) for result_of_check in checks])
     else:
         stated = document.certificate
         title = f"Certificate of {stated.study}, round {stated.round}, issued {stated.issued_at:%Y-%m-%d %H:%M} UTC"
-        table(title, ["check", "result", "what was found"], [[one.what, one.result, one.words] for one in found])
-    results = {one.result for one in found}
+        table(
+            title,
+            ["check", "result", "what was found"],
+            [[result_of_check.what, result_of_check.result, result_of_check.words] for result_of_check in checks],
+        )
+    results = {result_of_check.result for result_of_check in checks}
     if results != {"good"}:
         raise typer.Exit(_BAD if "bad" in results else _NOT_KNOWN)
 
 
-def opened(body: bytes, what: str) -> Opened:
+def opened(body: bytes, source: str) -> Opened:
     """A certificate, of which nothing is believed yet.
 
     Raises:
@@ -142,18 +146,20 @@ def opened(body: bytes, what: str) -> Opened:
     try:
         return read(body)
     except NoCertificate as error:
-        raise ConfigurationError(f"{what}: {error}; ask for it again (wardround certificate show)") from error
+        raise ConfigurationError(f"{source}: {error}; ask for it again (wardround certificate show)") from error
 
 
 def _form(output: Path | None, form: str | None) -> str | None:
     from client_sdk.errors import ConfigurationError
 
-    chosen = form or (None if output is None else output.suffix.removeprefix(".").lower())
-    if chosen not in (None, "json", "pdf", "registry"):
-        raise ConfigurationError(f"{chosen!r} is none of json, pdf, registry: end the file's name so, or pass --format")
-    if chosen == "pdf" and output is None:
+    file_format = form or (None if output is None else output.suffix.removeprefix(".").lower())
+    if file_format not in (None, "json", "pdf", "registry"):
+        raise ConfigurationError(
+            f"{file_format!r} is none of json, pdf, registry: end the file's name so, or pass --format"
+        )
+    if file_format == "pdf" and output is None:
         raise ConfigurationError("a PDF goes into a file: pass -o certificate.pdf")
-    return chosen
+    return file_format
 
 
 def _written(document: Opened, form: str, fonts: Path | None) -> bytes:
@@ -171,7 +177,7 @@ def _written(document: Opened, form: str, fonts: Path | None) -> bytes:
 
 
 def checked(
-    client: Client, study: str, round: int | None, key_file: Path | None, home: Path | None
+    client: Client, study: str, round_number: int | None, key_file: Path | None, home: Path | None
 ) -> tuple[Opened, str]:
     """A study's certificate, fresh from its coordinator, and whose signature it has, in words.
 
@@ -181,27 +187,27 @@ def checked(
     from client_sdk.errors import LedgerNotExtended
     from study_protocol.documents import check
 
-    document = opened(client.certificate(study, round), f"the certificate of {study}")
+    document = opened(client.certificate(study, round_number), f"the certificate of {study}")
     trusted = trust(client, study, None, key_file, home, "records")
-    stated, found = document.certificate, check.signature(document, trusted.key, trusted.why, known=True)
-    if found.result != "good":
-        raise LedgerNotExtended(f"the certificate's signature: {found.words}")
+    stated, signature_check = document.certificate, check.signature(document, trusted.key, trusted.reason, known=True)
+    if signature_check.result != "good":
+        raise LedgerNotExtended(f"the certificate's signature: {signature_check.words}")
     about = stated.round, None if stated.model is None else stated.model.version
-    if stated.study != study or (round is not None and about != (round, round)):
+    if stated.study != study or (round_number is not None and about != (round_number, round_number)):
         raise LedgerNotExtended(f"this is the certificate of {stated.study}, round {stated.round}")
-    return document, trusted.why
+    return document, trusted.reason
 
 
-def _key(document: Opened, given: str | None, home: Path | None) -> tuple[str, str, bool]:
+def _key(document: Opened, named: str | None, home: Path | None) -> tuple[str, str, bool]:
     """Whose signature must be there, in words, and whether somebody other than the document says so."""
     from client_sdk.api.config import load
     from client_sdk.errors import ConfigurationError
     from client_sdk.identity import Identity
 
     stated = document.certificate
-    if given is not None:
-        trusted = named_key(given, stated.coordinator_key, needed=True)
-        return trusted.key, trusted.why, True
+    if named is not None:
+        trusted = named_key(named, stated.coordinator_key, needed=True)
+        return trusted.key, trusted.reason, True
     try:
         pinned = Identity.open(home or load().client_home).membership(stated.study).coordinator_key
     except ConfigurationError:
@@ -218,9 +224,9 @@ def _against(document: Opened, path: Path, key: str) -> list[Check]:
     from study_protocol.documents import check
 
     stated = document.certificate
-    entries, told = read_export(path)
+    entries, export = read_export(path)
     try:
-        require_signed(key, stated.study, told.head, entries)
+        require_signed(key, stated.study, export.head, entries)
         audited(stated.study, entries)
     except LedgerNotExtended as error:
         return [check.Check("ledger", "bad", str(error))]

@@ -31,7 +31,7 @@ class Charge:
     used: tuple[float | None, ...]
 
     @property
-    def what(self) -> str:
+    def title_in_words(self) -> str:
         """In a few words."""
         if self.view.query is None:
             return "round of training"
@@ -39,13 +39,13 @@ class Charge:
 
     def cells(self) -> list[str]:
         """Per limit: ε afterwards and what came on top, or the share of μ² that was used up."""
-        after = [one.spent for one in self.view.spent or []]
+        after = [limit.spent for limit in self.view.spent or []]
         pasts = self.before or (None,) * len(after)
         return [_cell(*each) for each in zip(after, pasts, self.used, strict=True)]
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
-        spent = None if self.view.spent is None else [one.model_dump(mode="json") for one in self.view.spent]
+        spent = None if self.view.spent is None else [limit.model_dump(mode="json") for limit in self.view.spent]
         about = {"round": self.view.round, "query": self.view.query, "title": self.title, "state": self.view.state}
         return about | {"ended_at": self.view.model_dump(mode="json")["ended_at"], "spent": spent}
 
@@ -66,8 +66,10 @@ def read_charges(client: Client, study: str, statement: BudgetStatement, *, ever
     queries: dict[int, Query] = {}
     if any(view.query is not None for view in views):
         queries = {query.number: query for query in all_queries(client, study)}
-    allowed = [None if limit.used is None else limit.used[1] for limit in statement.limits if limit.epsilon is not None]
-    found: list[Charge] = []
+    allowances = [
+        None if limit.used is None else limit.used[1] for limit in statement.limits if limit.epsilon is not None
+    ]
+    charges: list[Charge] = []
     before: tuple[float, ...] | None = None
     for view in views:
         if view.spent is None:
@@ -75,10 +77,10 @@ def read_charges(client: Client, study: str, statement: BudgetStatement, *, ever
         # Before the first round nothing is spent.
         past = (0.0,) * len(view.spent) if before is None and begins == 0 else before
         query = None if view.query is None else queries.get(view.query)
-        used = tuple(None if most is None else _share(query, most) for most in allowed)
-        found.append(Charge(view, None if query is None else title_of(query), past, used))
-        before = tuple(one.spent for one in view.spent)
-    return found if everything else found[-NEWEST:]
+        used = tuple(None if allowance is None else _share(query, allowance) for allowance in allowances)
+        charges.append(Charge(view, None if query is None else title_of(query), past, used))
+        before = tuple(limit.spent for limit in view.spent)
+    return charges if everything else charges[-NEWEST:]
 
 
 def show_charges(charges: list[Charge], *, everything: bool, rounds: int) -> None:
@@ -86,12 +88,18 @@ def show_charges(charges: list[Charge], *, everything: bool, rounds: int) -> Non
     if not charges:
         return
     limits = [
-        f"{'ε' if used is None else 'μ² used'} {one.level} {one.definition}"
-        for one, used in zip(charges[0].view.spent or [], charges[0].used, strict=True)
+        f"{'ε' if used is None else 'μ² used'} {entry.level} {entry.definition}"
+        for entry, used in zip(charges[0].view.spent or [], charges[0].used, strict=True)
     ]
     rows = [
-        [str(one.view.round), one.what, _state(one.view), since(one.view.ended_at or one.view.started_at), *one.cells()]
-        for one in charges
+        [
+            str(entry.view.round),
+            entry.title_in_words,
+            _state(entry.view),
+            since(entry.view.ended_at or entry.view.started_at),
+            *entry.cells(),
+        ]
+        for entry in charges
     ]
     table(
         "Charges: ε afterwards (and what came on top), or the share of μ² that was used up",
@@ -102,12 +110,12 @@ def show_charges(charges: list[Charge], *, everything: bool, rounds: int) -> Non
         say(f"the newest {len(charges)}; --all has every charge")
 
 
-def _share(query: Query | None, allowed: float) -> float:
+def _share(query: Query | None, allowance: float) -> float:
     """Δ²/s² of a query as a share of the most that all of them may have."""
-    if query is None or not allowed > 0:
+    if query is None or not allowance > 0:
         return math.inf
     cost = query.document.cost()
-    return (cost.sensitivity / cost.noise_std) ** 2 / allowed
+    return (cost.sensitivity / cost.noise_std) ** 2 / allowance
 
 
 def _cell(after: float, before: float | None, used: float | None) -> str:

@@ -49,7 +49,7 @@ def budget(
         statement = client.budget(study)
         charges = read_charges(client, study, statement, everything=everything)
     if as_json:
-        print_json(statement.model_dump(mode="json") | {"charges": [one.as_json() for one in charges]})
+        print_json(statement.model_dump(mode="json") | {"charges": [charge.as_json() for charge in charges]})
     else:
         show(statement)
         show_charges(charges, everything=everything, rounds=statement.round)
@@ -75,9 +75,9 @@ def show(statement: BudgetStatement) -> None:
 
 def _used(limit: LimitStatement) -> str:
     """How far a limit of questions alone is used up."""
-    used, allowed = limit.used or (0.0, 0.0)
+    used, allowance = limit.used or (0.0, 0.0)
     share = f", {percent(min(1.0, limit.spent_share or 0.0))}"
-    return f"used {used:.4g} of μ² = {allowed:.4g}{share}"
+    return f"used {used:.4g} of μ² = {allowance:.4g}{share}"
 
 
 def _row(limit: LimitStatement) -> list[str]:
@@ -88,7 +88,7 @@ def _row(limit: LimitStatement) -> list[str]:
         limit.definition,
         number(limit.spent),
         number(limit.reserved),
-        number(limit.remaining, left=True) if limit.used is None else f"{_left(limit)} of μ²",
+        number(limit.remaining, left=True) if limit.used is None else f"{_remaining_share(limit)} of μ²",
         number(limit.epsilon),
         "" if limit.delta is None else f"{limit.delta:g}",
         limit.state,
@@ -96,7 +96,7 @@ def _row(limit: LimitStatement) -> list[str]:
     ]
 
 
-def _left(limit: LimitStatement) -> str:
+def _remaining_share(limit: LimitStatement) -> str:
     return f"{number(100 * max(0.0, 1 - (limit.spent_share or 0.0)), 1, left=True)} %"
 
 
@@ -120,7 +120,7 @@ def export(study: StudyName, out: Out, server: Server = None, key_file: KeyFile 
             "roster": client.roster(study).model_dump(mode="json"),
             "witnesses": [witness.model_dump(mode="json") for witness in page.witnesses],
         }
-        told = [*(entry.to_dict() for entry in entries), signed]
-        lines = [json.dumps(line, sort_keys=True, ensure_ascii=False) for line in told]
+        lines_of_export = [*(entry.to_dict() for entry in entries), signed]
+        lines = [json.dumps(line, sort_keys=True, ensure_ascii=False) for line in lines_of_export]
         write_durably(out, "".join(f"{line}\n" for line in lines).encode())
     say(f"{len(entries)} entries; the newest stands for all of them: sha256:{entries[-1].sha256}")

@@ -60,16 +60,16 @@ def sign(
         evidence = Evidence(directory / "evidence", study, auditor=True)
         evidence.require_none()
         with operator(server, key_file) as client, _opened(directory, OF_AUDITOR, write=True) as (identity, ledger):
-            shown = client.study(study)
-            membership = _pinned(identity, client, shown, coordinator_key)
+            received_study = client.study(study)
+            membership = _pinned(identity, client, received_study, coordinator_key)
             try:
-                CoordinatorVerifier(client, membership, shown.settings, ledger).statement(client.budget(study))
+                CoordinatorVerifier(client, membership, received_study.settings, ledger).statement(client.budget(study))
             except NotTrusted as error:
                 evidence.keep(error, membership, ledger.seen(study).head.sequence)
                 raise
             head = ledger.seen(study).head
-            named = LedgerHead(study=study, entries=head.sequence, sha256=head.sha256)
-            client.put_outside_witness(study, sign_head(identity.key, membership.client, named))
+            signed_head = LedgerHead(study=study, entries=head.sequence, sha256=head.sha256)
+            client.put_outside_witness(study, sign_head(identity.key, membership.client, signed_head))
         say(f"{study}: entries 1 to {head.sequence} checked and signed as {membership.client}")
 
 
@@ -96,22 +96,24 @@ def compare(file: HeadPath, dataset: Dataset = None, home: Home = None) -> None:
     from client_sdk.study.heads import compare_heads, read_head_file
 
     with plain_errors():
-        directory, given = _directory(home), read_head_file(file.read_bytes())
-        study, theirs = given.witness.head.study, given.witness.head.entries
+        directory, head_file = _directory(home), read_head_file(file.read_bytes())
+        study, theirs = head_file.witness.head.study, head_file.witness.head.entries
         with _opened(directory, dataset) as (identity, ledger):
-            membership, own = identity.membership(study), ledger.seen(study).head.sequence
+            membership, own_entries = identity.membership(study), ledger.seen(study).head.sequence
             try:
-                found = compare_heads(membership, ledger, given)
+                outcome = compare_heads(membership, ledger, head_file)
             except LedgerForked as error:
                 auditor = (dataset or seen_in(directory)) == OF_AUDITOR
-                Evidence(directory / "evidence", study, auditor=auditor).keep(error, membership, own)
+                Evidence(directory / "evidence", study, auditor=auditor).keep(error, membership, own_entries)
                 raise
-        if found == "same":
-            say(f"{study}: entry {theirs} is the same for {given.witness.client} and here; {own} entries are seen here")
+        if outcome == "same":
+            say(
+                f"{study}: entry {theirs} is the same for {head_file.witness.client} and here; {own_entries} entries are seen here"
+            )
             return
-        _keep_ahead(directory, dataset, given.witness)
+        _keep_ahead(directory, dataset, head_file.witness)
         say(
-            f"{study}: {given.witness.client} was shown {theirs - own} entries more than are seen here, {theirs}. "
+            f"{study}: {head_file.witness.client} was shown {theirs - own_entries} entries more than are seen here, {theirs}. "
             "It is kept, and compared when the ledger comes so far. If it never does, heads are held back from here. "
             "Keep the file, too: the coordinator's signature is in it"
         )
@@ -129,8 +131,8 @@ def _opened(directory: Path, dataset: str | None, *, write: bool = False) -> Gen
     from client_sdk.identity import Identity
 
     identity = Identity.open(directory)
-    chosen = dataset or seen_in(directory)
-    with HospitalLedger.open(ledger_path(directory, chosen), read_only=not write) as ledger:
+    dataset_name = dataset or seen_in(directory)
+    with HospitalLedger.open(ledger_path(directory, dataset_name), read_only=not write) as ledger:
         yield identity, ledger
 
 
@@ -140,7 +142,7 @@ def _keep_ahead(directory: Path, dataset: str | None, witness: WitnessedHead) ->
         ledger.seen(witness.head.study).keep_ahead(witness)
 
 
-def _pinned(identity: Identity, client: Client, shown: Study, coordinator_key: str | None) -> Membership:
+def _pinned(identity: Identity, client: Client, received_study: Study, coordinator_key: str | None) -> Membership:
     """What this auditor keeps of the study: its own name there, and the coordinator's key as a person named it.
 
     Raises:
@@ -150,16 +152,16 @@ def _pinned(identity: Identity, client: Client, shown: Study, coordinator_key: s
     from client_sdk.errors import ConfigurationError
     from client_sdk.identity import Membership
 
-    study = shown.study
-    if any(one.study == study for one in identity.memberships()):
+    study = received_study.study
+    if any(item.study == study for item in identity.memberships()):
         return identity.membership(study)
-    names = [one.name for one in shown.settings.schedule.witnesses if one.public_key == identity.public_key]
+    names = [item.name for item in received_study.settings.schedule.witnesses if item.public_key == identity.public_key]
     if not names:
         raise ConfigurationError(
             f"the settings of {study} name no witness with the key {identity.public_key}: its operator sets "
             "schedule.witnesses before the study is created"
         )
-    trusted, url = named_key(coordinator_key, shown.coordinator_key, needed=True), client.connection.url
+    trusted, url = named_key(coordinator_key, received_study.coordinator_key, needed=True), client.connection.url
     membership = Membership(study=study, client=names[0], url=url, origin=url, coordinator_key=trusted.key)
     identity.remember(membership)
     return membership

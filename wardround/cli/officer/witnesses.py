@@ -47,16 +47,16 @@ def seen(
 
     with plain_errors():
         directory = home or load_settings().client_home
-        chosen = dataset or seen_in(directory)
-        with HospitalLedger.open(ledger_path(directory, chosen), read_only=True) as ledger:
-            kept = ledger.seen(study)
-            number = kept.head.sequence if entry is None else entry
-            sha256 = kept.hash_of(number)
+        dataset_name = dataset or seen_in(directory)
+        with HospitalLedger.open(ledger_path(directory, dataset_name), read_only=True) as ledger:
+            ledger_view = ledger.seen(study)
+            number = ledger_view.head.sequence if entry is None else entry
+            sha256 = ledger_view.hash_of(number)
         if sha256 is None:
-            which = f"entry {number}" if number else "entry"
+            entry_words = f"entry {number}" if number else "entry"
             raise ConfigurationError(
-                f"with data set {chosen} this hospital has seen no {which} of the ledger of {study}"
-                f"{not_here(directory, chosen)}"
+                f"with data set {dataset_name} this hospital has seen no {entry_words} of the ledger of {study}"
+                f"{not_here(directory, dataset_name)}"
             )
     if as_json:
         print_json({"study": study, "entry": number, "sha256": sha256})
@@ -75,15 +75,16 @@ def evidence(
 
     with plain_errors():
         directory = _evidence_of(home or load_settings().client_home)
-        found = {name: kept for name, kept in proofs_in(directory).items() if study in (None, name)}
+        proofs = {name: proof for name, proof in proofs_in(directory).items() if study in (None, name)}
     if as_json:
-        print_json(found)
+        print_json(proofs)
         return
-    if not found:
+    if not proofs:
         say("no proof is kept here" if study is None else f"no proof about {study} is kept here")
         return
     rows = [
-        [name, kept["at"], kept["code"], kept["said"], str(directory / f"{name}.json")] for name, kept in found.items()
+        [name, proof["at"], proof["code"], proof["said"], str(directory / f"{name}.json")]
+        for name, proof in proofs.items()
     ]
     table("Proofs against coordinators", ["study", "kept at", "code", "what was found", "file"], rows)
 
@@ -111,7 +112,7 @@ class Witnesses:
     outside    what the auditors whom the settings name have signed; whose their keys are, the operator says
     """
 
-    found: Sequence[Voucher]
+    hospitals: Sequence[Voucher]
     agreed: Agreement
     compared: bool
     colluders: int
@@ -146,37 +147,37 @@ class Witnesses:
             require_whole(fingerprint)
             if not is_fingerprint(fingerprint, active_fingerprint(roster)):
                 raise RosterNotPinned("the roster that is shown has another number than the one that you were told")
-        found = vouchers(entries, roster.members, signed)
+        hospital_vouchers = vouchers(entries, roster.members, signed)
         outside = outside_vouchers(entries, _outside(entries[0]), signed)
         assumed = _colluders(entries[0]) if colluders is None else colluders
         compared = fingerprint is not None or (strangers is not None and not strangers)
-        return cls(found, agreement(found, assumed), compared, assumed, strangers, outside)
+        return cls(hospital_vouchers, agreement(hospital_vouchers, assumed), compared, assumed, strangers, outside)
 
     def to_json(self) -> dict[str, Any]:
         """What `ledger verify --json` says."""
-        said = {
-            "signed": _as_json(self.found),
+        signatures = {
+            "signed": _as_json(self.hospitals),
             "outside": _as_json(self.outside),
             "needed": self.agreed.needed,
             "vouched": self.agreed.entries,
         }
-        return said | {"colluders": self.colluders, "roster_compared": self.compared}
+        return signatures | {"colluders": self.colluders, "roster_compared": self.compared}
 
     def show(self) -> None:
         """The table, and what it means."""
-        table("Which hospitals have signed this ledger", ["hospital", "up to entry", ""], _rows(self.found))
+        table("Which hospitals have signed this ledger", ["hospital", "up to entry", ""], _rows(self.hospitals))
         if self.outside:
             table(
                 "Which auditors have signed it, whom the operator named",
                 ["auditor", "up to entry", ""],
                 _rows(self.outside),
             )
-        needed, of = self.agreed.needed, f"{len(self.found)} hospital{'s' * (len(self.found) != 1)}"
+        needed, of = self.agreed.needed, f"{len(self.hospitals)} hospital{'s' * (len(self.hospitals) != 1)}"
         lies = f"while at most {self.colluders} of them sign whatever the coordinator wants"
         if self.agreed.entries:
             last = self.agreed.entries
             typer.echo(f"entries 1 to {last} are what the hospitals saw: at least {needed} of {of} signed them, {lies}")
-        elif needed > len(self.found):
+        elif needed > len(self.hospitals):
             typer.echo(f"{of}: too few to confirm a ledger {lies}; it would take {needed}")
         else:
             typer.echo(f"no entry is signed by the {needed} of {of} that it takes {lies}: they may have seen others")
@@ -191,19 +192,19 @@ class Witnesses:
             )
 
 
-def _rows(found: Sequence[Voucher]) -> list[list[str]]:
-    return [[one.client, str(one.entries) if one.entries else "-", one.why] for one in found]
+def _rows(vouchers: Sequence[Voucher]) -> list[list[str]]:
+    return [[voucher.client, str(voucher.entries) if voucher.entries else "-", voucher.why] for voucher in vouchers]
 
 
-def _as_json(found: Sequence[Voucher]) -> list[dict[str, Any]]:
-    return [{"client": one.client, "entries": one.entries, "why": one.why or None} for one in found]
+def _as_json(vouchers: Sequence[Voucher]) -> list[dict[str, Any]]:
+    return [{"client": voucher.client, "entries": voucher.entries, "why": voucher.why or None} for voucher in vouchers]
 
 
 def _outside(opening: Entry) -> list[OutsideWitness]:
     from study_protocol.study.outside_witness import OutsideWitness
 
-    named = opening.body["settings"]["schedule"].get("witnesses", [])
-    return [OutsideWitness.model_validate(one) for one in named]
+    declared = opening.body["settings"]["schedule"].get("witnesses", [])
+    return [OutsideWitness.model_validate(value) for value in declared]
 
 
 def _colluders(opening: Entry) -> int:

@@ -123,9 +123,9 @@ def evaluate(
         if not Path(model).exists():
             raise FileNotFoundError(f"{model}: there is no such model file; to follow a study of this name add --watch")
         released = load_model(model, backbone=backbone_file(backbone, backbone_program))
-        found = evaluated(released, read())
+        scores = evaluated(released, read())
         say(_OWN_RECORDS, err=True)
-        _show(f"{model} on {data}", found, released, as_json)
+        _show(f"{model} on {data}", scores, released, as_json)
 
 
 def export(
@@ -159,9 +159,11 @@ def export(
                 _written(path, make(released, examples))
 
 
-def _written(path: Path, made: Exported) -> None:
-    write_durably(path, made.data, mode=0o666)
-    say(f"{path}: {len(made.data)} bytes; its predictions differ by at most {made.difference:.1g} from the model's own")
+def _written(path: Path, exported: Exported) -> None:
+    write_durably(path, exported.data, mode=0o666)
+    say(
+        f"{path}: {len(exported.data)} bytes; its predictions differ by at most {exported.difference:.1g} from the model's own"
+    )
 
 
 def _watch(
@@ -187,26 +189,28 @@ def _watch(
         watch(client, study, records, name, every=every, on_metrics=on_metrics, backbone=backbone)
 
 
-def _show(title: str, found: Scores | dict[str, float], model: ReleasedModel, as_json: bool) -> None:
+def _show(title: str, scores: Scores | dict[str, float], model: ReleasedModel, as_json: bool) -> None:
     from client_sdk.released.scores import Scores
     from private_learning.tasks import Classification
 
-    if not isinstance(found, Scores):
-        given: dict[str, Any] = dict(found)
+    if not isinstance(scores, Scores):
+        values: dict[str, Any] = dict(scores)
     else:
-        given = vars(found)
+        values = vars(scores)
     if as_json:
-        print_json(given)
+        print_json(values)
         return
-    rows = [[name, _shown(value)] for name, value in given.items() if name != "confusion"]
-    if isinstance(found, Scores) and isinstance(model.task, Classification):
+    rows = [[name, _score_text(value)] for name, value in values.items() if name != "confusion"]
+    if isinstance(scores, Scores) and isinstance(model.task, Classification):
         names = model.task.class_names
-        counts = [(i, j, n) for i, row in enumerate(found.confusion) for j, n in enumerate(row) if n or len(names) == 2]
+        counts = [
+            (i, j, n) for i, row in enumerate(scores.confusion) for j, n in enumerate(row) if n or len(names) == 2
+        ]
         rows += [[f"class {names[i]} predicted as {names[j]}", str(n)] for i, j, n in counts]
     table(title, ["", ""], rows)
 
 
-def _shown(value: float | None) -> str:
+def _score_text(value: float | None) -> str:
     return (
         "unknown: a class has no record"
         if value is None
@@ -223,20 +227,20 @@ def _predictions(
     from private_learning.tasks import Classification
 
     classes = model.task.class_names if isinstance(model.task, Classification) else None
-    found = model(records)
-    names = model.task.prediction_names(found.shape[1])
+    predictions = model(records)
+    names = model.task.prediction_names(predictions.shape[1])
     # Both ends in one column each, after the predictions: none without --interval.
     ends = [()] * len(records.patients) if interval is None else model.intervals(records, interval).tolist()
-    each = zip(records.patients, found.tolist(), ends, strict=True)
-    for row, (patient, given, between) in enumerate(each, start=1):
+    each = zip(records.patients, predictions.tolist(), ends, strict=True)
+    for row, (patient, outputs, interval_ends) in enumerate(each, start=1):
         # Without a name of its own a record is the n-th of its file.
-        own: dict[str, Any] = {id_column: patient} if id_column is not None else {"row": row}
-        uncertain = dict(zip((f"{names[-1]}_low", f"{names[-1]}_high"), between, strict=False))
+        row_values: dict[str, Any] = {id_column: patient} if id_column is not None else {"row": row}
+        uncertain = dict(zip((f"{names[-1]}_low", f"{names[-1]}_high"), interval_ends, strict=False))
         computed = set(names) | (set[str]() if classes is None else {"predicted"})
         if id_column in computed | uncertain.keys():
             raise DataError(f"the output has a column {id_column!r} of its own: name another --id-column")
-        own |= dict(zip(names, given, strict=True))
-        yield own | uncertain | ({} if classes is None else {"predicted": classes[given.index(max(given))]})
+        row_values |= dict(zip(names, outputs, strict=True))
+        yield row_values | uncertain | ({} if classes is None else {"predicted": classes[outputs.index(max(outputs))]})
 
 
 def _write_masks(model: ReleasedModel, task: Segmentation, records: Records, output: Path | None) -> None:

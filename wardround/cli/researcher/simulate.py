@@ -56,7 +56,7 @@ Checkpoints = Annotated[
 
 
 # Rows of the table at most, but for the last.
-_SHOWN = 12
+_MAX_SHOWN_POINTS = 12
 # 128 + SIGINT, as shells count.
 _INTERRUPTED = 130
 
@@ -104,14 +104,14 @@ def simulate(
 
         # Said once, in the help; not for every seed.
         quietly.enter_context(_errors_alone("study_protocol.randomness.source"))
-        chosen = read_settings(settings)
+        study_settings = read_settings(settings)
         options = FormatOptions(separator, encoding, decimal, dates)
         source = Source.read(
             data, test, partial(read_records, options=options, formats=set(), patient_column=patient_column, lazy=lazy)
         )
         dealer = Dealer(source, HowSplit.parse(split), clients, test_share)
         simulation = Simulation(
-            chosen,
+            study_settings,
             dealer,
             backend,
             backend_called(backend, workers, address),
@@ -187,8 +187,8 @@ def _run(simulation: Simulation, seeds: range) -> Report:
         for seed in seeds:
             task = progress.add_task(f"seed {seed}", total=simulation.settings.rounds, spent="")
 
-            def show(shown: RoundShown, task: object = task) -> None:
-                spent = ", ".join("∞" if value is None else f"{value:.3g}" for value in shown.spent)
+            def show(round_result: RoundShown, task: object = task) -> None:
+                spent = ", ".join("∞" if value is None else f"{value:.3g}" for value in round_result.spent)
                 progress.update(task, advance=1, spent=f"ε {spent}")  # type: ignore[arg-type]
 
             try:
@@ -197,9 +197,13 @@ def _run(simulation: Simulation, seeds: range) -> Report:
                 break
             progress.remove_task(task)
     if len(runs) < len(seeds):
-        kept = simulation.checkpoints
-        how = "--checkpoints FOLDER would have kept its rounds" if kept is None else "the same command goes on with it"
-        say(f"stopped during seed {seeds[len(runs)]}: {how}", err=True)
+        checkpoint_folder = simulation.checkpoints
+        advice = (
+            "--checkpoints FOLDER would have kept its rounds"
+            if checkpoint_folder is None
+            else "the same command goes on with it"
+        )
+        say(f"stopped during seed {seeds[len(runs)]}: {advice}", err=True)
         if not runs:
             raise typer.Exit(_INTERRUPTED)
     return Report(simulation.settings, simulation.backend, tuple(runs))
@@ -227,7 +231,7 @@ def _show(report: Report) -> None:
     if metric is not None:
         compared_with = [["this study", _spread(report.reached)], *([s, _spread(v)] for s, v in compared(report))]
         table(f"Beside it: {metric} on the test records", ["", metric], compared_with)
-    for missed in (one for run in report.runs for one in run.missed):
+    for missed in (missed_note for run in report.runs for missed_note in run.missed):
         say(f"note: {missed}", err=True)
     for warning in report.warnings():
         say(f"warning: {warning}", err=True)
@@ -236,7 +240,7 @@ def _show(report: Report) -> None:
 def _some(report: Report):
     """At most a dozen points, the last among them."""
     points = report.points()
-    step = max(1, -(-len(points) // _SHOWN))
+    step = max(1, -(-len(points) // _MAX_SHOWN_POINTS))
     return [point for at, point in enumerate(points, start=1) if at % step == 0 or at == len(points) or at == 1]
 
 

@@ -37,7 +37,7 @@ class Entry:
     about: str
     default: str
     inner: tuple[Entry, ...] = ()
-    many: bool = False
+    is_repeated: bool = False
 
 
 def entries(model: type[BaseModel]) -> tuple[Entry, ...]:
@@ -46,31 +46,31 @@ def entries(model: type[BaseModel]) -> tuple[Entry, ...]:
     return _entries(schema, cast("dict[str, Node]", schema.get("$defs", {})))
 
 
-def _entries(schema: Node, known: Mapping[str, Node]) -> tuple[Entry, ...]:
+def _entries(schema: Node, definitions: Mapping[str, Node]) -> tuple[Entry, ...]:
     required: list[str] = schema.get("required", [])
-    return tuple(_entry(name, node, known, name in required) for name, node in schema["properties"].items())
+    return tuple(_entry(name, node, definitions, name in required) for name, node in schema["properties"].items())
 
 
-def _entry(name: str, node: Node, known: Mapping[str, Node], required: bool) -> Entry:
+def _entry(name: str, node: Node, definitions: Mapping[str, Node], required: bool) -> Entry:
     kinds: list[Node] = [kind for kind in node.get("anyOf", [node]) if kind.get("type") != "null"]
     # TOML has no null: what may be null is left out there.
     optional = len(kinds) < len(node.get("anyOf", [node]))
-    many = kinds[0].get("type") == "array" and "$ref" in kinds[0]["items"]
-    section = kinds[0]["items"] if many else kinds[0]
+    is_repeated = kinds[0].get("type") == "array" and "$ref" in kinds[0]["items"]
+    section = kinds[0]["items"] if is_repeated else kinds[0]
     inner = ()
     if "$ref" in section:
-        inner = _entries(known[section["$ref"].removeprefix("#/$defs/")], known)
+        inner = _entries(definitions[section["$ref"].removeprefix("#/$defs/")], definitions)
     default = "required" if required else toml(node["default"]) if node.get("default") is not None else "none"
     if optional and required:
         default = "none"
     words = " or ".join(dict.fromkeys(_words(kind) for kind in kinds))
-    return Entry(name, words, node.get("description", ""), default, inner, many)
+    return Entry(name, words, node.get("description", ""), default, inner, is_repeated)
 
 
 def _words(node: Node) -> str:
     if "enum" in node:
-        *others, last = (json.dumps(one) for one in node["enum"])
-        return f"{', '.join(others)} or {last}"
+        *first_values, last = (json.dumps(value) for value in node["enum"])
+        return f"{', '.join(first_values)} or {last}"
     match node.get("type"):
         case "array":
             return "list of texts" if node["items"].get("type") == "string" else "list of numbers"
@@ -98,19 +98,21 @@ def _range(node: Node) -> str:
 def toml(value: object) -> str:
     """A value as TOML writes it."""
     if isinstance(value, list | tuple):
-        return f"[{', '.join(toml(one) for one in cast('list[object]', value))}]"
+        return f"[{', '.join(toml(item) for item in cast('list[object]', value))}]"
     # A whole float keeps its point, for strict numbers tell them apart.
     return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 
-def template(found: tuple[Entry, ...], values: Node, path: str = "", *, described: bool = True) -> Iterator[str]:
+def template(
+    section_entries: tuple[Entry, ...], values: Node, path: str = "", *, described: bool = True
+) -> Iterator[str]:
     """Lines of TOML: each entry below its description, those that `values` lacks as comments.
 
     values     what to write down, as the model's JSON
     described  without it the entries alone
     """
-    sections = [entry for entry in found if entry.values == "section" or entry.many]
-    for entry in found:
+    sections = [entry for entry in section_entries if entry.values == "section" or entry.is_repeated]
+    for entry in section_entries:
         if entry not in sections:
             yield from _line(entry, values.get(entry.name), described)
     for entry in sections:
@@ -122,12 +124,12 @@ def template(found: tuple[Entry, ...], values: Node, path: str = "", *, describe
         elif not entry.inner:
             yield f"[{name}]"
             # Keys such as column.age have a dot of their own.
-            yield from (f"{key if key.isalpha() else toml(key)} = {toml(one)}" for key, one in value.items())
-        elif entry.many:
-            for place, one in enumerate(value):
+            yield from (f"{key if key.isalpha() else toml(key)} = {toml(item)}" for key, item in value.items())
+        elif entry.is_repeated:
+            for place, item in enumerate(value):
                 yield from () if place == 0 else ("",)
                 yield f"[[{name}]]"
-                yield from template(entry.inner, one, f"{name}.", described=described and place == 0)
+                yield from template(entry.inner, item, f"{name}.", described=described and place == 0)
         else:
             yield f"[{name}]"
             yield from template(entry.inner, value, f"{name}.", described=described)

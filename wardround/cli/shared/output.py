@@ -22,11 +22,11 @@ def require_writable(path: Path | None, *, replaces: bool = False) -> None:
     if len(os.fsencode(path.name)) > _LONGEST_NAME:
         raise OSError(f"{path}: the name is too long")
     try:
-        there = path.is_symlink() or path.exists()
+        exists = path.is_symlink() or path.exists()
         directory, folder = path.is_dir(), path.absolute().parent
         if directory:
             raise IsADirectoryError(f"{path} is a folder: name a file in it")
-        if there and not replaces:
+        if exists and not replaces:
             raise FileExistsError(
                 f"{path} exists already, and is not overwritten: choose another name, or move it away"
             )

@@ -29,10 +29,10 @@ def read_settings(path: Path) -> StudySettings:
     from client_sdk.errors import ConfigurationError
     from study_protocol.study.any_settings import StatisticsSettings
 
-    found = read_any_settings(path)
-    if isinstance(found, StatisticsSettings):
+    settings = read_any_settings(path)
+    if isinstance(settings, StatisticsSettings):
         raise ConfigurationError(f"{path} is of a study of queries alone (scheme statistics), which trains nothing")
-    return found
+    return settings
 
 
 def read_any_settings(path: Path) -> AnySettings:
@@ -104,16 +104,16 @@ def changed_settings(settings: StudySettings, plan: Plan) -> tuple[StudySettings
     for name, new in replaced.items():
         _put(values, name, new)
     try:
-        found = StudySettings.model_validate_json(json.dumps(values))
+        changed = StudySettings.model_validate_json(json.dumps(values))
     except ValidationError as error:
         wrong = "; ".join(wrong_entries(error, StudySettings))
         raise ConfigurationError(f"no study can have the numbers that were found: {wrong}") from error
-    if plan_of(found) != plan:
+    if plan_of(changed) != plan:
         raise ConfigurationError("no study can have the numbers that were found")
-    return found, replaced
+    return changed, replaced
 
 
-def write_settings(source: Path, target: Path, wanted: StudySettings, replaced: Mapping[str, Any]) -> None:
+def write_settings(source: Path, target: Path, settings: StudySettings, replaced: Mapping[str, Any]) -> None:
     """The file with these entries replaced; comments and order stay. It is whole, or not there.
 
     Raises:
@@ -127,7 +127,7 @@ def write_settings(source: Path, target: Path, wanted: StudySettings, replaced: 
         raise ConfigurationError(f"{target}: must be {'JSON' if source.suffix == '.json' else 'TOML'}, as {source} is")
     text = source.read_bytes().decode("utf-8-sig")
     written = (_json(text, replaced) if source.suffix == ".json" else _toml(text, replaced)).encode()
-    if _read_text(target, written) != wanted:
+    if _read_text(target, written) != settings:
         raise ConfigurationError(f"{source} is written in a form that could not be changed: copy the lines by hand")
     require_writable(target)
     write_durably(target, written, mode=0o666)
@@ -135,14 +135,14 @@ def write_settings(source: Path, target: Path, wanted: StudySettings, replaced: 
 
 def _entries(plan: Plan) -> dict[str, Any]:
     """The entries of a settings file that `--solve` may change."""
-    found: dict[str, Any] = {
+    entries: dict[str, Any] = {
         "privacy.noise_multiplier": plan.noise_multiplier,
         "privacy.max_steps": plan.max_steps,
         "privacy.classical_order": plan.classical_order,
     }
     if plan.bayesian is not None:
-        found["privacy.bayesian.filter_order"] = plan.bayesian.filter_order
-    return found | {f"privacy.limits.{place}.epsilon": limit.epsilon for place, limit in enumerate(plan.limits)}
+        entries["privacy.bayesian.filter_order"] = plan.bayesian.filter_order
+    return entries | {f"privacy.limits.{place}.epsilon": limit.epsilon for place, limit in enumerate(plan.limits)}
 
 
 def _json(text: str, replaced: Mapping[str, Any]) -> str:

@@ -55,18 +55,18 @@ def typed_again(context: typer.Context, without: type[Any]) -> str:
 
     without: a dataclass whose fields are options that are left out.
     """
-    left_out = {one.name for one in fields(without)}
+    left_out = {option.name for option in fields(without)}
     words = ["wardround", context.info_name or ""]
-    for one in context.command.params:
-        name = one.name or ""
+    for option in context.command.params:
+        name = option.name or ""
         source = context.get_parameter_source(name)
         if source is None or source.name != "COMMANDLINE" or name in left_out:
             continue
         value = context.params[name]
         if isinstance(value, bool):
-            words.append((one.opts if value else one.secondary_opts)[0])
+            words.append((option.opts if value else option.secondary_opts)[0])
         else:
-            words += [*(one.opts[:1] if one.opts[0].startswith("-") else []), str(value)]
+            words += [*(option.opts[:1] if option.opts[0].startswith("-") else []), str(value)]
     return shlex.join(words)
 
 
@@ -80,23 +80,23 @@ def operator(server: str | None, key_file: Path | None) -> Client:
     from client_sdk.api.config import read_secret
     from client_sdk.errors import ConfigurationError
 
-    given = load()
+    settings = load()
     if key_file is not None:
         key = read_secret(key_file)
-    elif given.operator_key is not None:
-        key = given.operator_key.get_secret_value()
+    elif settings.operator_key is not None:
+        key = settings.operator_key.get_secret_value()
     else:
         raise ConfigurationError("this needs an operator key: pass --key-file or set WARDROUND_OPERATOR_KEY")
-    return Client(given.connection(server), OperatorKey(key))
+    return Client(settings.connection(server), OperatorKey(key))
 
 
 def hospital(home: Path | None, *, patient: bool = False) -> Hospital:
     """The hospital enrolled in the directory. patient: its requests are repeated for ever, as `join` needs it."""
     from client_sdk.study.hospital import PATIENCE_SECONDS, Hospital
 
-    given = load()
-    dialled = partial(given.connection, patience_seconds=PATIENCE_SECONDS, connect_seconds=10.0)
-    return Hospital.open(home or given.client_home, connection=dialled if patient else given.connection)
+    settings = load()
+    dialled = partial(settings.connection, patience_seconds=PATIENCE_SECONDS, connect_seconds=10.0)
+    return Hospital.open(home or settings.client_home, connection=dialled if patient else settings.connection)
 
 
 def asks_with_key(key_file: Path | None, home: Path | None) -> bool:
@@ -126,8 +126,8 @@ def reader(study: str, server: str | None, key_file: Path | None, home: Path | N
 
 def not_here(directory: Path, dataset: str) -> str:
     """The end of a sentence on a data set without an entry: which others have a ledger in this hospital's directory."""
-    others = sorted(path.stem for path in (directory / "ledgers").glob("*.db") if path.stem != dataset)
-    return f"; --dataset names another one: {', '.join(others)}" if others else ""
+    other_names = sorted(path.stem for path in (directory / "ledgers").glob("*.db") if path.stem != dataset)
+    return f"; --dataset names another one: {', '.join(other_names)}" if other_names else ""
 
 
 @contextmanager
@@ -139,8 +139,8 @@ def plain_errors() -> Generator[None]:
         yield
     except Exception as error:
         # Who reads no further, as `| head`, has no question.
-        gone = isinstance(error, BrokenPipeError) and output_is_closed()
-        if gone or not isinstance(error, _expected()):
+        is_broken_pipe = isinstance(error, BrokenPipeError) and output_is_closed()
+        if is_broken_pipe or not isinstance(error, _expected()):
             raise
         codes = {Refused: 3, NotTrusted: 4, ConnectionFailed: 5, UnexpectedAnswer: 5, TrainingStopped: 6}
         print(f"wardround: {shown(_in_words(error))}", file=sys.stderr)
@@ -219,12 +219,12 @@ def table(title: str, columns: list[str], rows: list[list[str]], *, to_errors: b
     stream = sys.stderr if to_errors else sys.stdout
     console = Console(width=None if stream.isatty() else 160, stderr=to_errors)
     # As Text: in a string, square brackets would be markup.
-    made = Table(title=Text(shown(title)), title_justify="left", show_header=any(columns))
+    rich_table = Table(title=Text(shown(title)), title_justify="left", show_header=any(columns))
     for column in columns:
-        made.add_column(column)
+        rich_table.add_column(column)
     for row in rows:
-        made.add_row(*(Text(shown(cell)) for cell in row))
-    console.print(made)
+        rich_table.add_row(*(Text(shown(cell)) for cell in row))
+    console.print(rich_table)
 
 
 _WHY_ENDED = {

@@ -46,9 +46,9 @@ def output_is_closed() -> bool:
     # What failed to be written may have been dropped: then flushing says nothing.
     if not hasattr(select, "poll"):
         return False
-    asked = select.poll()
-    asked.register(descriptor, 0)
-    return any(event & select.POLLERR for _, event in asked.poll(0))
+    poller = select.poll()
+    poller.register(descriptor, 0)
+    return any(event & select.POLLERR for _, event in poller.poll(0))
 
 
 def close_quietly() -> None:
