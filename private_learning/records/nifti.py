@@ -1,4 +1,4 @@
-"""Folders of NIfTI volumes: headers are read now, voxels when they are needed. Needs the package nibabel."""
+"""Folders of NIfTI volumes: headers are read at once, voxels on demand. Needs the package nibabel."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Volume:
-    """What a header says. shape: (slices, height, width). oriented: it says where left and right are."""
+    """The description in a header. shape: (slices, height, width). oriented: it states where left and right are."""
 
     shape: Shape
     oriented: bool
@@ -41,13 +41,13 @@ class _Flaw(Enum):
     """Why a file is refused, as the end of a sentence that counts such files."""
 
     UNREADABLE = "cannot be read as volumes of three axes"
-    COMPLEX = "hold complex numbers, of which the imaginary part would be lost; write magnitude or phase by itself"
-    COLOURED = "hold colours; write each as a volume of its own"
+    COMPLEX = "hold complex numbers, of which the imaginary part would be lost. Write magnitude or phase by itself"
+    COLOURED = "hold colours. Write each as a separate volume"
     TIME_POINTS = (
-        "cannot be read as volumes of three axes, for they have several time points or channels; write each as a "
-        "volume of its own"
+        "cannot be read as volumes of three axes, because they have several time points or channels. Write each as a "
+        "separate volume"
     )
-    TOO_LARGE = "would take more than 1 GiB and more than 200 times their packed size; unpack them if that is right"
+    TOO_LARGE = "would take more than 1 GiB and more than 200 times their packed size. Unpack them if that is right"
 
 
 def _is_nifti(path: Path) -> bool:
@@ -55,24 +55,24 @@ def _is_nifti(path: Path) -> bool:
 
 
 def holds_nifti(folder: Path) -> bool:
-    """Is there a file of such a name in the folder or below it?"""
+    """Return whether a NIfTI file lies in the folder or below it."""
     return any(_is_nifti(path) for path in visible_paths(folder, below=True))
 
 
 def list_nifti(folder: Path, *, slices: Sequence[int] | None = None) -> LazyExamples:
-    """Examples (n, slices, height, width) of a folder of volumes, by sub-folders for classes or by labels.csv.
+    """Return examples (n, slices, height, width) of a folder of volumes, by sub-folders for classes or by labels.csv.
 
-    Volumes are turned to the axes of a patient, whatever the axes of their files: slices from below to above, rows from
-    front to back, columns from left to right (RAS by the affine). To tasks on images slices are channels. A volume of
-    one slice is a grey image, (n, height, width).
+    Volumes are turned to the axes of a patient: slices from below to above, rows from front to back, columns from left
+    to right (RAS by the affine). For image tasks, slices are channels. A volume of one slice is a grey image,
+    (n, height, width).
 
-    slices  which of the axial slices are read, from 0; public. Left out: all of them
+    slices  public numbers of the axial slices to read, from 0. None: all of them
 
-    Every volume is a patient of its own unless labels.csv has a column `patient`, or patients.csv names them.
+    Every volume is one patient unless labels.csv has a column `patient`, or patients.csv names them.
 
     Raises:
-        DataError: no labels, files that are none, complex numbers or colours, several shapes or more than three axes, a
-            slice that is not there.
+        DataError: labels are missing, files are no NIfTI, have complex numbers or colours, differ in shape or have more
+            than three axes, or a slice does not exist.
     """
     records = labelled(folder, "NIfTI", _is_nifti)
     volumes = _require_form([_described(folder / path) for path in records.files])
@@ -94,7 +94,7 @@ def list_nifti(folder: Path, *, slices: Sequence[int] | None = None) -> LazyExam
 
 @dataclass(frozen=True)
 class _Volumes:
-    """A reader; files: below the folder. shape: (slices, height, width) of each file."""
+    """A reader of the voxels. files: paths below the folder. shape: (slices, height, width) of each file."""
 
     folder: Path
     files: tuple[str, ...] = field(repr=False)
@@ -124,15 +124,15 @@ def _nibabel() -> Any:
         import nibabel
     except ImportError as error:
         raise DataError("NIfTI files need the package nibabel: pip install 'wardround[imaging]'") from error
-    # What is wrong with a header ends in an error or is read; warnings may name the file.
+    # A faulty header raises an error or is read. Warnings may name the file.
     warnings.filterwarnings("ignore", module=r"nibabel\.")
     logging.getLogger("nibabel").setLevel(logging.CRITICAL)
     return nibabel
 
 
 def _opened(path: Path) -> Any:
-    """None: it is no NIfTI file of one part."""
-    # Whatever a broken file makes the library raise: its words may name the file.
+    """Return the opened image, or None if it is no NIfTI file of one part."""
+    # The library may raise any error for a broken file, and its text may name the file.
     with suppress(Exception):
         with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
             length = int.from_bytes(file.read(4), "little")
@@ -143,8 +143,10 @@ def _opened(path: Path) -> Any:
 
 @cache
 def _kinds() -> dict[int, Any]:
-    """Length of the header -> what reads such a file. No other reader of the library sees it, and no extension of the
-    header is read: it may unpack into anything, and is parsed as DICOM or XML.
+    """Return the reader of each length of the header.
+
+    No other reader of the library sees the file. Extensions of the header are not read, because they can unpack to any
+    size and are parsed as DICOM or XML.
     """
     nibabel = _nibabel()
 
@@ -175,12 +177,12 @@ def _flaw(image: Any, path: Path) -> _Flaw | None:
         return _Flaw.COLOURED
     if len(image.shape) > 3 and any(size != 1 for size in image.shape[3:]):
         return _Flaw.TIME_POINTS
-    # Numbers are computed with in 64 bits.
+    # Computations use 64 bits.
     unpacked = math.prod(image.shape) * max(8, dtype.itemsize)
     if unpacked > MAX_UNPACKED and unpacked > MAX_RATIO * path.stat().st_size:
         return _Flaw.TOO_LARGE
     fits = dtype.kind in "uif" and len(image.shape) >= 3 and min(image.shape) > 0
-    # The header of a pair of files says that its voxels begin at 0, which is where they do in the other file.
+    # The header of a pair of files says that its voxels begin at 0, which is their offset in the other file.
     fits &= image.dataobj.offset >= image.header.single_vox_offset
     if path.suffix.lower() == ".nii":
         fits &= path.stat().st_size >= image.dataobj.offset + math.prod(image.shape) * dtype.itemsize
@@ -188,7 +190,7 @@ def _flaw(image: Any, path: Path) -> _Flaw | None:
 
 
 def _require_form(descriptions: Sequence[_Volume | _Flaw]) -> list[_Volume]:
-    """Raises DataError: not all are volumes of one shape that can be read."""
+    """Require volumes of one shape that can be read. Raises DataError: some are not."""
     flaws = Counter(description for description in descriptions if isinstance(description, _Flaw))
     for flaw in _Flaw:
         if flaws[flaw]:
@@ -200,7 +202,7 @@ def _require_form(descriptions: Sequence[_Volume | _Flaw]) -> list[_Volume]:
 
 
 def _turned(image: Any) -> Array:
-    """(3,) for the axes of the file, which axis of the patient each is; and (3,) its direction."""
+    """Return (3, 2): for each axis of the file, the axis of the patient, and its direction."""
     return np.asarray(_nibabel().io_orientation(image.affine))
 
 
@@ -214,13 +216,13 @@ def _volume(image: Any) -> _Volume:
 
 
 def _voxels(path: Path) -> Array | None:
-    """(slices, height, width) float32; None: they cannot be read."""
+    """Return the voxels, (slices, height, width) float32, or None if they cannot be read."""
     image = _opened(path)
     orientations = _nibabel().orientations
     with suppress(Exception):
         if image is None or _flaw(image, path) is not None:
             return None
-        # Slope and intercept are applied in 64 bits, whatever type the file has; the result is rounded once.
+        # Slope and intercept are applied in 64 bits for every file type, and the result is rounded once.
         values = np.asarray(image.dataobj, np.float32).reshape(image.shape[:3])
         turned: Array = np.asarray(orientations.apply_orientation(values, _turned(image)))
         # From back to front becomes from front to back.

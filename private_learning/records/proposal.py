@@ -1,4 +1,4 @@
-"""How a table seems to be written, found in the whole file: a proposal, which a person confirms or corrects."""
+"""The proposed format of a text table, found in the whole file. A person confirms or corrects it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from private_learning.records.text_encoding import bytes_of, decode, propose_enc
 from study_protocol.cells import AS_WRITTEN, MISSING, Column, Spelling
 from study_protocol.cells.spelling import Decimal, cleaned
 
-# Characters that rule separators out. What they leave is tried on every row.
+# Characters that are used to rule separators out. The others are tried on every row.
 _SAMPLED = 1 << 16
-# By the first form that fits. 1.234 and 1,234 are as likely a thousand.
+# The first form that fits counts. 1.234 and 1,234 may both be a thousand.
 _FORM = re.compile(
-    # A number that a German spreadsheet rounded shows no decimal mark of measured values.
+    # A number that a German spreadsheet rounded does not show the decimal mark of measured values.
     r"(?P<other>[+-]?[0-9],[0-9]{2}E[+-][0-9]{2,3})"
     r"|(?P<whole>[+-]?[0-9]+(?:[eE][+-]?[0-9]+)?)"
     r"|(?P<point_thousands>[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+)"
@@ -41,12 +41,16 @@ _TWO_NUMBERS = re.compile(r"([0-9]+)[-./]([0-9]+)")
 
 @dataclass(frozen=True)
 class ColumnForms:
-    """How many cells of one column are written how.
+    """The numbers of cells of one column in each form.
 
-    cells: that are not empty. whole: numbers without a mark. point, comma: numbers with this decimal mark.
-    point_thousands, comma_thousands: numbers in which the mark may separate thousands. day_first, month_first: dates
-    whose order is sure, because a number is above 12. day_or_month: dates in which either may come first. year_first:
-    dates that need no order. missing: words that say so in every study.
+    cells                             cells that are not empty
+    whole                             numbers without a mark
+    point, comma                      numbers with this decimal mark
+    point_thousands, comma_thousands  numbers in which the mark may separate thousands
+    day_first, month_first            dates with a sure order, because a number is above 12
+    day_or_month                      dates in which either may come first
+    year_first                        dates that need no order
+    missing                           words that mean a missing value in every study
     """
 
     name: str
@@ -64,7 +68,7 @@ class ColumnForms:
 
     @classmethod
     def of(cls, name: str, column: Column) -> ColumnForms:
-        """Of a column of texts."""
+        """Return the counts for a column of texts."""
         words = cast("list[str | None]", [] if column.words is None else column.words.tolist())
         often = cast("list[int]", np.bincount(column.values, minlength=len(words)).tolist() if words else [])
         counts = {form_field.name: 0 for form_field in fields(cls)[1:]}
@@ -78,7 +82,7 @@ class ColumnForms:
 
     @property
     def thousands(self) -> int:
-        """Cells that may be written with thousands."""
+        """Return the number of cells that may be written with thousands."""
         return self.point_thousands + self.comma_thousands
 
     def __str__(self) -> str:
@@ -101,7 +105,7 @@ class ColumnForms:
 
 @dataclass(frozen=True)
 class TextTable:
-    """Columns of texts, without those that have no name. patients: one that is no column. lines: as of `Sheet`."""
+    """Columns of texts with a name. patients: the patient column, apart from the others. lines: as in `Sheet`."""
 
     columns: Mapping[str, Column]
     lines: Sequence[int]
@@ -109,11 +113,11 @@ class TextTable:
 
     @classmethod
     def of(cls, sheet: Sheet, spelling: Spelling = AS_WRITTEN, patient_column: str | None = None) -> TextTable:
-        """All columns, spelled as declared."""
+        """Return all columns of the sheet with the declared spelling."""
         cells = zip(*sheet.rows, strict=True) if sheet.rows else [()] * len(sheet.names)
         columns = {name: each for name, each in zip(sheet.names, cells, strict=True) if name}
         patient = None if patient_column is None else cleaned(patient_column)
-        # Each of them stands in few rows: as words of a column they would cost time.
+        # Each identifier stands in few rows: as words of a column they would cost time.
         identifiers = {
             name: np.array([*map(cleaned, columns.pop(name))], object) for name in [patient] if name in columns
         }
@@ -121,7 +125,7 @@ class TextTable:
         return cls(texts, sheet.lines, identifiers)
 
     def spelled(self, spelling: Spelling) -> TextTable:
-        """The same cells."""
+        """Return the same cells with another spelling."""
         return replace(
             self, columns={name: replace(column, spelling=spelling) for name, column in self.columns.items()}
         )
@@ -129,10 +133,12 @@ class TextTable:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A format for a file, and what speaks for it.
+    """A proposed format for a file, and the reasons for it.
 
-    reasons: field of the format -> why, in words. doubts: fields for which the file leaves two answers, and which a
-    person must declare. columns: how the cells of each are written. remarks: what a person should look at.
+    reasons  field of the format -> reason in words
+    columns  the forms of the cells of each column
+    doubts   fields with two possible answers, which a person must declare
+    remarks  texts that a person should read
     """
 
     format: TableFormat
@@ -143,7 +149,7 @@ class Proposal:
 
     @property
     def doubtful(self) -> str:
-        """The doubts in words with counts of cells; empty: there are none."""
+        """Return the doubts in words with counts of cells, or an empty text if there are none."""
         words: list[str] = []
         for doubt in self.doubts:
             doubtful_columns = [column for column in self.columns if _is_doubtful(column, doubt)]
@@ -156,7 +162,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Stated:
-    """What somebody says of a format. The rest is to be proposed."""
+    """The declared parts of a format. The others are proposed."""
 
     separator: Separator | None = None
     encoding: str | None = None
@@ -171,7 +177,7 @@ def examine(
     may_be_empty: bool = False,
     patient_column: str | None = None,
 ) -> tuple[Proposal, TextTable]:
-    """The proposal for one file but for its spelling, and the table as read by it. Raises as `propose_format`."""
+    """Return the proposal for one file without its spelling, and the table read with it. Raises as `propose_format`."""
     require_there(path)
     data, reasons = bytes_of(path), dict[str, str]()
     encoding, reasons["encoding"] = stated.encoding or "", "declared"
@@ -190,16 +196,16 @@ def examine(
 
 
 def combined(parts: Sequence[Proposal]) -> Proposal:
-    """One proposal for all tables of a data set: decimal mark and order of dates from the cells of all of them.
+    """Return one proposal for all tables of a data set, with decimal mark and order of dates from all cells.
 
     Raises:
-        DataError: they differ in what stands between cells, or in their encodings.
+        DataError: the tables differ in separator or encoding.
     """
     first = parts[0].format
     for proposal in parts[1:]:
         if (proposal.format.separator, proposal.format.encoding) != (first.separator, first.encoding):
             raise DataError(
-                f"the tables of one data set are written alike, and these are not: one has {first}, another has "
+                f"the tables of one data set need one format, and these differ: one has {first}, another has "
                 f"{proposal.format}. Save them with one separator and in one encoding"
             )
     columns = tuple(form for proposal in parts for form in proposal.columns)
@@ -237,7 +243,7 @@ def _is_doubtful(column: ColumnForms, doubt: Doubt) -> bool:
 
 
 def _decimal(columns: Sequence[ColumnForms]) -> tuple[Decimal | None, str, bool]:
-    """(the mark, why, does the file leave a doubt)."""
+    """Return (mark, reason, whether the file leaves a doubt)."""
     points, commas = sum(column.point for column in columns), sum(column.comma for column in columns)
     thousands = sum(column.thousands for column in columns)
     if points and commas:
@@ -269,7 +275,11 @@ def _dates(columns: Sequence[ColumnForms]) -> tuple[Dates | None, str, bool]:
 
 
 def _separator(file: str, text: str, width: int | None) -> tuple[Separator, str]:
-    """(what makes all rows equally long, why). Raises DataError: several do, and unpaired quotation marks."""
+    """Return (the separator that makes all rows equally long, reason).
+
+    Raises:
+        DataError: several separators do, or quotation marks do not pair.
+    """
     start = text[: 1 << 14]
     present: list[Separator] = [separator for separator in SEPARATORS if SEPARATORS[separator] in start]
     likely: list[Separator] = sorted(present, key=lambda separator: -start.count(SEPARATORS[separator]))
@@ -302,7 +312,7 @@ def _separator(file: str, text: str, width: int | None) -> tuple[Separator, str]
 
 
 def _sample(text: str, separator: Separator) -> list[list[str]]:
-    """The first rows."""
+    """Return the first rows."""
     reader = csv.reader(
         io.StringIO(text[:_SAMPLED], newline=""), delimiter=SEPARATORS[separator], skipinitialspace=True
     )
@@ -310,11 +320,11 @@ def _sample(text: str, separator: Separator) -> list[list[str]]:
         rows = [cells for cells in reader if any(map(str.strip, cells))]
     except csv.Error:
         return []
-    # The last may be cut.
+    # The last row may be cut.
     return rows if len(text) <= _SAMPLED else rows[:-1]
 
 
 def _is_even(rows: Sequence[list[str]], width: int | None) -> bool:
-    """Do all rows have several cells, and as many as the first?"""
+    """Return whether all rows have as many cells as the first, and more than one."""
     cell_count = len(rows[0]) if rows and width is None else width
     return bool(rows) and cell_count is not None and cell_count > 1 and all(len(cells) == cell_count for cells in rows)

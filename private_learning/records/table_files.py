@@ -36,16 +36,18 @@ def read_csv(
     encoding: str | None = None,
     may_be_empty: bool = False,
 ) -> Table:
-    """A table from a text file, gzipped if its name ends in .gz. Cells stay texts as they are written.
+    """Return a table from a text file, gzipped if its name ends in .gz. Cells stay texts as written.
 
-    format: how the file is written, which is then read so and in no other way. None: as the file itself proposes, see
-    `propose_format`, and the table says that nobody declared it. names: of the columns, where there is no header line.
-    encoding: for a proposal. Columns without a name are left out.
+    Columns without a name are left out.
 
-    may_be_empty: a header alone is a table of no rows
+    table_format  the declared format, which is the only one used. None: as the file itself proposes (`propose_format`),
+                  and the table is marked as undeclared
+    names         of the columns, if there is no header line
+    encoding      for a proposal
+    may_be_empty  a header without rows is allowed
 
     Raises:
-        DataError: no such text table; the text names line and column, never what stands there.
+        DataError: the file is no such text table. The message names line and column, never the content.
     """
     if table_format is None:
         proposal, table = examine(path, Stated(encoding=encoding), names, may_be_empty, patient_column)
@@ -56,9 +58,9 @@ def read_csv(
 
 
 def read_parquet(path: Path, table_format: TableFormat | None = None, *, patient_column: str | None = None) -> Table:
-    """A table from a Parquet file, in memory as a whole. Needs the package pyarrow. Raises as `list_table`.
+    """Return a table from a Parquet file, in memory as a whole. Needs the package pyarrow. Raises as `list_table`.
 
-    format: how its texts are written, as a person declared it.
+    table_format: the declared format of its texts.
     """
     spelling = AS_WRITTEN if table_format is None else table_format.spelling
     table = list_table(path, patient_column=patient_column, spelling=spelling)
@@ -66,19 +68,19 @@ def read_parquet(path: Path, table_format: TableFormat | None = None, *, patient
 
 
 def read_heart_disease(path: Path) -> Table:
-    """A `processed.<site>.data` file of UCI heart disease: 13 attributes and `disease`, 0 or 1 (num above 0).
+    """Return a `processed.<site>.data` file of UCI heart disease: 13 attributes and `disease`, 0 or 1 (num above 0).
 
-    A pressure or a cholesterol of 0 is how some sites wrote "not measured"; it reads as missing. Patients are named
+    Some sites wrote a pressure or a cholesterol of 0 for "not measured", which is read as missing. Patients are named
     by site and row.
 
     Raises:
-        DataError: not 14 columns.
+        DataError: the file does not have 14 columns.
     """
     attributes = read_csv(path, _HEART_DISEASE_FORMAT, names=_HEART_DISEASE)
     columns = {name: attributes.numbers(name) for name in attributes.columns}
     for name in ("trestbps", "chol"):
         columns[name] = np.where(columns[name] == 0, np.nan, columns[name])
-    # 1 to 4 are degrees of the disease; studies of these files ask whether there is any.
+    # 1 to 4 are degrees of the disease. Studies of these files predict whether there is any.
     columns["disease"] = (columns.pop("num") > 0).astype(np.float64)
     site = path.name.removeprefix("processed.").removesuffix(".data")
     table = Table.of(columns)
@@ -88,7 +90,7 @@ def read_heart_disease(path: Path) -> Table:
 def _declared(
     path: Path, table_format: TableFormat, names: Sequence[str] | None, may_be_empty: bool, patient_column: str | None
 ) -> TextTable:
-    """Read by this format alone. Raises DataError: it does not fit, with the words how the file looks."""
+    """Return the table read with this format. Raises DataError: it does not fit. The message describes the file."""
     require_there(path)
     if table_format.separator is None:
         raise DataError(f"{path.name}: it is a text table, and the data set was declared to hold none")
@@ -105,7 +107,7 @@ def _declared(
 
 
 def _as_it_looks(path: Path, table_format: TableFormat, names: Sequence[str] | None) -> str:
-    """The end of a sentence about a file that does not fit: what it would be read as without a declaration."""
+    """Return the end of a message about a file that does not fit: the format that the file itself proposes."""
     try:
         proposed = combined([examine(path, Stated(), names)[0]]).format
     except DataError:
@@ -116,8 +118,8 @@ def _as_it_looks(path: Path, table_format: TableFormat, names: Sequence[str] | N
     ) or proposed.separator is None:
         return ""
     return (
-        f". The data set is declared with {table_format}. This file looks as written with {proposed}: save it as declared, or "
-        f"declare {' '.join(proposed.options)}"
+        f". The data set is declared with {table_format}. This file looks as written with {proposed}: save it as "
+        f"declared, or declare {' '.join(proposed.options)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Bytes of a text table as characters: in the declared encoding exactly, or refused by line and column."""
+"""Decoding of text tables: exactly in the declared encoding, or refused with line and column."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from private_learning.records.records import DataError
 from private_learning.records.table_format import SEPARATORS, encoding_named
 from private_learning.records.unpacking import require_safe
 
-# A workbook of today is a zip archive; one of before 2007 is a compound file.
+# The first bytes of a workbook: a zip archive, or before 2007 a compound file.
 _WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
-# Byte order marks, and the encodings that each goes with.
+# Byte order marks, and the encodings of each.
 _MARKS = {
     codecs.BOM_UTF8: ("utf-8",),
     codecs.BOM_UTF16_LE: ("utf-16", "utf-16-le"),
     codecs.BOM_UTF16_BE: ("utf-16", "utf-16-be"),
 }
-# Encodings of one byte a character take almost any bytes.
+# Encodings with one byte for each character accept almost any bytes.
 _ONE_BYTE = ("cp125", "cp437", "cp85", "iso8859", "koi8", "mac")
 _MARK_WITHIN = re.compile("[\r\n]\ufeff")
-# Bytes that are unpacked at once.
+# The number of bytes that are unpacked at once.
 _PART = 1 << 22
 _LONE_RETURN = re.compile("\r(?!\n)")
 _ADVICE = (
@@ -35,17 +35,17 @@ _ADVICE = (
 
 
 def bytes_of(path: Path) -> bytes:
-    """The bytes of a text file, unpacked if its name ends in .gz.
+    """Return the bytes of a text file, unpacked if its name ends in .gz.
 
     Raises:
-        DataError: no whole gzip file, one that unpacks into far more than it holds, a workbook.
+        DataError: the file is no whole gzip file, unpacks into far more than its size, or is a workbook.
     """
     data = path.read_bytes()
     if path.suffix == ".gz":
         try:
             data = _unpacked(path.name, data)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise DataError(f"{path.name}: it is not a whole gzip file; pack it again") from error
+            raise DataError(f"{path.name}: it is not a whole gzip file. Compress it again") from error
     if data.startswith(_WORKBOOKS):
         raise DataError(
             f"{path.name}: this is a workbook or an archive, not a text table. In Excel or LibreOffice save the sheet "
@@ -55,7 +55,7 @@ def bytes_of(path: Path) -> bytes:
 
 
 def _unpacked(name: str, data: bytes) -> bytes:
-    """Raises TooLarge: before more than is safe is in memory."""
+    """Return the unpacked bytes. Raises TooLarge: before an unsafe size is in memory."""
     unpacked = bytearray()
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
         while part := file.read(_PART):
@@ -65,7 +65,7 @@ def _unpacked(name: str, data: bytes) -> bytes:
 
 
 def propose_encoding(name: str, data: bytes) -> tuple[str, str]:
-    """(encoding, why) where the bytes leave one answer. Raises DataError: they are no Unicode."""
+    """Return (encoding, reason) if the bytes allow one answer. Raises DataError: they are no Unicode."""
     if (mark := _mark_of(data)) is not None:
         return mark[1][0], "the file begins with its byte order mark"
     if (sixteen := _without_mark(data)) is not None:
@@ -75,10 +75,11 @@ def propose_encoding(name: str, data: bytes) -> tuple[str, str]:
 
 
 def decode(name: str, data: bytes, encoding: str) -> str:
-    """The characters without a byte order mark.
+    """Return the text without its byte order mark.
 
     Raises:
-        DataError: bytes that are not in the encoding, with their lines counted; a mark of another encoding; zero bytes.
+        DataError: bytes are not in the encoding (the message counts their lines), the mark is of another encoding, or
+            there are zero bytes.
     """
     codec_name = encoding_named(encoding)
     known_mark = _mark_of(data)
@@ -105,7 +106,7 @@ def _mark_of(data: bytes) -> tuple[bytes, tuple[str, ...]] | None:
 
 
 def _without_mark(data: bytes) -> str | None:
-    """UTF-16 that does not say so: Latin letters have a zero byte each."""
+    """Return the encoding of UTF-16 without a mark, or None. Latin letters have a zero byte each."""
     for place, encoding in ((1, "utf-16-le"), (0, "utf-16-be")):
         zeros, odd_zeros = data[place::2].count(0), data[1 - place :: 2].count(0)
         if not odd_zeros and len(data) % 2 == 0 and zeros > len(data) // 5:
@@ -114,7 +115,7 @@ def _without_mark(data: bytes) -> str | None:
 
 
 def _require_plain(name: str, data: bytes, text: str, encoding: str) -> None:
-    """Raises DataError: decoded, and yet no text of this encoding."""
+    """Require a plain text. Raises DataError: the text was decoded, but has signs of another encoding."""
     if "\0" in text:
         if (sixteen := _without_mark(data)) is not None:
             raise DataError(
@@ -126,7 +127,7 @@ def _require_plain(name: str, data: bytes, text: str, encoding: str) -> None:
             f"{name}: {text.count(chr(0))} zero bytes, the first in {place}, which no text table holds. Save the file "
             "as 'CSV UTF-8'"
         )
-    # A carriage return whose line feed is lost would give its line's last characters to the next row.
+    # A carriage return without its line feed would move the end of its line to the next row.
     if (pairs := text.count("\r\n")) and pairs != text.count("\r"):
         line = _lines(text[: cast("re.Match[str]", _LONE_RETURN.search(text)).start()])
         raise DataError(
@@ -155,7 +156,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _undecodable(data: bytes, encoding: str) -> str:
-    """How many lines are not in the encoding, and where the first is."""
+    """Return the number of lines that are not in the encoding, and the place of the first, in words."""
     encoding_name = encoding.upper()
     if encoding.startswith(("utf-16", "utf-32")):
         return f"it is not written in {encoding_name}"
@@ -174,7 +175,7 @@ def _undecodable(data: bytes, encoding: str) -> str:
 
 
 def _place(before: bytes) -> str:
-    """The line and the column in which the bytes before something end."""
+    """Return the line and the column in which these bytes end."""
     line = before.splitlines()[-1] if before and before[-1:] not in b"\r\n" else b""
     column = 1 + max(line.count(mark.encode()) for mark in SEPARATORS.values())
     return f"line {_lines(before.decode('latin-1'))}, column {column}"

@@ -187,7 +187,7 @@ def join(
 
 
 def rotate_key(home: Home = None) -> None:
-    """Replace this hospital's key in every study. Run it again if it is interrupted. Then the others pin the new roster."""
+    """Replace this hospital's key in every study. Run it again if interrupted. Then the others pin the new roster."""
     with plain_errors():
         studies = hospital(home).rotate_key()
         say(f"new key in: {', '.join(studies) or 'no study'}")

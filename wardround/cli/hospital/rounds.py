@@ -24,8 +24,8 @@ _LOG = logging.getLogger("client_sdk.study")
 class RoundsShown:
     """A context that provides the callbacks `on_round` and `on_wait`.
 
-    console  if it is a terminal, rounds and the current wait are drawn here, each in one line that is updated. Otherwise
-             the log reports each wait
+    console  on a terminal, rounds and the current wait are drawn here, each in one line that is updated. Otherwise the
+             log reports each wait
     events   file to which a line is appended and flushed after every round, with mode 0600 if it is new. None: no file
 
     Raises:

@@ -99,7 +99,7 @@ def csv_files(path: Path, answer: Answer, only: str | None) -> list[tuple[Path, 
 
 
 def write_csv(path: Path, answer: Answer, only: str | None) -> list[Path]:
-    """Write the tables and return the paths. Raises OSError: as `require_writable`, before the first file is written."""
+    """Write the tables and return the paths. Raises OSError: as `require_writable`, before a file is written."""
     files = csv_files(path, answer, only)
     for file, _ in files:
         require_writable(file)

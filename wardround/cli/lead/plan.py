@@ -11,17 +11,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wardround.cli.lead.plan_report import (
+    note_bounds,
+    show_forecast,
+    show_notes,
+    show_replaced,
+    show_signals,
+    why_no_round,
+)
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.settings_file import changed_settings, read_settings, write_settings
-from wardround.cli.shared.shared import AsJson, number, plain_errors, print_json, say, table
+from wardround.cli.shared.shared import AsJson, plain_errors, print_json, say
 
 if TYPE_CHECKING:
-    from accounting.budget.forecast import Forecast, LimitForecast
+    from accounting.budget.forecast import Forecast
     from accounting.plan.plan import Plan
     from accounting.plan.signal import SignalToNoise
     from accounting.units import Definition
     from study_protocol.study.settings import StudySettings
-    from study_protocol.study.training import Training
     from wardround.cli.lead.suggest import Suggested
 
 
@@ -55,7 +62,7 @@ SolveFor = Annotated[
         "Each of them also chooses the best orders",
     ),
 ]
-LimitsOfDefinition = Annotated[
+DefinitionChoice = Annotated[
     By, typer.Option("--by", help="with --solve: which limits must allow every round in the worst case")
 ]
 RecordCounts = Annotated[
@@ -104,7 +111,7 @@ Commonest = Annotated[
 def plan(
     settings: SettingsFile = None,
     solve: SolveFor = None,
-    by: LimitsOfDefinition = By.ALL,
+    by: DefinitionChoice = By.ALL,
     records: RecordCounts = None,
     parameters: ParameterCount = None,
     output: Output = None,
@@ -163,13 +170,13 @@ def plan(
         signals = [signal.to_dict() for signal in sizes_shown]
         print_json({**outlook.to_dict(), "noise_against_signal": signals, "settings": replaced})
     else:
-        _show(outlook)
-        _show_signals(sizes_shown, parameters, study_settings, outlook)
-        _show_replaced(replaced, output)
-    _notes(study_settings, outlook)
+        show_forecast(outlook)
+        show_signals(sizes_shown, parameters, study_settings, outlook)
+        show_replaced(replaced, output)
+    show_notes(study_settings, outlook)
     _accuracy(study_settings, commonest, outlook.rounds)
     if outlook.rounds == 0:
-        say(f"no round can begin: {_why_none(outlook)}", err=True)
+        say(f"no round can begin: {why_no_round(outlook)}", err=True)
         raise typer.Exit(1)
 
 
@@ -220,7 +227,7 @@ def _show_suggested(suggestion: Suggested, output: Path | None, as_json: bool) -
         hand_out(study_text(suggestion.settings.as_json()), output)
     for line in (*loose_delta(suggestion.settings), *in_words(suggestion.forecast), *warnings(suggestion.forecast)):
         say(line, err=True)
-    _note_bounds(suggestion.settings)
+    note_bounds(suggestion.settings)
 
 
 def _accuracy(settings: StudySettings, commonest: float | None, rounds: int) -> None:
@@ -265,168 +272,3 @@ def _signals(settings: StudySettings, outlook: Forecast, sizes: tuple[int, ...])
         signal_to_noise(outlook.plan, size, hospitals=expected, rounds=outlook.rounds, sum_radius=settings.sum_radius)
         for size in (sizes[:1] if privacy.rules.clips_updates else sizes)
     ]
-
-
-def _show(outlook: Forecast) -> None:
-    plan = outlook.plan
-    ends = {
-        "max-steps-reached": "all steps of max_steps have been taken",
-        "budget-exhausted": f"the next round could pass {_stopping_limits(outlook)}",
-    }
-    data = "certain" if outlook.rounds == outlook.at_most_rounds else f"at least; at most {outlook.at_most_rounds}"
-    noise = f"multiplier {plan.noise_multiplier:g} at clip norm {plan.clip_norm:g}"
-    together = "in shares of" if plan.rules.divides_noise else "of"
-    rows = [
-        ["rounds", f"{outlook.rounds} of {plan.rounds} within max_steps ({data})"],
-        ["noised steps", f"{outlook.rounds * plan.steps_per_round}, {plan.steps_per_round} in a round"],
-        ["then", ends[outlook.reason]],
-        [
-            "noise",
-            noise if plan.honest_survivors == 1 else f"{noise}, {together} {plan.honest_survivors} honest hospitals",
-        ],
-    ]
-    table("Plan of the study, if no round is abandoned", ["", ""], rows)
-    columns = ["limit", "after these rounds", "rounds by itself", "first round", "each further one", "order"]
-    table(
-        "Privacy loss ε in the worst case",
-        columns,
-        [row for limit_forecast in outlook.limits for row in _rows(limit_forecast)],
-    )
-
-
-def _rows(limit_forecast: LimitForecast) -> list[list[str]]:
-    from study_protocol.wire.rounded import percent
-
-    limit = limit_forecast.limit
-    bayesian = limit.definition == "bayesian"
-    name = f"{limit.level} {limit.definition}: ε ≤ {limit.epsilon:g} at δ = {limit.delta:g}"
-    worst = f"{number(limit_forecast.enforced)}{' at most' if bayesian else ''}"
-    first = f"{number(limit_forecast.first_round)} (fixed {number(limit_forecast.fixed_term)})"
-    order = f"{limit_forecast.order:g} (at least {limit_forecast.least_order:g})"
-    rows = [[name, worst, str(limit_forecast.rounds), first, number(limit_forecast.further_round), order]]
-    rows += [[f"  {name}", number(stated.epsilon), "", "", "", ""] for name, stated in limit_forecast.reports]
-    if limit_forecast.guess is not None:
-        rows.append(
-            ["  an attacker's right guess, on average", f"{percent(limit_forecast.guess)} at most", "", "", "", ""]
-        )
-    if limit_forecast.evaluated is not None:
-        rows.append(["  patients set aside, all evaluations", number(limit_forecast.evaluated), "", "", "", ""])
-    if limit_forecast.least is not None:
-        rows.append(["  for any data", f"{number(limit_forecast.least, left=True)} at least", "", "", "", ""])
-    return rows
-
-
-def _show_signals(
-    sizes: list[SignalToNoise], parameters: int | None, settings: StudySettings, outlook: Forecast
-) -> None:
-    columns = ["records", "batch", "signal at most", "noise", "signal / noise", "study's signal / noise"]
-    columns.append("equal at parameters" if parameters is None else f"over {parameters} parameters")
-    rows: list[list[str]] = []
-    for signal in sizes:
-        size = "any" if signal.records is None else f"{signal.records:,}"
-        batch = "" if signal.expected_batch is None else f"{signal.expected_batch:g}"
-        last = _short_number(signal.parameters) if parameters is None else _against(signal, parameters)
-        rows.append(
-            [
-                size,
-                batch,
-                f"{signal.signal:g}",
-                f"{signal.noise:g}",
-                f"{signal.alone:.3g}",
-                f"{signal.together:.3g}",
-                last,
-            ]
-        )
-    hospitals, steps = settings.privacy.expected_clients, outlook.rounds * outlook.plan.steps_per_round
-    table("Noise against signal", columns, rows)
-    say(
-        "Signal: norm of a hospital's clipped sum in one step, at most, on average. Noise: standard deviation in every "
-        f"coordinate. The study: {hospitals:g} such hospitals that all agree, over {steps} steps."
-    )
-
-
-def _against(signal: SignalToNoise, parameters: int) -> str:
-    ratio = signal.together / parameters**0.5
-    return f"{ratio:.3g}{'' if ratio >= 1 else ', the noise is larger'}"
-
-
-def _short_number(parameters: float) -> str:
-    return f"{parameters:.3g}" if parameters < 1e4 else f"{parameters:.2e}"
-
-
-def _show_replaced(replaced: dict[str, Any], output: Path | None) -> None:
-    if replaced:
-        say("\nSettings to copy:" if output is None else f"\n{output}: written, with")
-        for name, value in replaced.items():
-            say(f"{name} = {value!r}")
-
-
-def _notes(settings: StudySettings, outlook: Forecast) -> None:
-    from study_protocol.study.slots import notes_on_slots
-
-    if any(limit_forecast.limit.definition == "bayesian" for limit_forecast in outlook.limits):
-        say(
-            "note: Bayesian numbers are worst cases at the clip norm. The real ones depend on the data, and the study "
-            "runs for as long as they allow",
-            err=True,
-        )
-    for limit_forecast in outlook.limits:
-        # Within the precision that is printed.
-        if limit_forecast.least is not None and limit_forecast.least > limit_forecast.epsilon * (1 - 1e-3):
-            say(
-                f"note: the Bayesian limit at level {limit_forecast.limit.level} has no benefit: no accounting sample of this size "
-                "can show less than the worst case. Take a larger sample, or a classical limit alone",
-                err=True,
-            )
-    expected, min_clients = settings.privacy.expected_clients, settings.schedule.min_clients
-    if min_clients > expected:
-        say(
-            f"note: schedule.min_clients is {min_clients}, but privacy.expected_clients says that {expected:g} hospitals are "
-            "asked in a round on average. Rounds will be abandoned, or updates are divided by too small a number",
-            err=True,
-        )
-    for line in notes_on_slots(settings, outlook.rounds):
-        say(f"note: {line}", err=True)
-    wrong = _wrong_task(settings.training)
-    if wrong is not None:
-        say(f"note: {wrong}", err=True)
-    _note_bounds(settings)
-
-
-def _note_bounds(settings: StudySettings) -> None:
-    """Print why a coordinator refuses these settings: their guarantee is too weak."""
-    from study_protocol.study.bounds import beyond_bounds
-
-    beyond = [] if settings.beyond_bounds else beyond_bounds(settings)
-    if beyond:
-        reasons = "; ".join(beyond)
-        say(f"note: `study create` refuses these settings without --i-know: {reasons}", err=True)
-
-
-def _wrong_task(training: Training) -> str | None:
-    """Return why the task cannot be loaded here, or None.
-
-    This is only a note: hospitals may have a package that this machine lacks.
-    """
-    from private_learning import tasks
-
-    try:
-        tasks.load(training.task, training.task_parameters)
-    except tasks.TaskError as error:
-        return str(error)
-    return None
-
-
-def _stopping_limits(outlook: Forecast) -> str:
-    return " and ".join(f"the {limit.definition} limit at level {limit.level}" for limit in outlook.stopped_by)
-
-
-def _why_none(outlook: Forecast) -> str:
-    from accounting.budget.budget import Budget
-    from accounting.errors import AccountingError
-
-    try:
-        Budget.open(outlook.plan)
-    except AccountingError as error:
-        return str(error)
-    return f"{_stopping_limits(outlook)} would be passed"

@@ -13,6 +13,7 @@ import typer
 
 from study_protocol.secure_sum.promises import sums
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
+from wardround.cli.lead.initial_model import initial_model, initial_weights
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.settings_file import read_any_settings, read_settings
 from wardround.cli.shared.shared import (
@@ -36,11 +37,8 @@ from wardround.cli.shared.shared import (
 if TYPE_CHECKING:
     from client_sdk.api.calls import Action
     from client_sdk.study.result import StudyModel
-    from private_learning.tasks.backbone_file import BackboneFile
     from study_protocol.study.any_settings import AnySettings
     from study_protocol.study.messages import RoundList, RoundView, Study, StudyList
-    from study_protocol.study.settings import StudySettings
-    from study_protocol.wire.tensors import Array
 
 P = TypeVar("P", bound="StudyList | RoundList")
 # With more hospitals than this in a round, a note says that a ring costs less.
@@ -93,7 +91,7 @@ def create(
             frozen = frozen.model_copy(update={"beyond_bounds": True})
         backbone_of_study = backbone_file(backbone, backbone_program)
         # Before the study is created: settings with a task that cannot be built must not use up the study's name.
-        first = _initial_model(study, frozen, model, backbone_of_study) if isinstance(frozen, StudySettings) else None
+        first = initial_model(study, frozen, model, backbone_of_study) if isinstance(frozen, StudySettings) else None
         with operator(server, key_file) as client:
             # A task may draw its weights at random: a second attempt would not bring the same ones.
             try:
@@ -113,7 +111,7 @@ def weights(settings: SettingsFile, output: Output, backbone: Weights = None, ba
 
     with plain_errors():
         require_writable(output)
-        body = encode(_initial_weights(read_settings(settings), backbone_file(backbone, backbone_program)))
+        body = encode(initial_weights(read_settings(settings), backbone_file(backbone, backbone_program)))
         write_durably(output, body, mode=0o666)
         say(f"{output}: {len(body)} bytes")
 
@@ -167,7 +165,7 @@ def rounds(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how the newest rounds ended and what was spent after each. Operators also see which hospitals were missing."""
+    """Show how the newest rounds ended and what was spent after each. Operators also see the missing hospitals."""
     with plain_errors(), reader(study, server, key_file, home) as client:
         now = client.study(study)
         newest_rounds = [round_view for page in _pages(partial(client.rounds, study)) for round_view in page.rounds][
@@ -217,7 +215,8 @@ def model(
         goes_on = "" if received_study.state == "finished" else "; the study goes on"
         digest = hashlib.sha256(study_model_file.body).hexdigest()
         say(
-            f"{output}: {_describe_model(study_model_file)}{goes_on}; {len(study_model_file.body)} bytes, sha256 {digest}"
+            f"{output}: {_describe_model(study_model_file)}{goes_on}; "
+            f"{len(study_model_file.body)} bytes, sha256 {digest}"
         )
         if study_model_file.said:
             say(f"next: wardround predict {shlex.quote(str(output))} --data new.csv -o predictions.csv")
@@ -284,56 +283,6 @@ def _many_neighbours(settings: AnySettings) -> str | None:
         f"note: every hospital exchanges masks with all others, {n - 1} or more. This is sound, but slow. "
         "privacy.masking.neighbours makes it a ring (docs/threat-model.md)"
     )
-
-
-def _initial_model(study: str, settings: StudySettings, path: Path | None, backbone: BackboneFile | None) -> bytes:
-    """Return the model file of round 0, with the task's own weights or those of a file, and with this study's header."""
-    from study_protocol.study.model_file import ModelMetadata
-    from study_protocol.wire.tensor_files import encode_model
-
-    weights = _initial_weights(settings, backbone) if path is None else _weights_in(path)
-    return encode_model(weights, ModelMetadata.of(study, settings, 0).header())
-
-
-def _weights_in(path: Path) -> dict[str, Array]:
-    from study_protocol.wire.tensor_files import TensorFile, gathered, read
-
-    with path.open("rb") as file:
-        tensors = TensorFile(file.fileno())
-        return gathered(tensors.spec, read(tensors))
-
-
-def _initial_weights(settings: StudySettings, backbone: BackboneFile | None) -> dict[str, Array]:
-    """Return the initial weights of the task. A built-in task needs no torch, unless only a part of it is trained.
-
-    Raises:
-        ConfigurationError: the task needs a package that is not installed here, or the backbone does not fit.
-        TaskError: the task cannot be loaded, or its code failed.
-    """
-    from client_sdk.errors import ConfigurationError
-    from private_learning import tasks
-    from private_learning.tasks.task import new_model
-    from private_learning.tasks.weights import drawn
-
-    training = settings.training
-    try:
-        task = tasks.load(training.task, training.task_parameters)
-        weights = drawn(task) if training.trainable == "all" else None
-        if weights is None:
-            from private_learning.training.weights import weights_of
-
-            task = tasks.of_study(training, backbone)
-            weights = weights_of(new_model(task, training.task))
-    except (tasks.TaskError, ModuleNotFoundError) as error:
-        missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__
-        if not isinstance(missing, ModuleNotFoundError):
-            raise
-        reason = f"{missing.name} is not installed" if error is missing else str(error)
-        raise ConfigurationError(
-            f"the initial weights of task {training.task!r} cannot be made here: {reason}. Pass --model FILE. On a machine "
-            "with the task and its packages, `wardround study weights --settings FILE -o FILE` writes one"
-        ) from error
-    return weights
 
 
 def _show(study: Study, as_json: bool) -> None:

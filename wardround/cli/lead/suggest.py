@@ -154,8 +154,8 @@ def expected(
     if not 1 / _FAR <= ratio <= _FAR:
         far = "larger" if ratio > 1 else "smaller"
         remarks.append(
-            f"the learning rate {optimiser.learning_rate:g} is much {far} than {suggested_rate:g}, which is suggested at this "
-            "noise and clip norm: expect worse than the forecast"
+            f"the learning rate {optimiser.learning_rate:g} is much {far} than {suggested_rate:g}, which is suggested "
+            "at this noise and clip norm: expect worse than the forecast"
         )
     if privacy.clip_norm > 2.0:
         remarks.append(

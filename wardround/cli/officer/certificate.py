@@ -1,4 +1,4 @@
-"""`wardround certificate …`: a study's privacy as one signed document, to keep, to lay before a board, to check."""
+"""The group `wardround certificate`: show, export and verify the signed document of a study's privacy."""
 
 from __future__ import annotations
 
@@ -29,21 +29,25 @@ if TYPE_CHECKING:
     from study_protocol.documents.check import Check, Opened
     from study_protocol.study.certificate import Certificate
 
-app = typer.Typer(no_args_is_help=True, help="The certificate of a study's privacy: show, keep and check it.")
+app = typer.Typer(no_args_is_help=True, help="Show, export and verify the certificate of a study's privacy.")
 Round = Annotated[
-    int | None, typer.Option("--round", help="of the model that this round released; left out: of the study now", min=1)
+    int | None,
+    typer.Option("--round", help="certificate of the model that this round released. Default: of the study now", min=1),
 ]
 Out = Annotated[
-    Path | None, typer.Option("--output", "-o", help="file to write: .json (the signed document) or .pdf (to read)")
+    Path | None, typer.Option("--output", "-o", help="file to write: .json (the signed document) or .pdf (for reading)")
 ]
 Form = Annotated[
-    str | None, typer.Option("--format", help="json, pdf, or registry: the entry of the public registry of deployments")
+    str | None,
+    typer.Option("--format", help="json, pdf, or registry: the entry for the public registry of deployments"),
 ]
-CertificateFile = Annotated[Path, typer.Argument(help="a certificate as JSON", dir_okay=False)]
-PdfFile = Annotated[Path, typer.Option("--output", "-o", help="the PDF to write")]
-ModelFile = Annotated[Path | None, typer.Option("--model", help="a model's file: is it the one that is named?")]
+CertificateFile = Annotated[Path, typer.Argument(help="certificate file, JSON", dir_okay=False)]
+PdfFile = Annotated[Path, typer.Option("--output", "-o", help="PDF file to write")]
+ModelFile = Annotated[
+    Path | None, typer.Option("--model", help="model file: check that it is the model of the certificate")
+]
 LedgerFile = Annotated[
-    Path | None, typer.Option("--ledger", help="from `wardround ledger export`: every ε is computed again from it")
+    Path | None, typer.Option("--ledger", help="export from `wardround ledger export`: compute every ε again from it")
 ]
 Fonts = Annotated[
     Path | None, typer.Option(help="folder with fonts for scripts that are not built in", exists=True, file_okay=False)
@@ -62,7 +66,7 @@ def show(
     key_file: KeyFile = None,
     home: Home = None,
 ) -> None:
-    """Print the certificate of a study in words, or write it to a file; its signature is checked first."""
+    """Print the certificate of a study in words, or write it to a file, after checking its signature."""
     with plain_errors():
         file_format = _form(output, form)
         require_writable(output, replaces=True)
@@ -81,7 +85,7 @@ def show(
 
 @app.command()
 def pdf(file: CertificateFile, output: PdfFile, fonts: Fonts = None) -> None:
-    """Make the PDF of a certificate that is at hand, if nobody changed it. Whose it is, `verify` says."""
+    """Render a certificate file as PDF after checking its signature. Use `certificate verify` to see who signed it."""
     from client_sdk.errors import LedgerNotExtended
     from study_protocol.documents import check
     from study_protocol.documents.shown import certificate_pdf
@@ -90,9 +94,9 @@ def pdf(file: CertificateFile, output: PdfFile, fonts: Fonts = None) -> None:
         require_writable(output, replaces=True)
         document = opened(file.read_bytes(), str(file))
         key = document.certificate.coordinator_key
-        # A PDF of made-up numbers would look like any other.
+        # A PDF with forged numbers would look like any other.
         if check.signature(document, key, "its own key", known=False).result == "bad":
-            raise LedgerNotExtended(f"{file}: something was changed after it was signed; no PDF is made of it")
+            raise LedgerNotExtended(f"{file}: the certificate was changed after it was signed. No PDF was written")
         body = certificate_pdf(document, fonts)
         write_durably(output, body)
         say(f"{output}: {len(body)} bytes")
@@ -107,7 +111,7 @@ def verify(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a certificate without a network. Exit code 0: all is good; 4: something is wrong; 1: not known."""
+    """Check a certificate without a network. Exit code 0: valid. 4: a check failed. 1: the signer is not known."""
     from study_protocol.documents import check
 
     with plain_errors():
@@ -134,10 +138,10 @@ def verify(
 
 
 def opened(body: bytes, source: str) -> Opened:
-    """A certificate, of which nothing is believed yet.
+    """Return the certificate in these bytes, without checking its signature.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: the bytes are no certificate.
     """
     from client_sdk.errors import ConfigurationError
     from study_protocol.documents.check import NoCertificate
@@ -146,7 +150,7 @@ def opened(body: bytes, source: str) -> Opened:
     try:
         return read(body)
     except NoCertificate as error:
-        raise ConfigurationError(f"{source}: {error}; ask for it again (wardround certificate show)") from error
+        raise ConfigurationError(f"{source}: {error}. Get it again with `wardround certificate show`") from error
 
 
 def _form(output: Path | None, form: str | None) -> str | None:
@@ -179,10 +183,10 @@ def _written(document: Opened, form: str, fonts: Path | None) -> bytes:
 def checked(
     client: Client, study: str, round_number: int | None, key_file: Path | None, home: Path | None
 ) -> tuple[Opened, str]:
-    """A study's certificate, fresh from its coordinator, and whose signature it has, in words.
+    """Return a study's certificate from its coordinator, and words for the key that signed it.
 
     Raises:
-        LedgerNotExtended: not the coordinator's signature, or another certificate than the one asked for.
+        LedgerNotExtended: the coordinator did not sign it, or it is another certificate than the requested one.
     """
     from client_sdk.errors import LedgerNotExtended
     from study_protocol.documents import check
@@ -199,7 +203,7 @@ def checked(
 
 
 def _key(document: Opened, named: str | None, home: Path | None) -> tuple[str, str, bool]:
-    """Whose signature must be there, in words, and whether somebody other than the document says so."""
+    """Return the key that must have signed, words for it, and whether it comes from outside of the document."""
     from client_sdk.api.config import load
     from client_sdk.errors import ConfigurationError
     from client_sdk.identity import Identity
@@ -211,7 +215,7 @@ def _key(document: Opened, named: str | None, home: Path | None) -> tuple[str, s
     try:
         pinned = Identity.open(home or load().client_home).membership(stated.study).coordinator_key
     except ConfigurationError:
-        # A directory that is named must be there; nobody needs one to look at a document.
+        # A directory that is named must exist. A document can be checked without one.
         if home is not None:
             raise
         return stated.coordinator_key, "the key that the document itself names", False

@@ -1,4 +1,4 @@
-"""`wardround ledger verify`: a coordinator's ledger, over the network or from a file, checked from its first entry."""
+"""The command `wardround ledger verify`: check a ledger from its first entry, over the network or from a file."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from client_sdk.study.audit import Audited
     from study_protocol.study.messages import BudgetStatement, LedgerPage, Roster, SignedLedgerHead, WitnessedHead
 
-File = Annotated[Path | None, typer.Option("--file", help="an export, checked without a network")]
+File = Annotated[Path | None, typer.Option("--file", help="export to check without a network")]
 CoordinatorKey = Annotated[
     str | None,
     typer.Option(
         "--coordinator-key",
-        help="the coordinator's key or its fingerprint, as a hospital's `wardround doctor` prints it",
+        help="the coordinator's key or its fingerprint, as `wardround doctor` prints it at a hospital",
     ),
 ]
 Dataset = Annotated[str, typer.Option("--dataset", help="name of the records that this hospital takes part with")]
@@ -49,10 +49,11 @@ Dataset = Annotated[str, typer.Option("--dataset", help="name of the records tha
 
 @dataclass(frozen=True)
 class Joined:
-    """What the hospital that asks knows itself, with one data set.
+    """The asking hospital's own knowledge of a study, with one data set.
 
-    settings_sha256  under which settings it joined; None: not with this data set, and `where` says with which others
-    seen             up to which entry it saw the ledger, and the hash of that one; 0: none
+    settings_sha256  digest of the settings that it joined under. None: not with this data set
+    other_data_sets  the data sets that it joined with instead, as the end of a sentence
+    seen_entries     the number of ledger entries that it saw, with the hash of the last. 0: none
     """
 
     membership: Membership
@@ -64,16 +65,17 @@ class Joined:
     other_data_sets: str
 
     def compared(self, entries: Sequence[Entry], settings_sha256: str) -> list[str]:
-        """What holds beside what anybody can check, in words.
+        """Return in words what holds beyond the public checks.
 
         Raises:
-            LedgerNotExtended: other settings than it joined under, or not the ledger that it saw.
+            LedgerNotExtended: the settings are not those that it joined under, or this is not the ledger that it saw.
         """
         from client_sdk.errors import LedgerNotExtended
 
         if self.settings_sha256 is None:
             return [
-                f"data set {self.dataset} takes no part here: nothing of this hospital's own was compared{self.other_data_sets}"
+                f"data set {self.dataset} takes no part here, so no knowledge of this hospital was compared"
+                f"{self.other_data_sets}"
             ]
         if self.settings_sha256 != settings_sha256:
             raise LedgerNotExtended("the settings in entry 1 are not those that this hospital joined under")
@@ -91,7 +93,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class Trusted:
-    """Whose signature must be on the head, why that key is believed, and the hospital that asks, if one does."""
+    """The key that must have signed the head, the reason to trust it, and the asking hospital, if there is one."""
 
     key: str
     reason: str
@@ -100,7 +102,7 @@ class Trusted:
 
 @dataclass(frozen=True)
 class LedgerExport:
-    """What is told with a ledger: the signed head, and the hospitals' signatures."""
+    """The documents that come with a ledger: the signed head, the roster, and the hospitals' signatures."""
 
     coordinator_key: str
     head: SignedLedgerHead
@@ -120,7 +122,7 @@ def verify(
     colluders: Colluders = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check every entry, the plan against the settings, every ε from the raw events, and say who vouches for them."""
+    """Check a study's ledger: every entry, the plan, and every ε from the raw events. Show who signed it."""
     from client_sdk.study.verifier import strangers
 
     with plain_errors():
@@ -129,7 +131,7 @@ def verify(
             trusted, budget_shown = named_key(coordinator_key, export.coordinator_key, needed=True), None
         else:
             with reader(study, server, key_file, home) as client:
-                # Both first: the ledger may grow meanwhile, and what was seen and shown must be somewhere inside it.
+                # Both come first: the ledger may grow meanwhile, and the seen and stated entries must lie within it.
                 trusted = trust(client, study, coordinator_key, key_file, home, dataset)
                 budget_shown = client.budget(study)
                 entries, page = fetch(client, study)
@@ -172,16 +174,16 @@ def _checked(
         limits = audit.budget.statements()
         return audit, _compare(limits, limits)
     if not 0 < budget_shown.ledger.entries <= len(entries):
-        raise LedgerNotExtended("the budget that is shown stands on entries that the ledger does not have")
+        raise LedgerNotExtended("the budget that is shown refers to entries that the ledger does not have")
     if entries[budget_shown.ledger.entries - 1].sha256 != budget_shown.ledger.head.removeprefix("sha256:"):
-        raise LedgerNotExtended("the budget that is shown does not hang on this ledger")
+        raise LedgerNotExtended("the budget that is shown does not belong to this ledger")
     then = audited(study, entries[: budget_shown.ledger.entries])
     stated, recomputed = [limit.model_dump(mode="json") for limit in budget_shown.limits], then.budget.statements()
     rows = _compare(recomputed, stated)
     if not all(_agrees(row["shown"], row["recomputed"]) for row in rows):
         raise LedgerNotExtended("the budget that is shown is not the one that the ledger gives")
     budget = then.budget
-    # A limit that was left out or made up is found below.
+    # A missing or invented limit is found below.
     if len(stated) == len(recomputed):
         recomputed = [in_form_of(*pair) for pair in zip(stated, recomputed, strict=True)]
     stated_budget = {
@@ -199,7 +201,7 @@ def _checked(
 def trust(
     client: Client, study: str, named: str | None, key_file: Path | None, home: Path | None, dataset: str
 ) -> Trusted:
-    """The key pinned at enrolment where a hospital asks; else the one a person named; else the one that is shown."""
+    """Return the key pinned at enrolment if a hospital asks, else the named key, else the key that is shown."""
     if not asks_with_key(key_file, home):
         return _pinned(study, home, dataset)
     return named_key(named, client.study(study).coordinator_key, needed=False)
@@ -227,11 +229,11 @@ def _pinned(study: str, home: Path | None, dataset: str) -> Trusted:
 
 
 def named_key(named: str | None, shown_key: str, *, needed: bool) -> Trusted:
-    """The key that a person named, by itself or by its fingerprint.
+    """Return the key that a person named, by itself or by its fingerprint.
 
     Raises:
-        ConfigurationError: none is named, and there is nobody to ask.
-        LedgerNotExtended: the coordinator shows another one.
+        ConfigurationError: no key is named although one is needed.
+        LedgerNotExtended: the coordinator shows another key.
     """
     from client_sdk.api.answered import names
     from client_sdk.errors import ConfigurationError, LedgerNotExtended
@@ -240,7 +242,7 @@ def named_key(named: str | None, shown_key: str, *, needed: bool) -> Trusted:
     try:
         mark = fingerprint(decode_public_key(shown_key))
     except SigningError as error:
-        raise LedgerNotExtended("what is shown as the coordinator's key is none") from error
+        raise LedgerNotExtended("the coordinator shows a key that is not valid") from error
     if named is not None:
         if not names(named, shown_key, mark):
             raise LedgerNotExtended("the coordinator's key is not the one that you named")
@@ -250,14 +252,14 @@ def named_key(named: str | None, shown_key: str, *, needed: bool) -> Trusted:
             "name the coordinator's key with --coordinator-key: its fingerprint, as `wardround doctor` prints it at a "
             "hospital that takes part"
         )
-    return Trusted(shown_key, f"the key that the coordinator shows, which nobody compared: fingerprint {mark}")
+    return Trusted(shown_key, f"the key that the coordinator shows, which was not compared: fingerprint {mark}")
 
 
 def fetch(client: Client, study: str) -> tuple[list[Entry], LedgerPage]:
-    """Every entry up to the head of the last page, which comes with them; the chain verified from the first.
+    """Return every entry up to the head of the last page, and that page. The chain is verified from its first entry.
 
     Raises:
-        LedgerNotExtended: the chain is broken, empty, or does not lead to the head.
+        LedgerNotExtended: the chain is broken or empty, or does not lead to the head.
     """
     from accounting.budget.ledger import Entry, LedgerError, verify_chain
     from client_sdk.errors import LedgerNotExtended
@@ -267,7 +269,7 @@ def fetch(client: Client, study: str) -> tuple[list[Entry], LedgerPage]:
         while True:
             page = client.ledger(study, len(entries))
             entries += [Entry.from_dict(entry.model_dump(mode="json")) for entry in page.entries]
-            # An empty page ends it too, else a head that is never reached would be asked for without end.
+            # An empty page ends it, too. Otherwise the loop would never end if the head is never reached.
             if not page.entries or len(entries) >= page.head.head.entries:
                 break
         reached = verify_chain(entries)
@@ -281,10 +283,10 @@ def fetch(client: Client, study: str) -> tuple[list[Entry], LedgerPage]:
 
 
 def read_export(path: Path) -> tuple[list[Entry], LedgerExport]:
-    """The entries of an export, and what its last line tells.
+    """Return the entries of an export, and the documents in its last line.
 
     Raises:
-        LedgerNotExtended: it is none; names the line.
+        LedgerNotExtended: the file is no export. The message names the line.
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -304,7 +306,7 @@ def read_export(path: Path) -> tuple[list[Entry], LedgerExport]:
             raise LedgerNotExtended(f"line {place} of the export is no entry")
         parsed.append(cast("dict[str, Any]", value))
     if not parsed or set(parsed[-1]) != {"head", "coordinator_key", "roster", "witnesses"}:
-        raise LedgerNotExtended("the export does not end with the signed head: export the ledger anew")
+        raise LedgerNotExtended("the export does not end with the signed head: export the ledger again")
     last = parsed.pop()
     try:
         export = LedgerExport(

@@ -1,4 +1,4 @@
-"""`wardround witness …`: sign a study's ledger as an auditor, and compare signed heads without the coordinator."""
+"""The group `wardround witness`: sign a study's ledger as an auditor, and compare signed heads."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ if TYPE_CHECKING:
     from study_protocol.study.messages import Study, WitnessedHead
 
 app = typer.Typer(no_args_is_help=True, help="Sign a study's ledger as an auditor, and compare signed heads.")
-Out = Annotated[Path | None, typer.Option("--output", "-o", help="file to write; left out: print it")]
+Out = Annotated[Path | None, typer.Option("--output", "-o", help="file to write. Default: standard output")]
 Dataset = Annotated[
-    str | None, typer.Option("--dataset", help="records that this hospital takes part with; left out: as an auditor, "
-                             "or with `records`")
+    str | None, typer.Option("--dataset", help="data set of this hospital. Default: that of the auditor, or `records`")
 ]  # fmt: skip
-HeadPath = Annotated[Path, typer.Argument(help="what somebody else exported", dir_okay=False)]
+HeadPath = Annotated[Path, typer.Argument(help="head that another hospital or auditor exported", dir_okay=False)]
 
 
 @app.command()
 def key(home: Home = None) -> None:
-    """Print this auditor's public key, for the study's settings; a new one is made the first time."""
+    """Print this auditor's public key for the study's settings. The first call creates the key."""
     from client_sdk.identity import Identity
 
     with plain_errors():
@@ -48,7 +47,7 @@ def sign(
     key_file: KeyFile = None,
     home: Home = None,
 ) -> None:
-    """Check every new entry of the ledger, keep it, and sign its head; exit code 4 if it was forked or rewritten."""
+    """Check and store every new entry of a ledger, and sign its head. Exit code 4: it was forked or rewritten."""
     from client_sdk.errors import NotTrusted
     from client_sdk.study.evidence import Evidence
     from client_sdk.study.verifier import CoordinatorVerifier
@@ -75,7 +74,7 @@ def sign(
 
 @app.command()
 def export(study: StudyName, output: Out = None, dataset: Dataset = None, home: Home = None) -> None:
-    """Write the newest head of a study's ledger that was seen here, signed: for others to compare. Needs no network."""
+    """Write the newest ledger head that was seen here, signed, for others to compare. Works without a network."""
     from client_sdk.study.heads import exported
 
     with plain_errors():
@@ -90,7 +89,7 @@ def export(study: StudyName, output: Out = None, dataset: Dataset = None, home: 
 
 @app.command()
 def compare(file: HeadPath, dataset: Dataset = None, home: Home = None) -> None:
-    """Compare somebody's exported head with the ledger that was seen here; exit code 4 and a kept proof if it forks."""
+    """Compare an exported head with the ledger that was seen here. Exit code 4: it forks, and the proof is kept."""
     from client_sdk.errors import LedgerForked
     from client_sdk.study.evidence import Evidence
     from client_sdk.study.heads import compare_heads, read_head_file
@@ -108,14 +107,16 @@ def compare(file: HeadPath, dataset: Dataset = None, home: Home = None) -> None:
                 raise
         if outcome == "same":
             say(
-                f"{study}: entry {theirs} is the same for {head_file.witness.client} and here; {own_entries} entries are seen here"
+                f"{study}: entry {theirs} is the same for {head_file.witness.client} and here. {own_entries} entries "
+                "are seen here"
             )
             return
         _keep_ahead(directory, dataset, head_file.witness)
         say(
-            f"{study}: {head_file.witness.client} was shown {theirs - own_entries} entries more than are seen here, {theirs}. "
-            "It is kept, and compared when the ledger comes so far. If it never does, heads are held back from here. "
-            "Keep the file, too: the coordinator's signature is in it"
+            f"{study}: {head_file.witness.client} was shown {theirs - own_entries} entries more than are seen here, "
+            f"{theirs}. "
+            "The head is stored, and compared when the ledger is that long. If that never happens, the coordinator "
+            "holds entries back from here. Keep the file, too: the coordinator's signature is in it"
         )
 
 
@@ -125,7 +126,7 @@ def _directory(home: Path | None) -> Path:
 
 @contextmanager
 def _opened(directory: Path, dataset: str | None, *, write: bool = False) -> Generator[tuple[Identity, HospitalLedger]]:
-    """Who this is, and the file of what was seen here."""
+    """Yield this hospital's or auditor's identity, and the ledger file with the entries seen here."""
     from client_sdk.guard.ledger import HospitalLedger
     from client_sdk.guard.ledger_file import ledger_path
     from client_sdk.identity import Identity
@@ -137,17 +138,17 @@ def _opened(directory: Path, dataset: str | None, *, write: bool = False) -> Gen
 
 
 def _keep_ahead(directory: Path, dataset: str | None, witness: WitnessedHead) -> None:
-    """Raises LedgerInUse: this hospital takes part just now."""
+    """Store a head that is ahead of the ledger seen here. Raises LedgerInUse: `join` is running with this ledger."""
     with _opened(directory, dataset, write=True) as (_, ledger):
         ledger.seen(witness.head.study).keep_ahead(witness)
 
 
 def _pinned(identity: Identity, client: Client, received_study: Study, coordinator_key: str | None) -> Membership:
-    """What this auditor keeps of the study: its own name there, and the coordinator's key as a person named it.
+    """Return this auditor's membership of the study: its name there, and the coordinator's key as a person named it.
 
     Raises:
         ConfigurationError: the settings name no witness with this key, or no key of the coordinator was named.
-        LedgerNotExtended: the coordinator shows another key than the one that was named.
+        LedgerNotExtended: the coordinator shows another key than the named one.
     """
     from client_sdk.errors import ConfigurationError
     from client_sdk.identity import Membership

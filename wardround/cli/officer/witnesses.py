@@ -1,4 +1,4 @@
-"""`wardround ledger seen`, and what `ledger verify` says of the hospitals that vouch for a ledger."""
+"""The command `wardround ledger seen`, and the witnesses that `ledger verify` reports."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ if TYPE_CHECKING:
 Dataset = Annotated[str, typer.Option("--dataset", help="name of the records that this hospital takes part with")]
 SeenIn = Annotated[
     str | None,
-    typer.Option("--dataset", help="as in join; left out: what this auditor saw, or the hospital with `records`"),
+    typer.Option("--dataset", help="data set, as in `join`. Default: that of the auditor, or `records`"),
 ]
 Fingerprint = Annotated[
-    str | None, typer.Option("--roster", help="the roster's number in quotes, as a person at a hospital read it to you")
+    str | None,
+    typer.Option("--roster", help="number of the roster in quotes, as a person at a hospital read it to you"),
 ]
 Colluders = Annotated[
-    int | None, typer.Option(min=0, help="how many hospitals may sign for the coordinator; left out: as the study says")
+    int | None,
+    typer.Option(min=0, help="number of hospitals that may sign for the coordinator. Default: as the study says"),
 ]
-EntryNumber = Annotated[int | None, typer.Option("--entry", min=1, help="this entry instead of the newest")]
+EntryNumber = Annotated[int | None, typer.Option("--entry", min=1, help="show this entry instead of the newest")]
 
 
 def seen(
@@ -40,7 +42,7 @@ def seen(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the coordinator's ledger as it was seen here: to compare on the telephone. Works without a network."""
+    """Print the hash of the newest ledger entry seen here, to compare by telephone. Works without a network."""
     from client_sdk.errors import ConfigurationError
     from client_sdk.guard.ledger import HospitalLedger
     from client_sdk.guard.ledger_file import ledger_path, seen_in
@@ -61,16 +63,16 @@ def seen(
     if as_json:
         print_json({"study": study, "entry": number, "sha256": sha256})
     else:
-        # In groups, for whoever reads it out.
+        # In groups, for reading it out.
         typer.echo(f"{study}, entry {number}: {' '.join(sha256[i : i + 8] for i in range(0, 64, 8))}")
 
 
 def evidence(
-    study: Annotated[str | None, typer.Argument(help="the study; left out: all")] = None,
+    study: Annotated[str | None, typer.Argument(help="name of the study. Default: all studies")] = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the proofs against coordinators that this hospital keeps. Works without a network."""
+    """Show the stored proofs against coordinators. Works without a network."""
     from client_sdk.study.evidence import proofs_in
 
     with plain_errors():
@@ -90,7 +92,11 @@ def evidence(
 
 
 def _evidence_of(directory: Path) -> Path:
-    """Where proofs would lie. Raises ConfigurationError: nobody's directory, where no proof says nothing."""
+    """Return the folder of the proofs.
+
+    Raises:
+        ConfigurationError: the directory belongs to no hospital or auditor, so that an empty list would mislead.
+    """
     from client_sdk.errors import ConfigurationError
 
     if not (directory / "identity.key").exists() and not (directory / "evidence").exists():
@@ -102,14 +108,16 @@ def _evidence_of(directory: Path) -> Path:
 
 @dataclass(frozen=True)
 class Witnesses:
-    """Who vouches for a ledger.
+    """The hospitals and auditors that vouch for a ledger.
 
-    found      what each hospital has signed;  outside: each outside witness, who is no part of the agreement
-    compared   the roster has the fingerprint that a person gave, or this hospital pinned it: its keys are the
+    hospitals  the signatures of the hospitals
+    agreed     the entries that enough hospitals have signed
+    compared   the roster has the fingerprint that a person gave, or this hospital pinned it. Then its keys are the
                hospitals' own
-    strangers  who is in the roster and not in the one that this hospital pinned; None: it pinned none, or none asks
-    colluders  how many of them may sign whatever the coordinator wants
-    outside    what the auditors whom the settings name have signed; whose their keys are, the operator says
+    colluders  the number of hospitals that may sign any ledger for the coordinator
+    strangers  members of the roster that are not in the pinned one. None: no hospital asks, or it pinned none
+    outside    the signatures of the auditors that the settings name. They are no part of the agreement, and the
+               operator states their keys
     """
 
     hospitals: Sequence[Voucher]
@@ -129,13 +137,14 @@ class Witnesses:
         colluders: int | None,
         strangers: Sequence[str] | None = None,
     ) -> Witnesses:
-        """What the signatures say of these entries.
+        """Return what the signatures say about these entries.
 
-        fingerprint  of the roster, in digits or hex, from a person;  colluders: None takes the study's own number
+        fingerprint  of the roster, in digits or hex, from a person
+        colluders    None: the study's own number
 
         Raises:
-            ConfigurationError: `fingerprint` is no whole one.
-            RosterNotPinned: the roster has another one.
+            ConfigurationError: `fingerprint` is not complete.
+            RosterNotPinned: the roster has another fingerprint.
             LedgerForked: a member or an outside witness has signed another ledger.
         """
         from client_sdk.errors import RosterNotPinned
@@ -146,7 +155,7 @@ class Witnesses:
         if fingerprint is not None:
             require_whole(fingerprint)
             if not is_fingerprint(fingerprint, active_fingerprint(roster)):
-                raise RosterNotPinned("the roster that is shown has another number than the one that you were told")
+                raise RosterNotPinned("the roster that is shown has another number than the one that you named")
         hospital_vouchers = vouchers(entries, roster.members, signed)
         outside = outside_vouchers(entries, _outside(entries[0]), signed)
         assumed = _colluders(entries[0]) if colluders is None else colluders
@@ -154,7 +163,7 @@ class Witnesses:
         return cls(hospital_vouchers, agreement(hospital_vouchers, assumed), compared, assumed, strangers, outside)
 
     def to_json(self) -> dict[str, Any]:
-        """What `ledger verify --json` says."""
+        """Return the witnesses as `ledger verify --json` prints them."""
         signatures = {
             "signed": _as_json(self.hospitals),
             "outside": _as_json(self.outside),
@@ -164,7 +173,7 @@ class Witnesses:
         return signatures | {"colluders": self.colluders, "roster_compared": self.compared}
 
     def show(self) -> None:
-        """The table, and what it means."""
+        """Print the table of witnesses, and its meaning."""
         table("Which hospitals have signed this ledger", ["hospital", "up to entry", ""], _rows(self.hospitals))
         if self.outside:
             table(
@@ -173,12 +182,12 @@ class Witnesses:
                 _rows(self.outside),
             )
         needed, of = self.agreed.needed, f"{len(self.hospitals)} hospital{'s' * (len(self.hospitals) != 1)}"
-        lies = f"while at most {self.colluders} of them sign whatever the coordinator wants"
+        lies = f"while at most {self.colluders} of them sign any ledger for the coordinator"
         if self.agreed.entries:
             last = self.agreed.entries
             typer.echo(f"entries 1 to {last} are what the hospitals saw: at least {needed} of {of} signed them, {lies}")
         elif needed > len(self.hospitals):
-            typer.echo(f"{of}: too few to confirm a ledger {lies}; it would take {needed}")
+            typer.echo(f"{of}: too few to confirm a ledger {lies}. It would take {needed}")
         else:
             typer.echo(f"no entry is signed by the {needed} of {of} that it takes {lies}: they may have seen others")
         if self.compared:

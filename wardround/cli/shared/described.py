@@ -1,4 +1,4 @@
-"""The entries of a settings file in words, read off the models that check it, and as TOML with comments."""
+"""The entries of a settings file, read off the models that check it: in words, and as TOML with comments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 Node = dict[str, Any]
 WIDTH = 118
-# As pydantic names them, where a validator follows them, and as JSON Schema does.
+# Names of the bounds in pydantic, if a validator follows them, and in JSON Schema.
 _BOUNDS = {
     "above": ("gt", "exclusiveMinimum"),
     "below": ("lt", "exclusiveMaximum"),
@@ -25,11 +25,11 @@ _BOUNDS = {
 class Entry:
     """One entry of a settings file.
 
-    values  what may stand there, in words
-    about   what it is
-    default  TOML of what it is where it is left out; "required"; "none", where there is no such thing then
-    inner   the entries of a section
-    many    the section may stand several times
+    values       the allowed values, in words
+    about        its meaning
+    default      its default as TOML. "required": it has none. "none": the entry is then absent
+    inner        the entries of a section
+    is_repeated  the section may stand several times
     """
 
     name: str
@@ -41,7 +41,7 @@ class Entry:
 
 
 def entries(model: type[BaseModel]) -> tuple[Entry, ...]:
-    """Every entry of the model, sections with theirs."""
+    """Return every entry of the model. Sections have their own entries."""
     schema = model.model_json_schema()
     return _entries(schema, cast("dict[str, Node]", schema.get("$defs", {})))
 
@@ -53,7 +53,7 @@ def _entries(schema: Node, definitions: Mapping[str, Node]) -> tuple[Entry, ...]
 
 def _entry(name: str, node: Node, definitions: Mapping[str, Node], required: bool) -> Entry:
     kinds: list[Node] = [kind for kind in node.get("anyOf", [node]) if kind.get("type") != "null"]
-    # TOML has no null: what may be null is left out there.
+    # TOML has no null: an entry that may be null is left out.
     optional = len(kinds) < len(node.get("anyOf", [node]))
     is_repeated = kinds[0].get("type") == "array" and "$ref" in kinds[0]["items"]
     section = kinds[0]["items"] if is_repeated else kinds[0]
@@ -96,20 +96,20 @@ def _range(node: Node) -> str:
 
 
 def toml(value: object) -> str:
-    """A value as TOML writes it."""
+    """Return a value as TOML."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(toml(item) for item in cast('list[object]', value))}]"
-    # A whole float keeps its point, for strict numbers tell them apart.
+    # A whole float keeps its point, because strict models tell floats from integers.
     return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 
 def template(
     section_entries: tuple[Entry, ...], values: Node, path: str = "", *, described: bool = True
 ) -> Iterator[str]:
-    """Lines of TOML: each entry below its description, those that `values` lacks as comments.
+    """Yield lines of TOML: each entry below its description. Entries that `values` lacks become comments.
 
-    values     what to write down, as the model's JSON
-    described  without it the entries alone
+    values     the values to write, as the model's JSON
+    described  False: the entries without their descriptions
     """
     sections = [entry for entry in section_entries if entry.values == "section" or entry.is_repeated]
     for entry in section_entries:
@@ -123,7 +123,7 @@ def template(
             yield f"# [{name}]: left out"
         elif not entry.inner:
             yield f"[{name}]"
-            # Keys such as column.age have a dot of their own.
+            # Keys such as column.age contain a dot.
             yield from (f"{key if key.isalpha() else toml(key)} = {toml(item)}" for key, item in value.items())
         elif entry.is_repeated:
             for place, item in enumerate(value):

@@ -1,4 +1,4 @@
-"""Tables of answers as charts of text: a mark and its interval beside each row, curves on a grid of characters."""
+"""Charts of answers as text: a mark and its interval beside each row, and curves on a grid of characters."""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ from functools import partial
 
 from study_protocol.queries.answer import AnswerTable, Plot
 
-# How wide an interval's picture and a grid are, in characters, and how high a grid is.
+# The width of an interval's picture and of a grid, and the height of a grid, in characters.
 BAR_WIDTH, GRID_WIDTH, GRID_HEIGHT = 28, 64, 14
 _MARKS = "●○▲△■□◆◇"
 _BAND = "·"
 
 
 Point = tuple[float, float, float | None, float | None]
-"""x, y, low, high; the interval may be unknown."""
+"""(x, y, low, high). The ends of the interval may be unknown."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One curve, its points in order of x."""
+    """A named curve with its points in order of x."""
 
     name: str
     points: tuple[Point, ...]
 
 
 def intervals(table: AnswerTable) -> list[str] | None:
-    """Beside each row its estimate and interval, all on one scale from zero or the least end; None: no such picture."""
+    """Return a picture of the estimate and interval of each row, or None if the table has none.
+
+    All pictures have one scale, from zero or from the lowest end.
+    """
     if table.plot is None or table.plot.kind in ("steps", "line"):
         return None
     rows = [_numbers(table, row, table.plot) for row in table.rows]
@@ -40,7 +43,7 @@ def intervals(table: AnswerTable) -> list[str] | None:
 
 
 def curves(table: AnswerTable) -> list[str] | None:
-    """The table's curves on a grid of characters, with axes and a legend; None: it has none, or no numbers."""
+    """Return the table's curves on a grid of characters, with axes and a legend, or None without curves or numbers."""
     if table.plot is None or table.plot.kind not in ("steps", "line"):
         return None
     table_curves = _curves(table, table.plot)
@@ -82,7 +85,7 @@ def _interval(
 
 
 def _place(value: float, lowest: float, highest: float, width: int) -> int:
-    """Which of `width` characters, from 0."""
+    """Return the position among `width` characters, from 0."""
     if highest <= lowest:
         return 0
     return min(width - 1, max(0, round((value - lowest) / (highest - lowest) * (width - 1))))
@@ -138,8 +141,8 @@ class _Grid:
                 put(column, point)
 
     def _at(self, curve: Curve, x: float) -> Point | None:
-        """The curve at x: of steps the last point that is not behind it, else between its neighbours."""
-        # Half a character further, so that a step stands where it is.
+        """Return the curve at x: for steps the last point up to x, else a point between its neighbours."""
+        # Half a character further, so that a step stands at its own place.
         near = x + (self._max_x - self._min_x) / GRID_WIDTH / 2 + math.ulp(abs(x))
         before = [point for point in curve.points if point[0] <= near]
         if not before:

@@ -102,7 +102,7 @@ def test_a_port_in_use_is_told_and_ends_with_1(environment: dict[str, str], monk
         monkeypatch.setenv("WARDROUND_PORT", str(taken.getsockname()[1]))
         code, _, complaint = _run("serve")
     assert code == 1
-    assert "nothing listens on 127.0.0.1" in complaint
+    assert "the API cannot listen on 127.0.0.1" in complaint
     assert "--port or WARDROUND_PORT" in complaint
 
 

@@ -84,7 +84,7 @@ def test_a_person_at_a_terminal_is_asked_once(
         "multiplier 1 that is sure, at clip norm 1",
         "the coordinator: your update, with noise that is added here; who takes part",
         "the coordinator: your log-moments without noise, yours alone",
-        "not pinned: nobody has compared who the other hospitals are",
+        "not pinned: this hospital has not compared who the other hospitals are",
     ):
         assert line in said
     ended = threading.Event()

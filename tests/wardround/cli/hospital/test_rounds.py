@@ -85,7 +85,7 @@ def test_the_jump_and_the_tight_number_are_explained() -> None:
     (said,) = first_words(replace(event(), study_budget=(stated,)))
     assert "begins at 1.201" in said
     # Tight, under the condition that a running number has.
-    assert "So far 2.001; by the privacy-loss distribution, which is tight and holds if the study ends" in said
+    assert "So far 2.001. The privacy-loss distribution gives " in said
     assert said.endswith("1.501")
     assert "(tight 1.501)" in spent_line(replace(event(), study_budget=(stated,)))
 

@@ -250,7 +250,7 @@ def test_what_join_prints_can_be_pasted_with_everything_that_was_typed(run: Run,
     assert words[-len(declared) :] == declared
     assert sorted(words[3 : -len(declared)]) == sorted(typed[1:-2])
     # The printed command gets past the question.
-    assert "nobody has declared" not in run(*words[1:], code=1).stderr
+    assert "is not declared" not in run(*words[1:], code=1).stderr
 
 
 def test_a_person_at_a_terminal_settles_a_doubt_and_is_asked_until_the_answer_is_one(
