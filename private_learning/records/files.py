@@ -216,7 +216,7 @@ def _require_one_kind(folder: Path) -> None:
     counts = _kinds_within(folder)
     if len(counts) > 1:
         summary = ", ".join(f"{kind}: {count}" for kind, count in counts.items())
-        raise DataError(f"{folder.name}: the folder holds files of several kinds ({summary}); keep one kind in it")
+        raise DataError(f"{folder.name}: the folder holds files of several kinds ({summary}). Keep one kind in it")
 
 
 def _stored(path: Path, lazy_examples: LazyExamples | None, split: Split, lazy: bool | None) -> Records:

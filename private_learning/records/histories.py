@@ -51,8 +51,8 @@ class Histories(Table):
 
     def take(self, rows: Sequence[int] | Array) -> Histories:
         """Return the given patients, in the given order, with their events."""
-        taken = super().take(rows)
-        return replace(self, columns=taken.columns, patients=taken.patients, lines=taken.lines)
+        subset = super().take(rows)
+        return replace(self, columns=subset.columns, patients=subset.patients, lines=subset.lines)
 
     def digest(self) -> str:
         """Return the digest of the table of patients and the tables of events, by name. Raises as `Table.digest`."""

@@ -73,7 +73,7 @@ def labelled(
     names = present if classes is None else list(classes)
     missing = sorted(set(names) - set(present))
     if missing:
-        raise DataError(f"{kind}: one sub-folder for each class is expected; missing: {missing}")
+        raise DataError(f"{kind}: one sub-folder for each class is expected. Missing: {missing}")
     files = [
         (label, path.relative_to(folder).as_posix())
         for label, name in enumerate(names)
@@ -83,7 +83,7 @@ def labelled(
     unclassified = sum(path.is_file() and is_record(path) for path in visible_paths(folder))
     if len(names) < 2 or unclassified:
         raise DataError(
-            f"{kind}: one sub-folder for each of at least two classes is expected; there are {len(names)} sub-folders "
+            f"{kind}: one sub-folder for each of at least two classes is expected. There are {len(names)} sub-folders "
             f"with {len(files)} files, and {unclassified} files lie beside them without a class. {_advice(len(names))}"
         )
     if not files:

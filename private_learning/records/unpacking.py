@@ -43,7 +43,7 @@ def array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
     except Exception as error:
         raise ValueError("no header of an array") from error
     if any(isinstance(side, bool) or side < 0 for side in shape) or 0 in shape[1:] or dtype.itemsize == 0:
-        raise ValueError("an array of nothing")
+        raise ValueError("an array without data")
     return shape, fortran, dtype
 
 

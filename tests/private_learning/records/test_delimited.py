@@ -247,7 +247,7 @@ def test_identifiers_stay_as_they_are_written(tmp_path: Path) -> None:
     text = "id,x\n007,1\n7,1\n12345678901234567890,1\n12345678901234567891,1\n17.0,1\n"
     table = load(written(tmp_path, text), patient_column="id")
     assert table.patients == ("007", "7", "12345678901234567890", "12345678901234567891", "17")
-    with pytest.raises(DataError, match="no patient column 'ID' among the 2 columns. Did you mean 'id'"):
+    with pytest.raises(DataError, match=r"no patient column 'ID' among the 2 columns\. Did you mean 'id'"):
         load(written(tmp_path, text), patient_column="ID")
 
 

@@ -111,7 +111,7 @@ def test_without_pillow_the_error_says_what_to_install(tmp_path: Path, monkeypat
 
 
 def test_a_folder_without_classes_says_so(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="at least two classes is expected; there are 0"):
+    with pytest.raises(DataError, match=r"at least two classes is expected\. There are 0"):
         load(tmp_path)
 
 

@@ -111,7 +111,7 @@ def migrate() -> None:
     with _plain_errors():
         done = prepare(_settings())
     if done.after is None:
-        typer.echo(f"the database is at revision {done.before}: nothing to do")
+        typer.echo(f"the database is at revision {done.before} and needs no change")
     else:
         typer.echo(f"the database went from {_revision(done.before)} to revision {done.after}")
 
@@ -154,7 +154,7 @@ def operator_revoke(id: KeyId) -> None:
     from server.services.studies.operators import revoke_key
 
     with _coordinator(_settings()) as coordinator:
-        typer.echo(f"{revoke_key(coordinator, id).id} opens nothing any more")
+        typer.echo(f"{revoke_key(coordinator, id).id} is revoked")
 
 
 def _revision(revision: str | None) -> str:

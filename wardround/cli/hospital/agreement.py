@@ -37,7 +37,7 @@ class Question:
         if proposal.joined or self.yes or not at_a_terminal():
             return
         if not typer.confirm("Take part under these terms?", default=False, err=True):
-            raise NotAgreed("not joined: nothing was sent")
+            raise NotAgreed("not joined: no data was sent")
 
 
 def at_a_terminal() -> bool:

@@ -156,7 +156,7 @@ def _keep(
     before = "" if stored is None else f", in place of {stored}"
     if confirm and doubtful:
         raise ConfigurationError(
-            f"the records leave a doubt about how they are written, and nothing is kept: {doubtful}"
+            f"the records leave a doubt about how they are written, and no format is stored: {doubtful}"
         )
     if not confirm and not quiet and not doubtful and at_a_terminal():
         confirm = typer.confirm(f"Keep for data set {dataset}: {table_format}{before}?", default=False, err=True)

@@ -208,7 +208,7 @@ def _confirmed(proposal: Proposal) -> TableFormat:
             table_format, dates=_choose_answer("Which comes first in a date, day or month?", ("dmy", "mdy"))
         )
     if not typer.confirm(f"Are these records written with {table_format}? It is kept for the data set", err=True):
-        raise NotAgreed("not joined, and nothing was sent: declare the format with --separator, --decimal and the like")
+        raise NotAgreed("not joined, and no data was sent: declare the format with --separator, --decimal and the like")
     return table_format
 
 

@@ -20,7 +20,7 @@ def show_forecast(outlook: Forecast) -> None:
         "max-steps-reached": "all steps of max_steps have been taken",
         "budget-exhausted": f"the next round could pass {_stopping_limits(outlook)}",
     }
-    data = "certain" if outlook.rounds == outlook.at_most_rounds else f"at least; at most {outlook.at_most_rounds}"
+    data = "certain" if outlook.rounds == outlook.at_most_rounds else f"at least, and at most {outlook.at_most_rounds}"
     noise = f"multiplier {plan.noise_multiplier:g} at clip norm {plan.clip_norm:g}"
     together = "in shares of" if plan.rules.divides_noise else "of"
     rows = [

@@ -121,7 +121,7 @@ STATISTICS_HEAD = """\
 POLICY_HEAD = """\
 # The site policy of one hospital: policy.toml in the hospital's directory (WARDROUND_CLIENT_HOME).
 # It is read before every study and asked before every round. No study can switch it off.
-# An entry that is left out has its strict reading; an entry that is misspelt is an error.
+# An entry that is left out has its strict value. A misspelt entry is an error.
 # Patients who are left out of everything may stand in a file beside this one, one identifier a line. A line with a
 # separator is refused, and an entry that matches no patient is warned of (docs/hospital.md, "Who is left out"):
 # excluded_patients_file = "withdrawn-consent.txt\""""

@@ -202,15 +202,15 @@ def checked(
     return document, trusted.reason
 
 
-def _key(document: Opened, named: str | None, home: Path | None) -> tuple[str, str, bool]:
+def _key(document: Opened, given_key: str | None, home: Path | None) -> tuple[str, str, bool]:
     """Return the key that must have signed, words for it, and whether it comes from outside of the document."""
     from client_sdk.api.config import load
     from client_sdk.errors import ConfigurationError
     from client_sdk.identity import Identity
 
     stated = document.certificate
-    if named is not None:
-        trusted = named_key(named, stated.coordinator_key, needed=True)
+    if given_key is not None:
+        trusted = named_key(given_key, stated.coordinator_key, needed=True)
         return trusted.key, trusted.reason, True
     try:
         pinned = Identity.open(home or load().client_home).membership(stated.study).coordinator_key
@@ -244,14 +244,14 @@ def _print(stated: Certificate) -> None:
         say(line)
     rows = [
         [
-            one.level,
-            one.definition,
-            number(one.spent),
-            number(one.epsilon),
-            exact_delta(one),
+            stated_limit.level,
+            stated_limit.definition,
+            number(stated_limit.spent),
+            number(stated_limit.epsilon),
+            exact_delta(stated_limit),
         ]
-        for one in stated.limits
-        if one.epsilon is not None
+        for stated_limit in stated.limits
+        if stated_limit.epsilon is not None
     ]
     table(
         f"{stated.title or stated.study}, round {stated.round}",

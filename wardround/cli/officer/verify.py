@@ -199,12 +199,12 @@ def _checked(
 
 
 def trust(
-    client: Client, study: str, named: str | None, key_file: Path | None, home: Path | None, dataset: str
+    client: Client, study: str, given_key: str | None, key_file: Path | None, home: Path | None, dataset: str
 ) -> Trusted:
     """Return the key pinned at enrolment if a hospital asks, else the named key, else the key that is shown."""
     if not asks_with_key(key_file, home):
         return _pinned(study, home, dataset)
-    return named_key(named, client.study(study).coordinator_key, needed=False)
+    return named_key(given_key, client.study(study).coordinator_key, needed=False)
 
 
 def _pinned(study: str, home: Path | None, dataset: str) -> Trusted:
@@ -228,7 +228,7 @@ def _pinned(study: str, home: Path | None, dataset: str) -> Trusted:
     return Trusted(membership.coordinator_key, "the key that was pinned at enrolment", asks)
 
 
-def named_key(named: str | None, shown_key: str, *, needed: bool) -> Trusted:
+def named_key(given_key: str | None, shown_key: str, *, needed: bool) -> Trusted:
     """Return the key that a person named, by itself or by its fingerprint.
 
     Raises:
@@ -243,8 +243,8 @@ def named_key(named: str | None, shown_key: str, *, needed: bool) -> Trusted:
         mark = fingerprint(decode_public_key(shown_key))
     except SigningError as error:
         raise LedgerNotExtended("the coordinator shows a key that is not valid") from error
-    if named is not None:
-        if not names(named, shown_key, mark):
+    if given_key is not None:
+        if not names(given_key, shown_key, mark):
             raise LedgerNotExtended("the coordinator's key is not the one that you named")
         return Trusted(shown_key, "the key that you named")
     if needed:

@@ -174,10 +174,10 @@ class Witnesses:
 
     def show(self) -> None:
         """Print the table of witnesses, and its meaning."""
-        table("Which hospitals have signed this ledger", ["hospital", "up to entry", ""], _rows(self.hospitals))
+        table("Hospitals that have signed this ledger", ["hospital", "up to entry", ""], _rows(self.hospitals))
         if self.outside:
             table(
-                "Which auditors have signed it, whom the operator named",
+                "Auditors named by the operator that have signed it",
                 ["auditor", "up to entry", ""],
                 _rows(self.outside),
             )

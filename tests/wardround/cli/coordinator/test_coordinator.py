@@ -53,7 +53,7 @@ def test_migrate_is_repeatable_and_keeps_the_key(environment: dict[str, str], tm
     keys = [path for path in (tmp_path / "home").iterdir() if stat.S_IMODE(path.stat().st_mode) == 0o600]
     before = {path.name: path.read_bytes() for path in keys}
     assert before
-    assert _run("migrate") == (0, f"the database is at revision {head()}: nothing to do\n", "")
+    assert _run("migrate") == (0, f"the database is at revision {head()} and needs no change\n", "")
     assert {path.name: path.read_bytes() for path in keys} == before
 
 

@@ -74,7 +74,7 @@ def test_a_person_at_a_terminal_is_asked_once(
     run("study", "start", "sepsis", operator=True)
     monkeypatch.setattr(agreement, "at_a_terminal", lambda: True)
     no = join(run, tmp_path, input="n\n", code=1)
-    assert "not joined: nothing was sent" in no.stderr
+    assert "not joined: no data was sent" in no.stderr
     assert not joined(tmp_path)
     said = " ".join(no.stderr.replace("│", " ").split())
     for line in (

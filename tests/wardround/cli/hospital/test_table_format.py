@@ -66,7 +66,7 @@ def test_a_check_proposes_and_keeps_nothing_unless_somebody_confirms(home: Path,
 def test_a_doubt_is_never_kept_and_names_columns_and_counts(home: Path, tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", ["id;krea", "a;250.000", "b;180.000"])
     result = check(path, "--confirm", code=1)
-    assert "nothing is kept: 2 cells may be decimal numbers or thousands" in said(result)
+    assert "no format is stored: 2 cells may be decimal numbers or thousands" in said(result)
     assert "column krea: 2 with a point that may mean thousands): declare --decimal" in said(result)
     assert stored_format(home, "records") is None
     check(path, "--decimal", "point", "--confirm")

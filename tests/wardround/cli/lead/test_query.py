@@ -109,7 +109,7 @@ def test_an_answer_is_shown_with_pictures_and_written_as_tables(
         "No noise protects",
     ):
         assert words in shown
-    assert "nobody compared" in shown
+    assert "was not compared" in shown
     rows = list(csv.reader(csv_file.read_text().splitlines()))
     assert rows[0][:2] == ["age", "estimate"]
     assert [row[0] for row in rows[1:]][-1] == "missing"
