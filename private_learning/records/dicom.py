@@ -50,7 +50,7 @@ _MAX_PIXELS = 1 << 28
 _BEFORE_GROUP = 144
 
 
-class _Flaw(Enum):
+class _DicomFlaw(Enum):
     """Why a file is refused, as the end of a sentence that counts such files."""
 
     COLOURED = "coloured"
@@ -75,7 +75,7 @@ class _Description:
 
     shape: tuple[int, int]
     patient: str = field(repr=False)
-    flaw: _Flaw | None
+    flaw: _DicomFlaw | None
     scale: tuple[float, float] | None
     compression: str | None
 
@@ -201,22 +201,24 @@ def _described(header: Any) -> _Description:
     )
 
 
-def _flaw(header: Any, scales: set[tuple[float, float]], mappings: set[tuple[float, float] | None]) -> _Flaw | None:
+def _flaw(
+    header: Any, scales: set[tuple[float, float]], mappings: set[tuple[float, float] | None]
+) -> _DicomFlaw | None:
     grey = int(header.get("SamplesPerPixel", 1)) == 1 and str(header.PhotometricInterpretation) in _GREY
     # Grey images may have a supplemental palette for some of their values.
     if not grey or header.get("PixelPresentation", "MONOCHROME") in ("COLOR", "MIXED"):
-        return _Flaw.COLOURED
+        return _DicomFlaw.COLOURED
     frames = header.get("NumberOfFrames")
     if (1 if frames is None else int(frames)) != 1 or len(_items(header, "PerFrameFunctionalGroupsSequence")) > 1:
-        return _Flaw.FRAMES
+        return _DicomFlaw.FRAMES
     table = bool(header.get("ModalityLUTSequence"))
     if len(scales) + table > 1:
-        return _Flaw.SCALED_TWICE
+        return _DicomFlaw.SCALED_TWICE
     if mappings - (scales or {(1.0, 0.0)}) or (mappings and table) or "DoseGridScaling" in header:
-        return _Flaw.FURTHER_SCALING
+        return _DicomFlaw.FURTHER_SCALING
     bits = header.get("BitsStored")
     if bits is not None and int(header.get("HighBit", bits - 1)) != int(bits) - 1:
-        return _Flaw.SHIFTED
+        return _DicomFlaw.SHIFTED
     return None
 
 
@@ -273,13 +275,13 @@ def _require_form(descriptions: Sequence[_Description | None]) -> list[_Descript
     if len(whole) < count:
         raise _unreadable(count - len(whole), count)
     flaws = Counter(description.flaw for description in whole)
-    if flaws[_Flaw.COLOURED] or flaws[_Flaw.FRAMES]:
+    if flaws[_DicomFlaw.COLOURED] or flaws[_DicomFlaw.FRAMES]:
         raise DataError(
-            f"DICOM: of {count} files {flaws[_Flaw.COLOURED]} are coloured or have a palette and {flaws[_Flaw.FRAMES]} "
+            f"DICOM: of {count} files {flaws[_DicomFlaw.COLOURED]} are coloured or have a palette and {flaws[_DicomFlaw.FRAMES]} "
             "have several frames. One grey image is read from each file: write frames or volumes as separate files, or "
             "as NIfTI"
         )
-    for flaw in _Flaw:
+    for flaw in _DicomFlaw:
         if flaws[flaw]:
             raise DataError(f"DICOM: {flaws[flaw]} of {count} files {flaw.value}")
     if len({description.shape for description in whole}) > 1:

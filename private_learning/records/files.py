@@ -21,7 +21,7 @@ from private_learning.records.nifti import SUFFIXES as NIFTI_ENDS
 from private_learning.records.nifti import holds_nifti, list_nifti
 from private_learning.records.paths import require_there, visible_paths
 from private_learning.records.pictures import SUFFIXES as IMAGE_ENDS
-from private_learning.records.proposal import Proposal, Stated, combined, examine
+from private_learning.records.proposal import DeclaredParts, Proposal, combined, examine
 from private_learning.records.records import DataError, Examples
 from private_learning.records.row_groups import SUFFIXES
 from private_learning.records.shards import is_pattern, list_shards, shards_at
@@ -133,7 +133,7 @@ def propose_format(
     tables = text_tables(path)
     if not tables:
         raise DataError(f"{path.name}: it holds no text table to propose a format for")
-    stated = Stated(separator, encoding, decimal, dates)
+    stated = DeclaredParts(separator, encoding, decimal, dates)
     if path.is_dir():
         return propose_for_histories(tables, stated)
     return combined([examine(path, stated)[0]])

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from private_learning.records.paths import visible_paths
-from private_learning.records.proposal import Proposal, Stated, TextTable, combined, examine
+from private_learning.records.proposal import DeclaredParts, Proposal, TextTable, combined, examine
 from private_learning.records.records import Array, DataError, Table
 from private_learning.records.row_groups import parts_of
 from private_learning.records.table_files import read_csv, read_parquet
@@ -84,7 +84,7 @@ def text_histories(folder: Path) -> list[Path]:
     return [path for _, path in sorted(_tables(folder).items()) if not _is_parquet(path)]
 
 
-def propose_for_histories(tables: Sequence[Path], stated: Stated) -> Proposal:
+def propose_for_histories(tables: Sequence[Path], stated: DeclaredParts) -> Proposal:
     """Return one format for the text tables of a folder. The separator of .tsv files is always the tab."""
     parts = {path: _examined(path, stated) for path in tables}
     return combined(_with_one_separator({path: proposal for path, (proposal, _) in parts.items()}))
@@ -109,7 +109,7 @@ def read_histories(
     """
     column, declared = patient_column or "patient", table_format is not None
     if table_format is None and (texts := text_histories(folder)):
-        table_format = propose_for_histories(texts, Stated(encoding=encoding)).format
+        table_format = propose_for_histories(texts, DeclaredParts(encoding=encoding)).format
     tables: dict[str, Table] = {}
     for name, path in sorted(_tables(folder).items()):
         try:
@@ -135,7 +135,7 @@ def _read(path: Path, column: str, table_format: TableFormat | None, may_be_empt
     return read_parquet(path, table_format, patient_column=column)
 
 
-def _examined(path: Path, stated: Stated) -> tuple[Proposal, TextTable]:
+def _examined(path: Path, stated: DeclaredParts) -> tuple[Proposal, TextTable]:
     file_stated = replace(stated, separator="tab") if _is_tabbed(path) else stated
     proposal, table = examine(path, file_stated, may_be_empty=True)
     table_name = _stem(path)

@@ -138,7 +138,7 @@ class LazyExamples:
 
 
 @dataclass(frozen=True)
-class _Chain:
+class _ReaderChain:
     """The rows of several readers, one after another. starts: the first row of each reader, and the end of the last."""
 
     readers: tuple[Reader, ...]
@@ -163,7 +163,7 @@ class _Chain:
 def chained(each: Sequence[LazyExamples]) -> LazyExamples:
     """Return the examples of all, one after another. Patients of different parts are different patients."""
     starts = np.cumsum([0, *(len(examples.reader) for examples in each)])
-    reader = _Chain(tuple(examples.reader for examples in each), starts)
+    reader = _ReaderChain(tuple(examples.reader for examples in each), starts)
     rows = np.concatenate([examples.rows + start for examples, start in zip(each, starts[:-1], strict=True)])
     patients = tuple(f"{place}/{patient}" for place, examples in enumerate(each) for patient in examples.patients)
     labels = np.concatenate([examples.labels for examples in each])

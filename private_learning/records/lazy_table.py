@@ -24,7 +24,7 @@ PART_ROWS = 1 << 16
 _TEXT_BYTES = 64
 
 
-class Columns(Protocol):
+class StoredColumns(Protocol):
     """The stored columns of a table. Several threads read them at once."""
 
     @property
@@ -58,7 +58,7 @@ class Columns(Protocol):
 class _View(Mapping[str, Column]):
     """Columns of some rows. Each is read on every access and not kept. hidden: names of columns that are left out."""
 
-    stored: Columns
+    stored: StoredColumns
     rows: Array
     hidden: frozenset[str] = frozenset()
 
@@ -222,10 +222,10 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class _Chain:
+class _TableChain:
     """The rows of several tables, one after another. starts: the first row of each table, and the end of the last."""
 
-    each: tuple[Columns, ...]
+    each: tuple[StoredColumns, ...]
     starts: Array
 
     @property
@@ -266,7 +266,7 @@ def _gathered(each: Sequence[Column], places: Sequence[Array]) -> Column:
 def stacked(each: Sequence[LazyTable]) -> LazyTable:
     """Return the rows of all tables, one after another. Patients of different tables are different patients."""
     starts = np.cumsum([0, *(len(table.columns.stored) for table in each)])
-    stored = _Chain(tuple(table.columns.stored for table in each), starts)
+    stored = _TableChain(tuple(table.columns.stored for table in each), starts)
     rows = np.concatenate([table.columns.rows + start for table, start in zip(each, starts[:-1], strict=True)])
     patients = tuple(f"{place}/{patient}" for place, table in enumerate(each) for patient in table.patients)
     hidden = frozenset[str]().union(*(table.columns.hidden for table in each))

@@ -37,7 +37,7 @@ class _Volume:
     oriented: bool
 
 
-class _Flaw(Enum):
+class _NiftiFlaw(Enum):
     """Why a file is refused, as the end of a sentence that counts such files."""
 
     UNREADABLE = "cannot be read as volumes of three axes"
@@ -162,37 +162,37 @@ def _kinds() -> dict[int, Any]:
     return {348: without(nibabel.Nifti1Image), 540: without(nibabel.Nifti2Image)}
 
 
-def _described(path: Path) -> _Volume | _Flaw:
+def _described(path: Path) -> _Volume | _NiftiFlaw:
     image = _opened(path)
     with suppress(Exception):
-        return _Flaw.UNREADABLE if image is None else _flaw(image, path) or _volume(image)
-    return _Flaw.UNREADABLE
+        return _NiftiFlaw.UNREADABLE if image is None else _flaw(image, path) or _volume(image)
+    return _NiftiFlaw.UNREADABLE
 
 
-def _flaw(image: Any, path: Path) -> _Flaw | None:
+def _flaw(image: Any, path: Path) -> _NiftiFlaw | None:
     dtype = np.dtype(image.get_data_dtype())
     if dtype.kind == "c":
-        return _Flaw.COMPLEX
+        return _NiftiFlaw.COMPLEX
     if dtype.names is not None:
-        return _Flaw.COLOURED
+        return _NiftiFlaw.COLOURED
     if len(image.shape) > 3 and any(size != 1 for size in image.shape[3:]):
-        return _Flaw.TIME_POINTS
+        return _NiftiFlaw.TIME_POINTS
     # Computations use 64 bits.
     unpacked = math.prod(image.shape) * max(8, dtype.itemsize)
     if unpacked > MAX_UNPACKED and unpacked > MAX_RATIO * path.stat().st_size:
-        return _Flaw.TOO_LARGE
+        return _NiftiFlaw.TOO_LARGE
     fits = dtype.kind in "uif" and len(image.shape) >= 3 and min(image.shape) > 0
     # The header of a pair of files says that its voxels begin at 0, which is their offset in the other file.
     fits &= image.dataobj.offset >= image.header.single_vox_offset
     if path.suffix.lower() == ".nii":
         fits &= path.stat().st_size >= image.dataobj.offset + math.prod(image.shape) * dtype.itemsize
-    return None if fits and np.isfinite(_turned(image)).all() else _Flaw.UNREADABLE
+    return None if fits and np.isfinite(_turned(image)).all() else _NiftiFlaw.UNREADABLE
 
 
-def _require_form(descriptions: Sequence[_Volume | _Flaw]) -> list[_Volume]:
+def _require_form(descriptions: Sequence[_Volume | _NiftiFlaw]) -> list[_Volume]:
     """Require volumes of one shape that can be read. Raises DataError: some are not."""
-    flaws = Counter(description for description in descriptions if isinstance(description, _Flaw))
-    for flaw in _Flaw:
+    flaws = Counter(description for description in descriptions if isinstance(description, _NiftiFlaw))
+    for flaw in _NiftiFlaw:
         if flaws[flaw]:
             raise DataError(f"NIfTI: {flaws[flaw]} of {len(descriptions)} files {flaw.value}")
     volumes = [description for description in descriptions if isinstance(description, _Volume)]
@@ -231,4 +231,4 @@ def _voxels(path: Path) -> Array | None:
 
 
 def _unreadable(unreadable: int, count: int) -> DataError:
-    return DataError(f"NIfTI: {unreadable} of {count} files {_Flaw.UNREADABLE.value}")
+    return DataError(f"NIfTI: {unreadable} of {count} files {_NiftiFlaw.UNREADABLE.value}")

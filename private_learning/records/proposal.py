@@ -161,7 +161,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Stated:
+class DeclaredParts:
     """The declared parts of a format. The others are proposed."""
 
     separator: Separator | None = None
@@ -172,7 +172,7 @@ class Stated:
 
 def examine(
     path: Path,
-    stated: Stated,
+    stated: DeclaredParts,
     names: Sequence[str] | None = None,
     may_be_empty: bool = False,
     patient_column: str | None = None,

@@ -12,7 +12,7 @@ import numpy as np
 from private_learning.records.delimited import read_sheet, remarks_on
 from private_learning.records.lazy_table import list_table
 from private_learning.records.paths import require_there
-from private_learning.records.proposal import Stated, TextTable, combined, examine
+from private_learning.records.proposal import DeclaredParts, TextTable, combined, examine
 from private_learning.records.records import DataError, Table
 from private_learning.records.table_format import TableFormat
 from private_learning.records.text_encoding import bytes_of, decode
@@ -50,7 +50,7 @@ def read_csv(
         DataError: the file is no such text table. The message names line and column, never the content.
     """
     if table_format is None:
-        proposal, table = examine(path, Stated(encoding=encoding), names, may_be_empty, patient_column)
+        proposal, table = examine(path, DeclaredParts(encoding=encoding), names, may_be_empty, patient_column)
         table_format = combined([proposal]).format
         return _table(table.spelled(table_format.spelling), table_format, patient_column, declared=False)
     table = _declared(path, table_format, names, may_be_empty, patient_column)
@@ -109,7 +109,7 @@ def _declared(
 def _as_it_looks(path: Path, table_format: TableFormat, names: Sequence[str] | None) -> str:
     """Return the end of a message about a file that does not fit: the format that the file itself proposes."""
     try:
-        proposed = combined([examine(path, Stated(), names)[0]]).format
+        proposed = combined([examine(path, DeclaredParts(), names)[0]]).format
     except DataError:
         return ""
     if (proposed.separator, proposed.encoding) == (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from study_protocol.study.queries import QueryDocument
 
 
-class Columns(Message):
+class ColumnsFile(Message):
     """A columns file: `[[columns]]` with `column` and `low`, `high`, or `categories`, or `edges`."""
 
     columns: Annotated[tuple[Range | Variable, ...], Field(min_length=1)] = Field(description="what is declared")
@@ -77,9 +77,9 @@ def _from_file(path: Path) -> tuple[Declared, ...]:
     except Unreadable as error:
         raise ConfigurationError(f"{path} is no TOML: {error}") from error
     try:
-        return Columns.model_validate(values).columns
+        return ColumnsFile.model_validate(values).columns
     except ValidationError as error:
-        wrong = "\n".join(f"  {line}" for line in wrong_entries(error, Columns))
+        wrong = "\n".join(f"  {line}" for line in wrong_entries(error, ColumnsFile))
         raise ConfigurationError(f"{path} is no file of columns:\n{wrong}") from error
 
 

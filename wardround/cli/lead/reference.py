@@ -14,7 +14,7 @@ from typing import Any
 from client_sdk.guard.policy import SitePolicy
 from study_protocol.study.settings import StudySettings
 from wardround.cli.lead.templates import POLICY, study_values
-from wardround.cli.shared.described import Entry, entries, toml
+from wardround.cli.shared.described import SettingsEntry, entries, toml
 
 _PART = re.compile(r"(<!-- (study|policy) -->\n).*?(<!-- end -->)", re.DOTALL)
 _HEAD = (
@@ -31,7 +31,7 @@ def page(text: str) -> str:
 
 
 def _sections(
-    path: str, section_entries: tuple[Entry, ...], template_values: Mapping[str, Any] | None
+    path: str, section_entries: tuple[SettingsEntry, ...], template_values: Mapping[str, Any] | None
 ) -> Iterator[str]:
     """Yield the table of the entries, then the tables of the sections among them."""
     rows = [_row(entry, (template_values or {}).get(entry.name)) for entry in section_entries if not entry.inner]
@@ -47,7 +47,7 @@ def _sections(
             yield from _sections(f"{name}.", entry.inner, value[-1] if entry.is_repeated and value else value)
 
 
-def _row(entry: Entry, template_value: Any) -> str:
+def _row(entry: SettingsEntry, template_value: Any) -> str:
     plain = entry.default in ("required", "none")
     template = (
         ""

@@ -18,7 +18,7 @@ NEWEST = 20
 
 
 @dataclass(frozen=True)
-class Charge:
+class RoundCharge:
     """A round that is charged.
 
     title   of the query that it answers. None: a round of training
@@ -51,7 +51,7 @@ class Charge:
         return about | {"ended_at": self.view.model_dump(mode="json")["ended_at"], "spent": spent}
 
 
-def read_charges(client: Client, study: str, statement: BudgetStatement, *, everything: bool) -> list[Charge]:
+def read_charges(client: Client, study: str, statement: BudgetStatement, *, everything: bool) -> list[RoundCharge]:
     """Return the newest charges, or all of them, in order."""
     from client_sdk.api.pages import all_queries
     from study_protocol.study.query_words import title_of
@@ -70,7 +70,7 @@ def read_charges(client: Client, study: str, statement: BudgetStatement, *, ever
     allowances = [
         None if limit.used is None else limit.used[1] for limit in statement.limits if limit.epsilon is not None
     ]
-    charges: list[Charge] = []
+    charges: list[RoundCharge] = []
     before: tuple[float, ...] | None = None
     for view in views:
         if view.spent is None:
@@ -79,12 +79,12 @@ def read_charges(client: Client, study: str, statement: BudgetStatement, *, ever
         past = (0.0,) * len(view.spent) if before is None and begins == 0 else before
         query = None if view.query is None else queries.get(view.query)
         used = tuple(None if allowance is None else _share(query, allowance) for allowance in allowances)
-        charges.append(Charge(view, None if query is None else title_of(query), past, used))
+        charges.append(RoundCharge(view, None if query is None else title_of(query), past, used))
         before = tuple(limit.spent for limit in view.spent)
     return charges if everything else charges[-NEWEST:]
 
 
-def show_charges(charges: list[Charge], *, everything: bool, rounds: int) -> None:
+def show_charges(charges: list[RoundCharge], *, everything: bool, rounds: int) -> None:
     """Print the table of charges, if there are any."""
     if not charges:
         return

@@ -48,7 +48,7 @@ Dataset = Annotated[str, typer.Option("--dataset", help="name of the records tha
 
 
 @dataclass(frozen=True)
-class Joined:
+class AskingHospital:
     """The asking hospital's own knowledge of a study, with one data set.
 
     settings_sha256  digest of the settings that it joined under. None: not with this data set
@@ -97,7 +97,7 @@ class Trusted:
 
     key: str
     reason: str
-    hospital: Joined | None = None
+    hospital: AskingHospital | None = None
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def _pinned(study: str, home: Path | None, dataset: str) -> Trusted:
         encode_public_key(asking_hospital.identity.key.public_key()),
         not_here(directory, dataset),
     )
-    asks = Joined(membership, own_key, dataset, joined, seen_head.sequence, seen_head.sha256, other_data_sets)
+    asks = AskingHospital(membership, own_key, dataset, joined, seen_head.sequence, seen_head.sha256, other_data_sets)
     return Trusted(membership.coordinator_key, "the key that was pinned at enrolment", asks)
 
 

@@ -22,7 +22,7 @@ _BOUNDS = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class SettingsEntry:
     """One entry of a settings file.
 
     values       the allowed values, in words
@@ -36,22 +36,22 @@ class Entry:
     values: str
     about: str
     default: str
-    inner: tuple[Entry, ...] = ()
+    inner: tuple[SettingsEntry, ...] = ()
     is_repeated: bool = False
 
 
-def entries(model: type[BaseModel]) -> tuple[Entry, ...]:
+def entries(model: type[BaseModel]) -> tuple[SettingsEntry, ...]:
     """Return every entry of the model. Sections have their own entries."""
     schema = model.model_json_schema()
     return _entries(schema, cast("dict[str, Node]", schema.get("$defs", {})))
 
 
-def _entries(schema: Node, definitions: Mapping[str, Node]) -> tuple[Entry, ...]:
+def _entries(schema: Node, definitions: Mapping[str, Node]) -> tuple[SettingsEntry, ...]:
     required: list[str] = schema.get("required", [])
     return tuple(_entry(name, node, definitions, name in required) for name, node in schema["properties"].items())
 
 
-def _entry(name: str, node: Node, definitions: Mapping[str, Node], required: bool) -> Entry:
+def _entry(name: str, node: Node, definitions: Mapping[str, Node], required: bool) -> SettingsEntry:
     kinds: list[Node] = [kind for kind in node.get("anyOf", [node]) if kind.get("type") != "null"]
     # TOML has no null: an entry that may be null is left out.
     optional = len(kinds) < len(node.get("anyOf", [node]))
@@ -64,7 +64,7 @@ def _entry(name: str, node: Node, definitions: Mapping[str, Node], required: boo
     if optional and required:
         default = "none"
     words = " or ".join(dict.fromkeys(_words(kind) for kind in kinds))
-    return Entry(name, words, node.get("description", ""), default, inner, is_repeated)
+    return SettingsEntry(name, words, node.get("description", ""), default, inner, is_repeated)
 
 
 def _words(node: Node) -> str:
@@ -104,7 +104,7 @@ def toml(value: object) -> str:
 
 
 def template(
-    section_entries: tuple[Entry, ...], values: Node, path: str = "", *, described: bool = True
+    section_entries: tuple[SettingsEntry, ...], values: Node, path: str = "", *, described: bool = True
 ) -> Iterator[str]:
     """Yield lines of TOML: each entry below its description. Entries that `values` lacks become comments.
 
@@ -135,7 +135,7 @@ def template(
             yield from template(entry.inner, value, f"{name}.", described=described)
 
 
-def _line(entry: Entry, value: Any, described: bool) -> Iterator[str]:
+def _line(entry: SettingsEntry, value: Any, described: bool) -> Iterator[str]:
     if described:
         yield from _comment(f"{entry.about} ({entry.values})")
     if value is not None:
