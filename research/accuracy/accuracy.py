@@ -168,21 +168,21 @@ def compare(workload: Workload, epsilons: Sequence[float], seeds: Sequence[int])
     print(f"{'epsilon':>8} {'noise':>8}   {'private':<14} {'Opacus':<14} {'difference':<16} ms/step ours, Opacus")
     budgets: list[dict[str, Any]] = []
     for epsilon in epsilons:
-        chosen = plan(workload, epsilon)
-        ours = measure(workload, seeds, "private", chosen.noise_multiplier)
-        theirs = measure(workload, seeds, "Opacus", chosen.noise_multiplier)
-        apart = [a - b for a, b in zip(ours.accuracies, theirs.accuracies, strict=True)]
-        gap = {"mean": statistics.fmean(apart), "standard_error": standard_error(apart)}
+        chosen_plan = plan(workload, epsilon)
+        ours = measure(workload, seeds, "private", chosen_plan.noise_multiplier)
+        theirs = measure(workload, seeds, "Opacus", chosen_plan.noise_multiplier)
+        differences = [a - b for a, b in zip(ours.accuracies, theirs.accuracies, strict=True)]
+        gap = {"mean": statistics.fmean(differences), "standard_error": standard_error(differences)}
         budgets.append(
             {
-                "plan": asdict(chosen),
+                "plan": asdict(chosen_plan),
                 "private": _reported(ours),
                 "opacus": _reported(theirs),
                 "private_minus_opacus": gap,
             }
         )
         print(
-            f"{chosen.epsilon:8.3f} {chosen.noise_multiplier:8.2f}   {_shown(ours):<14} {_shown(theirs):<14} "
+            f"{chosen_plan.epsilon:8.3f} {chosen_plan.noise_multiplier:8.2f}   {_shown(ours):<14} {_shown(theirs):<14} "
             f"{100 * gap['mean']:+.2f} ± {100 * gap['standard_error']:.2f}".ljust(66)
             + f"{1e3 * ours.step_seconds:.1f}, {1e3 * theirs.step_seconds:.1f}",
             flush=True,
@@ -216,8 +216,8 @@ def main() -> None:
         seeds = range(options.seeds or (2 if options.quick else workload.seeds))
         measured = compare(workload, epsilons, seeds)
         if not options.quick:
-            kept: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-            RESULTS.write_text(json.dumps(kept | {name: measured}, indent=1) + "\n")
+            recorded: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+            RESULTS.write_text(json.dumps(recorded | {name: measured}, indent=1) + "\n")
 
 
 def _centred(split: Split, workload: Workload, noise: float | None, source: RandomSource) -> Split:

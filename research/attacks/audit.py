@@ -185,18 +185,20 @@ def released_sums(twin: Twin, settings: StudySettings, members: Sequence[NDArray
         }
     }
     trainings = {
-        name: LocalTraining(task, task.of(own), StudySettings.model_validate(used), twin.randomness(seed), party=name)
-        for name, own in zip(names, members, strict=True)
+        name: LocalTraining(
+            task, task.of(member_rows), StudySettings.model_validate(used), twin.randomness(seed), party=name
+        )
+        for name, member_rows in zip(names, members, strict=True)
     }
     sums: list[Floats] = []
     for round in range(1, ROUNDS + 1):
 
         def words(name: str, vectors: Any, round: int = round, start: Any = weights) -> Any:
             training = trainings[name]
-            made = training.contribution(start, None, round=round)
+            contribution = training.contribution(start, None, round=round)
             source = training.randomness_in(round)
             return ring_vectors_of(
-                settings.privacy, model, vectors, made, None, records=len(training.dataset), randomness=source
+                settings.privacy, model, vectors, contribution, None, records=len(training.dataset), randomness=source
             )
 
         spec, total = hospitals.summed(round, words)[UPDATE]
@@ -234,8 +236,8 @@ def attack(twin: Twin, *, hospitals: int, canaries: int, seed: int) -> Found:
 
 def guessed(scores: Floats, inside: NDArray[np.bool_]) -> tuple[int, int]:
     """(guesses, right ones): the highest scores are said to be in, the lowest to be out."""
-    many, order = round(GUESSED * len(scores)), np.argsort(scores)
-    return 2 * many, int(inside[order[-many:]].sum() + (~inside[order[:many]]).sum())
+    guesses, order = round(GUESSED * len(scores)), np.argsort(scores)
+    return 2 * guesses, int(inside[order[-guesses:]].sum() + (~inside[order[:guesses]]).sum())
 
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float) -> float:
@@ -341,13 +343,16 @@ def audit(seeds: Sequence[int], *, hospitals: int, canaries: int) -> dict[str, C
     """Twin -> alarms."""
     counts: dict[str, Count] = {}
     for name, twin in TWINS.items():
-        found = [attack(twin, hospitals=hospitals, canaries=canaries, seed=seed) for seed in seeds]
+        attacks = [attack(twin, hospitals=hospitals, canaries=canaries, seed=seed) for seed in seeds]
         sizes = [batches(twin.randomness(seed)) < ALARM_LAW for seed in seeds]
-        one_run, differences = [f.one_run < ALARM_ONE_RUN for f in found], [f.differences < ALARM_LAW for f in found]
+        one_run, differences = (
+            [f.one_run < ALARM_ONE_RUN for f in attacks],
+            [f.differences < ALARM_LAW for f in attacks],
+        )
         caught = sum(map(any, zip(one_run, differences, sizes, strict=True)))
         counts[name] = Count(len(seeds), caught, sum(one_run), sum(differences), sum(sizes))
-        bounds = [f.at_least for f in found]
-        print(f"{name}: {counts[name]}; ε {found[0].epsilon:.3f}, shown {min(bounds)} to {max(bounds)}", flush=True)
+        bounds = [f.at_least for f in attacks]
+        print(f"{name}: {counts[name]}; ε {attacks[0].epsilon:.3f}, shown {min(bounds)} to {max(bounds)}", flush=True)
     sizes = [batches(Shuffled(seed, allow_insecure=True)) < ALARM_LAW for seed in seeds]
     counts["batches shuffled"] = Count(len(seeds), sum(sizes), 0, 0, sum(sizes))
     print(f"batches shuffled: {counts['batches shuffled']}", flush=True)
@@ -359,13 +364,13 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=20)
     options.add_argument("--canaries", type=int, default=20_000)
     options.add_argument("--hospitals", type=int, default=10)
-    chosen = options.parse_args()
+    arguments = options.parse_args()
     torch.set_num_threads(1)
     # Here, because it uses the attacks above.
     from research.attacks.audit_queries import audit_queries
 
-    seeds = range(1, chosen.seeds + 1)
-    counts = audit(seeds, hospitals=chosen.hospitals, canaries=chosen.canaries) | audit_queries(seeds)
+    seeds = range(1, arguments.seeds + 1)
+    counts = audit(seeds, hospitals=arguments.hospitals, canaries=arguments.canaries) | audit_queries(seeds)
     print(json.dumps({name: asdict(count) for name, count in counts.items()}))
 
 

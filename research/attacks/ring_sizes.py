@@ -55,7 +55,7 @@ def least_neighbours(hospitals: int, colluders: int, lost: int) -> Choice | None
 
 def rows() -> list[str]:
     """The table of docs/threat-model.md."""
-    found: list[str] = []
+    lines: list[str] = []
     for n in SIZES:
         for share in COLLUDERS:
             c = round(share * n)
@@ -63,8 +63,8 @@ def rows() -> list[str]:
             for part in LOST:
                 choice = least_neighbours(n, c, round(part * n))
                 cells.append("all" if choice is None else f"{choice.neighbours} / {choice.threshold} / {choice.borne}")
-            found.append(f"| {' | '.join(cells)} |")
-    return found
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 if __name__ == "__main__":

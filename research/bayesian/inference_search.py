@@ -43,8 +43,8 @@ def main() -> None:
     options = parser.parse_args()
     logging.getLogger("study_protocol.randomness.source").setLevel(logging.ERROR)
     trials = _digits if options.data == "mnist" else _surveys
-    found = list(trials(options.data, options.epsilon, range(options.seeds)))
-    for score, recipe in sorted(found, key=lambda each: -each[0])[:10]:
+    results = list(trials(options.data, options.epsilon, range(options.seeds)))
+    for score, recipe in sorted(results, key=lambda each: -each[0])[:10]:
         print(f"{100 * score:.2f}  {recipe}", flush=True)
 
 
@@ -66,13 +66,13 @@ def _surveys(data: str, epsilon: float, seeds: range) -> Iterator[tuple[float, A
 
 def _digits(data: str, epsilon: float, seeds: range) -> Iterator[tuple[float, Any]]:
     split = WORKLOADS[data].split(0)
-    inputs, labels, kept = split.inputs, split.targets, len(split.targets) - _HELD
+    inputs, labels, training_size = split.inputs, split.targets, len(split.targets) - _HELD
     for steps, clip, rate, momentum, averaged in itertools.product(*MNIST):
         recipe = central_softmax.Recipe(steps, clip, rate, momentum, averaged)
         # Of the mean gradient over all images: fewer of them bear less of it.
-        noise = noise_for(epsilon, DELTA, recipe.charged)[0] * kept / len(labels)
-        model = central_softmax.fitted(inputs[:kept], labels[:kept], recipe, noise, seeds)
-        yield statistics.fmean(model.accuracies(inputs[kept:], labels[kept:])), recipe
+        noise = noise_for(epsilon, DELTA, recipe.charged)[0] * training_size / len(labels)
+        model = central_softmax.fitted(inputs[:training_size], labels[:training_size], recipe, noise, seeds)
+        yield statistics.fmean(model.accuracies(inputs[training_size:], labels[training_size:])), recipe
 
 
 if __name__ == "__main__":

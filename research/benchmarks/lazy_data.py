@@ -108,7 +108,7 @@ def private(asked: Asked) -> dict[str, Any]:
     from private_learning.training.gradients import PrivateGradients
     from study_protocol.randomness.source import SeededRandomness
 
-    seen = _seconds_of(PrivateGradients)
+    step_seconds = _seconds_of(PrivateGradients)
     begun = time.perf_counter()
     name, parameters = _task_of(asked)
     task = load_task(name, parameters)
@@ -122,7 +122,7 @@ def private(asked: Asked) -> dict[str, Any]:
     update = training.update(weights_of(task.model()), None)
     took = time.perf_counter() - begun
     digest = hashlib.sha256(b"".join(array.tobytes() for _, array in sorted(update.items()))).hexdigest()
-    return {"opened_seconds": opened, "round_seconds": took, "step_seconds": seen, "update_sha256": digest}
+    return {"opened_seconds": opened, "round_seconds": took, "step_seconds": step_seconds, "update_sha256": digest}
 
 
 def _task_of(asked: Asked) -> tuple[str, dict[str, Any]]:
@@ -133,12 +133,12 @@ def _study(asked: Asked) -> Any:
     from tests.harness import tiny
 
     name, parameters = _task_of(asked)
-    how = {"task": name, "task_parameters": parameters, "algorithm": "fedavg", "learning_rate": 0.05}
+    training = {"task": name, "task_parameters": parameters, "algorithm": "fedavg", "learning_rate": 0.05}
     return tiny.settings(
         "parallel",
         clients=1,
         rounds=asked.steps,
-        training=how | {"local_steps": asked.steps},
+        training=training | {"local_steps": asked.steps},
         bayesian=False,
         noise_multiplier=1.0,
         sampling_rate=asked.batch / asked.records,
@@ -148,17 +148,17 @@ def _study(asked: Asked) -> Any:
 
 def _seconds_of(kind: Any) -> list[float]:
     """How long each of its steps takes, from now on."""
-    seen: list[float] = []
+    step_seconds: list[float] = []
     compute = kind.at
 
     def timed(self: Any, step: int) -> Any:
         begun = time.perf_counter()
-        made = compute(self, step)
-        seen.append(time.perf_counter() - begun)
-        return made
+        gradient = compute(self, step)
+        step_seconds.append(time.perf_counter() - begun)
+        return gradient
 
     kind.at = timed
-    return seen
+    return step_seconds
 
 
 class Folder:
@@ -194,16 +194,16 @@ def plain(asked: Asked) -> dict[str, Any]:
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
     sampler = RandomSampler(data, num_samples=asked.steps * asked.batch)
     begun = time.perf_counter()
-    seen: list[float] = []
+    step_seconds: list[float] = []
     last = begun
     for x, y in DataLoader(data, batch_size=asked.batch, sampler=sampler, num_workers=2):
         optimiser.zero_grad()
         task.loss(model(x), y).mean().backward()
         optimiser.step()
         now = time.perf_counter()
-        seen.append(now - last)
+        step_seconds.append(now - last)
         last = now
-    return {"opened_seconds": opened, "round_seconds": time.perf_counter() - begun, "step_seconds": seen}
+    return {"opened_seconds": opened, "round_seconds": time.perf_counter() - begun, "step_seconds": step_seconds}
 
 
 def measured(asked: Asked) -> dict[str, Any]:
@@ -212,12 +212,12 @@ def measured(asked: Asked) -> dict[str, Any]:
 
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    found = plain(asked) if asked.way == "DataLoader" else private(asked)
-    peak = sum(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    seen = found.pop("step_seconds")
+    result = plain(asked) if asked.way == "DataLoader" else private(asked)
+    peak = sum(resource.getrusage(process).ru_maxrss for process in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    step_seconds = result.pop("step_seconds")
     # The first step confirms the method, and waits for its own records.
-    return found | {
-        "median_step_milliseconds": 1e3 * statistics.median(seen[1:] or seen),
+    return result | {
+        "median_step_milliseconds": 1e3 * statistics.median(step_seconds[1:] or step_seconds),
         "peak_resident_mib": peak / 1024,
     }
 
@@ -234,17 +234,17 @@ def compared(
     folder: Path, records: int, batches: Sequence[int], steps: int, names: Sequence[str] = WAYS
 ) -> dict[str, Any]:
     """Every way with every size of batch, and whether bytes and memory are as they must be."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for batch in batches:
         ways = {way: apart(Asked(folder, way, records, batch, steps)) for way in names}
         equal = ways["on demand"]["update_sha256"] == ways["in memory"]["update_sha256"]
         print(batch, json.dumps(ways, indent=1), "same bytes" if equal else "OTHER BYTES", flush=True)
         if not equal:
             raise SystemExit("reading on demand does not give the bytes of records in memory")
-        found[str(batch)] = ways | {"same_bytes": equal}
+        results[str(batch)] = ways | {"same_bytes": equal}
         if ways["on demand"]["peak_resident_mib"] * 2**20 > _MOST:
             raise SystemExit("reading on demand takes more than 2 GiB")
-    return found
+    return results
 
 
 def main() -> None:
@@ -257,16 +257,16 @@ def main() -> None:
     parser.add_argument("--one", choices=WAYS)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--folder", type=Path, help="with the images; left out: they are made, and removed afterwards")
-    chosen = parser.parse_args()
-    if chosen.one is not None:
-        print(json.dumps(measured(Asked(chosen.folder, chosen.one, chosen.records, chosen.batch, chosen.steps))))
+    options = parser.parse_args()
+    if options.one is not None:
+        print(json.dumps(measured(Asked(options.folder, options.one, options.records, options.batch, options.steps))))
         return
-    with tempfile.TemporaryDirectory() as made:
-        if chosen.table:
-            _of_table(Path(made) / "table.parquet", chosen)
+    with tempfile.TemporaryDirectory() as home:
+        if options.table:
+            _of_table(Path(home) / "table.parquet", options)
             return
-        records, batches = chosen.records or 100_000, chosen.batches or [512, 5000]
-        folder = chosen.folder or Path(made) / "images"
+        records, batches = options.records or 100_000, options.batches or [512, 5000]
+        folder = options.folder or Path(home) / "images"
         begun = time.perf_counter()
         if not folder.exists():
             generate(folder, records)
@@ -276,10 +276,10 @@ def main() -> None:
             "image": [SIDE, SIDE],
             "mib_on_disk": size / 2**20,
             "generated_seconds": time.perf_counter() - begun,
-            "steps": chosen.steps,
+            "steps": options.steps,
             "machine": f"{os.cpu_count()} cores",
             "load_average": os.getloadavg(),
-            "by_expected_batch_size": compared(folder, records, batches, chosen.steps),
+            "by_expected_batch_size": compared(folder, records, batches, options.steps),
         }
     RESULTS.write_text(json.dumps(report, indent=1) + "\n")
 

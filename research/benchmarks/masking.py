@@ -53,11 +53,11 @@ def mask(values: int, neighbours: int) -> dict[str, float]:
     """The client's masking stage, keys given: its own mask, half of the pairs added, half subtracted."""
     vector = (np.arange(values) % 1000).astype("<u4")
     keys = [os.urandom(32) for _ in range(neighbours)]
-    own = os.urandom(32)
+    share_key = os.urandom(32)
     half = neighbours // 2
     with Stopwatch() as watch:
         masked = masking.aligned(values, vector.dtype)
-        masking.apply_masks(masked, head=vector, add=[own, *keys[:half]], subtract=keys[half:])
+        masking.apply_masks(masked, head=vector, add=[share_key, *keys[:half]], subtract=keys[half:])
         body = masked.data
     return {**watch.per(1), "octets": body.nbytes}
 
@@ -89,8 +89,8 @@ def combine(holders: int, threshold: int, repeats: int) -> dict[str, float]:
     points = list(range(1, threshold + 1))
     with Stopwatch() as watch:
         rows = (shamir.parse_share(b"".join(some)).reshape(threshold, -1) for some in shares)
-        found = [shamir.combine(shamir.weights_at(points), some)[0] for some in rows]
-    if found != secrets:
+        combined = [shamir.combine(shamir.weights_at(points), some)[0] for some in rows]
+    if combined != secrets:
         raise RuntimeError("shares did not combine")
     return watch.per(repeats)
 
@@ -267,10 +267,10 @@ def main() -> None:
     if options.serve:
         serve()
         return
-    made = report(options)
+    results = report(options)
     RESULTS.parent.mkdir(exist_ok=True)
     target = RESULTS if options.malloc == "retain" else RESULTS.with_stem("masking-default-malloc")
-    target.write_text(json.dumps(made, indent=1) + "\n")
+    target.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

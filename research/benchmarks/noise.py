@@ -51,7 +51,7 @@ def generators(size: int) -> dict[str, Draw]:
 
 def seconds(draws: dict[str, Draw], rounds: int, repeats: int) -> dict[str, float]:
     """Median processor seconds of one call."""
-    seen: dict[str, list[float]] = {name: [] for name in draws}
+    timings: dict[str, list[float]] = {name: [] for name in draws}
     for draw in draws.values():
         draw()
     for _ in range(rounds):
@@ -59,8 +59,8 @@ def seconds(draws: dict[str, Draw], rounds: int, repeats: int) -> dict[str, floa
             began = time.thread_time()
             for _ in range(repeats):
                 draw()
-            seen[name].append((time.thread_time() - began) / repeats)
-    return {name: statistics.median(times) for name, times in seen.items()}
+            timings[name].append((time.thread_time() - began) / repeats)
+    return {name: statistics.median(times) for name, times in timings.items()}
 
 
 def main() -> None:
@@ -76,8 +76,8 @@ def main() -> None:
         print(f"  {name:38s}{rate:12.3e}   {rate / baseline:6.2f} x torch.randn")
     calls: dict[str, dict[str, float]] = {}
     for size in FEW:
-        chosen = {name: draw for name, draw in generators(size).items() if name.startswith(("add_", "torch.randn, "))}
-        calls[str(size)] = {name: 1e6 * s for name, s in seconds(chosen, rounds, 200).items()}
+        selected = {name: draw for name, draw in generators(size).items() if name.startswith(("add_", "torch.randn, "))}
+        calls[str(size)] = {name: 1e6 * s for name, s in seconds(selected, rounds, 200).items()}
         print(f"microseconds a call, {size} coordinates")
         for name, microseconds in calls[str(size)].items():
             print(f"  {name:38s}{microseconds:9.1f}")

@@ -54,7 +54,7 @@ with live(Path(sys.argv[1])) as here:
 
 def waits_of(url: str, key: str, seconds: float) -> list[float]:
     """Seconds that each list of studies took; the next one is asked at its time, or when the one before is here."""
-    found: list[float] = []
+    waits: list[float] = []
     end, headers = time.perf_counter() + seconds, {"Authorization": f"Bearer {key}"}
     with httpx.Client(base_url=url, headers=headers, timeout=PATIENCE_SECONDS, trust_env=False) as http:
         while time.perf_counter() < end:
@@ -62,9 +62,9 @@ def waits_of(url: str, key: str, seconds: float) -> list[float]:
             # Who has waited this long has gone: it counts as that long.
             with suppress(httpx.TimeoutException):
                 http.get("/v1/studies").raise_for_status()
-            found.append(time.perf_counter() - began)
-            time.sleep(max(0.0, EVERY_SECONDS - found[-1]))
-    return found
+            waits.append(time.perf_counter() - began)
+            time.sleep(max(0.0, EVERY_SECONDS - waits[-1]))
+    return waits
 
 
 def _http(url: str, key: str) -> httpx.AsyncClient:
@@ -120,8 +120,8 @@ async def beside(url: str, operator: str, viewer: str, seconds: float, attack: A
                 await asyncio.gather(attacking, return_exceptions=True)
     # A single list that took as long as everything: there are not twenty of them.
     p95 = statistics.quantiles(waits, n=20)[-1] if len(waits) > 1 else waits[0]
-    found = {"p50": statistics.median(waits), "p95": min(p95, max(waits)), "longest": max(waits)}
-    rounded = {name: round(value, 3) for name, value in found.items()}
+    quantiles = {"p50": statistics.median(waits), "p95": min(p95, max(waits)), "longest": max(waits)}
+    rounded = {name: round(value, 3) for name, value in quantiles.items()}
     return {**rounded, "lists": len(waits), "attacker": {str(code): count for code, count in sorted(answered.items())}}
 
 
@@ -135,13 +135,13 @@ def measure(tree: Path, seconds: float, rounds: int) -> dict[str, Any]:
             assert server.stdout is not None
             assert server.stdin is not None
             url, operator, viewer = server.stdout.readline().split()
-            found: dict[str, Any] = {}
+            results: dict[str, Any] = {}
             for name, attack in (("quiet", None), ("certificates", certificates), ("streams", streams)):
-                found[name] = asyncio.run(beside(url, operator, viewer, seconds, attack))
-                print(f"  {name}: {found[name]}", flush=True)
+                results[name] = asyncio.run(beside(url, operator, viewer, seconds, attack))
+                print(f"  {name}: {results[name]}", flush=True)
             server.stdin.close()
             server.kill()
-    return found
+    return results
 
 
 def main() -> None:
@@ -149,14 +149,14 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="a checkout of an earlier version")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of the study")
-    given = parser.parse_args()
-    trees = {"before": given.before, "after": ROOT}
-    found: dict[str, Any] = {"cores": os.cpu_count(), "python": platform.python_version(), "rounds": given.rounds}
+    options = parser.parse_args()
+    trees = {"before": options.before, "after": ROOT}
+    results: dict[str, Any] = {"cores": os.cpu_count(), "python": platform.python_version(), "rounds": options.rounds}
     for name, tree in trees.items():
         if tree is not None:
             print(name, flush=True)
-            found[name] = measure(tree.resolve(), given.seconds, given.rounds)
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+            results[name] = measure(tree.resolve(), options.seconds, options.rounds)
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

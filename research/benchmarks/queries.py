@@ -48,15 +48,17 @@ def turn(here: Any, number: int, clients: int, masked: bool, cells: int, rounds:
 
 def row(turns: list[dict[str, Figures]]) -> Figures:
     """Medians of both, and of their ratios turn by turn."""
-    found: Figures = {}
-    for what in COMPARED:
+    figures: Figures = {}
+    for quantity in COMPARED:
         for side in ("training", "query"):
-            found[f"{side} {what}"] = statistics.median(one[side][what] for one in turns)
-        ratios = [one["query"][what] / one["training"][what] for one in turns]
-        found[f"ratio of {what}"] = statistics.median(ratios)
-        found[f"ratios of {what}"] = sorted(ratios)
-    found["query answered_seconds"] = statistics.median(one["query"]["answered_seconds"] for one in turns)
-    return found
+            figures[f"{side} {quantity}"] = statistics.median(turn_figures[side][quantity] for turn_figures in turns)
+        ratios = [turn_figures["query"][quantity] / turn_figures["training"][quantity] for turn_figures in turns]
+        figures[f"ratio of {quantity}"] = statistics.median(ratios)
+        figures[f"ratios of {quantity}"] = sorted(ratios)
+    figures["query answered_seconds"] = statistics.median(
+        turn_figures["query"]["answered_seconds"] for turn_figures in turns
+    )
+    return figures
 
 
 def hospital_ms(cells: int, patients: int, repeats: int = 5) -> Figures:
@@ -77,18 +79,18 @@ def hospital_ms(cells: int, patients: int, repeats: int = 5) -> Figures:
 
 
 def measure(sizes: list[int], cells: int, rounds: int, turns: int) -> dict[str, Figures]:
-    found: dict[str, Figures] = {}
+    results: dict[str, Figures] = {}
     for clients in sizes:
         for masked in (True, False):
-            with served("sqlite") as here:
-                run_plain(here, Case("warm-up", 2, 1))
-                run_queries(here, QueryCase("warm-up-queries", 5, 1, 16, masked))
+            with served("sqlite") as coordinator:
+                run_plain(coordinator, Case("warm-up", 2, 1))
+                run_queries(coordinator, QueryCase("warm-up-queries", 5, 1, 16, masked))
                 load = os.getloadavg()[0]
-                taken = [turn(here, number, clients, masked, cells, rounds) for number in range(turns)]
+                turn_results = [turn(coordinator, number, clients, masked, cells, rounds) for number in range(turns)]
             name = f"{clients} hospitals, {'under masks' if masked else 'in the clear'}"
-            found[name] = row(taken) | {"load average before and after": [load, os.getloadavg()[0]]}
-            print(name, json.dumps(found[name]), flush=True)
-    return found
+            results[name] = row(turn_results) | {"load average before and after": [load, os.getloadavg()[0]]}
+            print(name, json.dumps(results[name]), flush=True)
+    return results
 
 
 def main() -> None:
@@ -98,19 +100,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="of one study")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--output", type=Path, default=RESULTS)
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     report: Figures = {
         "platform": platform.platform(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "at": time.strftime("%Y-%m-%d %H:%M"),
-        "cells": chosen.cells,
-        "rounds of a study": chosen.rounds,
-        "turns": chosen.turns,
-        "a hospital's own part, processor milliseconds": hospital_ms(chosen.cells, PATIENTS),
+        "cells": options.cells,
+        "rounds of a study": options.rounds,
+        "turns": options.turns,
+        "a hospital's own part, processor milliseconds": hospital_ms(options.cells, PATIENTS),
     }
-    report["rows"] = measure(chosen.hospitals, chosen.cells, chosen.rounds, chosen.turns)
-    chosen.output.write_text(json.dumps(report, indent=1) + "\n")
+    report["rows"] = measure(options.hospitals, options.cells, options.rounds, options.turns)
+    options.output.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -143,9 +143,9 @@ class Watched:
 def held_mib(pid: int) -> float:
     """What a process and everything that it has started hold; a page that several share counts once."""
     total = 0
-    for one in below(pid):
+    for process in below(pid):
         with suppress(OSError, StopIteration):
-            lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
             total += int(next(line for line in lines if line.startswith("Pss:")).split()[1])
     return total / 1024
 
@@ -174,12 +174,14 @@ class Bench:
 
     def run(self, who: str, request: Request) -> Request:
         """One side once: seconds of its rounds, processor seconds a round, memory."""
-        for left in ("pfl", "checkpoint"):
+        for folder_name in ("pfl", "checkpoint"):
             with suppress(FileNotFoundError):
-                shutil.rmtree(self.folder / left) if left == "pfl" else (self.folder / left).unlink()
-        asked = request | {"folder": str(self.folder), "private": not who.endswith("bare")} | OURS.get(who, {})
+                shutil.rmtree(self.folder / folder_name) if folder_name == "pfl" else (
+                    self.folder / folder_name
+                ).unlink()
+        side_request = request | {"folder": str(self.folder), "private": not who.endswith("bare")} | OURS.get(who, {})
         file = self.folder / "request.json"
-        file.write_text(json.dumps(asked))
+        file.write_text(json.dumps(side_request))
         return self._watched(self._command(who, request["cores"], str(file)), request)
 
     def _command(self, who: str, cores: int, file: str) -> list[str]:
@@ -223,13 +225,13 @@ def _figures(found: Request, watched: Watched, cohort: int) -> Request:
     shares = [1.0] * (len(ends) - 1) if clients is None else [cohort / count for count in clients]
     seconds = [share * float(end - begin) for share, begin, end in zip(shares, ends, ends[1:], strict=False)]
     cpu = watched.cpu_between(ends[1], ends[-1]) / (len(ends) - 2) * statistics.mean(shares[1:])
-    kept = {key: found[key] for key in ("versions", "epsilon") if key in found}
+    constants = {key: found[key] for key in ("versions", "epsilon") if key in found}
     return {
         "seconds": statistics.median(seconds[1:]),
         "cpu_seconds": cpu,
         "first_seconds": seconds[0],
         "peak_mib": round(watched.peak_mib),
-        **kept,
+        **constants,
     }
 
 
@@ -238,31 +240,31 @@ def agreement(folder: Path) -> dict[str, float]:
     start = dict(np.load(folder / "weights.npz"))
     ours = dict(np.load(folder / "after-ours.npz"))
     moved = max(float(np.abs(ours[name] - start[name]).max()) for name in start)
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for peer in ("pfl", "flower"):
         if (folder / f"after-{peer}.npz").exists():
             theirs = dict(np.load(folder / f"after-{peer}.npz"))
-            found[peer] = max(float(np.abs(ours[name] - theirs[name]).max()) for name in start) / moved
-    if any(value > AGREEMENT for value in found.values()):
-        raise RuntimeError(f"the sides do not do the same work: {found}")
-    return found
+            figures[peer] = max(float(np.abs(ours[name] - theirs[name]).max()) for name in start) / moved
+    if any(value > AGREEMENT for value in figures.values()):
+        raise RuntimeError(f"the sides do not do the same work: {figures}")
+    return figures
 
 
 def compare(bench: Bench, name: str, cores: int, pairs: int) -> None:
     """Everybody in turn, `pairs` times; what is known is written down after every turn."""
-    asked, sides, rounds, of_flower = WORKLOADS[name]
-    there = [who for who in sides if _there(bench, who)]
-    runs: dict[str, list[Request]] = {who: [] for who in there}
+    workload, sides, rounds, of_flower = WORKLOADS[name]
+    available = [side for side in sides if _there(bench, side)]
+    runs: dict[str, list[Request]] = {side: [] for side in available}
     row: Request = {"workload": name, "cores": cores, "allocator": bench.allocator, "sides": {}}
     for _ in range(pairs):
-        for who in there:
-            count = of_flower if who.startswith("Flower") else rounds
-            runs[who].append(bench.run(who, asked | {"cores": cores, "rounds": count}))
-            row["sides"][who] = _row(runs, who)
-            _print(name, cores, who, row["sides"][who])
+        for side in available:
+            count = of_flower if side.startswith("Flower") else rounds
+            runs[side].append(bench.run(side, workload | {"cores": cores, "rounds": count}))
+            row["sides"][side] = _row(runs, side)
+            _print(name, cores, side, row["sides"][side])
             # The load of a machine that is not one's own says how far to trust the clock.
             kept(row | {"load": os.getloadavg()[0]})
-        if asked["cohort"] == asked["clients"] and "ours bare" in there and len(there) > 2:
+        if workload["cohort"] == workload["clients"] and "ours bare" in available and len(available) > 2:
             row["agreement"] = agreement(bench.folder)
             kept(row | {"load": os.getloadavg()[0]})
 
@@ -294,9 +296,9 @@ def _print(name: str, cores: int, who: str, row: Request) -> None:
 
 def kept(row: Request) -> None:
     """Replace the entry of the same workload, cores and allocator."""
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": []}
-    same = ("workload", "cores", "allocator")
-    rows = [one for one in known["rows"] if any(one[key] != row[key] for key in same)]
+    recorded = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": []}
+    keys = ("workload", "cores", "allocator")
+    rows = [old_row for old_row in recorded["rows"] if any(old_row[key] != row[key] for key in keys)]
     machine = {"platform": platform.platform(), "cores": os.cpu_count(), "python": platform.python_version()}
     RESULTS.write_text(json.dumps({"machine": machine, "rows": [*rows, row]}, indent=1) + "\n")
 

@@ -144,22 +144,22 @@ def main() -> None:
     versions = {"this": ROOT} | ({"other": options.against.resolve()} if options.against else {})
     cases = {"csv": ("a.csv", ""), "parquet, on demand": ("a.parquet", "on demand"), "parquet": ("a.parquet", "whole")}
     cases |= {"digest of the csv": ("a.csv", "digest"), "digest of the parquet": ("a.parquet", "digest")}
-    found: dict[str, dict[str, list[dict[str, float]]]] = {case: {name: [] for name in versions} for case in cases}
+    timings: dict[str, dict[str, list[dict[str, float]]]] = {case: {name: [] for name in versions} for case in cases}
     with tempfile.TemporaryDirectory() as folder:
         generate(Path(folder), options.csv_rows, options.parquet_rows)
         for _ in range(options.repeats):
-            for case, (file, how) in cases.items():
+            for case, (file, reading_options) in cases.items():
                 for name, source in versions.items():
-                    if how == "digest" and name != "this":
+                    if reading_options == "digest" and name != "this":
                         continue
-                    found[case][name].append(_in_process(source, Path(folder) / file, how))
+                    timings[case][name].append(_in_process(source, Path(folder) / file, reading_options))
     medians = {
         case: {
             name: {key: statistics.median(run[key] for run in runs) for key in ("seconds", "gib", "sum")}
             for name, runs in each.items()
             if runs
         }
-        for case, each in found.items()
+        for case, each in timings.items()
     }
     rows = {"csv_rows": options.csv_rows, "parquet_rows": options.parquet_rows, "repeats": options.repeats}
     RESULTS.write_text(json.dumps({**rows, "medians": medians}, indent=2) + "\n")

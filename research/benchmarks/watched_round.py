@@ -90,9 +90,9 @@ def settings(*, masked: bool) -> Any:
     """A small study with a Bayesian and a classical limit, every hospital in every round."""
     kind = named("StudySettings")
     models = [model for model in vars(sys.modules[kind.__module__]).values() if hasattr(model, "model_fields")]
-    known = frozenset(name for model in models for name in model.model_fields)
+    field_names = frozenset(name for model in models for name in model.model_fields)
     values = _VALUES | {"privacy": _VALUES["privacy"] | {"masking": _MASKING if masked else None}}
-    return kind.model_validate(translated(values, known))
+    return kind.model_validate(translated(values, field_names))
 
 
 # -- What runs
@@ -173,13 +173,13 @@ class Gate:
             if self.recorder.running:
                 sys.setprofile(None)
                 raise _Enough
-            given = ask(client, *arguments, **options)
-            if given is not None and given.assignment.round == _ROUND:
+            assignment = ask(client, *arguments, **options)
+            if assignment is not None and assignment.assignment.round == _ROUND:
                 self._all_here.wait(_SECONDS)
                 if threading.get_ident() == self.recorder.hospital_thread:
                     self.recorder.note(sys._getframe(1))
                     sys.setprofile(self.recorder)
-            return given
+            return assignment
 
         return asked
 
@@ -304,18 +304,20 @@ def run(*, masked: bool) -> Way:
         Stale: a name of the tables above is gone.
         RuntimeError: the round came to nothing.
     """
-    client, recorder = {what: named(what) for what in NAMES}["Client"], Recorder()
+    client, recorder = {role: named(role) for role in NAMES}["Client"], Recorder()
     ask = getattr(client, ASK, None)
     if ask is None:
         raise Stale(f"Client.{ASK} is gone")
     gate = Gate(recorder)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        chosen = named("Settings")(home=home / "coordinator", origin=_ORIGIN, worker=False, watch_seconds=0.02)
-        named("prepare")(chosen)
-        coordinator = named("open_coordinator")(chosen)
+        coordinator_settings = named("Settings")(
+            home=home / "coordinator", origin=_ORIGIN, worker=False, watch_seconds=0.02
+        )
+        named("prepare")(coordinator_settings)
+        coordinator = named("open_coordinator")(coordinator_settings)
         try:
-            with recorder.hooked(), _served(coordinator, chosen) as url:
+            with recorder.hooked(), _served(coordinator, coordinator_settings) as url:
                 study = settings(masked=masked)
                 sites = [
                     Site(hospital, gate, seed) for seed, hospital in enumerate(_opened(coordinator, url, home, study))

@@ -93,18 +93,18 @@ def figures(way: Way) -> dict[str, Any]:
 
 def show(found: Mapping[str, Any]) -> Iterator[str]:
     """Lines for a reader: every file behind its room, `<` where a room is entered again."""
-    for name, own in (("hospital", "client_sdk"), ("coordinator", "server")):
+    for name, package in (("hospital", "client_sdk"), ("coordinator", "server")):
         figures_ = found[name]
         yield f"{name}: {figures_['files']} files, {figures_['returns']} returns {figures_['returns_into']}"
         been: set[str] = set()
         before = ""
         for path in figures_["way"]:
-            room = room_of(path, own)
-            again = room is not None and room != before and room in been
+            room = room_of(path, package)
+            is_return = room is not None and room != before and room in been
             if room is not None:
                 been.add(room)
                 before = room
-            yield f"  {'<' if again else ' '} {room or '(shared)':24} {path}"
+            yield f"  {'<' if is_return else ' '} {room or '(shared)':24} {path}"
 
 
 def on_the_page(text: str, found: Mapping[str, Any]) -> str:
@@ -116,8 +116,8 @@ def on_the_page(text: str, found: Mapping[str, Any]) -> str:
 
 def main() -> None:
     for name, masked in (("clear", False), ("masked", True)):
-        found = figures(run(masked=masked))
-        print(f"-- {name}: {found['files']} files of ours", *show(found), sep="\n", flush=True)
+        results = figures(run(masked=masked))
+        print(f"-- {name}: {results['files']} files of ours", *show(results), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -78,14 +78,14 @@ def accuracies(data: DataSet, curvature: float, seed: int, splits: Split) -> tup
     fit = fit_posterior(splits.train.inputs, splits.train.labels, plan)
     generator = np.random.default_rng([seed, 58])
     noises = [0.0, *(noise_multiplier(value, data.delta) for value in EPSILONS)]
-    found = [accuracy(fit, plan, splits, noise, generator) for noise in noises]
+    accuracies = [accuracy(fit, plan, splits, noise, generator) for noise in noises]
     # The split has shuffled the records: the first ones are a random sample.
-    return found, np.minimum(plan.distances(fit.gradient_norms[:SAMPLE], fit.weights.size) / plan.distance, 1.0)
+    return accuracies, np.minimum(plan.distances(fit.gradient_norms[:SAMPLE], fit.weights.size) / plan.distance, 1.0)
 
 
 def chosen(data: DataSet) -> list[int]:
     """For no noise and each ε the place in CURVATURES that is best on validation records, on seeds of their own."""
-    found = np.array(
+    rows = np.array(
         [
             np.mean(
                 [accuracies(data, curvature, seed, validation(data.split(seed), seed))[0] for seed in range(100, 103)],
@@ -94,7 +94,7 @@ def chosen(data: DataSet) -> list[int]:
             for curvature in CURVATURES
         ]
     )
-    return [int(place) for place in found.argmax(axis=0)]
+    return [int(place) for place in rows.argmax(axis=0)]
 
 
 def bayesian(ratios: FloatArray, multiplier: float, delta: float, classical: float) -> float:

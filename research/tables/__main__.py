@@ -24,9 +24,9 @@ def main(arguments: list[str] | None = None) -> int:
         print("name a table, or --docs", file=sys.stderr)
         return 2
     if options.table:
-        wanted = {key: str(value) for key in ("clients", "epsilon", "data") if (value := getattr(options, key))}
+        selectors = {key: str(value) for key in ("clients", "epsilon", "data") if (value := getattr(options, key))}
         try:
-            lines = chosen(options.table, wanted)
+            lines = chosen(options.table, selectors)
         except ValueError as error:
             print(error, file=sys.stderr)
             return 2

@@ -63,8 +63,8 @@ def fit(features: Floats, glyphs: Labels, kept: int, shrinkage: float) -> Discri
     spread = _solve.solve_triangular(root, (means - centre).T.astype(np.float64), lower=True) / np.sqrt(count)
     whole = spread @ spread.T
     size = len(whole)
-    found = _solve.eigh(whole, subset_by_index=[size - kept, size - 1])[1][:, ::-1]
-    directions = _solve.solve_triangular(root.T, found, lower=False)
+    vectors = _solve.eigh(whole, subset_by_index=[size - kept, size - 1])[1][:, ::-1]
+    directions = _solve.solve_triangular(root.T, vectors, lower=False)
     # Signs are the solver's whim: the largest entry is positive.
     largest = directions[np.abs(directions).argmax(axis=0), np.arange(kept)]
     return Discriminant(centre.astype(np.float32), (directions * np.sign(largest)).astype(np.float32))

@@ -87,8 +87,8 @@ class Row:
     @property
     def file(self) -> str:
         """Its file's name in `RESULTS`."""
-        said = f"{self.table}-{self.name}".lower().replace("ε", "epsilon")
-        words = "".join(c if c.isalnum() or c == "." else "-" for c in said)
+        file_name = f"{self.table}-{self.name}".lower().replace("ε", "epsilon")
+        words = "".join(c if c.isalnum() or c == "." else "-" for c in file_name)
         return "-".join(part for part in words.split("-") if part) + ".json"
 
 

@@ -87,17 +87,19 @@ def released_is_what_hospitals_made(
             continue
         senders = sorted(client.client for client in view.clients or [] if client.state == "received")
         bodies = {name: finished_bytes(homes[name], study, view.round) for name in senders if name in homes}
-        made = {name: body for name, body in bodies.items() if body is not None}
-        if len(made) != len(senders):
-            raise LawBroken(f"round {view.round} was released with {senders}, of whom only {sorted(made)} finished it")
+        known_bodies = {name: body for name, body in bodies.items() if body is not None}
+        if len(known_bodies) != len(senders):
+            raise LawBroken(
+                f"round {view.round} was released with {senders}, of whom only {sorted(known_bodies)} finished it"
+            )
         if view.query is not None:
             if view.round not in answers:
                 raise LawBroken(f"round {view.round} was released, and no query has its answer")
-            _answer_follows(settings, answers[view.round], made)
+            _answer_follows(settings, answers[view.round], known_bodies)
             continue
         models[view.round] = load(operator.model(study, view.round))
         if isinstance(settings, StudySettings):
-            _model_follows(settings, view.round, models[version], models[view.round], made)
+            _model_follows(settings, view.round, models[version], models[view.round], known_bodies)
         version = view.round
 
 
@@ -113,10 +115,10 @@ def _model_follows(
     total = _total(settings, spec, round, bodies)
     expected = released(settings, Arrays(dict(before)), Arrays(total), begin())[0]
     noised = mechanism(settings, spec) is not None
-    same = all(np.array_equal(expected[name], after[name]) for name in after)
-    if same == noised:
-        what = "without the coordinator's noise" if noised else "another model than its updates make"
-        raise LawBroken(f"round {round} released {what}")
+    is_equal = all(np.array_equal(expected[name], after[name]) for name in after)
+    if is_equal == noised:
+        reason = "without the coordinator's noise" if noised else "another model than its updates make"
+        raise LawBroken(f"round {round} released {reason}")
 
 
 def _total(
@@ -130,7 +132,7 @@ def _total(
         }
     digest = "0" * 64
     plan = SessionPlan.of(settings, spec, study="none", round=round, roster=digest, model=digest, ledger=(1, digest))
-    (vector,) = [one for one in plan.vectors(len(bodies)) if one.name == UPDATE]
+    (vector,) = [candidate for candidate in plan.vectors(len(bodies)) if candidate.name == UPDATE]
     words = _summed([from_bytes(body)[0][UPDATE] for body in bodies.values()])
     flat, total, place = decode_signed(words, scale_bits=vector.scale_bits), {}, 0
     # In the order of `flatten`.
@@ -173,10 +175,10 @@ def no_question_is_answered_twice(
     entries: Sequence[Entry], queries: Sequence[Query], homes: Mapping[str, Path]
 ) -> None:
     """A digest is charged and answered once; what of it went wrong before was charged or cancelled, and says so."""
-    asked = {entry.round: str(entry.body["query"]) for entry in entries if entry.kind == "asked"}
+    digest_by_round = {entry.round: str(entry.body["query"]) for entry in entries if entry.kind == "asked"}
     answered: dict[str, int] = {}
     for entry in entries:
-        digest = asked.get(entry.round)
+        digest = digest_by_round.get(entry.round)
         if entry.kind != "settled" or digest is None:
             continue
         if digest in answered:
@@ -188,20 +190,20 @@ def no_question_is_answered_twice(
     # A hospital keeps what its approval is kept by: the question with the model that it is about.
     paid = {query.sha256: query.approved_digest for query in queries}
     for name, home in homes.items():
-        _hospital_answered_once(name, home, {round: paid.get(digest) for round, digest in asked.items()})
+        _hospital_answered_once(name, home, {round: paid.get(digest) for round, digest in digest_by_round.items()})
 
 
 def _hospital_answered_once(name: str, home: Path, asked: Mapping[int | None, str | None]) -> None:
     with HospitalLedger.open(ledger_path(home, "records"), read_only=True) as ledger:
-        own = [entry for entry in ledger.entries if entry.kind == "reserved" and entry.body["asks"]]
-        taken = {departure.round for departure in ledger.departures() if departure.answer == "accepted"}
+        reserved_entries = [entry for entry in ledger.entries if entry.kind == "reserved" and entry.body["asks"]]
+        accepted_rounds = {departure.round for departure in ledger.departures() if departure.answer == "accepted"}
     rounds: dict[str, list[int]] = {}
-    for entry in own:
+    for entry in reserved_entries:
         if asked.get(entry.round) != entry.body["model_sha256"]:
             raise LawBroken(f"{name} paid in round {entry.round} for a question that was not asked in it")
         rounds.setdefault(str(entry.body["model_sha256"]), []).append(entry.round or 0)
     for times in rounds.values():
-        if len(taken.intersection(times)) > 1:
+        if len(accepted_rounds.intersection(times)) > 1:
             raise LawBroken(f"{name} answered one question in rounds {times}")
 
 

@@ -39,8 +39,8 @@ class WatchedDisk:
         self.root = root.resolve()
         self.counts: Counter[str] = Counter()
         # Beside it: on the same file system, for links, and seen by no program that lists the folder.
-        beside = self.root if os.path.ismount(self.root) else self.root.parent
-        self._kept = beside / f".{self.root.name}.kept"
+        sibling = self.root if os.path.ismount(self.root) else self.root.parent
+        self._kept = sibling / f".{self.root.name}.kept"
         self._numbers = 0
         self.start()
 

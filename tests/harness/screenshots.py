@@ -39,8 +39,8 @@ def seed(here: Live) -> None:
         ("stroke-imaging", "Stroke: which scans need a second look", "joint", BOTH, 6.0, _JOINT),
         ("asthma-readmission", "Readmission of children with asthma", "parallel", {"classical": 2.0}, 5.0, _ENDED),
     ):
-        chosen = seeded.settings(scheme, rounds=120, epsilons=epsilons, noise=noise, hospitals=len(HOSPITALS))
-        open_study(here, name, title, chosen)
+        study_settings = seeded.settings(scheme, rounds=120, epsilons=epsilons, noise=noise, hospitals=len(HOSPITALS))
+        open_study(here, name, title, study_settings)
         seeded.write(here, name, past)
     plain = seeded.settings("parallel", rounds=60, epsilons={"classical": 4.0}, noise=4.0, hospitals=5)
     for name, title in (("diabetes-retina", "Diabetic retinopathy, second reading"), ("falls", "Falls on the ward")):
@@ -120,14 +120,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--to", type=Path, default=Path("docs/screenshots"))
     to: Path = parser.parse_args().to
-    with live(Path(tempfile.mkdtemp())) as here, sync_playwright() as playwright:
-        seed(here)
+    with live(Path(tempfile.mkdtemp())) as coordinator, sync_playwright() as playwright:
+        seed(coordinator)
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         for name, size in (("desk", DESK), ("phone", PHONE)):
             for theme in ("light", "dark"):
-                with opened(browser, here, size, theme) as page:
+                with opened(browser, coordinator, size, theme) as page:
                     _take_all(page, to, f"{name}-{theme}")
-        _take_key(browser, here, to)
+        _take_key(browser, coordinator, to)
         browser.close()
 
 

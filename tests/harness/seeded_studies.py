@@ -108,7 +108,7 @@ def write(here: Live, study: str, past: History) -> None:
 
 def _write(here: Live, tx: Transaction, study: str, past: History) -> None:
     row = find_study(tx, study)
-    chosen = StudySettings.model_validate(row.settings)
+    settings = StudySettings.model_validate(row.settings)
     chance, names = random.Random(past.seed), [client.name for client in clients(tx, row.id)]
     account = lock_account(tx, here.coordinator.signer, row)
     begins = tx.now() - 3600.0 * past.hours * (past.rounds + past.open)
@@ -124,7 +124,7 @@ def _write(here: Live, tx: Transaction, study: str, past: History) -> None:
         answers = _answers(chance, len(names), past.abandoned.get(number), ended is None)
         tx.session.add_all(_participant(round, name, answer) for name, answer in zip(names, answers, strict=True))
         if ended is not None:
-            _end(tx, row, account, round, chosen, past, chance)
+            _end(tx, row, account, round, settings, past, chance)
 
 
 def _begin(tx: Transaction, row: StudyRow, account: Account, number: int, at: float, ended: float | None) -> RoundRow:
@@ -204,8 +204,8 @@ def _metrics(number: int, chance: random.Random) -> dict[str, Any]:
 
 def _answers(chance: random.Random, hospitals: int, reason: str | None, open: bool) -> Sequence[Answer]:
     if open:
-        here: Sequence[Answer] = ["received"] * (hospitals // 2)
-        return [*here, *["sampled"] * (hospitals - len(here))]
+        answers: Sequence[Answer] = ["received"] * (hospitals // 2)
+        return [*answers, *["sampled"] * (hospitals - len(answers))]
     if reason is not None:
         return ["received", *["missing"] * (hospitals - 1)]
     late = chance.random() < 0.12

@@ -33,11 +33,15 @@ class Served:
 
     @property
     def pids(self) -> list[int]:
-        return [one.process.popen.pid for one in (self.first, *self.others) if one.process is not None]
+        return [
+            coordinator.process.popen.pid
+            for coordinator in (self.first, *self.others)
+            if coordinator.process is not None
+        ]
 
     @property
     def ports(self) -> list[int]:
-        return [one.port for one in (self.first, *self.others)]
+        return [coordinator.port for coordinator in (self.first, *self.others)]
 
     def processor_seconds(self) -> float:
         return processor_seconds(self.pids)
@@ -64,13 +68,13 @@ def served(
         first = LiveCoordinator(Path(home), running, url)
         first.prepare()
         first.serve(log_level="WARNING")
-        here = Served(first, postgres_pid=pid)
+        served_coordinator = Served(first, postgres_pid=pid)
         for _ in range(processes - 1):
             # Hospitals sign one public origin, whichever process their request reaches.
-            other = LiveCoordinator(Path(home), running, url, public_origin=first.origin)
-            other.serve(log_level="WARNING")
-            here.others.append(other)
-        yield here
+            second = LiveCoordinator(Path(home), running, url, public_origin=first.origin)
+            second.serve(log_level="WARNING")
+            served_coordinator.others.append(second)
+        yield served_coordinator
 
 
 @contextmanager
@@ -118,8 +122,8 @@ def counting() -> Generator[Counts, None, None]:
     compiler = shutil.which("cc")
     if compiler is None:
         raise NoCompiler
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as home:
+        folder = Path(home)
         library = folder / "syncs.so"
         subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, _COUNTED / "syncs.c", "-ldl"], check=True)
         for name in ("syncs", "statements"):

@@ -35,8 +35,8 @@ def run_plain(here: Served, case: Case, spread_seconds: float = 0.0) -> Figures:
         read = operator.ledger(case.name).head.head.entries
     load = Load(members, meter, here.ports, read, spread_seconds)
     figures = timed(here, case, lambda: asyncio.run(load.run()))
-    counted = {**_each(case, requests=load.requests), "troubles": dict(load.troubles)}
-    return {**meter.summary(), **figures, **meter.answers(), **counted}
+    counts = {**_each(case, requests=load.requests), "troubles": dict(load.troubles)}
+    return {**meter.summary(), **figures, **meter.answers(), **counts}
 
 
 def masked(
@@ -57,8 +57,8 @@ def run_masked(here: Served, case: Case) -> Figures:
     meter = Meter(case.clients - case.lost, here.pids)
     load = MaskedLoad(members, meter, here.first.origin)
     figures = timed(here, case, load.run)
-    counted = {**_each(case, requests=load.requests, up=load.up, down=load.down), "troubles": dict(load.troubles)}
-    return {**meter.summary(), **figures, **counted}
+    counts = {**_each(case, requests=load.requests, up=load.up, down=load.down), "troubles": dict(load.troubles)}
+    return {**meter.summary(), **figures, **counts}
 
 
 def timed(here: Served, case: Case, run: Callable[[], None]) -> Figures:
@@ -76,7 +76,7 @@ def timed(here: Served, case: Case, run: Callable[[], None]) -> Figures:
 
 
 def _each(case: Case, **totals: int) -> Figures:
-    return {f"{what}_each": total / case.clients / case.rounds for what, total in totals.items()}
+    return {f"{quantity}_each": total / case.clients / case.rounds for quantity, total in totals.items()}
 
 
 def requests(here: Served, study: str, repeats: int = 400) -> Figures:
@@ -88,7 +88,7 @@ async def _requests(here: Served, study: str, repeats: int) -> Figures:
     hospital = await _assigned(here, Case(study, 2, 2))
     target = hospital.target("assignment?wait=0")
     signed = [hospital.headers("GET", target) for _ in range(repeats)]
-    found = await _idle(here)
+    idle_figures = await _idle(here)
     for name, path, heads in (("livez", "/livez", [{}] * 8 * repeats), ("assignment", target, signed)):
         for head in heads[: repeats // 10]:
             await hospital.line.send("GET", path, head)
@@ -99,10 +99,10 @@ async def _requests(here: Served, study: str, repeats: int) -> Figures:
                 raise RuntimeError(f"{path}: {answer.status} {answer.code}")
         seconds = time.perf_counter() - begun
         # Less what the worker's own looks take beside it.
-        cpu = here.processor_seconds() - used - seconds * found["idle_cpu_percent"] / 100
-        found |= {f"{name}_cpu_ms": 1e3 * cpu / len(heads), f"{name}_ms": 1e3 * seconds / len(heads)}
+        cpu = here.processor_seconds() - used - seconds * idle_figures["idle_cpu_percent"] / 100
+        idle_figures |= {f"{name}_cpu_ms": 1e3 * cpu / len(heads), f"{name}_ms": 1e3 * seconds / len(heads)}
     hospital.line.close()
-    return found
+    return idle_figures
 
 
 async def _idle(here: Served, seconds: float = 4.0) -> Figures:
@@ -135,9 +135,9 @@ def counts(here: Served, study: str, clients: int = 5, rounds: int = 3) -> Figur
     load = MaskedLoad(members, Meter(case.clients, here.pids), here.first.origin, on_disk=here.first.home / study)
     timed(here, case, load.run)
     after = here.counts.read()
-    found: Figures = {f"round_{name}": (after[name] - before[name]) / rounds for name in after}
-    found |= {"hospitals_syncs": load.syncs / rounds, "requests_each": load.requests / clients / rounds}
-    return found | asyncio.run(_counted_assignment(here, f"{study}-one"))
+    figures: Figures = {f"round_{name}": (after[name] - before[name]) / rounds for name in after}
+    figures |= {"hospitals_syncs": load.syncs / rounds, "requests_each": load.requests / clients / rounds}
+    return figures | asyncio.run(_counted_assignment(here, f"{study}-one"))
 
 
 async def _counted_assignment(here: Served, study: str, repeats: int = 50) -> Figures:
@@ -185,10 +185,10 @@ async def _idle_connections(url: str, clients: int, rounds: int, busy: int) -> F
             while not done.is_set():
                 await http.get("/readyz")
 
-    others = [asyncio.create_task(other()) for _ in range(busy)]
+    tasks = [asyncio.create_task(other()) for _ in range(busy)]
     await asyncio.gather(*(one(seed) for seed in range(clients)))
     done.set()
-    await asyncio.gather(*others)
+    await asyncio.gather(*tasks)
     return {"requests": clients * rounds, "failed": clients * rounds - kinds["200"], "kinds": dict(kinds)}
 
 

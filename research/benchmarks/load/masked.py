@@ -77,10 +77,10 @@ def share_computations() -> None:
     secrets: dict[tuple[bytes, bytes], bytes] = {}
 
     def is_signed(key: Any, signature: bytes, statement: bytes) -> bool:
-        asked = (key.public_bytes_raw(), signature, statement)
-        if asked not in verified:
-            verified[asked] = verify(key, signature, statement)
-        return verified[asked]
+        key_message = (key.public_bytes_raw(), signature, statement)
+        if key_message not in verified:
+            verified[key_message] = verify(key, signature, statement)
+        return verified[key_message]
 
     def agreed(private: Any, public: bytes) -> bytes:
         low, high = sorted((private.public_key().public_bytes_raw(), public))
@@ -101,8 +101,8 @@ class _Told(logging.Handler):
         self._troubles = troubles
 
     def emit(self, record: logging.LogRecord) -> None:
-        found = self._reason.search(record.getMessage())
-        self._troubles["other" if found is None else found[1] or found[2]] += 1
+        match = self._reason.search(record.getMessage())
+        self._troubles["other" if match is None else match[1] or match[2]] += 1
 
 
 @dataclass
@@ -139,12 +139,12 @@ class MaskedLoad:
         store = MemoryStore() if self.on_disk is None else FileStore(self.on_disk / str(index))
         client = Client(connection, member.credentials, transport=transport)
         hospital = self.hospital(member, client, store)
-        while (given := hospital.assignment()) is not None:
+        while (assignment := hospital.assignment()) is not None:
             if index < member.case.lost:
-                hospital.prepare(given)
+                hospital.prepare(assignment)
                 break
-            with self.meter.round(given.assignment.round):
-                hospital.take_part(given)
+            with self.meter.round(assignment.assignment.round):
+                hospital.take_part(assignment)
         hospital.client.close()
         with self._lock:
             self.requests, self.up, self.down = (
@@ -187,13 +187,13 @@ class Hospital:
         """None when the study has ended."""
         while True:
             try:
-                given = self.client.assignment(self.member.case.name)
+                assignment = self.client.assignment(self.member.case.name)
             except ConflictError as error:
                 if error.code == "study-finished":
                     return None
                 raise
-            if given is not None:
-                return given
+            if assignment is not None:
+                return assignment
 
     def take_part(self, given: Assignment) -> None:
         round, (spec,) = self.prepare(given)

@@ -94,10 +94,10 @@ class ClearAnswers(Load):
     async def _client(self, index: int, member: Member, body: bytes) -> None:
         line = Line("127.0.0.1", self.ports[index % len(self.ports)], troubles=self.troubles)
         hospital = Hospital(member, line, self.meter, self.ledger_read)
-        while (given := await hospital.assignment()) is not None:
-            with self.meter.round(given["round"]):
-                await hospital.look_at_ledger(given["ledger"]["entries"])
-                await hospital.send_update(given["round"], body)
+        while (assignment := await hospital.assignment()) is not None:
+            with self.meter.round(assignment["round"]):
+                await hospital.look_at_ledger(assignment["ledger"]["entries"])
+                await hospital.send_update(assignment["round"], body)
         hospital.line.close()
         self.requests += hospital.line.requests
 
@@ -118,16 +118,16 @@ def run_queries(here: Served, case: QueryCase) -> Figures:
     else:
         clear = ClearAnswers(members, meter, here.ports, read)
         run = lambda: asyncio.run(clear.run())  # noqa: E731
-    asked: list[float] = []
+    waits: list[float] = []
 
     def all_of_it() -> None:
-        asking = threading.Thread(target=_ask, args=(here.first, case, members, asked))
+        asking = threading.Thread(target=_ask, args=(here.first, case, members, waits))
         asking.start()
         run()
         asking.join()
 
     figures = timed(here, case, all_of_it)
-    return {**meter.summary(), **figures, "answered_seconds": statistics.median(asked)}
+    return {**meter.summary(), **figures, "answered_seconds": statistics.median(waits)}
 
 
 def _ask(coordinator: LiveCoordinator, case: QueryCase, members: Sequence[Member], seconds: list[float]) -> None:

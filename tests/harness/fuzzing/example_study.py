@@ -46,22 +46,22 @@ def settings() -> StudySettings:
 @cache
 def entries() -> tuple[Entry, ...]:
     """Its ledger: opened, its models named, two rounds of which the second is charged in full, finished."""
-    budget, chosen = Budget(plan_of(settings())), settings().as_json()
+    budget, settings_json = Budget(plan_of(settings())), settings().as_json()
     ledger: list[Entry] = []
 
     def write(kind: Any, round: int | None, **event: Any) -> None:
-        shown = {"limits": budget.statements(), "percentiles": budget.percentiles()}
+        statement = {"limits": budget.statements(), "percentiles": budget.percentiles()}
         standing = Standing(
-            settings_sha256=digest(chosen),
+            settings_sha256=digest(settings_json),
             roster_sha256="a" * 64,
             members=3,
             state_sha256=digest(budget.state()),
-            statement_sha256=digest(shown),
+            statement_sha256=digest(statement),
             can_continue=budget.can_continue,
         )
         ledger.append(append(ledger[-1] if ledger else None, kind, round, {**event, **standing.to_dict()}))
 
-    write("opened", None, study=STUDY, settings=chosen, plan=plan_of(settings()).to_dict())
+    write("opened", None, study=STUDY, settings=settings_json, plan=plan_of(settings()).to_dict())
     write("released", None, sha256="c" * 64, bytes=160)
     budget.reserve(1)
     write("reserved", 1)

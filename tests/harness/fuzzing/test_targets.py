@@ -128,10 +128,10 @@ def test_changed_json_keeps_what_stands_around_it_and_is_json() -> None:
     lines = b'\x07{"a": [1, "b", {"c": 2.5}]}\n{"d": null}\n'
     changed = [mutate_json(lines, seed) for seed in range(300)]
     assert len(set(changed)) > 100
-    for one in changed:
-        assert one is not None
-        assert (one[:1], one.count(b"\n")) == (b"\x07", 2)
-        for line in one.removeprefix(b"\x07").splitlines():
+    for case in changed:
+        assert case is not None
+        assert (case[:1], case.count(b"\n")) == (b"\x07", 2)
+        for line in case.removeprefix(b"\x07").splitlines():
             json.loads(line)
     assert mutate_json(b"no text of this kind", 1) is None
     assert mutate_json(b"{broken", 1) is None
