@@ -35,7 +35,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "accu
 # Features have norm 1 up to float32 rounding; the released sum holds them a little below.
 _WITHIN_ONE = 1 - 2.0**-14
 # Keeps the seeds of noise, batches and initial weights apart.
-_APART = 1_000_000
+_SEED_OFFSET = 1_000_000
 
 Step = Callable[[Tensor, Tensor], None]
 
@@ -132,11 +132,11 @@ def train(workload: Workload, split: Split, method: str, noise: float, seed: int
     # A real site draws from SecureSource; here a run must be repeatable. Batches have a source of their own, so that
     # the methods see the same ones.
     source = SeededSource(seed, allow_insecure=True)
-    coins = SeededSource(_APART + seed, allow_insecure=True)
+    coins = SeededSource(_SEED_OFFSET + seed, allow_insecure=True)
     expected = workload.sampling_rate * len(split.targets)
     if workload.centred:
         split = _centred(split, workload, None if method == "plain" else noise, source)
-    torch.manual_seed(2 * _APART + seed)
+    torch.manual_seed(2 * _SEED_OFFSET + seed)
     model = workload.model(split.inputs.shape[1])
     match method:
         case "private":
@@ -164,7 +164,7 @@ def compare(workload: Workload, epsilons: Sequence[float], seeds: Sequence[int])
     """Everything measured on one data set, as it stands in the results file."""
     plain = measure(workload, seeds, "plain")
     majority = statistics.fmean(workload.split(seed).majority for seed in seeds)
-    print(f"\n{workload.name}: {workload.about}\nmajority class {majority:.1%}, plain SGD {_shown(plain)}")
+    print(f"\n{workload.name}: {workload.about}\nmajority class {majority:.1%}, plain SGD {_summary(plain)}")
     print(f"{'epsilon':>8} {'noise':>8}   {'private':<14} {'Opacus':<14} {'difference':<16} ms/step ours, Opacus")
     budgets: list[dict[str, Any]] = []
     for epsilon in epsilons:
@@ -182,7 +182,7 @@ def compare(workload: Workload, epsilons: Sequence[float], seeds: Sequence[int])
             }
         )
         print(
-            f"{chosen_plan.epsilon:8.3f} {chosen_plan.noise_multiplier:8.2f}   {_shown(ours):<14} {_shown(theirs):<14} "
+            f"{chosen_plan.epsilon:8.3f} {chosen_plan.noise_multiplier:8.2f}   {_summary(ours):<14} {_summary(theirs):<14} "
             f"{100 * gap['mean']:+.2f} ± {100 * gap['standard_error']:.2f}".ljust(66)
             + f"{1e3 * ours.step_seconds:.1f}, {1e3 * theirs.step_seconds:.1f}",
             flush=True,
@@ -250,7 +250,7 @@ def _reported(outcome: Outcome) -> dict[str, Any]:
     return asdict(outcome) | {"mean": outcome.mean, "standard_error": outcome.standard_error}
 
 
-def _shown(outcome: Outcome) -> str:
+def _summary(outcome: Outcome) -> str:
     return f"{100 * outcome.mean:.2f} ± {100 * outcome.standard_error:.2f}"
 
 

@@ -110,14 +110,14 @@ def accuracy(case: Case, model: torch.nn.Module, records: TaskDataset) -> float:
         return case.task.metrics(model(records.inputs), records.targets)["accuracy"]
 
 
-def chosen(case: Case, views: int, noise_multiplier: float, tried: dict[str, float]) -> float:
+def reachable_score(case: Case, views: int, noise_multiplier: float, trial_scores: dict[str, float]) -> float:
     """The learning rate of the best mean accuracy on the validation records; what was tried is written down."""
     for rate in LEARNING_RATES:
         accuracies = [
             accuracy(case, trained(case, views, rate, noise_multiplier, seed), case.validation) for seed in CHOOSING
         ]
-        tried[str(rate)] = statistics.fmean(accuracies)
-    return max(LEARNING_RATES, key=lambda rate: tried[str(rate)])
+        trial_scores[str(rate)] = statistics.fmean(accuracies)
+    return max(LEARNING_RATES, key=lambda rate: trial_scores[str(rate)])
 
 
 def paired(ours: list[float], theirs: list[float]) -> dict[str, float]:
@@ -139,7 +139,7 @@ def compare(name: str, seeds: tuple[int, ...]) -> dict[str, object]:
     for way, views in WAYS.items():
         trial_scores: dict[str, float] = {}
         begun = time.process_time()
-        rate = chosen(case, views, noise, trial_scores)
+        rate = reachable_score(case, views, noise, trial_scores)
         scores[way] = [accuracy(case, trained(case, views, rate, noise, seed), case.test) for seed in seeds]
         report[way] = {
             "accuracies": scores[way],

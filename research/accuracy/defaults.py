@@ -133,7 +133,7 @@ def fitted_rule(cases: Sequence[Measured]) -> Rule:
     return min(candidates, key=distance)
 
 
-def fitted_losses(cases: Sequence[Measured], rule: Rule, alone: Iterable[tuple[str, int, float]]) -> Losses:
+def fitted_losses(cases: Sequence[Measured], rule: Rule, lone_losses: Iterable[tuple[str, int, float]]) -> Losses:
     """What was lost: medians of the ratio between measured and forecast, and the bounds that hold for most."""
     noise = np.array([case.noise(CHOSEN_ROUNDS) * per_class(case.case.classes) for case in cases])
     lost = np.array([max(case.pooled - case.reached(rule), 0.0) for case in cases])
@@ -145,7 +145,7 @@ def fitted_losses(cases: Sequence[Measured], rule: Rule, alone: Iterable[tuple[s
 
     floor, by_noise = min(grid, key=error)
     ratio = np.maximum(lost - MARGIN, 0) / (floor + by_noise * noise)
-    shares = np.array([loss * size**0.5 for _, size, loss in alone])
+    shares = np.array([loss * size**0.5 for _, size, loss in lone_losses])
     return Losses(
         floor=round(float(floor), 3),
         by_noise=round(float(by_noise), 2),
@@ -162,66 +162,66 @@ def run_exactly(name: str, study: Study, setting: Setting) -> Floats:
     return np.stack([accuracies(case.split(seed), case.classes, study, [setting], seed)[0] for seed in range(SEEDS)])
 
 
-def gap(one: Measured, reached: Floats) -> tuple[float, float, float]:
+def gap(case: Measured, reached: Floats) -> tuple[float, float, float]:
     """How far the rule is below the best of the sweep, its standard error over seeds, and that best's accuracy.
 
     The best is chosen on the even seeds and reported on the odd ones, and the other way round.
     """
     differences, best = np.empty(SEEDS), np.empty(SEEDS)
     for first in (0, 1):
-        best_cell = np.unravel_index(one.grid[first::2].mean(axis=0).argmax(), one.grid.shape[1:])
-        reported = one.grid[(slice(1 - first, None, 2), *best_cell)]
+        best_cell = np.unravel_index(case.grid[first::2].mean(axis=0).argmax(), case.grid.shape[1:])
+        reported = case.grid[(slice(1 - first, None, 2), *best_cell)]
         best[1 - first :: 2] = reported
         differences[1 - first :: 2] = reported - reached[1 - first :: 2]
     return float(differences.mean()), float(differences.std(ddof=1) / SEEDS**0.5), float(best.mean())
 
 
-def tested(cases: Sequence[Measured], alone: Sequence[tuple[str, int, float]]) -> list[dict[str, Any]]:
+def tested(cases: Sequence[Measured], lone_losses: Sequence[tuple[str, int, float]]) -> list[dict[str, Any]]:
     """One row for each case and limit, by a rule and a forecast that were fitted without its family."""
     rows: list[dict[str, Any]] = []
     for family in dict.fromkeys(case.case.family for case in cases):
         remaining = [case for case in cases if case.case.family != family]
         rule = fitted_rule(remaining)
-        losses = fitted_losses(remaining, rule, [case for case in alone if case[0] != family])
+        losses = fitted_losses(remaining, rule, [case for case in lone_losses if case[0] != family])
         for case in cases:
             if case.case.family == family:
                 rows.append(_row(case, rule, losses))
     return rows
 
 
-def _row(one: Measured, rule: Rule, losses: Losses) -> dict[str, Any]:
-    noise = one.noise(CHOSEN_ROUNDS)
+def _row(case: Measured, rule: Rule, losses: Losses) -> dict[str, Any]:
+    noise = case.noise(CHOSEN_ROUNDS)
     place = AVERAGES.index(rule.averaging)
-    full = run_exactly(one.case.name, one.study, rule.setting(noise, CHOSEN_ROUNDS))[:, place]
-    short = run_exactly(one.case.name, one.study, rule.setting(one.noise(30), 30))[:, place]
-    below, error, best = gap(one, full)
-    forecast = losses.floor + losses.by_noise * noise * per_class(one.case.classes)
-    lone_loss = losses.alone_at_least / one.numbers.largest**0.5
+    full = run_exactly(case.case.name, case.study, rule.setting(noise, CHOSEN_ROUNDS))[:, place]
+    short = run_exactly(case.case.name, case.study, rule.setting(case.noise(30), 30))[:, place]
+    below, error, best = gap(case, full)
+    forecast = losses.floor + losses.by_noise * noise * per_class(case.case.classes)
+    lone_loss = losses.alone_at_least / case.numbers.largest**0.5
     reached, worst_loss = float(full.mean()), MARGIN + losses.at_most * forecast
     return {
-        "case": one.case.name,
-        "family": one.case.family,
-        "scheme": one.study.scheme,
-        "epsilon": one.study.epsilon,
-        "hospitals": one.study.hospitals,
-        "patients": round(one.numbers.patients),
-        "parameters": one.numbers.parameters,
+        "case": case.case.name,
+        "family": case.case.family,
+        "scheme": case.study.scheme,
+        "epsilon": case.study.epsilon,
+        "hospitals": case.study.hospitals,
+        "patients": round(case.numbers.patients),
+        "parameters": case.numbers.parameters,
         "noise": round(noise, 5),
         "accuracy": round(reached, 4),
         "accuracy_30_rounds": round(float(short.mean()), 4),
         "best": round(best, 4),
         "gap": round(below, 4),
         "gap_error": round(error, 4),
-        "pooled": round(one.pooled, 4),
-        "majority": round(one.majority, 4),
-        "alone": round(one.alone, 4),
-        "lost": round(one.pooled - reached, 4),
+        "pooled": round(case.pooled, 4),
+        "majority": round(case.majority, 4),
+        "alone": round(case.alone, 4),
+        "lost": round(case.pooled - reached, 4),
         "forecast": round(forecast, 4),
         "forecast_at_most": round(worst_loss, 4),
         "forecast_alone": round(lone_loss, 4),
-        "below_majority": reached < one.majority,
-        "below_alone": reached < one.alone,
-        "warned_majority": worst_loss >= LEARNABLE * (1 - one.majority),
+        "below_majority": reached < case.majority,
+        "below_alone": reached < case.alone,
+        "warned_majority": worst_loss >= LEARNABLE * (1 - case.majority),
         "warned_alone": worst_loss >= lone_loss,
         "rule": asdict(rule),
     }

@@ -61,7 +61,7 @@ class Setting:
 
 
 @cache
-def noise_multiplier(scheme: str, counted: int, epsilon: float, sampling_rate: float, rounds: int) -> float:
+def noise_multiplier(scheme: str, records: int, epsilon: float, sampling_rate: float, rounds: int) -> float:
     """Of one hospital's noise: the least with which so many rounds keep the limit."""
     limit = LimitPlan(Level.INSTANCE, Definition.CLASSICAL, epsilon, DELTA, estimator_failure_probability=None)
     plan = Plan(
@@ -70,7 +70,7 @@ def noise_multiplier(scheme: str, counted: int, epsilon: float, sampling_rate: f
         clip_norm=1.0,
         client_clip_norm=None,
         noise_multiplier=1.0,
-        honest_survivors=counted,
+        honest_survivors=records,
         sampling_rate=sampling_rate,
         steps_per_round=1,
         max_steps=rounds,

@@ -58,7 +58,7 @@ def descend(
     steps: int,
     rate: float,
     seed: int,
-    kept: IndividualFilter | None,
+    budget: IndividualFilter | None,
 ) -> dict[int, tuple[float, float]]:
     """step -> (accuracy of the mean weights of the later half so far, share of records still in)."""
     inputs, labels = pair
@@ -69,9 +69,9 @@ def descend(
     reach_by_size: dict[int, tuple[float, float]] = {}
     for step in range(1, steps + 1):
         residuals, norms = gradients(inputs, labels, weights)
-        if kept is not None:
+        if budget is not None:
             clipped = np.minimum(norms, clip)
-            inside = kept.admit(clipped, noise_std=noise * clip, sampling_rate=1.0, max_distance=clip)
+            inside = budget.admit(clipped, noise_std=noise * clip, sampling_rate=1.0, max_distance=clip)
         scale = np.minimum(1, clip / np.maximum(norms, 1e-12)) * inside
         total = inputs.T @ (residuals * scale[:, None].astype(np.float32))
         total += random.normal(0, noise * clip, weights.shape)
@@ -98,7 +98,7 @@ def measure(size: int, seeds: int) -> dict[str, object]:
                 rate = pace * 2
                 runs.append(
                     descend(
-                        pair, test, clip=clip, noise=NOISE, steps=CHECKPOINTS[-1], rate=rate, seed=seed, kept=budget
+                        pair, test, clip=clip, noise=NOISE, steps=CHECKPOINTS[-1], rate=rate, seed=seed, budget=budget
                     )
                 )
             for step in CHECKPOINTS:
@@ -112,7 +112,7 @@ def measure(size: int, seeds: int) -> dict[str, object]:
                     np.mean(
                         [
                             descend(
-                                *sample(size, s), clip=clip, noise=noise, steps=steps, rate=rate, seed=s, kept=None
+                                *sample(size, s), clip=clip, noise=noise, steps=steps, rate=rate, seed=s, budget=None
                             )[steps][0]
                             for s in range(seeds)
                         ]

@@ -170,7 +170,7 @@ def sums(norms: Doubles, setting: Setting, order: float) -> Doubles:
     return costs[order][np.searchsorted(edges, norms)].sum(axis=0)
 
 
-def spent(members: Doubles, others: Doubles, setting: Setting) -> dict[str, float]:
+def spent(members: Doubles, other_members: Doubles, setting: Setting) -> dict[str, float]:
     """ε by definition."""
     costs = _costs(setting)[1]
     candidates = orders(setting)
@@ -182,7 +182,7 @@ def spent(members: Doubles, others: Doubles, setting: Setting) -> dict[str, floa
         return upper_mean(sums(norms, setting, order), failure, method="betting", log_max=top)
 
     path = [bound(members, order) for order in candidates]
-    adaptive = [bound(others, 2 * order + 1) / 2 for order in candidates]
+    adaptive = [bound(other_members, 2 * order + 1) / 2 for order in candidates]
     classical_curve = classical(setting)
     holder_order = filter_order(setting)
     leaves = np.quantile(sums(members, setting, holder_order), 0.99)
@@ -218,7 +218,7 @@ def papers(members: Doubles, setting: Setting) -> float:
     return account.epsilon()
 
 
-def one(name: str, setting: Setting, seed: int) -> Run:
+def run_once(name: str, setting: Setting, seed: int) -> Run:
     """One run and its numbers."""
     pair, test = DATA[name].load(seed)
     random = np.random.default_rng([seed, 1])
@@ -230,7 +230,7 @@ def one(name: str, setting: Setting, seed: int) -> Run:
 def _job(arguments: tuple[str, int, int]) -> list[dict[str, object]]:
     name, number, seeds = arguments
     setting = settings(name)[number]
-    return [asdict(one(name, setting, seed)) for seed in range(seeds)]
+    return [asdict(run_once(name, setting, seed)) for seed in range(seeds)]
 
 
 def measure(name: str, seeds: int, workers: int) -> Iterator[dict[str, object]]:

@@ -79,12 +79,12 @@ def averaged(name: str, setting: Setting, seeds: range) -> float:
     return float(np.mean(rows))
 
 
-def _of(one: dict[str, Any], parity: int, field: str) -> list[float]:
-    return [run[field] for run in one["runs"] if run["seed"] % 2 == parity]
+def _of(row: dict[str, Any], parity: int, field: str) -> list[float]:
+    return [run[field] for run in row["runs"] if run["seed"] % 2 == parity]
 
 
-def _spent(one: dict[str, Any], parity: int, definition: str) -> list[float]:
-    return [run["spent"][definition] for run in one["runs"] if run["seed"] % 2 == parity]
+def _spent(row: dict[str, Any], parity: int, definition: str) -> list[float]:
+    return [run["spent"][definition] for run in row["runs"] if run["seed"] % 2 == parity]
 
 
 def rows(name: str, measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -124,15 +124,15 @@ def _row(name: str, plain: float, loss: float, kind: str, choice: Choice, epsilo
     }
 
 
-def markdown(found: list[dict[str, Any]]) -> str:
+def markdown(rows: list[dict[str, Any]]) -> str:
     """Return a table: one line per data set and accuracy, one column per definition."""
     lines = [
         f"| data, without noise | wanted | {' | '.join(DEFINITIONS)} |",
         "|---|---|" + "---|" * len(DEFINITIONS),
     ]
-    accuracies = dict.fromkeys((row["data"], row["without noise"], row["target"]) for row in found)
+    accuracies = dict.fromkeys((row["data"], row["without noise"], row["target"]) for row in rows)
     for data, without_noise, target in accuracies:
-        row_by_definition = {row["definition"]: row for row in found if (row["data"], row["target"]) == (data, target)}
+        row_by_definition = {row["definition"]: row for row in rows if (row["data"], row["target"]) == (data, target)}
         cells = [_cell(row_by_definition[kind]) if kind in row_by_definition else "not reached" for kind in DEFINITIONS]
         lines.append(f"| {data}, {without_noise:.1f} | {target:.1f} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -175,13 +175,13 @@ def compared(
     seeds: Sequence[int],
     choosing: Sequence[int],
     grid: Sequence[Setting],
-    known: Mapping[str, dict[str, Any]],
+    recorded: Mapping[str, dict[str, Any]],
 ) -> dict[str, Any]:
     """Everything that is reported of one case; known: results of before, of which nothing is computed again."""
     case = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(case, *public_network(case, Path(folder)))
-        ways = {way: _way(bench, way, seeds, choosing, grid, known.get(way)) for way in WAYS}
+        ways = {way: _way(bench, way, seeds, choosing, grid, recorded.get(way)) for way in WAYS}
         study = bench.study(OWN, grid[0])
         stated = forecast(plan_of(study), tight=False)
         test = bench.parts(OWN)[2].targets
@@ -209,17 +209,17 @@ def _way(
     seeds: Sequence[int],
     choosing: Sequence[int],
     grid: Sequence[Setting],
-    known: dict[str, Any] | None,
+    recorded: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    before = [] if known is None else known["validation"]
+    before = [] if recorded is None else recorded["validation"]
     scores = {Setting(trial["clip_norm"], trial["travel"]): float(trial["accuracy"]) for trial in before}
     for setting in grid:
         if setting not in scores:
             judged = [bench.accuracy(way, setting, seed, judged_by=1) for seed in choosing]
             scores[setting] = statistics.mean(judged)
     best = max(scores, key=lambda setting: scores[setting])
-    if known is not None and known["chosen"] == asdict(best):
-        return known | {
+    if recorded is not None and recorded["chosen"] == asdict(best):
+        return recorded | {
             "validation": [asdict(setting) | {"accuracy": accuracy} for setting, accuracy in scores.items()]
         }
     start = time.perf_counter()
@@ -235,13 +235,13 @@ def _way(
     }
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(results: dict[str, Any]) -> str:
     """The table of docs/experiments.md."""
     lines = [
         "| data | trained | numbers that travel | clip norm, step | test accuracy | beside all, own first weights |",
         "|---|---|---|---|---|---|",
     ]
-    for name, case in found["cases"].items():
+    for name, case in results["cases"].items():
         for way, result in case["ways"].items():
             difference = result.get("minus_all_own")
             difference_text = (

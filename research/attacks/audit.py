@@ -111,7 +111,7 @@ TWINS = {
 
 
 @dataclass(frozen=True)
-class Found:
+class AttackResult:
     """p-values of the attacks on one study; `epsilon` is its certificate, `at_least` what the guesses show of it."""
 
     epsilon: float
@@ -216,7 +216,7 @@ def settings_canaries(settings: StudySettings) -> int:
     return round(settings.privacy.expected_batch_size * settings.privacy.expected_clients * 2)
 
 
-def attack(twin: Twin, *, hospitals: int, canaries: int, seed: int) -> Found:
+def attack(twin: Twin, *, hospitals: int, canaries: int, seed: int) -> AttackResult:
     """Run one study and attack what it released."""
     settings, coins = study(hospitals, canaries), np.random.default_rng(seed)
     inside = coins.random(canaries) < 0.5
@@ -226,7 +226,7 @@ def attack(twin: Twin, *, hospitals: int, canaries: int, seed: int) -> Found:
     guesses, right = guessed(scores, inside)
     free = sums[:, canaries:]
     noise = settings.privacy.noise_multiplier * math.sqrt(hospitals)
-    return Found(
+    return AttackResult(
         epsilon=epsilon,
         at_least=largest_refuted(canaries, guesses, right),
         one_run=p_value(canaries, guesses, right, epsilon),
@@ -299,9 +299,9 @@ class _Watched(PerRecordGradients):
 
     sizes: list[int]
 
-    def clipped_sum(self, inputs: Tensor, targets: Tensor, **how: Any) -> ClippedSum:
+    def clipped_sum(self, inputs: Tensor, targets: Tensor, **options: Any) -> ClippedSum:
         self.sizes.append(len(inputs))
-        return super().clipped_sum(inputs, targets, **how)
+        return super().clipped_sum(inputs, targets, **options)
 
 
 def batches(randomness: SeededRandomness) -> float:

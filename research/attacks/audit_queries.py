@@ -27,9 +27,9 @@ from research.attacks.audit import (
     ALARM_ONE_RUN,
     DELTA,
     SIGNAL,
+    AttackResult,
     Count,
     Floats,
-    Found,
     ReusedNoise,
     guessed,
     largest_refuted,
@@ -160,7 +160,7 @@ def sums(twin: Twin, members: Sequence[NDArray[np.int64]], seed: int) -> Floats:
     return np.array(scores)
 
 
-def attack(twin: Twin, *, seed: int, hospitals: int = HOSPITALS) -> Found:
+def attack(twin: Twin, *, seed: int, hospitals: int = HOSPITALS) -> AttackResult:
     """Run one study of queries and attack what it released."""
     inside = np.random.default_rng(seed).random(CANARIES) < 0.5
     members = [np.flatnonzero(inside[start::hospitals]) * hospitals + start for start in range(hospitals)]
@@ -168,7 +168,7 @@ def attack(twin: Twin, *, seed: int, hospitals: int = HOSPITALS) -> Found:
     guesses, right = guessed(noised[:, :CANARIES].sum(0), inside)
     question = document(1, hospitals).question
     present = question.grid().std * question.grid().spacing * math.sqrt(hospitals / (hospitals - 1))
-    return Found(
+    return AttackResult(
         epsilon=epsilon,
         at_least=largest_refuted(CANARIES, guesses, right),
         one_run=p_value(CANARIES, guesses, right, epsilon),

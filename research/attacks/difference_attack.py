@@ -77,8 +77,8 @@ def pair(radius: NDArray[np.float64], target: int, noise_multiplier: float) -> t
     return malignant(begin, above, noise_multiplier), malignant(begin, target_radius, noise_multiplier)
 
 
-def exact(columns: dict[str, NDArray[np.generic]], asked: Count) -> float:
-    return float(asked.total(columns, 1.0)[0])
+def exact(columns: dict[str, NDArray[np.generic]], query: Count) -> float:
+    return float(query.total(columns, 1.0)[0])
 
 
 def with_threshold(columns: dict[str, NDArray[np.generic]], pairs: list[tuple[Count, Count]]) -> Attacked:

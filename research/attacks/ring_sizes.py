@@ -44,7 +44,7 @@ def failure(hospitals: int, colluders: int, lost: int, neighbours: int) -> float
     return float(hospitals * (thin + cut))
 
 
-def least_neighbours(hospitals: int, colluders: int, lost: int) -> Choice | None:
+def min_neighbours(hospitals: int, colluders: int, lost: int) -> Choice | None:
     """The least k that fails more rarely than `RARE`; None: none below the complete graph."""
     for k in range(colluders + 2 - colluders % 2, hospitals - 1, 2):
         if failure(hospitals, colluders, lost, k) < RARE:
@@ -61,7 +61,7 @@ def rows() -> list[str]:
             c = round(share * n)
             cells = [str(n), f"{c} ({share:.0%})", str(least_threshold(n, c))]
             for part in LOST:
-                choice = least_neighbours(n, c, round(part * n))
+                choice = min_neighbours(n, c, round(part * n))
                 cells.append("all" if choice is None else f"{choice.neighbours} / {choice.threshold} / {choice.borne}")
             lines.append(f"| {' | '.join(cells)} |")
     return lines

@@ -22,7 +22,7 @@ from study_protocol.randomness.source import SeededSource
 
 Floats = npt.NDArray[np.float64]
 SAMPLE = 200
-_APART = 66_000_000
+_SEED_OFFSET = 66_000_000
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def fitted(inputs: Tensor, labels: Tensor, recipe: Recipe, seed: int) -> tuple[T
 
     inputs: (n, d) of norm 1. labels: (n,). The first SAMPLE records do not train. The distances: (steps, SAMPLE).
     """
-    source = SeededSource(_APART + seed, allow_insecure=True)
+    source = SeededSource(_SEED_OFFSET + seed, allow_insecure=True)
     scaled, targets = recipe.length * inputs, nn.functional.one_hot(labels, 10).float()
     strangers, scaled = (scaled[:SAMPLE], targets[:SAMPLE]), scaled[SAMPLE:]
     targets = targets[SAMPLE:]

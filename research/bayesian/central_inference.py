@@ -29,7 +29,7 @@ _WEIGHTS = _WEIGHTS / math.sqrt(2 * math.pi)
 _ROWS = 4096
 SAMPLE = 2000
 # Keeps the noise of two experiments with one seed apart.
-_APART = 77_000_000
+_SEED_OFFSET = 77_000_000
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def fitted(
     The mean gradient is over the number of records, which is public here (replacing it by a public guess changes a
     learning rate).
     """
-    source = SeededSource(_APART + seed, allow_insecure=True)
+    source = SeededSource(_SEED_OFFSET + seed, allow_insecure=True)
     prior, size = Prior(recipe.prior_std, float(len(records))), records.inputs.shape[1]
     centre = np.zeros(size) if recipe.bound is None else _mean(records, recipe.bound, noise_multiplier, source)
     now = np.concatenate([np.zeros(size), np.full(size, start_log_std(recipe.prior_std, len(records)))])

@@ -23,7 +23,7 @@ _WITHIN = 1 - 2.0**-14
 _ROWS = 10_000
 SAMPLE = 2000
 Floats = npt.NDArray[np.float64]
-_APART = 55_000_000
+_SEED_OFFSET = 55_000_000
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ def fitted(
 
     inputs: (n, d) float32. labels: (n,) of ten classes.
     """
-    models = [_one(inputs, labels, recipe, noise_multiplier, seed, watched) for seed in seeds]
+    models = [_run_once(inputs, labels, recipe, noise_multiplier, seed, watched) for seed in seeds]
     return Linear(torch.stack([mean for mean, _ in models]), torch.stack([weights for _, weights in models]))
 
 
-def _one(
+def _run_once(
     inputs: Tensor,
     labels: Tensor,
     recipe: Recipe,
@@ -88,7 +88,7 @@ def _one(
     seed: int,
     watched: list[Floats] | None,
 ) -> tuple[Tensor, Tensor]:
-    source = SeededSource(_APART + seed, allow_insecure=True)
+    source = SeededSource(_SEED_OFFSET + seed, allow_insecure=True)
     mean = torch.zeros(inputs.shape[1])
     if recipe.centred:
         mean = _noised(inputs.sum(0) * _WITHIN, 1.0, noise_multiplier, source) / len(inputs)
@@ -110,10 +110,10 @@ def _one(
     return mean, torch.stack(iterates).mean(0)
 
 
-def clipped_sum(seen: Tensor, targets: Tensor, weights: Tensor, clip_norm: float) -> Tensor:
+def clipped_sum(scaled: Tensor, targets: Tensor, weights: Tensor, clip_norm: float) -> Tensor:
     """(classes, d) Σ of the records' gradients of the cross-entropy, each clipped to L2 norm clip_norm."""
     total = torch.zeros_like(weights)
-    for x, y in zip(seen.split(_ROWS), targets.split(_ROWS), strict=True):
+    for x, y in zip(scaled.split(_ROWS), targets.split(_ROWS), strict=True):
         residuals = torch.softmax(x @ weights.T, dim=1) - y
         norms = residuals.norm(dim=1) * x.norm(dim=1)
         residuals *= (clip_norm * _WITHIN / norms.clamp_min(1e-30)).clamp_max(1.0)[:, None]
@@ -121,9 +121,9 @@ def clipped_sum(seen: Tensor, targets: Tensor, weights: Tensor, clip_norm: float
     return total
 
 
-def record_norms(seen: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+def record_norms(scaled: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     """(n,) norms of the records' gradients."""
-    return (torch.softmax(seen @ weights.T, dim=1) - targets).norm(dim=1) * seen.norm(dim=1)
+    return (torch.softmax(scaled @ weights.T, dim=1) - targets).norm(dim=1) * scaled.norm(dim=1)
 
 
 def centred(inputs: Tensor, mean: Tensor) -> Tensor:

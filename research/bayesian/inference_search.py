@@ -23,7 +23,7 @@ from research.bayesian.survey_data import Split, abalone, adult, validation
 
 LOADERS: dict[str, Callable[[int], Split]] = {"abalone": abalone, "adult": adult}
 DELTA = 1e-5
-_HELD = 10_000
+_HELD_OUT = 10_000
 # Steps, clip norms, the way that all steps together go at most, momentum.
 GRIDS = {
     "abalone": ((3, 5, 8, 12), (0.4, 0.8, 1.6), (16.0, 32.0, 64.0), (0.0, 0.5)),
@@ -66,7 +66,7 @@ def _surveys(data: str, epsilon: float, seeds: range) -> Iterator[tuple[float, A
 
 def _digits(data: str, epsilon: float, seeds: range) -> Iterator[tuple[float, Any]]:
     split = WORKLOADS[data].split(0)
-    inputs, labels, training_size = split.inputs, split.targets, len(split.targets) - _HELD
+    inputs, labels, training_size = split.inputs, split.targets, len(split.targets) - _HELD_OUT
     for steps, clip, rate, momentum, averaged in itertools.product(*MNIST):
         recipe = central_softmax.Recipe(steps, clip, rate, momentum, averaged)
         # Of the mean gradient over all images: fewer of them bear less of it.

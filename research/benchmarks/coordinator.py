@@ -67,13 +67,13 @@ class Session:
     processes: int = 1
     only: str | None = None
 
-    def asked(self, database: str) -> dict[str, Any]:
+    def answer_of(self, database: str) -> dict[str, Any]:
         variant = {} if self.processes == 1 else {"processes": self.processes}
         return {"database": database, "jobs": list(self.jobs), "counted": self.counted, **variant}
 
 
-def job(name: str, **chosen: Any) -> tuple[str, Mapping[str, Any]]:
-    return name, chosen
+def job(name: str, **parameters: Any) -> tuple[str, Mapping[str, Any]]:
+    return name, parameters
 
 
 HUNDRED_MB = 12_500_000
@@ -106,7 +106,7 @@ def measure(sessions: Sequence[Session], versions: Sequence[Version], databases:
         for database in (name for name in session.databases if name in databases):
             for version in (name for name in versions if session.only in (None, name.name)):
                 at = {"session": number, "database": database, "version": version.name, "processes": session.processes}
-                for figures in version.run(session.asked(database)):
+                for figures in version.run(session.answer_of(database)):
                     measured_figures.append({**at, **figures, "load": os.getloadavg()[0]})
                     print(json.dumps(measured_figures[-1]), file=sys.stderr, flush=True)
     return measured_figures

@@ -39,8 +39,8 @@ def _share(limit: float) -> Callable[[float | None, float], bool]:
     return lambda before, after: before is not None and after <= limit * before
 
 
-def _masked(clients: int, figure: str, what: str, unit: str, *more: Any, **chosen: Any) -> Line:
-    return Line(f"{what}, {clients} hospitals", "masked", {"clients": clients, **chosen}, figure, unit, *more)
+def _masked(clients: int, figure: str, label: str, unit: str, *more: Any, **parameters: Any) -> Line:
+    return Line(f"{label}, {clients} hospitals", "masked", {"clients": clients, **parameters}, figure, unit, *more)
 
 
 PER_CLIENT = "coordinator's processor per client and masked session"
@@ -128,16 +128,16 @@ def _value(line: Line, database: str, version: str, figures: Sequence[Figures]) 
     return None
 
 
-def _derived(figure: str, one: Figures) -> float | None:
+def _derived(figure: str, figures: Figures) -> float | None:
     if figure == "repeated":
-        return sum(one["troubles"].values())
+        return sum(figures["troubles"].values())
     if figure == "rate":
-        clients = one["chosen"]["clients"]
-        return clients * one["requests_each"] / one["cycle_seconds"]
-    return one.get(figure)
+        clients = figures["chosen"]["clients"]
+        return clients * figures["requests_each"] / figures["cycle_seconds"]
+    return figures.get(figure)
 
 
-def _shown(value: float | str | None, unit: str) -> str:
+def _cell(value: float | str | None, unit: str) -> str:
     if value is None:
         return "–"
     if isinstance(value, str):
@@ -154,7 +154,7 @@ def text_of(rows: Sequence[Row]) -> str:
     for row in rows:
         ratio = "–" if row["ratio"] is None else f"{round(row['ratio'], 2) + 0.0:.2f}"
         goal = row["goal"] and row["goal"] + {True: ": reached", False: ": **missed**"}.get(row.get("reached"), "")
-        cells = (_shown(row[version], row["unit"]) for version in ("before", "after"))
+        cells = (_cell(row[version], row["unit"]) for version in ("before", "after"))
         lines.append(f"| {row['what']} | {DATABASES[row['database']]} | {' | '.join(cells)} | {ratio} | {goal} |")
     return "\n".join(lines) + "\n"
 

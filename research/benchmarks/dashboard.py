@@ -39,7 +39,7 @@ def task_milliseconds(session: Any) -> float:
     return 1000 * metrics["TaskDuration"]
 
 
-def measure(here: Live, page: Page, updates: int) -> dict[str, Any]:
+def measure(coordinator: Live, page: Page, updates: int) -> dict[str, Any]:
     """First load and updates of the study `long`."""
     received: list[int] = []
     page.on("response", lambda answer: _note(received, answer))
@@ -55,7 +55,8 @@ def measure(here: Live, page: Page, updates: int) -> dict[str, Any]:
     quiet = [_spent(session, page, lambda: None) for _ in range(5)]
     received.clear()
     busy = [
-        _spent(session, page, lambda: seeded.write(here, "long", seeded.History(1, open=False))) for _ in range(updates)
+        _spent(session, page, lambda: seeded.write(coordinator, "long", seeded.History(1, open=False)))
+        for _ in range(updates)
     ]
     less = [max(0.0, busy_time - statistics.median(quiet)) for busy_time in busy]
     return {

@@ -48,15 +48,15 @@ def serve(loop: str, http: str) -> None:
 
     original_init = uvicorn.Config.__init__
 
-    def chosen(self: uvicorn.Config, *given: Any, **named: Any) -> None:
+    def configured(self: uvicorn.Config, *given: Any, **named: Any) -> None:
         original_init(self, *given, **named | {"loop": loop, "http": http})
 
-    uvicorn.Config.__init__ = chosen  # type: ignore[method-assign]
+    uvicorn.Config.__init__ = configured  # type: ignore[method-assign]
     sys.argv = ["wardround", "serve"]
     main()
 
 
-class Chosen(LiveCoordinator):
+class ConfiguredCoordinator(LiveCoordinator):
     """A coordinator on one of the kinds."""
 
     kind: tuple[str, str] = KINDS[0]
@@ -69,7 +69,7 @@ class Chosen(LiveCoordinator):
 
 def measure(kind: tuple[str, str]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as home, Processes() as processes:
-        coordinator = Chosen(Path(home), processes)
+        coordinator = ConfiguredCoordinator(Path(home), processes)
         coordinator.kind = kind
         coordinator.prepare()
         coordinator.serve(log_level="WARNING")

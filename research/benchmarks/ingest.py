@@ -111,9 +111,9 @@ class Server:
 def send_all(port: int, requests: Requests, body: bytes, connections: int) -> float:
     """Seconds until every request is answered 201, over so many kept connections."""
 
-    def run(own: Requests) -> None:
+    def run(requests: Requests) -> None:
         with socket.create_connection(("127.0.0.1", port)) as line, line.makefile("rb") as answers:
-            for path, token in own:
+            for path, token in requests:
                 head = f"PUT {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
                 line.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
                 line.sendall(body)

@@ -97,10 +97,10 @@ class Variant:
     def _watch(self, owner: Any, name: str, part: str) -> None:
         inner = getattr(owner, name)
 
-        def watched(*given: Any, **options: Any) -> Any:
+        def watched(*arguments: Any, **options: Any) -> Any:
             begun = time.thread_time()
             try:
-                return inner(*given, **options)
+                return inner(*arguments, **options)
             finally:
                 self.parts[part] += time.thread_time() - begun
 

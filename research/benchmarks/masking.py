@@ -166,12 +166,12 @@ class Worker:
 
 
 def compare(
-    title: str, ours: Worker, task: str, other: Worker, other_task: str, repeats: int, request: dict[str, int]
+    title: str, ours: Worker, task: str, peer: Worker, other_task: str, repeats: int, request: dict[str, int]
 ) -> dict[str, Any]:
     """`repeats` pairs in turn after a warm-up; ratio = other's time / ours, by wall clock and processor time."""
     ours.ask(task, request)
-    other.ask(other_task, request)
-    pairs = [(ours.ask(task, request), other.ask(other_task, request)) for _ in range(repeats)]
+    peer.ask(other_task, request)
+    pairs = [(ours.ask(task, request), peer.ask(other_task, request)) for _ in range(repeats)]
 
     def ratio(clock: str) -> float:
         return statistics.median(theirs[clock] / mine[clock] for mine, theirs in pairs)

@@ -25,8 +25,8 @@ from research.benchmarks.load.meter import RETAIN
 from study_protocol.randomness.discrete_gaussian import sampler
 
 RESULTS = Path(__file__).parent / "results" / "noise.json"
-MANY, FEW = 3_274_634, (28, 26_010)  # parameters of the TF tutorial CNN; of a logistic regression and the small CNN
-ASKED = 1e7  # samples a second
+LARGE, SMALL = 3_274_634, (28, 26_010)  # parameters of the TF tutorial CNN; of a logistic regression and the small CNN
+REQUIRED_RATE = 1e7  # samples a second
 Draw = Callable[[], object]
 
 
@@ -69,13 +69,13 @@ def main() -> None:
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
     rounds = 3 if quick else 25
-    rates = {name: MANY / s for name, s in seconds(generators(MANY), rounds, 1).items()}
+    rates = {name: LARGE / s for name, s in seconds(generators(LARGE), rounds, 1).items()}
     baseline = rates["torch.randn, float32"]
-    print(f"samples a second on one core, {MANY} at a time (asked: {ASKED:.0e})")
+    print(f"samples a second on one core, {LARGE} at a time (asked: {REQUIRED_RATE:.0e})")
     for name, rate in rates.items():
         print(f"  {name:38s}{rate:12.3e}   {rate / baseline:6.2f} x torch.randn")
     calls: dict[str, dict[str, float]] = {}
-    for size in FEW:
+    for size in SMALL:
         selected = {name: draw for name, draw in generators(size).items() if name.startswith(("add_", "torch.randn, "))}
         calls[str(size)] = {name: 1e6 * s for name, s in seconds(selected, rounds, 200).items()}
         print(f"microseconds a call, {size} coordinates")

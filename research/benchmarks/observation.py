@@ -33,7 +33,7 @@ from study_protocol.study.messages import OperatorKeyCreate
 
 RESULTS = Path(__file__).parent / "results" / "observation.json"
 # Address, and how many requests are one block.
-ASKED = (("/livez", 400), ("/v1/studies", 60))
+REQUESTS = (("/livez", 400), ("/v1/studies", 60))
 
 
 def application(home: Path, metrics_port: int | None) -> tuple[FastAPI, str]:
@@ -67,7 +67,7 @@ def measure(home: Path, blocks: int) -> list[dict[str, Any]]:
     prepare(Settings(home=home))
     without, counting = application(home, None), application(home, 0)
     rows: list[dict[str, Any]] = []
-    for path, requests in ASKED:
+    for path, requests in REQUESTS:
         times: tuple[list[float], list[float]] = ([], [])
         for _ in range(blocks):
             for durations, (app, key) in zip(times, (without, counting), strict=True):

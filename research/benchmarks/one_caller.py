@@ -76,7 +76,7 @@ def _http(url: str, key: str) -> httpx.AsyncClient:
 async def certificates(http: httpx.AsyncClient, answered: Counter[int], over: Callable[[], bool]) -> None:
     """120 at once, each of another round, until it is over."""
 
-    async def one(place: int) -> None:
+    async def ask_certificate(place: int) -> None:
         round = 1 + place * (ROUNDS // CERTIFICATES)
         while not over():
             answer = await http.get(f"/v1/studies/long/certificate?round={round}")
@@ -86,13 +86,13 @@ async def certificates(http: httpx.AsyncClient, answered: Counter[int], over: Ca
             else:
                 round = round % ROUNDS + 1
 
-    await asyncio.gather(*(one(place) for place in range(CERTIFICATES)))
+    await asyncio.gather(*(ask_certificate(place) for place in range(CERTIFICATES)))
 
 
 async def streams(http: httpx.AsyncClient, answered: Counter[int], over: Callable[[], bool]) -> None:
     """1,000 at once, each opened again when it has ended."""
 
-    async def one() -> None:
+    async def hold_stream() -> None:
         while not over():
             async with http.stream("GET", "/v1/studies/long/events?after=100000&wait=5") as answer:
                 answered[answer.status_code] += 1
@@ -101,13 +101,13 @@ async def streams(http: httpx.AsyncClient, answered: Counter[int], over: Callabl
             if answer.status_code == 429:
                 await asyncio.sleep(float(answer.headers["retry-after"]) + 5)
 
-    await asyncio.gather(*(one() for _ in range(STREAMS)))
+    await asyncio.gather(*(hold_stream() for _ in range(STREAMS)))
 
 
 Attack = Callable[[httpx.AsyncClient, Counter[int], Callable[[], bool]], Awaitable[None]]
 
 
-async def beside(url: str, operator: str, viewer: str, seconds: float, attack: Attack | None) -> dict[str, Any]:
+async def measure_beside(url: str, operator: str, viewer: str, seconds: float, attack: Attack | None) -> dict[str, Any]:
     """What a reader waits while `attack` lasts; it stops `seconds` after it began."""
     answered: Counter[int] = Counter()
     # A process of its own: here the attacker's thousand connections would be waited for, too.
@@ -137,7 +137,7 @@ def measure(tree: Path, seconds: float, rounds: int) -> dict[str, Any]:
             url, operator, viewer = server.stdout.readline().split()
             results: dict[str, Any] = {}
             for name, attack in (("quiet", None), ("certificates", certificates), ("streams", streams)):
-                results[name] = asyncio.run(beside(url, operator, viewer, seconds, attack))
+                results[name] = asyncio.run(measure_beside(url, operator, viewer, seconds, attack))
                 print(f"  {name}: {results[name]}", flush=True)
             server.stdin.close()
             server.kill()

@@ -116,10 +116,10 @@ def noise_alone(model: nn.Module, losses: Loss, x: Tensor, y: Tensor) -> Step:
 def vmap(model: nn.Module, losses: Loss, x: Tensor, y: Tensor) -> Step:
     """Per-sample gradients by torch.func, clipped and summed."""
 
-    def one(parameters: dict[str, Tensor], a: Tensor, b: Tensor) -> Tensor:
+    def loss_of_one(parameters: dict[str, Tensor], a: Tensor, b: Tensor) -> Tensor:
         return losses(torch.func.functional_call(model, parameters, (a[None],)), b[None])[0]
 
-    each = torch.func.vmap(torch.func.grad(one), in_dims=(None, 0, 0))
+    each = torch.func.vmap(torch.func.grad(loss_of_one), in_dims=(None, 0, 0))
 
     def step() -> None:
         gradients = each({name: p.detach() for name, p in model.named_parameters()}, x, y)

@@ -36,14 +36,14 @@ COMPARED = ("seconds", "cpu_ms_each", "cycle_seconds", "cycle_cpu_ms_each")
 Figures = dict[str, Any]
 
 
-def turn(here: Any, number: int, clients: int, masked: bool, cells: int, rounds: int) -> dict[str, Figures]:
+def turn(coordinator: Any, number: int, clients: int, masked: bool, cells: int, rounds: int) -> dict[str, Figures]:
     """One study of training and one of queries. In the clear the model has as many float32 as the query has cells."""
     name = f"{number}-{clients}-{'masked' if masked else 'clear'}"
     values = cells if masked else cells // 2
     training = Case(f"training-{name}", clients, rounds, values, masked)
     asking = QueryCase(f"queries-{name}", clients, rounds, cells, masked)
-    trained = run_masked(here, training) if masked else run_plain(here, training)
-    return {"training": trained, "query": run_queries(here, asking)}
+    trained = run_masked(coordinator, training) if masked else run_plain(coordinator, training)
+    return {"training": trained, "query": run_queries(coordinator, asking)}
 
 
 def row(turns: list[dict[str, Figures]]) -> Figures:

@@ -41,8 +41,8 @@ import torch
 from research.benchmarks.load.meter import RETAIN, below, processor_seconds_below
 from research.benchmarks.simulation_work import small_cnn
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results" / "simulation.json"
+FOLDER = Path(__file__).parent
+RESULTS = FOLDER / "results" / "simulation.json"
 DISTINCT = 60_000  # images, as many as MNIST has
 # Of weights after a round, in units of the largest change: Flower averages float32 weights and not differences.
 AGREEMENT = 1e-2
@@ -172,28 +172,28 @@ class Bench:
         np.save(self.folder / "linear-y.npy", draw.integers(0, 2, DISTINCT))
         np.savez(self.folder / "linear-weights.npz", weight=np.zeros((1, 20), np.float32), bias=np.zeros(1, np.float32))
 
-    def run(self, who: str, request: Request) -> Request:
+    def run(self, side: str, request: Request) -> Request:
         """One side once: seconds of its rounds, processor seconds a round, memory."""
         for folder_name in ("pfl", "checkpoint"):
             with suppress(FileNotFoundError):
                 shutil.rmtree(self.folder / folder_name) if folder_name == "pfl" else (
                     self.folder / folder_name
                 ).unlink()
-        side_request = request | {"folder": str(self.folder), "private": not who.endswith("bare")} | OURS.get(who, {})
+        side_request = request | {"folder": str(self.folder), "private": not side.endswith("bare")} | OURS.get(side, {})
         file = self.folder / "request.json"
         file.write_text(json.dumps(side_request))
-        return self._watched(self._command(who, request["cores"], str(file)), request)
+        return self._watched(self._command(side, request["cores"], str(file)), request)
 
-    def _command(self, who: str, cores: int, file: str) -> list[str]:
-        if who in OURS:
+    def _command(self, side: str, cores: int, file: str) -> list[str]:
+        if side in OURS:
             return [
-                self.ray if who == "ours on Ray" and self.ray else sys.executable,
+                self.ray if side == "ours on Ray" and self.ray else sys.executable,
                 "-m",
                 "research.benchmarks.simulation_ours",
                 file,
             ]
-        name, python = ("pfl", self.pfl) if who.startswith("pfl") else ("flower", self.flower)
-        return [str(python), str(HERE / f"simulation_{name}.py"), file]
+        name, python = ("pfl", self.pfl) if side.startswith("pfl") else ("flower", self.flower)
+        return [str(python), str(FOLDER / f"simulation_{name}.py"), file]
 
     def _watched(self, command: Sequence[str], request: Request) -> Request:
         clean = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
@@ -219,13 +219,13 @@ class Bench:
         return _figures(json.loads(out.splitlines()[-1]), watched, request["cohort"])
 
 
-def _figures(found: Request, watched: Watched, cohort: int) -> Request:
+def _figures(result: Request, watched: Watched, cohort: int) -> Request:
     """Whoever draws a cohort by coins has rounds of different sizes: per round of the size that was asked for."""
-    ends, clients = found["ends"], found.get("clients")
+    ends, clients = result["ends"], result.get("clients")
     shares = [1.0] * (len(ends) - 1) if clients is None else [cohort / count for count in clients]
     seconds = [share * float(end - begin) for share, begin, end in zip(shares, ends, ends[1:], strict=False)]
     cpu = watched.cpu_between(ends[1], ends[-1]) / (len(ends) - 2) * statistics.mean(shares[1:])
-    constants = {key: found[key] for key in ("versions", "epsilon") if key in found}
+    constants = {key: result[key] for key in ("versions", "epsilon") if key in result}
     return {
         "seconds": statistics.median(seconds[1:]),
         "cpu_seconds": cpu,
@@ -253,7 +253,7 @@ def agreement(folder: Path) -> dict[str, float]:
 def compare(bench: Bench, name: str, cores: int, pairs: int) -> None:
     """Everybody in turn, `pairs` times; what is known is written down after every turn."""
     workload, sides, rounds, of_flower = WORKLOADS[name]
-    available = [side for side in sides if _there(bench, side)]
+    available = [side for side in sides if _is_available(bench, side)]
     runs: dict[str, list[Request]] = {side: [] for side in available}
     row: Request = {"workload": name, "cores": cores, "allocator": bench.allocator, "sides": {}}
     for _ in range(pairs):
@@ -263,38 +263,38 @@ def compare(bench: Bench, name: str, cores: int, pairs: int) -> None:
             row["sides"][side] = _row(runs, side)
             _print(name, cores, side, row["sides"][side])
             # The load of a machine that is not one's own says how far to trust the clock.
-            kept(row | {"load": os.getloadavg()[0]})
+            write_row(row | {"load": os.getloadavg()[0]})
         if workload["cohort"] == workload["clients"] and "ours bare" in available and len(available) > 2:
             row["agreement"] = agreement(bench.folder)
-            kept(row | {"load": os.getloadavg()[0]})
+            write_row(row | {"load": os.getloadavg()[0]})
 
 
-def _there(bench: Bench, who: str) -> bool:
+def _is_available(bench: Bench, side: str) -> bool:
     pythons = {"pfl": bench.pfl, "Flower": bench.flower, "ours on Ray": bench.ray}
-    return not any(who.startswith(peer) and python is None for peer, python in pythons.items())
+    return not any(side.startswith(peer) and python is None for peer, python in pythons.items())
 
 
-def _row(runs: Mapping[str, Sequence[Request]], who: str) -> Request:
+def _row(runs: Mapping[str, Sequence[Request]], side: str) -> Request:
     """Medians, and how many times as long as ours: everything against everything, bare against bare."""
-    against = "ours bare" if who.endswith("bare") else "ours"
-    row: Request = {"versions": runs[who][0]["versions"], "turns": len(runs[who])}
+    against = "ours bare" if side.endswith("bare") else "ours"
+    row: Request = {"versions": runs[side][0]["versions"], "turns": len(runs[side])}
     for figure in ("seconds", "cpu_seconds", "first_seconds", "peak_mib"):
-        row[figure] = statistics.median(run[figure] for run in runs[who])
+        row[figure] = statistics.median(run[figure] for run in runs[side])
     for clock in ("seconds", "cpu_seconds"):
-        pairs = list(zip(runs[who], runs[against], strict=False))
+        pairs = list(zip(runs[side], runs[against], strict=False))
         row[f"{clock}_ratio"] = statistics.median(theirs[clock] / ours[clock] for theirs, ours in pairs)
     return row
 
 
-def _print(name: str, cores: int, who: str, row: Request) -> None:
+def _print(name: str, cores: int, side: str, row: Request) -> None:
     print(
-        f"{name:50} {cores:5} {who:14} {row['seconds']:8.3f} {row['cpu_seconds']:8.3f} {row['first_seconds']:8.2f} "
+        f"{name:50} {cores:5} {side:14} {row['seconds']:8.3f} {row['cpu_seconds']:8.3f} {row['first_seconds']:8.2f} "
         f"{row['peak_mib']:8.0f} {row['seconds_ratio']:7.2f} {row['cpu_seconds_ratio']:7.2f}",
         flush=True,
     )
 
 
-def kept(row: Request) -> None:
+def write_row(row: Request) -> None:
     """Replace the entry of the same workload, cores and allocator."""
     recorded = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": []}
     keys = ("workload", "cores", "allocator")

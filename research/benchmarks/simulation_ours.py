@@ -143,9 +143,9 @@ def engine(request: Request) -> Request:
     )
     ends, clients = [time.time()], list[int]()
 
-    def on_round(shown: Any) -> None:
+    def on_round(progress: Any) -> None:
         ends.append(time.time())
-        clients.append(shown.clients)
+        clients.append(progress.clients)
 
     result = study.run(on_round)
     return {"ends": ends, "clients": clients, "epsilon": result.rounds[-1].spent[0]}

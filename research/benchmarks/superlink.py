@@ -33,7 +33,7 @@ def ours(clients: int, parameters: int, rounds: int) -> dict[str, Any]:
     """A study of as many float32: `values` counts pairs of them."""
     jobs = [["plain", {"clients": clients, "rounds": rounds, "values": parameters // 2}]]
     path = os.pathsep.join((str(LOAD.parent), str(LOAD)))
-    our_result = _asked(
+    our_result = _run_side(
         [sys.executable, "-P", "-m", "load.side"], {"database": "sqlite", "jobs": jobs}, PYTHONPATH=path
     )
     return {"seconds": our_result["cycle_seconds"], "cpu_seconds": 1e-3 * our_result["cycle_cpu_ms_each"] * clients}
@@ -41,13 +41,13 @@ def ours(clients: int, parameters: int, rounds: int) -> dict[str, Any]:
 
 def peer(python: str, clients: int, parameters: int, rounds: int, poll_seconds: float) -> dict[str, Any]:
     request = {"clients": clients, "parameters": parameters, "count": rounds, "poll_seconds": poll_seconds}
-    peer_result = _asked([python, "-P", str(PEER)], request)
+    peer_result = _run_side([python, "-P", str(PEER)], request)
     return {**peer_result, "seconds": statistics.median(peer_result["seconds"])}
 
 
-def _asked(command: list[str], asked: dict[str, Any], **variables: str) -> dict[str, Any]:
+def _run_side(command: list[str], request: dict[str, Any], **variables: str) -> dict[str, Any]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
-    done = subprocess.run(command, input=json.dumps(asked) + "\n", env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, input=json.dumps(request) + "\n", env=environment, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr[-3000:])
     result = json.loads(done.stdout.splitlines()[-1])

@@ -131,14 +131,14 @@ def _imported(module: Module) -> Iterator[ast.alias]:
 
 
 def _calls(mention: Mention, defined: Defined, around: list[Defined], dead: list[Defined]) -> bool:
-    if mention.module and (defined.owner or not _same(mention.module, defined.module)):
+    if mention.module and (defined.owner or not _is_same_module(mention.module, defined.module)):
         return False
     return not any(d in dead for d in around if d.holds(mention.path, mention.line))
 
 
-def _same(named: str, module: str) -> bool:
-    """Whether a name of `named` may be the one of `module`: it is that module, or a package that offers it."""
-    return module == named or module.startswith(f"{named}.")
+def _is_same_module(name: str, module: str) -> bool:
+    """Whether a name of `name` may be the one of `module`: it is that module, or a package that offers it."""
+    return module == name or module.startswith(f"{name}.")
 
 
 def main() -> None:

@@ -169,7 +169,7 @@ class Gate:
     def around(self, ask: Callable[..., Any]) -> Callable[..., Any]:
         """`ask`, with the round's beginning and end for this thread."""
 
-        def asked(client: Any, *arguments: Any, **options: Any) -> Any:
+        def ask_watched(client: Any, *arguments: Any, **options: Any) -> Any:
             if self.recorder.running:
                 sys.setprofile(None)
                 raise _Enough
@@ -181,7 +181,7 @@ class Gate:
                     sys.setprofile(self.recorder)
             return assignment
 
-        return asked
+        return ask_watched
 
     def give_up(self) -> None:
         """Nobody waits any longer for a hospital that failed."""
@@ -232,9 +232,9 @@ class Way:
 
 
 @contextmanager
-def _served(coordinator: Any, chosen: Any) -> Iterator[str]:
+def _served(coordinator: Any, settings: Any) -> Iterator[str]:
     """The address at which the coordinator answers."""
-    config = uvicorn.Config(named("create_app")(chosen, coordinator=coordinator), port=0, log_config=None)
+    config = uvicorn.Config(named("create_app")(settings, coordinator=coordinator), port=0, log_config=None)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -249,13 +249,13 @@ def _served(coordinator: Any, chosen: Any) -> Iterator[str]:
         thread.join(30)
 
 
-def _opened(coordinator: Any, url: str, home: Path, chosen: Any) -> list[Any]:
+def _opened(coordinator: Any, url: str, home: Path, settings: Any) -> list[Any]:
     """Open the study and enrol the hospitals."""
     key = named("create_key")(coordinator, named("OperatorKeyCreate")(role="operator")).key
     connection = named("Connection")(url=url, patience_seconds=30.0)
-    task = named("load_task")(chosen.training.task, chosen.training.task_parameters)
+    task = named("load_task")(settings.training.task, settings.training.task_parameters)
     with named("Client")(connection, named("OperatorKey")(key)) as operator:
-        operator.create_study(named("StudyCreate")(study=_STUDY, settings=chosen))
+        operator.create_study(named("StudyCreate")(study=_STUDY, settings=settings))
         operator.put_initial_model(_STUDY, named("encode")(named("weights_of")(task.model())))
         hospitals = [
             named("Hospital").enrol(

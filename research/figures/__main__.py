@@ -31,14 +31,14 @@ def main() -> int:
     for folder in (tables, drawings):
         folder.mkdir(parents=True, exist_ok=True)
     figures = FIGURES.values() if "all" in options.number else [FIGURES[number] for number in options.number]
-    missing = [figure for figure in figures if not _made(figure, tables, drawings, compute=not options.draw)]
+    missing = [figure for figure in figures if not _make_figure(figure, tables, drawings, compute=not options.draw)]
     if options.out is None and all((TABLES / f"{figure.stem}.csv").exists() for figure in FIGURES.values()):
         PAGE.write_text(page.page(TABLES), encoding="utf-8")
         print(f"wrote {PAGE.relative_to(_ROOT)}")
     return 1 if missing else 0
 
 
-def _made(figure: Figure, tables: Path, drawings: Path, *, compute: bool) -> bool:
+def _make_figure(figure: Figure, tables: Path, drawings: Path, *, compute: bool) -> bool:
     path, drawing, began = tables / f"{figure.stem}.csv", drawings / f"{figure.stem}.svg", time.monotonic()
     try:
         if compute:

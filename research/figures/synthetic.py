@@ -157,7 +157,7 @@ def by_steps() -> list[Point]:
     return points
 
 
-def _same(points: Points) -> str:
+def _panel(points: Points) -> str:
     title, _ = clipped_panel(0.99)
     first = float(f"{NOISES[8]:.6g}")
     values = {name: at(points, title, name)[first] for name in (CLASSICAL, CERTIFIED, PRINTED, TRUE)}
@@ -178,7 +178,7 @@ def caption_clipped(points: Points) -> str:
     """Figure 5.1."""
     return (
         f"{_SETTING}, {STEPS:,} steps. Everybody is clipped to C and the noise is σC, the same for all curves: "
-        f"{_same(points)}. A record keeps its norm in all steps. The more gradients are clipped, the closer the "
+        f"{_panel(points)}. A record keeps its norm in all steps. The more gradients are clipped, the closer the "
         "notions; no certified Bayesian number can be far below the classical one with a thousand records."
     )
 

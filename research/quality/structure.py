@@ -119,16 +119,16 @@ def modules_of(root: Path, pattern: str = "*.py") -> list[Module]:
     return [Module(path.relative_to(root), path.read_text(encoding="utf-8")) for path in paths]
 
 
-def imports_of(module: Module, known: Mapping[str, Module]) -> set[str]:
-    """Return the names of the `known` modules that `module` imports anywhere in its text, itself left out."""
+def imports_of(module: Module, module_by_name: Mapping[str, Module]) -> set[str]:
+    """Return the names of the `module_by_name` modules that `module` imports anywhere in its text, itself left out."""
     names: set[str] = set()
     for node in module.nodes:
         if isinstance(node, ast.Import):
-            names |= {_longest(alias.name, known) for alias in node.names}
+            names |= {_longest(alias.name, module_by_name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = base_of(module, node)
             # `from package import module` reads the module, `from module import name` the module that stands first.
-            names |= {_longest(f"{base}.{alias.name}", known) for alias in node.names}
+            names |= {_longest(f"{base}.{alias.name}", module_by_name) for alias in node.names}
     return names - {module.name, ""}
 
 
@@ -141,18 +141,20 @@ def base_of(module: Module, node: ast.ImportFrom) -> str:
     return ".".join([*above, *([node.module] if node.module else [])])
 
 
-def _longest(name: str, known: Mapping[str, Module]) -> str:
-    while name and name not in known:
+def _longest(name: str, module_by_name: Mapping[str, Module]) -> str:
+    while name and name not in module_by_name:
         name = name.rpartition(".")[0]
     return name
 
 
-def arrows_between_rooms(imports: Mapping[str, Iterable[str]], known: Mapping[str, Module]) -> dict[str, Arrows]:
+def arrows_between_rooms(
+    imports: Mapping[str, Iterable[str]], module_by_name: Mapping[str, Module]
+) -> dict[str, Arrows]:
     """Return per package the pairs (importing room, imported room)."""
     arrows: dict[str, Arrows] = defaultdict(set)
     for name, targets in imports.items():
-        module = known[name]
-        for target in (known[candidate] for candidate in targets):
+        module = module_by_name[name]
+        for target in (module_by_name[candidate] for candidate in targets):
             if not module.is_init and module.package == target.package and module.room != target.room:
                 arrows[module.package].add((module.room, target.room))
     return arrows

@@ -35,7 +35,7 @@ def entries() -> list[Entry]:
     return [entry for module in _MODULES for entry in import_module(module).ENTRIES]
 
 
-def chosen(table: str, wanted: Mapping[str, str]) -> list[Entry]:
+def selected_entries(table: str, selectors: Mapping[str, str]) -> list[Entry]:
     """The lines of one table that have every wanted selector.
 
     Raises:
@@ -43,9 +43,11 @@ def chosen(table: str, wanted: Mapping[str, str]) -> list[Entry]:
     """
     entries_of_table = [entry for entry in entries() if entry.table == table]
     matches = [
-        entry for entry in entries_of_table if all(entry.selectors.get(key) == value for key, value in wanted.items())
+        entry
+        for entry in entries_of_table
+        if all(entry.selectors.get(key) == value for key, value in selectors.items())
     ]
     if not matches:
         names = "; ".join(entry.name for entry in entries_of_table) or "none"
-        raise ValueError(f"table {table} has no line with {dict(wanted)}; it has: {names}")
+        raise ValueError(f"table {table} has no line with {dict(selectors)}; it has: {names}")
     return matches

@@ -24,8 +24,8 @@ import numpy as np
 from research.tables.dealing import deal
 from research.tables.features import Digits, held_out
 from research.tables.federated import Clients, Settings, accuracy, train
-from research.tables.lines import CHOSEN, INSTANCE_DELTA, LINES, PNEUMONIA, Line, noise_for
-from research.tables.pictures import KEPT, pneumonia
+from research.tables.lines import CHOSEN_SETTINGS, INSTANCE_DELTA, LINES, PNEUMONIA, Line, noise_for
+from research.tables.pictures import COMPONENTS, pneumonia
 from research.tables.readings import Release, epsilon_of_records
 from study_protocol.randomness.source import SeededRandomness
 
@@ -49,7 +49,7 @@ def candidates(line: Line, count: int) -> list[Settings]:
     settings_seen: dict[Settings, None] = {}
     while len(settings_seen) < count:
         draws: list[Any] = [choices[draw.integers(len(choices))] for choices in _ranges(line)]
-        if _allowed(line, choices := Settings(*draws)):
+        if _is_allowed(line, choices := Settings(*draws)):
             settings_seen[choices] = None
     return list(settings_seen)
 
@@ -60,11 +60,11 @@ def _ranges(line: Line) -> tuple[tuple[Any, ...], ...]:
     first, last = (_CLIPS if is_central else _CLIPS_OF_BOTH)[line.split]
     steps = (_RATES if is_central else _RATES_OF_BOTH, _MOMENTA, _AVERAGED)
     if line.data != "MNIST":
-        return ((KEPT,), _ROUNDS[line.clients], first, last, *steps, (None,), (2,))
+        return ((COMPONENTS,), _ROUNDS[line.clients], first, last, *steps, (None,), (2,))
     return (_KEPT[line.clients], _ROUNDS[line.clients], first, last, *steps, (None,) if is_central else _RECORD_CLIPS)
 
 
-def _allowed(line: Line, settings: Settings) -> bool:
+def _is_allowed(line: Line, settings: Settings) -> bool:
     """Whether a record's ε stays within the line's, with as many records as the papers' clients have."""
     if line.instance is None:
         return True
@@ -103,20 +103,20 @@ def search(line: Line) -> dict[str, Any]:
     }
 
 
-def _reached(found: tuple[float, Settings]) -> float:
-    return found[0]
+def _reached(scored: tuple[float, Settings]) -> float:
+    return scored[0]
 
 
 @lru_cache(maxsize=2)
-def _held_out(data: str, kept: int) -> Digits:
-    return held_out(kept) if data == "MNIST" else pneumonia(held_out=True)
+def _held_out(data: str, components: int) -> Digits:
+    return held_out(components) if data == "MNIST" else pneumonia(held_out=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Search for the lines that are named, or all of them; each replaces its settings in the file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lines", nargs="*", help="such as II/100/iid/8; all of them if left out")
-    parser.add_argument("--out", type=Path, default=CHOSEN)
+    parser.add_argument("--out", type=Path, default=CHOSEN_SETTINGS)
     options = parser.parse_args(arguments)
     for package in ("study_protocol", "private_learning", "client_sdk"):
         logging.getLogger(package).setLevel(logging.ERROR)

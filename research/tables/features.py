@@ -40,16 +40,16 @@ class Digits:
     test_labels: Labels
 
 
-def digits(kept: int) -> Digits:
+def digits(components: int) -> Digits:
     """All training images, and the test images. Raises DataMissing."""
     coordinates = _coordinates()
-    train, test = (unit(coordinates[f"{part}_coordinates"][:, :kept]) for part in ("train", "t10k"))
+    train, test = (unit(coordinates[f"{part}_coordinates"][:, :components]) for part in ("train", "t10k"))
     return Digits(train, coordinates["train_labels"], test, coordinates["t10k_labels"])
 
 
-def held_out(kept: int) -> Digits:
+def held_out(components: int) -> Digits:
     """The first 50,000 training images, judged by the other 10,000."""
-    whole = digits(kept)
+    whole = digits(components)
     inputs, labels = whole.inputs, whole.labels
     return Digits(inputs[:-VALIDATION], labels[:-VALIDATION], inputs[-VALIDATION:], labels[-VALIDATION:])
 

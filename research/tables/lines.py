@@ -14,7 +14,7 @@ from research.tables.federated import Settings
 from research.tables.result import Papers
 from wardround.demo.scenarios import DataMissing
 
-CHOSEN = Path("research/benchmarks/results/tables_settings.json")
+CHOSEN_SETTINGS = Path("research/benchmarks/results/tables_settings.json")
 INSTANCE_DELTA = 1e-5
 # Records of a client. MNIST: as in the papers.
 EACH = {"MNIST": 600, "PneumoniaMNIST": 52, "APTOS": 350}
@@ -71,7 +71,7 @@ def _calibrated(epsilon: float, delta: float, rounds: int) -> float:
     return calibrate_noise(epsilon=epsilon, delta=delta, sampling_rate=1.0, steps=rounds, method="pld")
 
 
-def chosen(line: Line, path: Path = CHOSEN) -> Settings:
+def chosen_settings(line: Line, path: Path = CHOSEN_SETTINGS) -> Settings:
     """What `research.tables.choose` found for the line. Raises DataMissing when it has not been run."""
     settings_by_line: Mapping[str, Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     if line.key not in settings_by_line:

@@ -100,14 +100,14 @@ def markdown(entries: Sequence[Entry], rows: Iterable[Row]) -> str:
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def _accuracies(here: Sequence[Entry], known: dict[tuple[str, str], Row], computations: dict[str, int]) -> str:
+def _accuracies(entries: Sequence[Entry], row_by_key: dict[tuple[str, str], Row], computations: dict[str, int]) -> str:
     lines = [
         "| line | papers: without privacy / DP / BDP | papers' ε: DP / BDP | here | same steps, no noise "
         "| here: worst-case ε | seeds |",
         "|---|---|---|---|---|---|---|",
     ]
-    for entry in here:
-        row = known.get((entry.table, entry.name))
+    for entry in entries:
+        row = row_by_key.get((entry.table, entry.name))
         cells = [entry.name, *_of_papers(entry.papers)]
         cells += (
             [f"not re-run: {entry.reason}" if entry.run is None else "not run", "", "", ""]

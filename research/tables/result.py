@@ -113,9 +113,9 @@ def read(folder: Path = RESULTS) -> list[Row]:
     return [_row(json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*.json"))]
 
 
-def _row(found: dict[str, Any]) -> Row:
-    parts = {"papers": Papers(**found["papers"]), "spent": [Spent(**each) for each in found["spent"]]}
-    return Row(**found | parts)
+def _row(values: dict[str, Any]) -> Row:
+    parts = {"papers": Papers(**values["papers"]), "spent": [Spent(**each) for each in values["spent"]]}
+    return Row(**values | parts)
 
 
 def _versions() -> dict[str, str]:

@@ -18,7 +18,7 @@ from study_protocol.study.settings import StudySettings
 from tests.harness.law_broken import LawBroken
 
 # Two sums of some thousand floats in another order.
-SAME = 1e-9
+RELATIVE_TOLERANCE = 1e-9
 _CHARGED = ("settled", "charged-in-full")
 
 
@@ -45,7 +45,7 @@ def spent_is_what_the_formula_says(settings: AnySettings, entries: Sequence[Entr
             divergence = times * step + math.fsum(order * cost / 2 for cost in costs)
             if divergence > 0:
                 expected = max(expected, _converted(order, divergence, _delta(settings, limit)))
-        if not abs(limit["spent"] - expected) <= SAME * max(1.0, expected):
+        if not abs(limit["spent"] - expected) <= RELATIVE_TOLERANCE * max(1.0, expected):
             raise LawBroken(f"{limit['level']}: {limit['spent']} is stated, and {expected} follows from the events")
 
 

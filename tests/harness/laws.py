@@ -31,7 +31,7 @@ __all__ = ["LawBroken", "check", "whole_history", "whole_ledger"]
 
 ENDS = ("settled", "charged-in-full", "cancelled")
 # Nats and ε are floats that both sides compute by the same code from the same events.
-SAME = 1e-12
+RELATIVE_TOLERANCE = 1e-12
 
 
 def check(
@@ -131,7 +131,7 @@ def _statement_is_the_replay(operator: Client, study: str, budget: Budget, *, fi
     for limit in budget.statements():
         local_spent, theirs = limit["spent"], stated[limit["level"], limit["definition"]]
         if (local_spent is None) != (theirs is None) or (
-            local_spent is not None and abs(local_spent - (theirs or 0.0)) > SAME * max(1.0, local_spent)
+            local_spent is not None and abs(local_spent - (theirs or 0.0)) > RELATIVE_TOLERANCE * max(1.0, local_spent)
         ):
             raise LawBroken(
                 f"the budget states {theirs} at {limit['level']}/{limit['definition']}, its ledger gives {local_spent}"

@@ -319,9 +319,9 @@ class Storm:
                 raise ProcessFailed(f"a hospital of {study}", None, next(iter(hospitals.values())).log)
             time.sleep(0.1)
 
-    def _count(self, what: str, study: str, whom: str) -> None:
-        self.counts[what] += 1
-        line = {"at": time.time(), "what": what, "study": study, "whom": whom}
+    def _count(self, fault: str, study: str, victim: str) -> None:
+        self.counts[fault] += 1
+        line = {"at": time.time(), "what": fault, "study": study, "whom": victim}
         with (self.home / "faults.log").open("a") as file:
             file.write(json.dumps(line) + "\n")
 

@@ -75,8 +75,8 @@ def _masking(clients: int) -> dict[str, Any]:
     }
 
 
-def _ringed(chosen: StudySettings) -> StudySettings:
-    values = chosen.as_json()
+def _ringed(settings: StudySettings) -> StudySettings:
+    values = settings.as_json()
     values["privacy"]["masking"]["neighbours"] = 4
     return StudySettings.model_validate(values)
 

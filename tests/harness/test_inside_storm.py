@@ -35,9 +35,9 @@ CALM = Weather(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 @contextmanager
 def storm_over(
-    home: Path, url: str | None = None, seed: int = 1, weather: Weather | None = None, *, apart: bool = False
+    home: Path, url: str | None = None, seed: int = 1, weather: Weather | None = None, *, is_separate: bool = False
 ) -> Iterator[InsideStorm]:
-    storm = InsideStorm(home, url, seed, "apart" if apart else "together", weather)
+    storm = InsideStorm(home, url, seed, "apart" if is_separate else "together", weather)
     try:
         yield storm
     finally:

@@ -19,7 +19,7 @@ from wardround.demo.processes import Processes
 
 from .meter import RETAIN, peak_mib, processor_seconds, processor_seconds_below
 
-_COUNTED = Path(__file__).parent / "counted"
+_COUNTER = Path(__file__).parent / "counted"
 
 
 @dataclass
@@ -106,7 +106,7 @@ class Counts:
 
     def variables(self) -> dict[str, str]:
         """The environment of a process that counts."""
-        path = os.pathsep.join((str(_COUNTED), os.environ.get("PYTHONPATH", "")))
+        path = os.pathsep.join((str(_COUNTER), os.environ.get("PYTHONPATH", "")))
         files = {"COUNT_SYNCS": str(self.folder / "syncs"), "COUNT_STATEMENTS": str(self.folder / "statements")}
         return {"LD_PRELOAD": str(self.library), "PYTHONPATH": path, **files}
 
@@ -125,7 +125,7 @@ def counting() -> Generator[Counts, None, None]:
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home)
         library = folder / "syncs.so"
-        subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, _COUNTED / "syncs.c", "-ldl"], check=True)
+        subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, _COUNTER / "syncs.c", "-ldl"], check=True)
         for name in ("syncs", "statements"):
             (folder / name).write_bytes(bytes(4096))
             # PostgreSQL's processes may run as somebody else.

@@ -63,11 +63,11 @@ class MemoryStore:
         self._records[study, key] = record
 
 
-def bound_to(given: AssignmentBody) -> dict[str, Any]:
+def bound_to(assignment: AssignmentBody) -> dict[str, Any]:
     """What else a session names; an earlier version knows nothing of it."""
     if "ledger" not in SessionPlan.__dataclass_fields__:
         return {}
-    return {"ledger": (given.ledger.entries, given.ledger.sha256)}
+    return {"ledger": (assignment.ledger.entries, assignment.ledger.sha256)}
 
 
 def share_computations() -> None:
@@ -91,7 +91,7 @@ def share_computations() -> None:
     transcript.is_signed, masking.agree = is_signed, agreed
 
 
-class _Told(logging.Handler):
+class _Handler(logging.Handler):
     """Counts why the SDK says that it sends a request again."""
 
     _reason = re.compile(r"did not answer \((\w+)\)|(status \d+)")
@@ -126,7 +126,7 @@ class MaskedLoad:
 
     def run(self) -> None:
         share_computations()
-        logging.getLogger("client_sdk.api.client").addHandler(_Told(self.troubles))
+        logging.getLogger("client_sdk.api.client").addHandler(_Handler(self.troubles))
         if self.on_disk is not None:
             self._count_syncs()
         with ThreadPoolExecutor(len(self.members)) as pool:
@@ -159,12 +159,12 @@ class MaskedLoad:
     def _count_syncs(self) -> None:
         sync = os.fsync
 
-        def counted(file: int) -> None:
+        def counted_sync(file: int) -> None:
             with self._lock:
                 self.syncs += 1
             sync(file)
 
-        os.fsync = counted  # type: ignore[assignment]
+        os.fsync = counted_sync  # type: ignore[assignment]
 
     def roster(self, client: Client, study: str, fingerprint: str) -> Roster:
         """Fetched once for all: a real hospital asks when the roster changes, not in a round."""
@@ -195,16 +195,16 @@ class Hospital:
             if assignment is not None:
                 return assignment
 
-    def take_part(self, given: Assignment) -> None:
-        round, (spec,) = self.prepare(given)
+    def take_part(self, assignment: Assignment) -> None:
+        round, (spec,) = self.prepare(assignment)
         words = (np.arange(self.member.case.values) % 1000).astype(spec.dtype)
         round.complete({spec.name: words})
 
-    def prepare(self, given: Assignment) -> tuple[MaskedRound, Sequence[VectorSpec]]:
+    def prepare(self, assignment: Assignment) -> tuple[MaskedRound, Sequence[VectorSpec]]:
         """Keys and shares."""
-        round = self._round(given)
+        round = self._round(assignment)
         # An earlier version asks for the session by itself; this one is given it with the assignment.
-        session = (given.session,) if "session" in Assignment.model_fields else ()
+        session = (assignment.session,) if "session" in Assignment.model_fields else ()
         return round, round.prepare(*session)
 
     def plan(self, given: Assignment) -> SessionPlan:

@@ -75,10 +75,10 @@ class Meter:
                 (wall, cpu), (wall_before, cpu_before) = self._now(), self._at[number]
                 self.rounds.append({"seconds": wall - wall_before, "cpu_seconds": cpu - cpu_before})
 
-    def answered(self, what: str, seconds: float) -> None:
-        self._answers[what].append(seconds)
+    def answered(self, quantity: str, seconds: float) -> None:
+        self._answers[quantity].append(seconds)
 
-    def told(self, number: int) -> None:
+    def note_round(self, number: int) -> None:
         """A client has its assignment; counted from when the first of them had it."""
         now = time.perf_counter()
         self.answered("assignment", now - self._first_news.setdefault(number, now))

@@ -88,7 +88,7 @@ class Hospital:
             answer = await self._send("GET", f"assignment?wait={POLL_SECONDS}")
             if answer.status == 200:
                 assignment = json.loads(answer.body)["assignment"]
-                self.meter.told(assignment["round"])
+                self.meter.note_round(assignment["round"])
                 return assignment
             if answer.status == 409 and answer.code == "study-finished":
                 return None
@@ -108,8 +108,8 @@ class Hospital:
     async def fetch_model(self, version: int) -> None:
         await self._answered("model", "GET", f"models/{version}")
 
-    async def send_update(self, round: int, body: bytes) -> None:
-        target = f"rounds/{round}/updates/{self.member.membership.client}"
+    async def send_update(self, round_number: int, body: bytes) -> None:
+        target = f"rounds/{round_number}/updates/{self.member.membership.client}"
         await self._answered("update", "PUT", target, body, self._witness)
 
     async def _answered(

@@ -107,26 +107,26 @@ class ClearAnswers(Load):
         await asyncio.gather(*(self._client(index, member, body) for index, member in enumerate(self.members)))
 
 
-def run_queries(here: Served, case: QueryCase) -> Figures:
+def run_queries(coordinator: Served, case: QueryCase) -> Figures:
     """`case.rounds` queries one after another: asked, consented to by everybody, answered."""
-    members = open_study(here.first, case)
-    meter = Meter(case.clients, here.pids)
-    with here.first.operator() as operator:
+    members = open_study(coordinator.first, case)
+    meter = Meter(case.clients, coordinator.pids)
+    with coordinator.first.operator() as operator:
         read = operator.ledger(case.name).head.head.entries
     if case.masked:
-        run: Callable[[], None] = MaskedAnswers(members, meter, here.first.origin).run
+        run: Callable[[], None] = MaskedAnswers(members, meter, coordinator.first.origin).run
     else:
-        clear = ClearAnswers(members, meter, here.ports, read)
+        clear = ClearAnswers(members, meter, coordinator.ports, read)
         run = lambda: asyncio.run(clear.run())  # noqa: E731
     waits: list[float] = []
 
     def all_of_it() -> None:
-        asking = threading.Thread(target=_ask, args=(here.first, case, members, waits))
+        asking = threading.Thread(target=_ask, args=(coordinator.first, case, members, waits))
         asking.start()
         run()
         asking.join()
 
-    figures = timed(here, case, all_of_it)
+    figures = timed(coordinator, case, all_of_it)
     return {**meter.summary(), **figures, "answered_seconds": statistics.median(waits)}
 
 

@@ -25,14 +25,16 @@ from .studies import Case
 WARM_UP = 2
 
 
-def session(database: str, jobs: Sequence[tuple[str, Mapping[str, Any]]], counted: bool = False, **how: Any) -> None:
+def session(
+    database: str, jobs: Sequence[tuple[str, Mapping[str, Any]]], counts_calls: bool = False, **how: Any
+) -> None:
     """Print the figures of every job, or the error that it ended with.
 
     counted  the coordinator counts what it syncs and asks of its database, which takes time: nothing is timed then
     how      as `served`: processes
     """
     with ExitStack() as stack:
-        counts: Counts | None = stack.enter_context(counting()) if counted else None
+        counts: Counts | None = stack.enter_context(counting()) if counts_calls else None
         variables = None if counts is None else counts.variables()
         coordinator = stack.enter_context(served(database, variables=variables, **how))
         coordinator.counts = counts
@@ -42,14 +44,14 @@ def session(database: str, jobs: Sequence[tuple[str, Mapping[str, Any]]], counte
             _tell(name, options, lambda: JOBS[name](coordinator, f"{name}-{number}", **options))  # noqa: B023 - called at once
 
 
-def _tell(name: str, chosen: Mapping[str, Any], run: Any) -> None:
+def _tell(name: str, parameters: Mapping[str, Any], run: Any) -> None:
     figures: Figures
     try:
         figures = run()
     except Exception as error:  # noqa: BLE001 - the other jobs still have figures to give
         traceback.print_exc()
         figures = {"error": f"{type(error).__name__}: {error}"}
-    print(json.dumps({"job": name, "chosen": dict(chosen), **figures}), flush=True)
+    print(json.dumps({"job": name, "chosen": dict(parameters), **figures}), flush=True)
 
 
 def main() -> None:

@@ -117,21 +117,21 @@ def _parse_certificate(data: bytes) -> None:
     as_yaml(entry(document.certificate))
     if all(result.result == "good" for result in results):
         original, reread = (result.model_dump(mode="json") for result in (_original(), document.certificate))
-        differing = {name for name in {*original, *reread} if not _same(original.get(name), reread.get(name))}
+        differing = {name for name in {*original, *reread} if not _are_equal(original.get(name), reread.get(name))}
         assert differing <= _FREE, f"changed and not found: {sorted(differing)}"
 
 
-def _same(one: Any, other: Any) -> bool:
+def _are_equal(left: Any, other: Any) -> bool:
     """Whether two values are equal, numbers up to the last bits, which another processor may round otherwise."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        left_side, right = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
-        return left_side.keys() == right.keys() and all(_same(left_side[name], right[name]) for name in left_side)
-    if isinstance(one, list) and isinstance(other, list):
-        ones, right_side = cast("list[Any]", one), cast("list[Any]", other)
-        return len(ones) == len(right_side) and all(map(_same, ones, right_side))
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
-    return type(one) is type(other) and one == other
+    if isinstance(left, dict) and isinstance(other, dict):
+        left_side, right = cast("dict[str, Any]", left), cast("dict[str, Any]", other)
+        return left_side.keys() == right.keys() and all(_are_equal(left_side[name], right[name]) for name in left_side)
+    if isinstance(left, list) and isinstance(other, list):
+        ones, right_side = cast("list[Any]", left), cast("list[Any]", other)
+        return len(ones) == len(right_side) and all(map(_are_equal, ones, right_side))
+    if isinstance(left, float) and isinstance(other, float):
+        return math.isclose(left, other, rel_tol=1e-9, abs_tol=1e-9)
+    return type(left) is type(other) and left == other
 
 
 @cache

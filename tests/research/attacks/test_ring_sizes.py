@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from research.attacks.ring_sizes import RARE, failure, least_neighbours, rows
+from research.attacks.ring_sizes import RARE, failure, min_neighbours, rows
 from study_protocol.secure_sum.graph import Graph
 from study_protocol.secure_sum.messages import least_threshold
 
@@ -19,11 +19,11 @@ def test_the_documents_have_this_table() -> None:
 
 
 def test_the_least_ring_is_the_least_and_a_larger_one_bears_more() -> None:
-    choice = least_neighbours(300, 15, 15)
+    choice = min_neighbours(300, 15, 15)
     assert choice is not None
     assert failure(300, 15, 15, choice.neighbours) < RARE <= failure(300, 15, 15, choice.neighbours - 2)
     assert choice.borne == (choice.neighbours - 15) // 2
-    assert least_neighbours(20, 17, 2) is None
+    assert min_neighbours(20, 17, 2) is None
 
 
 def test_rings_fail_no_oftener_than_the_bound_says() -> None:
