@@ -107,7 +107,8 @@ def _intervals(load: Callable[[int], Split], recipe: central_inference.Recipe, n
     intervals = coverage.measured([load(seed) for seed in range(_INTERVAL_SEEDS)], recipe, noise)
     return (
         f"90 % intervals of the posterior held the true score of {100 * intervals.exact:.1f} % of the held-out records "
-        f"without noise, {100 * intervals.private:.1f} % after the private run, and {100 * intervals.widened:.1f} % with the "
+        f"without noise, {100 * intervals.private:.1f} % after the private run, "
+        f"and {100 * intervals.widened:.1f} % with the "
         f"noise's public variance added (labels drawn from a known model, {_INTERVAL_SEEDS} seeds)."
     )
 
