@@ -42,8 +42,8 @@ class Attention(Composite):
         width, whole = self.module.embed_dim, self.module.in_proj_weight is not None
         rows = slice(start * width, stop * width)
         weight = _PACKED if whole else _APART[start]
-        taken = {"weight": rows, "bias": rows} if whole else {"bias": rows}
-        return Affine(self.name, self.module, self.names, weight, "in_proj_bias", taken)
+        row_slices = {"weight": rows, "bias": rows} if whole else {"bias": rows}
+        return Affine(self.name, self.module, self.names, weight, "in_proj_bias", row_slices)
 
     @staticmethod
     def expected(module: Any) -> set[str]:
@@ -75,14 +75,14 @@ class Attention(Composite):
             raise RuntimeError("is_causal needs an attn_mask")
         heads = self._heads(capture, query, key, value)
         # A mask that is said to be causal need not be looked at where nothing else is wanted.
-        said = is_causal and key_padding_mask is None and not need_weights
-        mask = None if said else self._mask(heads, key_padding_mask, attn_mask)
+        is_causal_alone = is_causal and key_padding_mask is None and not need_weights
+        mask = None if is_causal_alone else self._mask(heads, key_padding_mask, attn_mask)
         dropout = self.module.dropout if self.module.training else 0.0
         if need_weights:
             mixed, weights = _weighed(*heads, mask, dropout)
             weights = weights.mean(1) if average_attn_weights else weights
         else:
-            mixed = functional.scaled_dot_product_attention(*heads, mask, dropout, said)
+            mixed = functional.scaled_dot_product_attention(*heads, mask, dropout, is_causal_alone)
             weights = None
         out = capture.call(self._out, mixed.transpose(1, 2).flatten(2))
         if not self.module.batch_first:

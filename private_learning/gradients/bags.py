@@ -34,8 +34,8 @@ class Sums(Layer):
     def _counted(self, a: Tensor, g: Tensor) -> Tensor:
         """(batch, tokens): what each token counts; 0 for padding."""
         padding = self.module.padding_idx
-        counted = torch.ones_like(a, dtype=g.dtype) if padding is None else (a != padding).to(g.dtype)
-        return counted if self.module.mode == "sum" else counted / counted.sum(1, keepdim=True).clamp_min(1)
+        counts = torch.ones_like(a, dtype=g.dtype) if padding is None else (a != padding).to(g.dtype)
+        return counts if self.module.mode == "sum" else counts / counts.sum(1, keepdim=True).clamp_min(1)
 
     def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
         rows = self._counted(a, g).unsqueeze(2) * g.unsqueeze(1)
@@ -46,11 +46,11 @@ class Sums(Layer):
     def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], Kept]:
         size = self.module.num_embeddings
         numbered = a + size * torch.arange(len(a), device=a.device).unsqueeze(1)
-        pairs, where = distinct(numbered)
+        pairs, inverse = distinct(numbered)
         # In float64, as a token may be there very often; and once: the sum over the records takes the same numbers.
-        counts = added_up(self._counted(a, g).flatten(), where.flatten(), len(pairs))
-        both = added_up(counts.square(), pairs // size, len(a))
-        return {"weight": squared_norms(g) * both}, {"weight": [pairs, counts]}
+        counts = added_up(self._counted(a, g).flatten(), inverse.flatten(), len(pairs))
+        count_squares = added_up(counts.square(), pairs // size, len(a))
+        return {"weight": squared_norms(g) * count_squares}, {"weight": [pairs, counts]}
 
     def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
         pairs, counts = kept["weight"]
@@ -105,5 +105,5 @@ class Bag(Composite):
 
 def _largest(rows: Tensor, hidden: Tensor) -> Tensor:
     """(batch, width): the largest entries of rows that are not hidden; zeros where all are."""
-    found = rows.masked_fill(hidden.unsqueeze(2), -torch.inf).max(1).values
-    return found.masked_fill(hidden.all(1).unsqueeze(1), 0.0)
+    largest = rows.masked_fill(hidden.unsqueeze(2), -torch.inf).max(1).values
+    return largest.masked_fill(hidden.all(1).unsqueeze(1), 0.0)

@@ -72,9 +72,9 @@ class _Call(torch.autograd.Function):
         use: Use = ctx.use
         use.output_grad = g = grads[0]
         with torch.autocast(g.device.type, enabled=False):
-            found = use.layer.signal(use.input.to(g.dtype), g) if ctx.needs_input_grad[0] else None
+            input_grad = use.layer.signal(use.input.to(g.dtype), g) if ctx.needs_input_grad[0] else None
             use.measure()
-        return found, None, None
+        return input_grad, None, None
 
 
 class Whole(Protocol):
@@ -99,8 +99,8 @@ class Capture:
     def __enter__(self) -> Capture:
         for layer in self._layers:
             # On this one module: its class, and others of its kind, stay as they are.
-            own = partial(self.call, layer) if isinstance(layer, Layer) else partial(layer.forward, self)
-            vars(layer.module)["forward"] = own
+            forward = partial(self.call, layer) if isinstance(layer, Layer) else partial(layer.forward, self)
+            vars(layer.module)["forward"] = forward
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -123,12 +123,12 @@ class Capture:
         """Let calls whose parameters nothing else reaches be measured during the backward pass."""
         calls = Counter(name for use in self.uses for name in use.layer.names.values())
         for use in self.uses:
-            own = all(calls[name] == 1 for name in use.layer.names.values()) and not use.layer.rows
-            use.alone = own and use.input.dtype == dtype and len(use.input) == batch
+            is_exclusive = all(calls[name] == 1 for name in use.layer.names.values()) and not use.layer.rows
+            use.alone = is_exclusive and use.input.dtype == dtype and len(use.input) == batch
 
     def gradients(self, loss: Tensor, parameters: Mapping[str, Tensor]) -> None:
         """Backward. Raises NotLayerwise when a parameter reaches the loss other than through its layer."""
-        _, *found = torch.autograd.grad(loss, [self.anchor, *parameters.values()], allow_unused=True)
-        for name, grad in zip(parameters, cast("list[Tensor | None]", found), strict=True):
+        _, *grads = torch.autograd.grad(loss, [self.anchor, *parameters.values()], allow_unused=True)
+        for name, grad in zip(parameters, cast("list[Tensor | None]", grads), strict=True):
             if grad is not None:
                 raise NotLayerwise(f"parameter {name!r} is used outside of its layer")

@@ -76,11 +76,11 @@ def checked_clip_norm(clip_norm: float) -> float:
 
 def checked_groups(groups: Sequence[Sequence[str]], names: Sequence[str]) -> list[list[str]]:
     """Disjoint groups that cover every trainable parameter. Raises ValueError for others."""
-    chosen = [list(group) for group in groups]
-    flat = [name for group in chosen for name in group]
-    if sorted(flat) != sorted(names) or not all(chosen):
-        raise ValueError(f"groups must name every trainable parameter exactly once: {sorted(names)}, got {chosen}")
-    return chosen
+    name_groups = [list(group) for group in groups]
+    flat = [name for group in name_groups for name in group]
+    if sorted(flat) != sorted(names) or not all(name_groups):
+        raise ValueError(f"groups must name every trainable parameter exactly once: {sorted(names)}, got {name_groups}")
+    return name_groups
 
 
 def total_norms(squares: Mapping[str, Tensor]) -> Tensor:
@@ -112,8 +112,8 @@ def clip_factors(
     bound = clip_norm / math.sqrt(len(groups)) * safety
     factors: dict[str, Tensor] = {}
     for group in groups:
-        own = total_norms({name: squares[name] for name in group})
-        factors |= dict.fromkeys(group, (bound / own).clamp_(max=1.0).to(dtype))
+        group_norms = total_norms({name: squares[name] for name in group})
+        factors |= dict.fromkeys(group, (bound / group_norms).clamp_(max=1.0).to(dtype))
     return factors
 
 

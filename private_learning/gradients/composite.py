@@ -32,11 +32,11 @@ class Affine(LinearLayer):
         """names: the composite's. weight, bias: own names there, dotted ones those of a child. rows: of which it is."""
         self.rows = rows or {}
         self._where = {"weight": weight, "bias": bias}
-        super().__init__(name, module, {key: names[own] for key, own in self._where.items() if own in names})
+        super().__init__(name, module, {key: names[path] for key, path in self._where.items() if path in names})
 
     def own(self, key: str) -> Any:
-        where = self._where[key]
-        parameter = None if where is None else attrgetter(where)(self.module)
+        path = self._where[key]
+        parameter = None if path is None else attrgetter(path)(self.module)
         if parameter is None:
             return None
         return parameter.detach()[self.rows.get(key, slice(None))]

@@ -65,8 +65,8 @@ class Confirmed:
             )
         every, numbers = Layerwise(self.model, EveryOutput()), 0
         none = torch.zeros(RECORDS, device=self.inputs[0].device)
-        with closing(weights_tried(self.model)) as tried:
-            for place, _ in enumerate(tried):
+        with closing(weights_tried(self.model)) as trials:
+            for place, _ in enumerate(trials):
                 numbers = max(numbers, verify(every, self.inputs[min(place, len(self.inputs) - 1)], none))
                 # Once with the loss itself: it comes in through the outputs alone.
                 for y in self.targets[: 1 if place == 0 else 0]:
@@ -82,15 +82,15 @@ class Confirmed:
 
     def run(self, engine: PerRecord) -> None:
         """Raise what per-record gradients of two records raise."""
-        own = PerRecord(self.model, engine.loss if self.targets else EveryOutput(), vectorised=engine.vectorised)
+        per_record = PerRecord(self.model, engine.loss if self.targets else EveryOutput(), vectorised=engine.vectorised)
         y = self.targets[0] if self.targets else torch.zeros(RECORDS, device=self.inputs[0].device)
         x, y = self.inputs[0][:2].clone(), y[:2].clone()
         with repeatable(y.device), torch.no_grad():
-            if own.vectorised:
+            if per_record.vectorised:
                 # Norms as well: what fails in a round counts as zero, and would not be noticed.
-                measured(own, x, y, Asked())
+                measured(per_record, x, y, Asked())
             else:
-                own.of_one(x[:1], y[:1])
+                per_record.of_one(x[:1], y[:1])
 
 
 def confirmed(
@@ -102,12 +102,12 @@ def confirmed(
     """
     with torch.no_grad(), repeatable(device), unchanged_buffers(model):
         inputs: list[Tensor] = []
-        refuse_fitting(model, inputs, lambda one: _inputs(one, shapes, examples, views, device))
+        refuse_fitting(model, inputs, lambda module: _inputs(module, shapes, examples, views, device))
         shapes = _shown(shapes, views)
         refuse_memory(model, inputs[0], inputs[-1] if len(inputs) > 1 else inputs[0].flip(0))
         outputs: list[Any] = []
-        with closing(weights_tried(model)) as tried:
-            for place, _ in enumerate(tried):
+        with closing(weights_tried(model)) as trials:
+            for place, _ in enumerate(trials):
                 for x in [*inputs, widened(inputs[0])] if place == 0 else inputs[:1]:
                     refuse_mixing(model, x)
                 outputs.append(each_tensor(_on_processor, model(inputs[0].clone())))
@@ -115,7 +115,7 @@ def confirmed(
         if not finite:
             return Confirmed(model, inputs, [], "the model's outputs of generated records are not finite")
         remark = refuse_coupled(loss, finite[0], shapes, examples)
-        targets = [found.to(device) for found in usable_targets(loss, finite[0], shapes, examples)]
+        targets = [values.to(device) for values in usable_targets(loss, finite[0], shapes, examples)]
         if not targets and remark is None:
             _fail(loss, finite[0], shapes, examples)
     return Confirmed(model, inputs, targets, remark)
@@ -150,19 +150,19 @@ def _inputs(
     model: nn.Module, shapes: Shapes, examples: Examples, views: Views | None, device: torch.device
 ) -> Iterator[Tensor]:
     """Yield (records, ...) inputs of every kind that the model takes. Raises UnsupportedLayer where it takes none."""
-    failed, taken = None, 0
-    own = [] if examples.inputs is None else _of_task(examples.inputs, shapes)
-    for kind in own or inputs_of(shapes, RECORDS, model):
+    failed, accepted = None, 0
+    task_inputs = [] if examples.inputs is None else _of_task(examples.inputs, shapes)
+    for kind in task_inputs or inputs_of(shapes, RECORDS, model):
         x = (kind if views is None else views.tried(kind, _nobody(shapes)[1])[0]).to(device)
         error = runs(model, x)
         if error is None:
-            taken += 1
+            accepted += 1
             yield x
         failed = failed or error
-    if not taken:
-        whose = "the task's example_inputs" if own else "any of several kinds of generated inputs"
+    if not accepted:
+        source = "the task's example_inputs" if task_inputs else "any of several kinds of generated inputs"
         raise UnsupportedLayer(
-            f"the model cannot be tried before the first round: it does not take {whose} of shape "
+            f"the model cannot be tried before the first round: it does not take {source} of shape "
             f"{tuple(shapes.inputs)} ({type(failed).__name__}: {failed}). Say in the task's example_inputs what inputs "
             "look like"
         ) from failed
@@ -175,9 +175,9 @@ def _of_task(make: Make, shapes: Shapes) -> list[Tensor]:
     """
     draw = generator()
     try:
-        made = [make(RECORDS, draw) for _ in range(2)]
+        samples = [make(RECORDS, draw) for _ in range(2)]
     except Exception as error:
         raise UnsupportedLayer(
             f"the task's example_inputs could not be made: {type(error).__name__}: {error}"
         ) from error
-    return [each.to(shapes.inputs_dtype) for each in made if each.shape == (RECORDS, *shapes.inputs)]
+    return [each.to(shapes.inputs_dtype) for each in samples if each.shape == (RECORDS, *shapes.inputs)]

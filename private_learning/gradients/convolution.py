@@ -46,11 +46,11 @@ class ConvLayer(Layer):
     def _backward(self, a: Tensor, g: Tensor, weight: Tensor, pad: list[int], groups: int, *, of_input: bool) -> Any:
         module = self.module
         zeros = [0] * len(pad)
-        wanted = (of_input, not of_input, False)
-        found = torch.ops.aten.convolution_backward(
-            g, a, weight, None, module.stride, pad, module.dilation, False, zeros, groups, wanted
+        output_mask = (of_input, not of_input, False)
+        grads = torch.ops.aten.convolution_backward(
+            g, a, weight, None, module.stride, pad, module.dilation, False, zeros, groups, output_mask
         )
-        return found[0] if of_input else found[1]
+        return grads[0] if of_input else grads[1]
 
     def signal(self, x: Tensor, g: Tensor) -> Tensor:
         padded, pad = self._padded(x)
@@ -80,11 +80,11 @@ class ConvLayer(Layer):
         inputs = inputs.reshape(shape[1], -1, *a.shape[3:])
         filters = g.transpose(1, 2).reshape(-1, *g.shape[1:2], *g.shape[3:])
         convolve = functional.conv1d if a.dim() == 4 else functional.conv2d
-        found = convolve(inputs, filters, None, module.dilation, pad, module.stride, groups)
+        gradients = convolve(inputs, filters, None, module.dilation, pad, module.stride, groups)
         for axis, width in enumerate(shape[2:], 2):
             # Where the stride leaves columns over, offsets beyond the kernel come out as well.
-            found = found.narrow(axis, 0, width)
-        return torch.unflatten(found, 1, (len(a), shape[0])).movedim(0, 2)
+            gradients = gradients.narrow(axis, 0, width)
+        return torch.unflatten(gradients, 1, (len(a), shape[0])).movedim(0, 2)
 
     def _grouped(self, a: Tensor, g: Tensor, pad: list[int]) -> Tensor:
         shape = self.module.weight.shape
@@ -93,8 +93,8 @@ class ConvLayer(Layer):
         # Only its shape is read; an expanded scalar would be copied out first.
         like = a.new_empty(len(a) * shape[0], *shape[1:])
         signals, inputs = (of.transpose(0, 1).reshape(of.shape[1], -1, *of.shape[3:]) for of in (g, a))
-        found = self._backward(inputs, signals, like, pad, len(a) * self.module.groups, of_input=False)
-        return found.view(len(a), *shape)
+        gradients = self._backward(inputs, signals, like, pad, len(a) * self.module.groups, of_input=False)
+        return gradients.view(len(a), *shape)
 
     def _summed(self, a: Tensor, g: Tensor) -> Tensor:
         a, pad = self._padded(a)
@@ -144,20 +144,20 @@ class ConvLayer(Layer):
 
     def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], Kept]:
         values: dict[str, Tensor] = {}
-        kept: Kept = {}
+        cache: Kept = {}
         if "bias" in self.names:
-            kept["bias"] = [self._of_bias(g)]
-            values["bias"] = squared_norms(kept["bias"][0])
+            cache["bias"] = [self._of_bias(g)]
+            values["bias"] = squared_norms(cache["bias"][0])
         if "weight" in self.names:
             if self._few_positions(g):
                 values["weight"] = self._gram(a, g)
             elif len(a) * self.module.weight.numel() <= KEEP:
-                kept["weight"] = list(self._direct(a, g))
-                values["weight"] = torch.cat([squared_norms(part) for part in kept["weight"]])
+                cache["weight"] = list(self._direct(a, g))
+                values["weight"] = torch.cat([squared_norms(part) for part in cache["weight"]])
             else:
                 # Each part of the batch is forgotten once it is measured.
                 values["weight"] = torch.cat([squared_norms(part) for part in self._direct(a, g)])
-        return values, kept
+        return values, cache
 
     def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
         out = super().weighted_sum(a, g, weights, kept) if kept else {}

@@ -95,8 +95,8 @@ class FurtherDevices:
         fixed = _fixed(self._model)
         stand = {name: _stand(value) for name, value in fixed.items()}
         before, self._sent[place] = self._sent[place], stand
-        other = {name: value for name, value in fixed.items() if stand[name] != before.get(name)}
-        return {**trainable(self._model), **other}
+        changed_fixed = {name: value for name, value in fixed.items() if stand[name] != before.get(name)}
+        return {**trainable(self._model), **changed_fixed}
 
     def close(self) -> None:
         """End the processes."""
@@ -152,10 +152,10 @@ class _Here:
         for module, training in zip(self.model.modules(), task.training, strict=True):
             module.training = training
         if task.weights is not None:
-            own = {**trainable(self.model), **_fixed(self.model)}
+            tensors = {**trainable(self.model), **_fixed(self.model)}
             with torch.no_grad():
                 for name, value in task.weights.items():
-                    own[name].copy_(torch.as_tensor(value))
+                    tensors[name].copy_(torch.as_tensor(value))
         if task.method not in self._engines:
             self._engines[task.method] = engine(*task.method, self.model, self.loss)
         return self._engines[task.method]
@@ -179,22 +179,22 @@ def _end_with_parent() -> None:
 
 
 def _pass(task: _Task) -> tuple[Numbers, dict[str, Numbers]]:
-    (here,) = _here
+    (worker,) = _here
 
     def records() -> tuple[Tensor, Tensor]:
         # Copies: a model may change what it is given.
-        x, y = (torch.tensor(values, device=here.device) for values in task.records)
+        x, y = (torch.tensor(values, device=worker.device) for values in task.records)
         return x, y
 
-    free = None if task.free is None else torch.as_tensor(task.free).to(here.device)
+    free = None if task.free is None else torch.as_tensor(task.free).to(worker.device)
 
     def only(factors: Tensor) -> Tensor:
         return factors if free is None else factors.masked_fill(free, 0.0)
 
-    kind, lower = here.device.type, task.autocast
-    with exact_products(here.device), nullcontext() if lower is None else torch.autocast(kind, lower):
-        found = run(here.engine(task), *records(), only, task.asked.to(here.device), records)
-    return _numbers(found.norms), {name: _numbers(value) for name, value in found.sum.items()}
+    kind, lower = worker.device.type, task.autocast
+    with exact_products(worker.device), nullcontext() if lower is None else torch.autocast(kind, lower):
+        result = run(worker.engine(task), *records(), only, task.asked.to(worker.device), records)
+    return _numbers(result.norms), {name: _numbers(value) for name, value in result.sum.items()}
 
 
 def _fixed(model: nn.Module) -> dict[str, Tensor]:

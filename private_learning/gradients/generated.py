@@ -95,9 +95,9 @@ def targets_of(
     """
     draw, shape = generator(), (count, *shapes.targets[rows:])
     if examples.targets is not None:
-        own = examples.targets(count, draw).to(shapes.targets_dtype)
-        yield "targets of the task's example_targets", own
-        yield "equal targets of the task's example_targets", own[:1].expand_as(own).clone()
+        task_targets = examples.targets(count, draw).to(shapes.targets_dtype)
+        yield "targets of the task's example_targets", task_targets
+        yield "equal targets of the task's example_targets", task_targets[:1].expand_as(task_targets).clone()
     floating = shapes.targets_dtype.is_floating_point
     for name, values in (*_classes(shape, classes, draw), *(_numbers(shape, draw) if floating else ())):
         yield name, torch.as_tensor(np.asarray(values)).to(shapes.targets_dtype)
@@ -123,10 +123,10 @@ def _numbers(shape: Sequence[int], draw: Draw) -> Iterator[tuple[str, Array]]:
     yield "signs", draw.choice([-1.0, 1.0], shape)
     yield "equal numbers", np.full(shape, 0.5)
     if len(shape) > 1 and shape[1] > 1:
-        known = draw.integers(0, 2, shape).astype(np.float64)
-        known[draw.uniform(size=shape) < 0.3] = np.nan
-        known.reshape(len(known), shape[1], -1)[:, 0] = 1.0
-        yield "targets that are partly missing", known
+        labels = draw.integers(0, 2, shape).astype(np.float64)
+        labels[draw.uniform(size=shape) < 0.3] = np.nan
+        labels.reshape(len(labels), shape[1], -1)[:, 0] = 1.0
+        yield "targets that are partly missing", labels
         times = draw.uniform(size=shape)
         times[:, 1] = draw.integers(0, 2, times[:, 1].shape)
         yield "times with events", times

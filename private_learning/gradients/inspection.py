@@ -51,8 +51,8 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 def gradients_of(loss: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Parameter name -> gradient; zeros where the loss does not depend on the parameter."""
-    found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)
-    return dict(zip(parameters, found, strict=True))
+    grads = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)
+    return dict(zip(parameters, grads, strict=True))
 
 
 def _modules(model: nn.Module) -> Iterable[tuple[str, nn.Module]]:
@@ -73,20 +73,20 @@ def risky_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 def refuse_cross_record(layers: Iterable[tuple[str, nn.Module]]) -> None:
     """Raise UnsupportedLayer for layers through which one record reaches another's gradient or a stored statistic."""
-    for where, module in layers:
+    for layer_name, module in layers:
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
             if module.scale_grad_by_freq:
-                raise UnsupportedLayer(f"{where} scales by counts over the batch; set scale_grad_by_freq=False")
+                raise UnsupportedLayer(f"{layer_name} scales by counts over the batch; set scale_grad_by_freq=False")
             if module.max_norm is not None:
-                raise UnsupportedLayer(f"{where} rewrites the rows it looks up; set max_norm=None")
+                raise UnsupportedLayer(f"{layer_name} rewrites the rows it looks up; set max_norm=None")
         elif isinstance(module, INSTANCE_NORMS):
             if module.track_running_stats and module.training:
-                raise UnsupportedLayer(f"{where} stores raw statistics of the data; set track_running_stats=False")
+                raise UnsupportedLayer(f"{layer_name} stores raw statistics of the data; set track_running_stats=False")
         # Without running statistics batch norm uses the batch's own in eval mode too.
         elif module.training or not module.track_running_stats:
             raise UnsupportedLayer(
-                f"{where} mixes the records of a batch; use GroupNorm, LayerNorm or InstanceNorm, or keep a public "
-                "pretrained BatchNorm in eval mode"
+                f"{layer_name} mixes the records of a batch: use GroupNorm, LayerNorm or InstanceNorm, or keep a "
+                "public pretrained BatchNorm in eval mode"
             )
 
 
@@ -101,17 +101,17 @@ def known_layers(model: nn.Module) -> list[Layer | Composite]:
         rule = KNOWN.get(type(module))
         whole = rule is not None and issubclass(rule, Composite)
         registered = _registered(module) if whole else _own(module)
-        own = {key: names[id(p)] for key, p in registered.items() if p is not None and id(p) in names}
+        trainable_names = {key: names[id(p)] for key, p in registered.items() if p is not None and id(p) in names}
         if whole:
             covered |= {id(child) for child in module.modules()}
         # Torch's own forward of packed sequences has shapes that follow the longest record.
-        if not own and not (whole and cast("type[Composite]", rule).packs):
+        if not trainable_names and not (whole and cast("type[Composite]", rule).packs):
             continue
-        where = f"{name or 'the model'} ({type(module).__name__})"
+        layer_name = f"{name or 'the model'} ({type(module).__name__})"
         if rule is None:
-            raise NotLayerwise(f"{where} has no closed form here")
-        refuse_changed(where, module, rule, set(registered))
-        layers.append(rule(name, module, own))
+            raise NotLayerwise(f"{layer_name} has no closed form here")
+        refuse_changed(layer_name, module, rule, set(registered))
+        layers.append(rule(name, module, trainable_names))
     return layers
 
 

@@ -59,8 +59,8 @@ class Layer(ABC):
         with torch.enable_grad():
             x = x.detach().to(self.module.weight.dtype).requires_grad_()
             y = self.forward(x)
-            (found,) = torch.autograd.grad(y, x, g.to(y.dtype))
-        return found
+            (input_grad,) = torch.autograd.grad(y, x, g.to(y.dtype))
+        return input_grad
 
     @abstractmethod
     def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
@@ -180,8 +180,8 @@ class EmbeddingLayer(Layer):
     def _merged(self, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         """(pairs,) numbers of the pairs of a record and a token, and what each adds up to, (pairs, width)."""
         record, token, rows = self._rows(a, g)
-        pairs, where = distinct(record * self.module.num_embeddings + token)
-        return pairs, rows.new_zeros(len(pairs), rows.shape[-1]).index_add_(0, where, rows)
+        pairs, inverse = distinct(record * self.module.num_embeddings + token)
+        return pairs, rows.new_zeros(len(pairs), rows.shape[-1]).index_add_(0, inverse, rows)
 
     def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], Kept]:
         # A token that occurs twice in a record has one row, their sum: merged before the norm is taken. The sum over
@@ -219,8 +219,8 @@ class NormalisedLayer(Layer):
     def _summed(self, values: Tensor) -> Tensor:
         """Sum over the axes that share a parameter."""
         if isinstance(self.module, nn.LayerNorm):
-            own = len(self.module.normalized_shape)
-            return values.reshape(values.shape[0], -1, *values.shape[values.dim() - own :]).sum(1)
+            axes = len(self.module.normalized_shape)
+            return values.reshape(values.shape[0], -1, *values.shape[values.dim() - axes :]).sum(1)
         return values.flatten(2).sum(2)
 
     def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
@@ -251,8 +251,8 @@ class FixedNorm(NormalisedLayer):
 
 def distinct(numbers: Tensor) -> tuple[Tensor, Tensor]:
     """(distinct numbers, the place of every number among them, shaped like `numbers`)."""
-    found = cast(Any, torch.unique(numbers, return_inverse=True))  # pyright: ignore[reportUnknownMemberType]
-    return cast("tuple[Tensor, Tensor]", found)
+    result = cast(Any, torch.unique(numbers, return_inverse=True))  # pyright: ignore[reportUnknownMemberType]
+    return cast("tuple[Tensor, Tensor]", result)
 
 
 def added_up(values: Tensor, owner: Tensor, count: int) -> Tensor:
@@ -354,8 +354,8 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def _of_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """(batch, classes): softmax less the one-hot target."""
-    found = torch.softmax(outputs, 1)
-    return found.scatter_add_(1, targets.unsqueeze(1), found.new_full((), -1.0).expand(len(found), 1))
+    gradients = torch.softmax(outputs, 1)
+    return gradients.scatter_add_(1, targets.unsqueeze(1), gradients.new_full((), -1.0).expand(len(gradients), 1))
 
 
 def _of_logistic(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -51,15 +51,15 @@ class Signals:
         self.footprint = sum(use.numbers for use in uses) // batch
         self._centre: Mapping[str, Tensor] | None = None
         self._parameters = parameters
-        seen: list[Seen] = []
+        layer_uses: list[Seen] = []
         for use in uses:
             signals = use.checked(batch * rows)
             if signals is not None:
                 a, g = signals[0], signals[1].to(dtype)
                 # Token numbers stay integers.
                 a = a.to(dtype) if a.is_floating_point() else a
-                seen.append(Seen(*by_records(use.layer, a, g, rows), use.found))
-        self._terms = terms_of(seen, parameters)
+                layer_uses.append(Seen(*by_records(use.layer, a, g, rows), use.found))
+        self._terms = terms_of(layer_uses, parameters)
         for term in self._terms:
             for name, value in term.squares.items():
                 self.squares[name] = self.squares[name] + value if name in self.squares else value
@@ -137,8 +137,8 @@ class Layerwise:
 
     def _refuse_other_shapes(self, inputs: Tensor, uses: Sequence[Use]) -> None:
         """Raise NotLayerwise where records of one shape gave other shapes inside the model before."""
-        found = [use.input.shape[1:] for use in uses]
-        if self._shapes.setdefault((inputs.shape[1:], self.model.training), found) != found:
+        shapes = [use.input.shape[1:] for use in uses]
+        if self._shapes.setdefault((inputs.shape[1:], self.model.training), shapes) != shapes:
             raise NotLayerwise(
                 "shapes inside of the model follow the lengths of the records: one record's gradient would depend on "
                 "who is beside it; pad to a length that is the same for every batch"
@@ -163,9 +163,9 @@ def ends_in(model: nn.Module, layers: Sequence[Layer | Composite]) -> bool:
     if len(layers) != 1 or not isinstance(layers[0], LinearLayer):
         return False
     last = layers[0].module
-    own = cast("dict[str, Any]", vars(last))
+    attributes = cast("dict[str, Any]", vars(last))
     # Hooks are run by the module's own call, which the short cut passes by.
-    heard = any(own[kind] for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"))
+    heard = any(attributes[kind] for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"))
     if type(model) is nn.Sequential:
         return model[-1] is last and sum(module is last for module in model) == 1 and not heard
     return model is last and not heard
@@ -183,6 +183,6 @@ def checked_losses(loss: Loss, inputs: Tensor, outputs: Any, targets: Tensor) ->
     """(batch,) losses. Raises ValueError: they are not one number for each record."""
     losses = loss(outputs, targets)
     if losses.shape != (len(inputs),):
-        found = f"shape ({len(inputs)},), got {tuple(losses.shape)}"
-        raise ValueError(f"loss must return one value per record, {found}; use reduction='none'")
+        mismatch = f"shape ({len(inputs)},), got {tuple(losses.shape)}"
+        raise ValueError(f"loss must return one value per record, {mismatch}; use reduction='none'")
     return losses

@@ -62,9 +62,9 @@ def usable_targets(loss: Loss, outputs: Any, shapes: Shapes, examples: Examples)
     """
     count = len(tensors_in(outputs)[0])
     kinds = targets_of(shapes, count, _classes(outputs), examples)
-    alone = loss if is_built_in(loss) else Separated(_on_processor(loss))
-    values = ((targets, _values(alone, _Trial("", outputs, targets))) for _, targets in kinds)
-    return [targets for targets, found in values if found is not None and found.finite]
+    separate = loss if is_built_in(loss) else Separated(_on_processor(loss))
+    values = ((targets, _values(separate, _Trial("", outputs, targets))) for _, targets in kinds)
+    return [targets for targets, trial_values in values if trial_values is not None and trial_values.finite]
 
 
 def refuse_coupled(loss: Loss, outputs: Any, shapes: Shapes, examples: Examples) -> str | None:
@@ -83,30 +83,34 @@ def refuse_coupled(loss: Loss, outputs: Any, shapes: Shapes, examples: Examples)
         return None
     for _ in range(axes):
         outputs = each_tensor(lambda value: value.flatten(0, 1), outputs)
-    own = _on_processor(written)
+    host_loss = _on_processor(written)
     count = most_records(sum(value[0].numel() for value in tensors_in(outputs)), _RECORDS)
     trials = list(_trials(outputs, count, shapes, examples, axes))
-    _refuse_memory(own, trials)
-    alone, compared = Separated(own), False
+    _refuse_memory(host_loss, trials)
+    separate, compared = Separated(host_loss), False
     for place, trial in enumerate(trials):
         # All of it every time; also its first records now and then.
         sizes = [size for size in _SIZES if size < count] if place % _OFTEN == 0 else []
-        compared |= _compare(own, alone, trial, [*sizes, count])
+        compared |= _compare(host_loss, separate, trial, [*sizes, count])
     if not compared:
         return (
             "the loss takes none of the generated targets, so that it was not compared with itself; it runs on single "
             "records. Say in the task's example_targets what targets look like"
         )
-    many = most_records(sum(value[0].numel() for value in tensors_in(outputs)), _MANY)
-    for trial in islice(_trials(outputs, many, shapes, examples, axes), 0, None, 5):
-        _compare(own, alone, trial, [many])
+    large_batch = most_records(sum(value[0].numel() for value in tensors_in(outputs)), _MANY)
+    for trial in islice(_trials(outputs, large_batch, shapes, examples, axes), 0, None, 5):
+        _compare(host_loss, separate, trial, [large_batch])
     return None
 
 
 def _trials(outputs: Any, count: int, shapes: Shapes, examples: Examples, axes: int) -> Iterator[_Trial]:
     """Outputs and targets of every kind with every other."""
-    own = each_tensor(lambda value: value.repeat(-(-count // len(value)), *(1,) * (value.dim() - 1))[:count], outputs)
-    kinds = list(outputs_like(own)) if isinstance(own, Tensor) and own.is_floating_point() else [own]
+    repeated = each_tensor(
+        lambda value: value.repeat(-(-count // len(value)), *(1,) * (value.dim() - 1))[:count], outputs
+    )
+    kinds = (
+        list(outputs_like(repeated)) if isinstance(repeated, Tensor) and repeated.is_floating_point() else [repeated]
+    )
     for kind, targets in targets_of(shapes, count, _classes(outputs), examples, axes):
         yield from (_Trial(kind, values, targets) for values in kinds)
 
@@ -127,18 +131,20 @@ def _on_processor(loss: Loss) -> Loss:
 def _refuse_memory(loss: Loss, trials: Sequence[_Trial]) -> None:
     """Raise UnsupportedLayer where a call draws random numbers or changes what the loss can reach."""
     usable: list[_Trial] = []
-    kept = kept_of_first_call(
+    place_of_cache = kept_of_first_call(
         loss,
-        lambda one: usable.extend([trial for trial in trials if _values(one, trial) is not None]),
+        lambda loss_copy: usable.extend([trial for trial in trials if _values(loss_copy, trial) is not None]),
         # Other records, and of fewer kinds.
-        lambda one: [_values(one, trial) for trial in reversed(trials[: len(trials) // 2])],
+        lambda loss_copy: [_values(loss_copy, trial) for trial in reversed(trials[: len(trials) // 2])],
     )
-    if kept is not None:
+    if place_of_cache is not None:
         raise UnsupportedLayer(
-            f"the loss keeps something of the records that it is called with first: {kept!r}; {_CURE}"
+            f"the loss keeps something of the records that it is called with first: {place_of_cache!r}; {_CURE}"
         )
     if not usable:
-        usable = [one for one in (trial.first(1) for trial in trials) if _values(loss, one) is not None]
+        usable = [
+            loss_copy for loss_copy in (trial.first(1) for trial in trials) if _values(loss, loss_copy) is not None
+        ]
     # A first call may fill a cache by shapes, which was done above; later calls may change nothing.
     before = state_of(loss)
     _, random = call_and_watch(lambda: [_values(loss, trial) for trial in usable])
@@ -196,18 +202,18 @@ def _values(loss: Loss, trial: _Trial) -> _Values | None:
             # Each record with a weight of its own: in a plain sum, what records do to each other may cancel.
             weights = 1 + 0.1 * torch.arange(len(losses), dtype=losses.dtype)
             total = (weights * losses).sum()
-            found = torch.autograd.grad(total, inputs, allow_unused=True, materialize_grads=True)
+            gradients = torch.autograd.grad(total, inputs, allow_unused=True, materialize_grads=True)
     except NotOneNumber:
         raise
     # Whatever a user's code raises for records that nobody has.
     except Exception:  # noqa: BLE001
         return None
-    return _Values(losses.detach(), found)
+    return _Values(losses.detach(), gradients)
 
 
 def _alike(single: _Values, together: _Values, size: int) -> bool:
     pairs = zip((single.losses, *single.gradients), (together.losses, *together.gradients), strict=True)
-    return all(_close(one[:size], other) for one, other in pairs)
+    return all(_close(expected[:size], actual) for expected, actual in pairs)
 
 
 def _close(one: Tensor, other: Tensor) -> bool:

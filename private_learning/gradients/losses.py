@@ -55,7 +55,7 @@ def signal_of(loss: object) -> Loss | None:
     if isinstance(loss, KnownLoss):
         return loss.signal if is_built_in(loss) else None
     # By identity: a loss of a user's own may have no hash.
-    return next((signal for known, signal in SIGNALS.items() if known is loss), None)
+    return next((signal for built_in, signal in SIGNALS.items() if built_in is loss), None)
 
 
 def is_built_in(loss: object) -> bool:
@@ -65,7 +65,7 @@ def is_built_in(loss: object) -> bool:
     """
     if isinstance(loss, SeparateLoss):
         return type(loss).__module__.partition(".")[0] == __name__.partition(".")[0]
-    return any(known is loss for known in SIGNALS)
+    return any(built_in is loss for built_in in SIGNALS)
 
 
 @dataclass(frozen=True)
@@ -84,17 +84,17 @@ class ClassLoss(KnownLoss):
     weights: tuple[float, ...] = ()
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        own, rest = self._own(outputs, targets)
-        losses = -own if self.gamma == 0 else -(rest**self.gamma) * own
+        log_p, rest = self._own(outputs, targets)
+        losses = -log_p if self.gamma == 0 else -(rest**self.gamma) * log_p
         return losses if not self.weights else losses * self._weights(outputs, targets)
 
     def signal(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        own, rest = self._own(outputs, targets)
+        log_p, rest = self._own(outputs, targets)
         # d/dp_y of the loss times p_y; what is left of dp_y/dz is e_y − p.
-        slope = torch.full_like(own, -1.0)
+        slope = torch.full_like(log_p, -1.0)
         if self.gamma != 0:
-            own = own.clamp_min(-_FAR)
-            slope = self.gamma * rest ** (self.gamma - 1) * own.exp() * own - rest**self.gamma
+            log_p = log_p.clamp_min(-_FAR)
+            slope = self.gamma * rest ** (self.gamma - 1) * log_p.exp() * log_p - rest**self.gamma
         if self.weights:
             slope = slope * self._weights(outputs, targets)
         if outputs.shape[1] == 1:
@@ -107,8 +107,8 @@ class ClassLoss(KnownLoss):
         if outputs.shape[1] == 1:
             scores = outputs.squeeze(1) * _signs(outputs, targets)
             return functional.logsigmoid(scores), torch.sigmoid(-scores.clamp(-_FAR, _FAR))
-        own = torch.log_softmax(outputs, 1).gather(1, targets.unsqueeze(1)).squeeze(1)
-        return own, -torch.expm1(own.clamp_min(-_FAR))
+        log_p = torch.log_softmax(outputs, 1).gather(1, targets.unsqueeze(1)).squeeze(1)
+        return log_p, -torch.expm1(log_p.clamp_min(-_FAR))
 
     def _weights(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return outputs.new_tensor(self.weights)[targets]
@@ -157,19 +157,19 @@ class LabelsLoss(KnownLoss):
     """
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        known, filled = _known(outputs, targets)
+        is_labelled, filled = _known(outputs, targets)
         each = functional.binary_cross_entropy_with_logits(outputs, filled, reduction="none")
-        return torch.where(known, each, 0.0).sum(1)
+        return torch.where(is_labelled, each, 0.0).sum(1)
 
     def signal(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        known, filled = _known(outputs, targets)
-        return torch.where(known, torch.sigmoid(outputs) - filled, 0.0)
+        is_labelled, filled = _known(outputs, targets)
+        return torch.where(is_labelled, torch.sigmoid(outputs) - filled, 0.0)
 
 
 def _known(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    known = ~torch.isnan(targets)
+    is_labelled = ~torch.isnan(targets)
     # NaN that is only left out behind would still be in the gradient.
-    return known, torch.where(known, targets, 0.0).to(outputs)
+    return is_labelled, torch.where(is_labelled, targets, 0.0).to(outputs)
 
 
 @dataclass(frozen=True)

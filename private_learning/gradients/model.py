@@ -101,8 +101,8 @@ class PerRecordGradients:
             return PerRecord(self.model, self.loss)
         try:
             engine = Layerwise(self.model, self.loss)
-        except NotLayerwise as why:
-            return self._fallen_back(why)
+        except NotLayerwise as error:
+            return self._fallen_back(error)
         self.method, self.reason = "layerwise", "every trainable layer has a closed form"
         return engine
 
@@ -156,9 +156,9 @@ class PerRecordGradients:
         Raises NonFiniteError (the centre), UnsupportedLayer, DeviceLost, ValueError.
         """
         bound = checked_clip_norm(clip_norm)
-        apart = None if groups is None else checked_groups(groups, list(self._parameters))
+        name_groups = None if groups is None else checked_groups(groups, list(self._parameters))
         shift = None if centre is None else checked_centre(centre, self._parameters)
-        norms, total = self._run(inputs, targets, slots, Asked(bound, apart, shift), views)
+        norms, total = self._run(inputs, targets, slots, Asked(bound, name_groups, shift), views)
         summed = {
             name: total[name] if name in total else p.detach().new_zeros(p.shape)
             for name, p in self._parameters.items()
@@ -218,11 +218,11 @@ class PerRecordGradients:
         with exact_products(device):
             self._confirm(Shapes.of(inputs, targets), views)
             # By now it is known how many records one pass may hold.
-            count, most = len(inputs), self.micro_batch
-            passes = in_order(count, most) if slots is None else slots.passes(count, self._widest(most))
-            for here, found in self._found(foretold(passes, inputs), inputs, targets, asked, views):
-                here.to(device).put(found.norms, norms)
-                add_all(total, found.sum)
+            count, max_records = len(inputs), self.micro_batch
+            passes = in_order(count, max_records) if slots is None else slots.passes(count, self._widest(max_records))
+            for current, result in self._found(foretold(passes, inputs), inputs, targets, asked, views):
+                current.to(device).put(result.norms, norms)
+                add_all(total, result.sum)
         return norms[:-1], total
 
     def _found(
@@ -234,19 +234,21 @@ class PerRecordGradients:
         views: Shown | None,
     ) -> Iterator[tuple[Pass, Found]]:
         """Every pass with what it gave; as many at once as there are devices."""
-        further, device = self._further, self._device
-        if further is not None:
-            further.renew()
-        while at_once := list(islice(passes, 1 if further is None else 1 + len(further))):
+        further_devices, device = self._further, self._device
+        if further_devices is not None:
+            further_devices.renew()
+        while at_once := list(islice(passes, 1 if further_devices is None else 1 + len(further_devices))):
             # The records may lie elsewhere: only those of a pass come to its device.
-            taken = [(here, *_shown(here, inputs, targets, views)) for here in at_once]
+            batches = [(current, *_shown(current, inputs, targets, views)) for current in at_once]
             answers = [
-                cast(FurtherDevices, further).submit(place, (self.method, self._loss_together), x, y, here.free, asked)
-                for place, (here, x, y) in enumerate(taken[1:])
+                cast(FurtherDevices, further_devices).submit(
+                    place, (self.method, self._loss_together), x, y, current.free, asked
+                )
+                for place, (current, x, y) in enumerate(batches[1:])
             ]
-            (here, x, y), *others = taken
-            yield here, self._here(here.to(device), x, y, asked, inputs, targets, views)
-            for (place, *_), answer in zip(others, answers, strict=True):
+            (current, x, y), *remote = batches
+            yield current, self._here(current.to(device), x, y, asked, inputs, targets, views)
+            for (place, *_), answer in zip(remote, answers, strict=True):
                 yield place, answer.wait(device)
 
     def _here(
@@ -262,10 +264,10 @@ class PerRecordGradients:
         """One pass on the model's own device."""
         device = self._device
         # Views are drawn once and files are read once; records in memory are taken again if they are needed again.
-        kept = None if views is None and isinstance(inputs, Tensor) else (x.clone(), y.clone())
+        copies = None if views is None and isinstance(inputs, Tensor) else (x.clone(), y.clone())
 
         def again() -> tuple[Tensor, Tensor]:
-            before = _shown(here, inputs, targets, None) if kept is None else kept
+            before = _shown(here, inputs, targets, None) if copies is None else copies
             return before[0].to(device, copy=True), before[1].to(device, copy=True)
 
         return run(self._engine, x.to(device), y.to(device), here.only_taken, asked, again)
@@ -293,8 +295,8 @@ class PerRecordGradients:
             )
         try:
             self._engine = engine(choice.method, choice.loss_together, self.model, self.loss)
-        except NotLayerwise as why:
-            raise UnsupportedLayer(_CHANGED.format(choice.method, why)) from why
+        except NotLayerwise as error:
+            raise UnsupportedLayer(_CHANGED.format(choice.method, error)) from error
         self.method, self.reason, self.micro_batch = choice.method, choice.reason, choice.micro_batch
         self._loss_together, self._fixed = choice.loss_together, True
 
@@ -306,47 +308,48 @@ class PerRecordGradients:
         key = shapes, views is not None, self.model.training
         if (self.method, *key) in self._verified:
             return
-        found = confirmed(self.model, self.loss, shapes, self._examples, views, self._device)
-        if found.remark is not None and found.remark not in self.reason:
-            self.reason = f"{self.reason}; {found.remark}"
-        self._choose(found)
+        confirmation = confirmed(self.model, self.loss, shapes, self._examples, views, self._device)
+        if confirmation.remark is not None and confirmation.remark not in self.reason:
+            self.reason = f"{self.reason}; {confirmation.remark}"
+        self._choose(confirmation)
         self._loss_together = settled(self._engine.loss)
         # Under the method in use by now: it may have fallen back.
-        self._verified[self.method, *key] = found
+        self._verified[self.method, *key] = confirmation
 
     def generated(self, shapes: Shapes, views: Views | None) -> tuple[Tensor, Tensor] | None:
         """Generated records as the model is shown them, once confirmed; None: none of the generated targets fits."""
-        found = self._verified[self.method, shapes, views is not None, self.model.training]
-        return (found.inputs[0], found.targets[0]) if found.targets else None
+        confirmation = self._verified[self.method, shapes, views is not None, self.model.training]
+        return (confirmation.inputs[0], confirmation.targets[0]) if confirmation.targets else None
 
     def _choose(self, found: Confirmed) -> None:
         """Fall back where the method in use does not do for the generated records."""
         if isinstance(self._engine, Layerwise):
             try:
-                held = found.verify(self._engine)
+                numbers_held = found.verify(self._engine)
                 if self._sized and not self._fixed:
-                    self.micro_batch = min(MOST, max(LEAST, HELD // max(held, 1)))
-            except NotLayerwise as why:
-                self._engine = self._fallen_back(why)
+                    self.micro_batch = min(MOST, max(LEAST, HELD // max(numbers_held, 1)))
+            except NotLayerwise as error:
+                self._engine = self._fallen_back(error)
         if isinstance(self._engine, PerRecord) and self._engine.vectorised:
             try:
                 found.run(self._engine)
             # What a loss raises under vmap may have any type.
-            except Exception as why:
+            except Exception as error:
                 if self._asked == "vmap":
                     raise
                 # What a reader can change is the first reason.
-                both = NotLayerwise(f"{self.reason}; torch.func cannot vectorise the model: {why}")
-                self._engine = self._fallen_back(both, vectorised=False)
+                cause = NotLayerwise(f"{self.reason}; torch.func cannot vectorise the model: {error}")
+                self._engine = self._fallen_back(cause, vectorised=False)
         if isinstance(self._engine, PerRecord) and not self._engine.vectorised:
             try:
                 found.run(self._engine)
             # A round counts a record that fails as zero: a model that fails for all of them has to be found out now.
-            except Exception as why:
+            except Exception as error:
                 raise UnsupportedLayer(
-                    f"the gradient of a generated record cannot be computed ({type(why).__name__}: {why}). Where it is "
-                    "a matter of the record, say in the task's example_inputs and example_targets what they look like"
-                ) from why
+                    f"the gradient of a generated record cannot be computed ({type(error).__name__}: {error}). "
+                    "Where it is a matter of the record, say in the task's example_inputs and example_targets what "
+                    "they look like"
+                ) from error
 
 
 def _shown(here: Pass, inputs: Tensor | Indexed, targets: Tensor, views: Shown | None) -> tuple[Tensor, Tensor]:

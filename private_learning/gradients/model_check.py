@@ -71,17 +71,17 @@ def repeatable(device: torch.device) -> Generator[Callable[[], None]]:
 def weights_tried(model: nn.Module) -> Generator[None]:
     """Yield once for each of several weights that the model has then: random ones, and its own again at the end."""
     parameters, draw = trainable(model), generator()
-    own = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+    originals = {name: parameter.detach().clone() for name, parameter in parameters.items()}
     try:
         for scale in _SCALES:
             with torch.no_grad():
                 for name, parameter in parameters.items():
-                    parameter.copy_(own[name] if scale is None else _random(own[name], scale, draw))
+                    parameter.copy_(originals[name] if scale is None else _random(originals[name], scale, draw))
             yield
     finally:
         with torch.no_grad():
             for name, parameter in parameters.items():
-                parameter.copy_(own[name])
+                parameter.copy_(originals[name])
 
 
 def _random(like: Tensor, scale: float, draw: Any) -> Tensor:
@@ -121,11 +121,11 @@ def refuse_fitting(model: nn.Module, found: list[Tensor], tried: Callable[[nn.Mo
     def other(one: nn.Module) -> None:
         one((found[-1] if len(found) > 1 else found[0].flip(0)[: len(found[0]) // 2]).clone())
 
-    kept = kept_of_first_call(model, lambda one: found.extend(tried(one)), other)
-    if kept is not None:
+    place_of_cache = kept_of_first_call(model, lambda module: found.extend(tried(module)), other)
+    if place_of_cache is not None:
         raise UnsupportedLayer(
-            f"the model keeps something of the records that it is called with first: {kept!r}; take such numbers from "
-            "the study's parameters, where they are public"
+            f"the model keeps something of the records that it is called with first: {place_of_cache!r}; take such "
+            "numbers from the study's parameters, where they are public"
         )
 
 
@@ -169,8 +169,8 @@ def refuse_mixing(model: nn.Module, inputs: Tensor) -> None:
             )
         if not all(bool(torch.isfinite(value).all()) for value in whole):
             return
-        found = _by_exchange(model, inputs, rewind) if random else _by_size(model, inputs)
-    if found:
+        is_mixing = _by_exchange(model, inputs, rewind) if random else _by_size(model, inputs)
+    if is_mixing:
         raise UnsupportedLayer(
             "a record's output changes with the other records of its batch; use layers that treat records separately "
             "(GroupNorm, LayerNorm or InstanceNorm instead of batch statistics)"
@@ -197,12 +197,12 @@ def _by_size(model: nn.Module, inputs: Tensor) -> bool:
 
 def _differs(rows: Mapping[int, list[Tensor]], together: list[Tensor], size: int) -> bool:
     """rows: record -> its outputs by itself. together: those of a batch of the first `size`."""
-    known = [row for row in rows if row < size]
-    for place, value in enumerate(together) if known else ():
-        alone = torch.cat([rows[row][place] for row in known])
-        if len(value) != size or alone.shape[1:] != value.shape[1:] or len(alone) != len(known):
+    present = [row for row in rows if row < size]
+    for place, value in enumerate(together) if present else ():
+        separate = torch.cat([rows[row][place] for row in present])
+        if len(value) != size or separate.shape[1:] != value.shape[1:] or len(separate) != len(present):
             return True
-        if not _close(alone, value[known]):
+        if not _close(separate, value[present]):
             return True
     return False
 
@@ -216,13 +216,13 @@ def _by_exchange(model: nn.Module, inputs: Tensor, rewind: Callable[[], None]) -
     exchanged = inputs.clone()
     exchanged[1::2] = inputs[0]
     rewind()
-    before, drawn = tensors_in(model(inputs.clone())), draws(inputs.device)
+    before, generator_states = tensors_in(model(inputs.clone())), draws(inputs.device)
     rewind()
     after = tensors_in(model(exchanged))
-    if draws(inputs.device) != drawn:
+    if draws(inputs.device) != generator_states:
         return False
     pairs = zip(before, after, strict=True)
-    return any(not _close(one[::2], other[::2]) for one, other in pairs if len(one) == len(inputs))
+    return any(not _close(original[::2], swapped[::2]) for original, swapped in pairs if len(original) == len(inputs))
 
 
 def _close(one: Tensor, other: Tensor) -> bool:
@@ -245,8 +245,8 @@ def verify(engine: Layerwise, inputs: Tensor, targets: Tensor) -> int:
             return max(compare(engine, inputs[:count], targets[:count]) for count in (2, 3))
     except NonFiniteError:
         return 0
-    except RuntimeError as why:
-        raise NotLayerwise(f"layer-wise book-keeping failed: {why}") from why
+    except RuntimeError as error:
+        raise NotLayerwise(f"layer-wise book-keeping failed: {error}") from error
 
 
 def compare(engine: Layerwise, x: Tensor, y: Tensor) -> int:
@@ -270,28 +270,28 @@ def compare_record(engine: Layerwise, done: Signals, loss: Tensor, i: int) -> No
     """Raise NotLayerwise where record i's gradients or norms are not those of autograd for its own loss."""
     parameters: Mapping[str, nn.Parameter] = engine.parameters
     # Torch's annotation leaves out the None of an unused parameter.
-    found = torch.autograd.grad(loss, list(parameters.values()), retain_graph=True, allow_unused=True)
-    true = cast("tuple[Tensor | None, ...]", found)
+    grads = torch.autograd.grad(loss, list(parameters.values()), retain_graph=True, allow_unused=True)
+    true = cast("tuple[Tensor | None, ...]", grads)
     size = math.sqrt(sum(_length(grad) ** 2 for grad in true if grad is not None))
-    chosen = torch.zeros(done.batch, dtype=next(iter(parameters.values())).dtype, device=loss.device)
-    chosen[i] = 1.0
+    selection = torch.zeros(done.batch, dtype=next(iter(parameters.values())).dtype, device=loss.device)
+    selection[i] = 1.0
     ours: dict[str, Tensor] = {}
-    done.add_weighted(dict.fromkeys(parameters, chosen), ours)
+    done.add_weighted(dict.fromkeys(parameters, selection), ours)
     for (name, parameter), grad in zip(parameters.items(), true, strict=True):
-        own = 0.0 if grad is None else _length(grad)
+        grad_norm = 0.0 if grad is None else _length(grad)
         square = float(done.squares[name][i])
         zero = torch.zeros((), dtype=parameter.dtype, device=parameter.device)
         expected = zero if grad is None else grad
         # In place: on a large layer every copy counts.
-        apart = ours.pop(name).sub_(expected) if name in ours else expected
-        away, share = _length(apart), tolerance(parameter.dtype, loss.device)
+        difference = ours.pop(name).sub_(expected) if name in ours else expected
+        distance, share = _length(difference), tolerance(parameter.dtype, loss.device)
         # Some gradients are zero but for rounding, such as a bias before a normalisation. Squares are compared as
         # squares: where they cancel, the root of what rounding leaves is far larger than it.
-        right = away <= share * (own + 1e-3 * size) + 1e-30
+        right = distance <= share * (grad_norm + 1e-3 * size) + 1e-30
         # Two that overflowed are equal.
-        expected_square, least = own * own, 1e-3 * size
-        same = square == expected_square or (
-            abs(square - expected_square) <= 2 * share * (expected_square + least * least) + 1e-60
+        expected_square, floor = grad_norm * grad_norm, 1e-3 * size
+        squares_agree = square == expected_square or (
+            abs(square - expected_square) <= 2 * share * (expected_square + floor * floor) + 1e-60
         )
-        if not (right and same):
+        if not (right and squares_agree):
             raise NotLayerwise(f"the closed form for {name!r} disagrees with autograd on this model")

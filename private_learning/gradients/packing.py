@@ -31,11 +31,11 @@ class Packing(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name == "_pad_packed_sequence":
             _refuse_other_length(*args[1:5:3])
-        found = cast(Callable[..., Any], func)(*args, **(kwargs or {}))
+        result = cast(Callable[..., Any], func)(*args, **(kwargs or {}))
         if name == "_pack_padded_sequence":
             padded, _, batch_first = args
-            setattr(found[1], _MARK, padded.shape[1 if batch_first else 0])
-        return found
+            setattr(result[1], _MARK, padded.shape[1 if batch_first else 0])
+        return result
 
 
 def _refuse_other_length(batch_sizes: Tensor, length: int) -> None:
@@ -66,9 +66,9 @@ class Layout:
         steps = getattr(sizes, _MARK, None)
         if steps is None:
             raise NotLayerwise("a packed sequence was not made by pack_padded_sequence inside of the model")
-        taken = torch.arange(int(sizes[0])) < sizes[:, None]
-        step, place = (found.to(device) for found in taken.nonzero(as_tuple=True))
-        lengths = taken.sum(0).to(device)
+        is_real = torch.arange(int(sizes[0])) < sizes[:, None]
+        step, place = (indices.to(device) for indices in is_real.nonzero(as_tuple=True))
+        lengths = is_real.sum(0).to(device)
         ends = lengths[place] - 1 - step
         record = place if packed.sorted_indices is None else packed.sorted_indices[place]
         if packed.unsorted_indices is not None:

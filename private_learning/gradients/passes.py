@@ -97,41 +97,47 @@ def _together(
         x, y = (_copied(of, failed, turn) for of in again())
     if failed is None:
         return Found(norms, _summed(engine, done, norms, only, asked))
-    gone = failed
+    excluded = failed
 
     def rest(factors: Tensor) -> Tensor:
-        return only(factors).masked_fill(gone, 0.0)
+        return only(factors).masked_fill(excluded, 0.0)
 
-    return Found(norms.masked_fill(gone, torch.inf), _summed(engine, done, norms, rest, asked))
+    return Found(norms.masked_fill(excluded, torch.inf), _summed(engine, done, norms, rest, asked))
 
 
 def _copied(values: Tensor, failed: Tensor, turn: int) -> Tensor:
     """The same with a copy of one record that has not failed in place of those that have; turn: which one, from 0."""
-    places, gone = torch.arange(len(values), device=values.device), failed.to(values.device)
-    return values[torch.where(gone, places[~gone][turn], places)]
+    places, excluded = torch.arange(len(values), device=values.device), failed.to(values.device)
+    return values[torch.where(excluded, places[~excluded][turn], places)]
 
 
 def _each_by_itself(engine: Engine, x: Tensor, y: Tensor, only: Factors, asked: Asked) -> Found:
     """Every record in a pass of its own, of the same shape: which record fails follows from that record alone."""
     norms = torch.full((len(x),), torch.inf, dtype=torch.float64, device=x.device)
     total: dict[str, Tensor] = {}
-    taken = only(torch.ones_like(norms)) > 0
+    is_taken = only(torch.ones_like(norms)) > 0
     for slot in range(len(x)):
-        if not taken[slot]:
+        if not is_taken[slot]:
             continue
-        here = slice(slot, slot + 1)
-        one, other = (of[here].expand_as(of).clone() for of in (x, y))
-        others = torch.ones_like(norms, dtype=torch.bool)
-        others[slot] = False
+        row = slice(slot, slot + 1)
+        x_copies, y_copies = (of[row].expand_as(of).clone() for of in (x, y))
+        other_slots = torch.ones_like(norms, dtype=torch.bool)
+        other_slots[slot] = False
         try:
-            done, found, fails = measured(engine, one, other, asked)
+            done, pass_norms, fails = measured(engine, x_copies, y_copies, asked)
             if fails is not None:
                 continue
-            part = _summed(engine, done, found, lambda factors, gone=others: factors.masked_fill(gone, 0.0), asked)
+            part = _summed(
+                engine,
+                done,
+                pass_norms,
+                lambda factors, excluded=other_slots: factors.masked_fill(excluded, 0.0),
+                asked,
+            )
         # As above: this record is the one that is to blame.
         except Exception:  # noqa: BLE001, S112
             continue
-        norms[slot] = found[slot]
+        norms[slot] = pass_norms[slot]
         add_all(total, part)
     return Found(norms, total)
 
@@ -163,7 +169,9 @@ def _summed(engine: Engine, done: Signals | Gradients, norms: Tensor, only: Fact
 
 def engine(method: str, loss_together: bool | None, model: nn.Module, loss: Loss) -> Engine:
     """What computes a pass by a method that is chosen already; arguments as of `GradientChoice`."""
-    made = Layerwise(model, loss) if method == "layerwise" else PerRecord(model, loss, vectorised=method == "vmap")
+    pass_engine = (
+        Layerwise(model, loss) if method == "layerwise" else PerRecord(model, loss, vectorised=method == "vmap")
+    )
     if loss_together is not None:
-        settled(made.loss, loss_together)
-    return made
+        settled(pass_engine.loss, loss_together)
+    return pass_engine

@@ -43,8 +43,8 @@ class PixelLoss(SeparateLoss):
 def _overlaps(p: Tensor, classes: Tensor, labelled: Tensor) -> Tensor:
     """(batch,) means over the classes of their soft Dice."""
     numbers = torch.arange(p.shape[1], device=p.device).view(1, -1, 1, 1)
-    counted = labelled.unsqueeze(1)
-    own = ((classes.unsqueeze(1) == numbers) & counted).to(p)
-    p = torch.where(counted, p, 0.0)
-    both, sums = (values.flatten(2).sum(2) for values in (p * own, p + own))
-    return ((2 * both + _SMOOTHING) / (sums + _SMOOTHING)).mean(1)
+    is_counted = labelled.unsqueeze(1)
+    indicators = ((classes.unsqueeze(1) == numbers) & is_counted).to(p)
+    p = torch.where(is_counted, p, 0.0)
+    intersections, sums = (values.flatten(2).sum(2) for values in (p * indicators, p + indicators))
+    return ((2 * intersections + _SMOOTHING) / (sums + _SMOOTHING)).mean(1)

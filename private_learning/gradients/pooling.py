@@ -22,28 +22,28 @@ class _Fold(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, axis: int, width: int, stride: int) -> Tensor:
-        largest, *others = _windows(x, axis, width, stride)
+        largest, *windows = _windows(x, axis, width, stride)
         if stride > 1:
-            largest, *others = (part.contiguous() for part in (largest, *others))
+            largest, *windows = (part.contiguous() for part in (largest, *windows))
         later: list[Tensor] = []
-        for part in others:
+        for part in windows:
             # Zeros and ones of the values' own type: products are vectorised, selections by truth values are not.
             later.append(torch.gt(part, largest, out=part.new_empty(part.shape)))
             largest = torch.maximum(largest, part)
         ctx.save_for_backward(*later)
         ctx.fold, ctx.shape = (axis, width, stride), x.shape
-        return largest if others else largest.clone()
+        return largest if windows else largest.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         g = grads[0]
         into = g.new_zeros(ctx.shape)
-        first, *others = _windows(into, *ctx.fold)
+        first, *windows = _windows(into, *ctx.fold)
         # The last winner first: what it takes is not left for those that it beat.
-        for part, later in zip(reversed(others), reversed(ctx.saved_tensors), strict=True):
-            taken = g * later
-            part += taken
-            g = g - taken
+        for part, later in zip(reversed(windows), reversed(ctx.saved_tensors), strict=True):
+            share = g * later
+            part += share
+            g = g - share
         first += g
         return into, None, None, None
 
@@ -62,10 +62,10 @@ def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
 def max_pool(module: nn.MaxPool2d, x: Tensor) -> Tensor:
     """What module.forward(x) gives, value by value, of a module listed by `max_pools`."""
     (high, wide), (down, right) = _pair(module.kernel_size), _pair(module.stride)
-    above, left = _pair(module.padding)
-    if above or left:
+    above, sideways = _pair(module.padding)
+    if above or sideways:
         # As PyTorch pads: −∞ never wins.
-        x = functional.pad(x, (left, left, above, above), value=-math.inf)
+        x = functional.pad(x, (sideways, sideways, above, above), value=-math.inf)
     return _Fold.apply(_Fold.apply(x, -1, wide, right), -2, high, down)  # type: ignore[no-any-return]
 
 

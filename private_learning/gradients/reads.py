@@ -75,9 +75,9 @@ def gradients_follow_values(engine: Runs, inputs: Tensor, targets: Tensor) -> bo
         warnings.simplefilter("ignore")
         # The newer profiler writes lines of its own to the screen.
         legacy: Any = profiler_legacy
-        with legacy.profile() as seen:
+        with legacy.profile() as profile:
             engine.run(inputs.clone(), targets.clone())
-    return any(event.name in _READINGS and _within_a_gradient(event) for event in seen.function_events)
+    return any(event.name in _READINGS and _within_a_gradient(event) for event in profile.function_events)
 
 
 def _within_a_gradient(event: Any) -> bool:

@@ -30,12 +30,12 @@ class Recurrent(Composite):
         self._maps = [self._of(suffix) for suffix in _suffixes(self.module)]
 
     def _of(self, suffix: str) -> Maps:
-        made = partial(Affine, f"{self.name}.{suffix}", self.module, self.names)
+        affine = partial(Affine, f"{self.name}.{suffix}", self.module, self.names)
         ih, hh = (
-            made(f"weight_{which}_{suffix}", f"bias_{which}_{suffix}" if self.module.bias else None)
-            for which in ("ih", "hh")
+            affine(f"weight_{kind}_{suffix}", f"bias_{kind}_{suffix}" if self.module.bias else None)
+            for kind in ("ih", "hh")
         )
-        return Maps(ih, hh, made(f"weight_hr_{suffix}") if self.module.proj_size else None)
+        return Maps(ih, hh, affine(f"weight_hr_{suffix}") if self.module.proj_size else None)
 
     @staticmethod
     def expected(module: Any) -> set[str]:
@@ -92,8 +92,10 @@ class Recurrent(Composite):
             x = outputs[0] if ways == 1 else torch.cat(outputs, -1)
             if depth + 1 < self.module.num_layers:
                 x = self._dropped(x, layout)
-        found = [x, torch.stack([h for h, _ in ends])]
-        return [*found, torch.stack([cast(Tensor, c) for _, c in ends])] if isinstance(self.module, nn.LSTM) else found
+        results = [x, torch.stack([h for h, _ in ends])]
+        return (
+            [*results, torch.stack([cast(Tensor, c) for _, c in ends])] if isinstance(self.module, nn.LSTM) else results
+        )
 
     def _starts(self, x: Tensor, hx: Any, records: int) -> tuple[Sequence[Tensor], Sequence[Tensor | None]]:
         """States and cell states before the first step, one (records, …) of each for every layer and direction."""
@@ -130,7 +132,7 @@ class RecurrentCell(Composite):
 
     def __init__(self, name: str, module: nn.Module, names: dict[str, str]) -> None:
         super().__init__(name, module, names)
-        self._ih, self._hh = (Affine(name, module, names, f"weight_{which}", f"bias_{which}") for which in ("ih", "hh"))
+        self._ih, self._hh = (Affine(name, module, names, f"weight_{kind}", f"bias_{kind}") for kind in ("ih", "hh"))
 
     @staticmethod
     def expected(module: Any) -> set[str]:
@@ -156,8 +158,8 @@ class RecurrentCell(Composite):
             r, z = (torch.sigmoid(of_x[k] + of_h[k]) for k in (0, 1))
             n = torch.tanh(of_x[2] + r * of_h[2])
             return n + z * (hx - n)
-        both = self._both(capture, input, hx)
-        return torch.tanh(both) if self.module.nonlinearity == "tanh" else torch.relu(both)
+        sums = self._both(capture, input, hx)
+        return torch.tanh(sums) if self.module.nonlinearity == "tanh" else torch.relu(sums)
 
     def _both(self, capture: Capture, x: Tensor, h: Tensor) -> Tensor:
         return capture.call(self._ih, x) + capture.call(self._hh, h)

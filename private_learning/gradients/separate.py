@@ -136,11 +136,11 @@ def each_tensor(change: Callable[[Tensor], Tensor], values: Any) -> Any:
 
 def tensors_in(values: Any) -> list[Tensor]:
     """Return every tensor in the containers, in their order."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
 
     def keep(value: Tensor) -> Tensor:
-        found.append(value)
+        tensors.append(value)
         return value
 
     each_tensor(keep, values)
-    return found
+    return tensors

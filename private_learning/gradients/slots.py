@@ -88,8 +88,8 @@ class Slots:
         # Places alone are drawn while everybody has one; beyond that also who goes on to further sets.
         order, first = np.arange(records) if records <= size else self._order(records), 0
         while start < records:
-            here, holder = order[start : start + size], np.full(size, records)
-            holder[self._order(size)[: len(here)]] = here
+            members, holder = order[start : start + size], np.full(size, records)
+            holder[self._order(size)[: len(members)]] = members
             # Whoever does not fit needs little room: further sets are one pass each.
             start, size = start + size, width
             for homes in holder.reshape(-1, width):
@@ -153,11 +153,11 @@ def foretold(passes: Iterator[Pass], records: Tensor | Indexed) -> Iterator[Pass
     if isinstance(records, Tensor):
         yield from passes
         return
-    held: Pass | None = None
+    previous: Pass | None = None
     for coming in passes:
         records.expect(coming.rows)
-        if held is not None:
-            yield held
-        held = coming
-    if held is not None:
-        yield held
+        if previous is not None:
+            yield previous
+        previous = coming
+    if previous is not None:
+        yield previous

@@ -34,11 +34,11 @@ def state_of(*roots: object) -> dict[str, object]:
 
     Two results of one object differ exactly in the places that changed between them.
     """
-    found: dict[str, object] = {}
-    seen: set[int] = set()
+    places: dict[str, object] = {}
+    visited: set[int] = set()
     for root in roots:
-        _visit(root, "", found, seen, _DEEPEST)
-    return found
+        _visit(root, "", places, visited, _DEEPEST)
+    return places
 
 
 def changed(before: Mapping[str, object], after: Mapping[str, object]) -> str | None:
@@ -91,18 +91,18 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
         return copy.deepcopy(value, memo)
     if id(value) in memo:
         return memo[id(value)]
-    known = dict(value.__globals__)
+    namespace = dict(value.__globals__)
     cells = tuple(types.CellType() for _ in value.__closure__ or ())
-    made = types.FunctionType(value.__code__, known, value.__name__, value.__defaults__, cells or None)
-    memo[id(value)] = made
-    made.__kwdefaults__, made.__dict__ = value.__kwdefaults__, copy.deepcopy(value.__dict__, memo)
+    function = types.FunctionType(value.__code__, namespace, value.__name__, value.__defaults__, cells or None)
+    memo[id(value)] = function
+    function.__kwdefaults__, function.__dict__ = value.__kwdefaults__, copy.deepcopy(value.__dict__, memo)
     for name in _names(value.__code__):
-        if isinstance(known.get(name), (list, dict, set, deque, Tensor, np.ndarray, types.FunctionType)):
-            known[name] = _copy(known[name], memo)
-    for cell, own in zip(cells, value.__closure__ or (), strict=True):
+        if isinstance(namespace.get(name), (list, dict, set, deque, Tensor, np.ndarray, types.FunctionType)):
+            namespace[name] = _copy(namespace[name], memo)
+    for cell, original in zip(cells, value.__closure__ or (), strict=True):
         with suppress(ValueError):
-            cell.cell_contents = _copy(own.cell_contents, memo)
-    return made
+            cell.cell_contents = _copy(original.cell_contents, memo)
+    return function
 
 
 def _visit(value: object, place: str, found: dict[str, object], seen: set[int], depth: int) -> None:
@@ -191,10 +191,10 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, object]]:
     yield from (("defaults", function.__defaults__), ("keywords", function.__kwdefaults__))
     yield from vars(function).items()
     for name in _names(function.__code__):
-        named = function.__globals__.get(name)
+        referenced = function.__globals__.get(name)
         # Functions of libraries keep their own counsel: tables of operators, caches.
-        if named is not None and not _of_a_library(named):
-            yield name, named
+        if referenced is not None and not _of_a_library(referenced):
+            yield name, referenced
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

@@ -33,9 +33,9 @@ class Maps(NamedTuple):
     @property
     def weights(self) -> list[Tensor]:
         """In the order in which torch's fused functions want them."""
-        both = [part.own(key) for key in ("weight", "bias") for part in (self.ih, self.hh)]
+        affine = [part.own(key) for key in ("weight", "bias") for part in (self.ih, self.hh)]
         projection = [] if self.hr is None else [self.hr.own("weight")]
-        return [value for value in (*both, *projection) if value is not None]
+        return [value for value in (*affine, *projection) if value is not None]
 
 
 class Found(NamedTuple):
@@ -94,15 +94,15 @@ class Sweep(ABC):
     def backward(self, outputs: Tensor | None, cell: Tensor | None, wanted: bool) -> tuple[Tensor | None, ...]:
         """Gradients of x (where it is wanted), h and c; the uses of the maps get theirs."""
         dtype = self.states.dtype
-        given = torch.zeros_like(self.states[1:]) if outputs is None else outputs.to(dtype)
-        found = self.recursion(given.unbind(0), None if cell is None else cell.to(dtype))
-        self.use.output_grad = found.to_input.transpose(0, 1)
-        self.recorded(self.maps.hh, self.states[:-1], found.to_state)
+        output_grads = torch.zeros_like(self.states[1:]) if outputs is None else outputs.to(dtype)
+        grads = self.recursion(output_grads.unbind(0), None if cell is None else cell.to(dtype))
+        self.use.output_grad = grads.to_input.transpose(0, 1)
+        self.recorded(self.maps.hh, self.states[:-1], grads.to_state)
         if not wanted:
-            return None, found.hidden, found.cell
-        flat = found.to_input.reshape(-1, found.to_input.shape[-1])
+            return None, grads.hidden, grads.cell
+        flat = grads.to_input.reshape(-1, grads.to_input.shape[-1])
         to_x = product(flat, self.maps.ih.own("weight").T).view(self.inputs.shape)
-        return to_x, found.hidden, found.cell
+        return to_x, grads.hidden, grads.cell
 
     def recorded(self, part: Affine, a: Tensor, g: Tensor) -> None:
         """A use of a map of which everything is known: (T, B, …) inputs and gradients of its outputs."""
@@ -174,15 +174,15 @@ class GatedSweep(Sweep):
     def recursion(self, outputs: Sequence[Tensor], cell: Tensor | None) -> Found:
         weight = self.maps.hh.own("weight")
         signals, to_n, z, room = self._slopes()
-        flat, kept = signals.flatten(2), z.unbind(0)
+        flat, update_gates = signals.flatten(2), z.unbind(0)
         grads = list(outputs)
         for t, at in reversed(list(enumerate(signals.unbind(0)))):
             if t + 1 < len(outputs):
-                grads[t] = torch.addmm(outputs[t], flat[t + 1], weight).addcmul_(grads[t + 1], kept[t + 1])
+                grads[t] = torch.addmm(outputs[t], flat[t + 1], weight).addcmul_(grads[t + 1], update_gates[t + 1])
             at.mul_(grads[t].unsqueeze(1))
         room[:, :, :2] = signals[:, :, :2]
         torch.mul(to_n, torch.stack(grads), out=room[:, :, 2])
-        return Found(room.flatten(2), flat, torch.addcmul(flat[0] @ weight, grads[0], kept[0]))
+        return Found(room.flatten(2), flat, torch.addcmul(flat[0] @ weight, grads[0], update_gates[0]))
 
 
 class CellSweep(Sweep):
@@ -210,9 +210,9 @@ class CellSweep(Sweep):
     def _gates(self) -> tuple[Tensor, Tensor]:
         before, (ih, hh, _) = self.states[:-1], self.maps
         steps, records, _ = before.shape
-        both = torch.cat((self.inputs, before), 2).flatten(0, 1)
+        stacked = torch.cat((self.inputs, before), 2).flatten(0, 1)
         bias = None if ih.own("bias") is None else ih.own("bias") + hh.own("bias")
-        flat = product(both, torch.cat((ih.own("weight"), hh.own("weight")), 1), bias)
+        flat = product(stacked, torch.cat((ih.own("weight"), hh.own("weight")), 1), bias)
         gates = flat.view(steps, records, 4, -1)
         gates[:, :, :2].sigmoid_()
         gates[:, :, 2].tanh_()
@@ -220,31 +220,31 @@ class CellSweep(Sweep):
         cells = gates.new_empty(steps + 1, *self.start.shape)
         cells[0] = self.start
         torch.mul(gates[:, :, 0], gates[:, :, 2], out=cells[1:])
-        each, kept = cells.unbind(0), gates[:, :, 1].unbind(0)
-        for t, f in enumerate(kept):
+        each, forget_gates = cells.unbind(0), gates[:, :, 1].unbind(0)
+        for t, f in enumerate(forget_gates):
             each[t + 1].addcmul_(f, each[t])
         return gates, cells
 
     def recursion(self, outputs: Sequence[Tensor], cell: Tensor | None) -> Found:
         gates, cells = self._gates() if self.gates is None else self.gates
         self.gates = None
-        slopes, to_cell, kept, made = _slopes(gates, cells)
+        slopes, to_cell, forget_gates, emitted = _slopes(gates, cells)
         hidden = self.maps.hh.own("weight")
         projection = None if self.maps.hr is None else self.maps.hr.own("weight")
-        flat, found = slopes.flatten(2), list(outputs)
+        flat, output_grads = slopes.flatten(2), list(outputs)
         late = self._late(cell, len(outputs))
         into = torch.zeros_like(cells[0]) if cell is None or late is not None else cell
-        through, reach = to_cell.unbind(0), kept.unbind(0)
+        through, reach = to_cell.unbind(0), forget_gates.unbind(0)
         for t, at in reversed(list(enumerate(slopes.unbind(0)))):
             if t + 1 < len(outputs):
-                found[t] = torch.addmm(outputs[t], flat[t + 1], hidden)
-            g = found[t] if projection is None else found[t] @ projection
+                output_grads[t] = torch.addmm(outputs[t], flat[t + 1], hidden)
+            g = output_grads[t] if projection is None else output_grads[t] @ projection
             into = torch.addcmul(into if late is None else into + late[t], g, through[t])
             at[:, :3].mul_(into.unsqueeze(1))
             at[:, 3].mul_(g)
             into = into * reach[t]
         if self.maps.hr is not None:
-            self.recorded(self.maps.hr, made, torch.stack(found))
+            self.recorded(self.maps.hr, emitted, torch.stack(output_grads))
         return Found(flat, flat, flat[0] @ hidden, into)
 
     def _late(self, cell: Tensor | None, steps: int) -> Tensor | None:
@@ -265,9 +265,9 @@ def _slopes(gates: Tensor, cells: Tensor) -> tuple[Tensor, Tensor, Tensor, Tenso
     slopes[:, :, 0] *= g
     slopes[:, :, 1] *= cells[:-1]
     torch.mul(i, 1 - g.square(), out=slopes[:, :, 2])
-    made = o * bent
-    torch.mul(made, 1 - o, out=slopes[:, :, 3])
-    return slopes, torch.addcmul(o, made, bent, value=-1), f, made
+    emitted = o * bent
+    torch.mul(emitted, 1 - o, out=slopes[:, :, 3])
+    return slopes, torch.addcmul(o, emitted, bent, value=-1), f, emitted
 
 
 def _run(run: Callable[..., Any], x: Tensor, state: Any, maps: Maps) -> Any:

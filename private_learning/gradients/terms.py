@@ -74,9 +74,9 @@ class OneUse(Term):
 
     def inner(self, centre: Mapping[str, Tensor]) -> dict[str, Tensor]:
         layer = self._layer
-        own = {key: in_rows(centre[name], layer.rows.get(key)) for key, name in layer.names.items()}
-        found = layer.inner(self._a, self._g, own, self._kept)
-        return {layer.names[key]: value for key, value in found.items()}
+        centre_rows = {key: in_rows(centre[name], layer.rows.get(key)) for key, name in layer.names.items()}
+        products = layer.inner(self._a, self._g, centre_rows, self._kept)
+        return {layer.names[key]: value for key, value in products.items()}
 
     def sums(self, factors: Mapping[str, Tensor]) -> Iterator[tuple[str, slice | None, Tensor]]:
         weights = {key: factors[name] for key, name in self._layer.names.items()}
@@ -96,12 +96,12 @@ class Tied(Term):
             rows = rows.masked_fill((tokens == padding).unsqueeze(2), 0.0)
         a, g = positions(linear.a), positions(linear.g)
         # ⟨Σ_t e_t, Σ_s g_s a_sᵀ⟩: row tokens_t of the second is Σ_s g_s[tokens_t] a_s.
-        chosen = g.gather(2, tokens.unsqueeze(1).expand(-1, g.shape[1], -1))
-        products = chosen * torch.bmm(a, rows.transpose(1, 2))
-        apart = sum(part.squares[name] for part in self._parts)
-        slack = allowance(products.dtype, a.shape[2]) * (apart + 2 * products.abs().sum((1, 2)))
+        gathered = g.gather(2, tokens.unsqueeze(1).expand(-1, g.shape[1], -1))
+        products = gathered * torch.bmm(a, rows.transpose(1, 2))
+        separate = sum(part.squares[name] for part in self._parts)
+        slack = allowance(products.dtype, a.shape[2]) * (separate + 2 * products.abs().sum((1, 2)))
         # The three may cancel: rounded up, so that no norm comes out too small.
-        self.squares = {name: (apart + 2 * products.sum((1, 2)) + slack).clamp_min(0)}
+        self.squares = {name: (separate + 2 * products.sum((1, 2)) + slack).clamp_min(0)}
 
     def inner(self, centre: Mapping[str, Tensor]) -> dict[str, Tensor]:
         first, second = (part.inner(centre)[self._name] for part in self._parts)
@@ -129,15 +129,15 @@ class Summed(Term):
             yield from self._kept
             return
         for start in range(0, len(self._parts[0].g), self._step):
-            here = slice(start, start + self._step)
-            yield sum((self._placed(seen, here) for seen in self._parts[1:]), self._placed(self._parts[0], here))
+            rows = slice(start, start + self._step)
+            yield sum((self._placed(use, rows) for use in self._parts[1:]), self._placed(self._parts[0], rows))
 
     def _placed(self, seen: Seen, here: slice) -> Tensor:
-        ((key, found),) = seen.layer.per_record(seen.a[here], seen.g[here]).items()
+        ((key, gradients),) = seen.layer.per_record(seen.a[here], seen.g[here]).items()
         if key not in seen.layer.rows:
-            return found
-        whole = found.new_zeros(len(found), *self._like.shape)
-        whole[:, seen.layer.rows[key]] = found
+            return gradients
+        whole = gradients.new_zeros(len(gradients), *self._like.shape)
+        whole[:, seen.layer.rows[key]] = gradients
         return whole
 
     def inner(self, centre: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -153,20 +153,20 @@ class Summed(Term):
 def terms_of(uses: Sequence[Seen], parameters: Mapping[str, Tensor]) -> list[Term]:
     """The terms whose sum is every parameter's gradient."""
     blocks = _blocks(uses)
-    alone: dict[int, dict[str, str]] = {}
+    single: dict[int, dict[str, str]] = {}
     together: dict[tuple[int, ...], dict[str, str]] = {}
     terms: list[Term] = []
     for (name, *_), shares in blocks.items():
         key = shares[0][1]
         if len(shares) == 1:
-            alone.setdefault(shares[0][0], {})[key] = name
+            single.setdefault(shares[0][0], {})[key] = name
         elif _one_map(uses, shares):
             together.setdefault(tuple(i for i, _ in shares), {})[key] = name
         else:
             parts = [uses[i].only({key: name}) for i, key in shares]
             terms.append(_mixed(name, parts, parameters[name]))
-    terms += [OneUse(uses[i].only(names)) for i, names in alone.items()]
-    return terms + [OneUse(_linear([uses[i] for i in several], names)) for several, names in together.items()]
+    terms += [OneUse(uses[i].only(names)) for i, names in single.items()]
+    return terms + [OneUse(_linear([uses[i] for i in indices], names)) for indices, names in together.items()]
 
 
 def _one_map(uses: Sequence[Seen], shares: Sequence[tuple[int, str]]) -> bool:
@@ -177,26 +177,26 @@ def _one_map(uses: Sequence[Seen], shares: Sequence[tuple[int, str]]) -> bool:
 
 def _blocks(uses: Sequence[Seen]) -> dict[Block, list[tuple[int, str]]]:
     """Disjoint rows of parameters -> (number of the use, own name there) of what acts through them."""
-    found: dict[Block, list[tuple[int, str]]] = {}
-    for i, seen in enumerate(uses):
-        for key, name in seen.layer.names.items():
-            rows = seen.layer.rows.get(key)
+    blocks: dict[Block, list[tuple[int, str]]] = {}
+    for i, use in enumerate(uses):
+        for key, name in use.layer.names.items():
+            rows = use.layer.rows.get(key)
             start, stop = (-1, -1) if rows is None else (rows.start, rows.stop)
-            found.setdefault((name, start, stop), []).append((i, key))
-    for name in {block[0] for block in found}:
-        own = sorted(block for block in found if block[0] == name)
+            blocks.setdefault((name, start, stop), []).append((i, key))
+    for name in {block[0] for block in blocks}:
+        own_blocks = sorted(block for block in blocks if block[0] == name)
         # Rows that overlap without being the same: the whole parameter is taken together.
-        if any(one[2] > other[1] or one[1] < 0 for one, other in pairwise(own)):
-            found[name, -1, -1] = [share for block in own for share in found.pop(block)]
-    return found
+        if any(lower[2] > upper[1] or lower[1] < 0 for lower, upper in pairwise(own_blocks)):
+            blocks[name, -1, -1] = [share for block in own_blocks for share in blocks.pop(block)]
+    return blocks
 
 
 def _mixed(name: str, parts: Sequence[Seen], like: Tensor) -> Term:
     """parts: uses whose only parameter is `name`, not all of one linear map."""
-    tables = [seen for seen in parts if type(seen.layer) is EmbeddingLayer]
-    maps = [seen for seen in parts if type(seen.layer) is LinearLayer and set(seen.layer.names) == {"weight"}]
-    alike = len({seen.layer.module.padding_idx for seen in tables}) <= 1
-    if len(tables) + len(maps) < len(parts) or not alike:
+    tables = [use for use in parts if type(use.layer) is EmbeddingLayer]
+    maps = [use for use in parts if type(use.layer) is LinearLayer and set(use.layer.names) == {"weight"}]
+    same_padding = len({use.layer.module.padding_idx for use in tables}) <= 1
+    if len(tables) + len(maps) < len(parts) or not same_padding:
         return Summed(name, parts, like)
     if not maps:
         return OneUse(_lookups(tables))
@@ -207,7 +207,7 @@ def _linear(several: Sequence[Seen], names: dict[str, str]) -> Seen:
     """Uses of one affine map as one of more positions."""
     if len(several) == 1:
         return several[0].only(names)
-    a, g = (torch.cat([positions(getattr(seen, which)) for seen in several], 1) for which in ("a", "g"))
+    a, g = (torch.cat([positions(getattr(use, attribute)) for use in several], 1) for attribute in ("a", "g"))
     return Seen(several[0].layer, a, g).only(names)
 
 
@@ -215,8 +215,8 @@ def _lookups(several: Sequence[Seen]) -> Seen:
     """Lookups in one table as one of more tokens."""
     if len(several) == 1:
         return several[0]
-    a = torch.cat([seen.a.reshape(len(seen.a), -1) for seen in several], 1)
-    return Seen(several[0].layer, a, torch.cat([positions(seen.g) for seen in several], 1))
+    a = torch.cat([use.a.reshape(len(use.a), -1) for use in several], 1)
+    return Seen(several[0].layer, a, torch.cat([positions(use.g) for use in several], 1))
 
 
 def in_rows(value: Tensor, rows: slice | None) -> Tensor:

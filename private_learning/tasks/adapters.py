@@ -62,18 +62,18 @@ def adapt(model: nn.Module, rank: int, head: str) -> None:
     """
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(parameter.requires_grad and within(name, head))
-    found = {name: layer for name, layer in _adaptable(model).items() if not within(name, head)}
-    if not found:
+    layers = {name: layer for name, layer in _adaptable(model).items() if not within(name, head)}
+    if not layers:
         raise ConfigurationError(
             "trainable lora: outside its head the task's model has no linear layer or convolution (of one group, and "
             "not inside a layer of attention) to adapt; say head, or patterns of names"
         )
-    for name, layer in found.items():
-        most = min(layer.weight.shape[0], layer.weight[0].numel())
-        if rank > most:
+    for name, layer in layers.items():
+        max_rank = min(layer.weight.shape[0], layer.weight[0].numel())
+        if rank > max_rank:
             raise ConfigurationError(
                 f"trainable lora:{rank}: layer {name!r} has a matrix of {layer.weight.shape[0]} × "
-                f"{layer.weight[0].numel()}, whose rank is at most {most}: take lora:{most} or less"
+                f"{layer.weight[0].numel()}, whose rank is at most {max_rank}: take lora:{max_rank} or less"
             )
         above, _, last = name.rpartition(".")
         setattr(model.get_submodule(above), last, LowRank(layer, rank))
@@ -91,14 +91,14 @@ def merge(model: nn.Module) -> nn.Module:
 def _adaptable(model: nn.Module) -> dict[str, nn.Linear | nn.Conv1d | nn.Conv2d]:
     """Name -> layer, of exactly these types: a subclass may compute something else."""
     read = [f"{name}." if name else "" for name, module in modules_of(model) if isinstance(module, _READ_INSIDE)]
-    found: dict[str, nn.Linear | nn.Conv1d | nn.Conv2d] = {}
+    layers: dict[str, nn.Linear | nn.Conv1d | nn.Conv2d] = {}
     for name, module in modules_of(model):
-        if type(module) not in (nn.Linear, nn.Conv1d, nn.Conv2d) or any(name.startswith(one) for one in read):
+        if type(module) not in (nn.Linear, nn.Conv1d, nn.Conv2d) or any(name.startswith(prefix) for prefix in read):
             continue
         layer = cast("nn.Linear | nn.Conv1d | nn.Conv2d", module)
         if isinstance(layer, nn.Linear) or layer.groups == 1:
-            found[name] = layer
-    return found
+            layers[name] = layer
+    return layers
 
 
 def modules_of(model: nn.Module) -> Iterable[tuple[str, nn.Module]]:

@@ -88,9 +88,9 @@ class BayesianLogisticRegression(TableClassifier[BayesianParameters]):
         if len(targets) == 0 or not torch.isfinite(outputs).all():
             raise DataError("metrics need at least one record and finite outputs")
         probabilities = self.predictions(outputs.double())
-        own = probabilities.gather(1, targets.view(-1, 1)).clamp_min(np.finfo(np.float64).tiny)
+        likelihoods = probabilities.gather(1, targets.view(-1, 1)).clamp_min(np.finfo(np.float64).tiny)
         right = (outputs[:, 0] > 0).long() == targets
-        return {"accuracy": right.double().mean().item(), "log_loss": float(-own.log().mean())}
+        return {"accuracy": right.double().mean().item(), "log_loss": float(-likelihoods.log().mean())}
 
 
 def start_log_std(prior_std: float, patients: int) -> float:

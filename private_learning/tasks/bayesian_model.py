@@ -44,8 +44,8 @@ class NormalScore(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         # The constant is one more input, and has a mean and a spread as the others have.
-        seen = torch.cat([inputs, torch.ones_like(inputs[:, :1])], dim=1)
-        return torch.cat([self.mean(seen), self.spread(seen)], dim=1)
+        extended = torch.cat([inputs, torch.ones_like(inputs[:, :1])], dim=1)
+        return torch.cat([self.mean(extended), self.spread(extended)], dim=1)
 
 
 def quadrature(outputs: Tensor) -> tuple[Tensor, Tensor]:

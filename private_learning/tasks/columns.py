@@ -155,7 +155,9 @@ def require_columns(names: Sequence[str], data: Collection[str], whose: str = "s
     if lacking:
         # To look for what is like each of thousands would take hours.
         near = [(name, like(name, data)) for name in lacking[:_LISTED]]
-        listed = ", ".join(f"{name!r}" + (f" (did you mean {other!r}?)" if other else "") for name, other in near)
+        listed = ", ".join(
+            f"{name!r}" + (f" (did you mean {suggestion!r}?)" if suggestion else "") for name, suggestion in near
+        )
         more = f", and {len(lacking) - _LISTED} more" if len(lacking) > _LISTED else ""
         raise DataError(f"the table lacks {len(lacking)} of the {whose}'s columns: {listed}{more}")
 
@@ -232,17 +234,17 @@ def _range(name: str, body: str, missing: str | None, codes: tuple[str, ...]) ->
 def _has_an_order(code: str) -> bool:
     """Is it a date with its year last? A stored date would not be this code, and a text only if it is written so."""
     spellings = (Spelling(dates="dmy"), Spelling(dates="mdy"))
-    return days_in(code, POINTS) is None and any(days_in(code, one) is not None for one in spellings)
+    return days_in(code, POINTS) is None and any(days_in(code, spelling) is not None for spelling in spellings)
 
 
 def _options(name: str, parts: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for part in parts:
         key, _, value = (piece.strip() for piece in part.partition("="))
-        if key not in OPTIONS or key in found:
+        if key not in OPTIONS or key in options:
             raise TaskError(f"{PREFIX}{name}: behind the ';' may stand, once each: {', '.join(OPTIONS)}")
-        found[key] = value
-    return found
+        options[key] = value
+    return options
 
 
 def _codes(name: str, options: Mapping[str, str]) -> tuple[str, ...]:

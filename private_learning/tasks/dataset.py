@@ -64,10 +64,10 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
         if torch.isinf(self.targets).any():
             raise DataError("targets: an infinity")
         # A patient whose rows are there has its first one.
-        own = self.targets[:, 0] if self.grouped else self.targets
-        empty = int((~present(own, 1)).sum())
+        row_targets = self.targets[:, 0] if self.grouped else self.targets
+        empty = int((~present(row_targets, 1)).sum())
         if empty:
-            raise DataError(f"targets: {empty} of {len(own)} records have none; leave these records out")
+            raise DataError(f"targets: {empty} of {len(row_targets)} records have none; leave these records out")
 
     @property
     def row_targets(self) -> Tensor:
@@ -89,17 +89,17 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
 
     def without(self, excluded: Sequence[str]) -> TaskDataset:
         """The records of everybody who is not in `excluded`."""
-        gone = set(map(patient_identity, excluded))
-        return self._take([i for i, patient in enumerate(self.patients) if patient not in gone])
+        identities = set(map(patient_identity, excluded))
+        return self._take([i for i, patient in enumerate(self.patients) if patient not in identities])
 
     def require_one_record_per_patient(self) -> None:
         """Raises DataError: the clip bounds one record; with two a patient has twice the influence that is charged."""
         rows = Counter(self.patients)
-        several = [count for count in rows.values() if count > 1]
-        if several:
+        counts = [count for count in rows.values() if count > 1]
+        if counts:
             raise DataError(
-                f"{len(self.patients) - len(rows)} records belong to a patient who has another: {len(several)} of "
-                f"{len(rows)} patients have up to {max(several)} rows. The guarantee is about one patient: keep one "
+                f"{len(self.patients) - len(rows)} records belong to a patient who has another: {len(counts)} of "
+                f"{len(rows)} patients have up to {max(counts)} rows. The guarantee is about one patient: keep one "
                 "row of each (from Python: one_per_patient), or let the study set rows_per_patient, which takes "
                 "several rows as one record"
             )
@@ -127,15 +127,17 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
             raise DataError(
                 f"several rows of one patient: targets of whole numbers must not be {ABSENT}, which stands for no row"
             )
-        cut = sum(len(own) > most for own in rows.values())
+        cut = sum(len(patient_rows) > most for patient_rows in rows.values())
         if cut:
             _LOG.warning("%d patients have more than %d rows; the first %d of each are used", cut, most, most)
-        return self._grouped({patient: own[:most] for patient, own in rows.items()}, most)
+        return self._grouped({patient: patient_rows[:most] for patient, patient_rows in rows.items()}, most)
 
     def _grouped(self, rows: dict[str, list[int]], most: int) -> TaskDataset:
         # A row that stands in for a missing one repeats the patient's first, so that nothing is computed of empty air.
-        places = torch.tensor([own + own[:1] * (most - len(own)) for own in rows.values()])
-        real = torch.tensor([[k < len(own) for k in range(most)] for own in rows.values()])
+        places = torch.tensor(
+            [patient_rows + patient_rows[:1] * (most - len(patient_rows)) for patient_rows in rows.values()]
+        )
+        real = torch.tensor([[k < len(patient_rows) for k in range(most)] for patient_rows in rows.values()])
         mark = torch.nan if self.targets.is_floating_point() else ABSENT
         targets = torch.where(over(real, self.targets.ndim + 1), self.targets[places], mark)
         return TaskDataset(taken(self.inputs, places), targets, tuple(rows), grouped=True, computed=self.computed)
@@ -153,8 +155,8 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
 
 def present(targets: Tensor, axes: int) -> Tensor:
     """(...) booleans over the first `axes` axes of `targets`: not ABSENT, or NaN, throughout."""
-    marked = torch.isnan(targets) if targets.is_floating_point() else targets == ABSENT
-    return ~(marked if targets.ndim == axes else marked.flatten(axes).all(-1))
+    is_absent = torch.isnan(targets) if targets.is_floating_point() else targets == ABSENT
+    return ~(is_absent if targets.ndim == axes else is_absent.flatten(axes).all(-1))
 
 
 def over(values: Tensor, axes: int) -> Tensor:

@@ -123,8 +123,8 @@ class NumberColumn(DeclaredColumn):
         return scaled[:, None] if self.missing is None else np.stack([scaled, absent.astype(np.float64)], axis=1)
 
     def faults(self, read: Numbers) -> list[Fault]:
-        what = "are no dates" if self.dates else "are no numbers"
-        wrong = Fault(f"column {self.name}", what, read.wrong, f"is {read.kind}")
+        problem = "are no dates" if self.dates else "are no numbers"
+        wrong = Fault(f"column {self.name}", problem, read.wrong, f"is {read.kind}")
         return _present([wrong, *([_absent(self.name, read.missing)] if self.missing is None else [])])
 
     def outside(self, read: Numbers) -> int:

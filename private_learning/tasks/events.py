@@ -85,13 +85,13 @@ def read_events(parameters: Mapping[str, object]) -> tuple[EventTable, ...]:
     Raises:
         TaskError: no table, or a description that is not of the form.
     """
-    found: list[EventTable] = []
+    tables: list[EventTable] = []
     for key, text in sorted(item for item in parameters.items() if item[0].startswith(PREFIX)):
-        first = 1 if not found else found[-1].first + found[-1].tokens
-        found.append(_read(key.removeprefix(PREFIX), text, first))
-    if not found:
+        first = 1 if not tables else tables[-1].first + tables[-1].tokens
+        tables.append(_read(key.removeprefix(PREFIX), text, first))
+    if not tables:
         raise TaskError(f"at least one parameter {PREFIX}<table> is needed")
-    return tuple(found)
+    return tuple(tables)
 
 
 def sequences(tables: tuple[EventTable, ...], histories: Histories, length: int) -> Array:
@@ -118,39 +118,39 @@ def sequences(tables: tuple[EventTable, ...], histories: Histories, length: int)
     counts = np.bincount(owner, minlength=len(histories))
     # Counted from each patient's last event backwards: 0 is the newest.
     age = np.cumsum(counts)[owner] - 1 - np.arange(len(owner))
-    kept = age < length
-    found = np.zeros((len(histories), length), np.int64)
-    found[owner[kept], np.minimum(counts, length)[owner[kept]] - 1 - age[kept]] = token[kept]
-    return found
+    is_recent = age < length
+    result = np.zeros((len(histories), length), np.int64)
+    result[owner[is_recent], np.minimum(counts, length)[owner[is_recent]] - 1 - age[is_recent]] = token[is_recent]
+    return result
 
 
 def uses(tables: tuple[EventTable, ...], histories: Histories) -> tuple[InputUse, ...]:
     """Of each table how many events it has for these patients, and for others. Raises as `sequences`."""
-    found: list[InputUse] = []
+    input_uses: list[InputUse] = []
     for table in tables:
         ours = histories.owners(table.name) >= 0
         events = histories.events[table.name].take(np.flatnonzero(ours))
         tokens, _, absent = table.read(events)
-        other = (tokens == table.first + len(table.codes)) & ~absent
-        counts = {"missing": int(absent.sum()), "other": int(other.sum()), "of_others": int((~ours).sum())}
-        found.append(InputUse(f"events {table.name}", len(events), clipped=0, **counts))
-    return tuple(found)
+        is_other = (tokens == table.first + len(table.codes)) & ~absent
+        counts = {"missing": int(absent.sum()), "other": int(is_other.sum()), "of_others": int((~ours).sum())}
+        input_uses.append(InputUse(f"events {table.name}", len(events), clipped=0, **counts))
+    return tuple(input_uses)
 
 
 def _read(name: str, text: object, first: int) -> EventTable:
     form = '"code=COLUMN; time=COLUMN; codes=A|B|C" is expected'
     if not name or not isinstance(text, str):
         raise TaskError(f"{PREFIX}{name}: {form}")
-    said: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for part in text.split(";"):
         key, _, value = (piece.strip() for piece in part.partition("="))
-        if key not in _WANTED or not value or key in said:
+        if key not in _WANTED or not value or key in settings:
             raise TaskError(f"{PREFIX}{name}: {form}, each of the three once")
-        said[key] = value
-    lacking = [key for key in _WANTED if key not in said]
+        settings[key] = value
+    lacking = [key for key in _WANTED if key not in settings]
     if lacking:
         raise TaskError(f"{PREFIX}{name}: {form}; {', '.join(lacking)} is missing")
-    codes = categories_of(said["codes"])
+    codes = categories_of(settings["codes"])
     if not codes:
         raise TaskError(f"{PREFIX}{name}: codes must be different words with bars between, and no commas: I10|E11")
-    return EventTable(name, column_name(said["code"]), column_name(said["time"]), codes, first)
+    return EventTable(name, column_name(settings["code"]), column_name(settings["time"]), codes, first)

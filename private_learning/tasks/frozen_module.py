@@ -41,9 +41,9 @@ def state_digest(module: nn.Module) -> str | None:
     state = module.state_dict()
     if not state:
         return None
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted(state):
         tensor = state[name].detach().cpu().contiguous()
-        found.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
-    return found.hexdigest()
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+    return digest.hexdigest()

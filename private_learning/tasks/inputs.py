@@ -80,12 +80,12 @@ class LazyInputs:
         """Rows out of the records that they need, as `needed` gives both; None: no record. Raises as `inputs[rows]`."""
         if examples is None:
             return torch.zeros((*back.shape, *self.one), dtype=self.dtype)
-        found = self.make(examples)
-        if tuple(found.shape[1:]) != self.one or found.dtype != self.dtype:
+        values = self.make(examples)
+        if tuple(values.shape[1:]) != self.one or values.dtype != self.dtype:
             raise DataError(f"inputs: some of {len(examples)} records are of another shape than the first")
         # No copy where every row is one record, in their order.
-        straight = back.ndim == 1 and np.array_equal(back, np.arange(len(found)))
-        return found if straight else found[torch.as_tensor(back)]
+        straight = back.ndim == 1 and np.array_equal(back, np.arange(len(values)))
+        return values if straight else values[torch.as_tensor(back)]
 
 
 Inputs = Tensor | LazyInputs
@@ -108,22 +108,22 @@ def parts(inputs: Inputs) -> Iterator[Tensor]:
 
 def joined(each: Sequence[Inputs]) -> Inputs:
     """All rows of one after those of another; read on demand where one of them is."""
-    tensors = [one for one in each if isinstance(one, Tensor)]
+    tensors = [part for part in each if isinstance(part, Tensor)]
     if len(tensors) == len(each):
         return torch.cat(tensors)
-    lazy = [one for one in each if isinstance(one, LazyInputs)]
+    lazy = [part for part in each if isinstance(part, LazyInputs)]
     if len(lazy) < len(each):
         raise DataError("read all records on demand, or all of them into memory")
-    starts = np.cumsum([0, *(len(one.records) for one in lazy)])
-    places = [one.places + int(start) for one, start in zip(lazy, starts, strict=False)]
-    return replace(lazy[0], records=_after_one_another([one.records for one in lazy]), places=torch.cat(places))
+    starts = np.cumsum([0, *(len(part.records) for part in lazy)])
+    places = [part.places + int(start) for part, start in zip(lazy, starts, strict=False)]
+    return replace(lazy[0], records=_after_one_another([part.records for part in lazy]), places=torch.cat(places))
 
 
 def _after_one_another(each: Sequence[OnDemand]) -> OnDemand:
-    tables = [one for one in each if isinstance(one, LazyTable)]
+    tables = [part for part in each if isinstance(part, LazyTable)]
     if len(tables) == len(each):
         return stacked(tables)
-    return chained([one for one in each if isinstance(one, LazyExamples)])
+    return chained([part for part in each if isinstance(part, LazyExamples)])
 
 
 def in_memory(inputs: Inputs) -> Tensor:

@@ -51,7 +51,7 @@ class ClassLossParameters(TaskParameters):
 def numbers_of(text: str) -> tuple[float, ...]:
     """The numbers between bars; empty where one of them is none."""
     try:
-        found = tuple(float(part) for part in text.split("|"))
+        numbers = tuple(float(part) for part in text.split("|"))
     except ValueError:
         return ()
-    return found if all(map(math.isfinite, found)) else ()
+    return numbers if all(map(math.isfinite, numbers)) else ()

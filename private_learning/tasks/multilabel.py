@@ -66,12 +66,12 @@ class MultiLabel(Task):
         return tuple(f"probability_{label}" for label in self.labels)
 
     def target_counts(self, targets: Tensor) -> dict[str, int]:
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for place, label in enumerate(self.labels):
-            found[label] = int((targets[:, place] == 1).sum())
+            counts[label] = int((targets[:, place] == 1).sum())
             unknown = int(targets[:, place].isnan().sum())
-            found |= {f"{label} not known": unknown} if unknown else {}
-        return found
+            counts |= {f"{label} not known": unknown} if unknown else {}
+        return counts
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Means over the labels of log loss, accuracy and area under the curve; of up to MOST_SHOWN labels each one's.
@@ -80,31 +80,31 @@ class MultiLabel(Task):
         """
         require_metrics(outputs, targets)
         scores, truth = outputs.double().numpy(), targets.double().numpy()
-        shown = _names(self.labels)
+        names = _names(self.labels)
         means: dict[str, list[float]] = {"log_loss": [], "accuracy": [], "roc_auc": []}
         single: dict[str, float] = {}
-        for place, name in enumerate(shown):
+        for place, name in enumerate(names):
             for kind, value in _of_label(scores[:, place], truth[:, place]).items():
                 means[kind].append(value)
                 if kind != "log_loss":
                     single[f"{kind}_{name}"] = value
-        found = {kind: float(np.mean(values)) for kind, values in means.items() if values}
-        return found | (single if len(shown) <= MOST_SHOWN else {})
+        metrics = {kind: float(np.mean(values)) for kind, values in means.items() if values}
+        return metrics | (single if len(names) <= MOST_SHOWN else {})
 
 
 def _of_label(scores: Array, truth: Array) -> dict[str, float]:
     # SciPy is slow to import, and whoever opens a study needs none of it.
     from private_learning.tasks.ranking import area
 
-    known = ~np.isnan(truth)
-    if not known.any():
+    is_known = ~np.isnan(truth)
+    if not is_known.any():
         return {}
-    z, ill = scores[known], truth[known] == 1
-    found = {
+    z, ill = scores[is_known], truth[is_known] == 1
+    metrics = {
         "log_loss": float(np.logaddexp(0.0, np.where(ill, -z, z)).mean()),
         "accuracy": float(((z > 0) == ill).mean()),
     }
-    return found | ({"roc_auc": area(z, ill)} if ill.any() and not ill.all() else {})
+    return metrics | ({"roc_auc": area(z, ill)} if ill.any() and not ill.all() else {})
 
 
 def _names(labels: tuple[str, ...]) -> list[str]:
@@ -115,8 +115,8 @@ def _names(labels: tuple[str, ...]) -> list[str]:
 
 def names_between_bars(text: str) -> tuple[str, ...]:
     """The names; none where one is empty or stands twice."""
-    found = tuple(column_name(part.strip()) for part in text.split("|"))
-    return found if all(found) and len(set(found)) == len(found) else ()
+    names = tuple(column_name(part.strip()) for part in text.split("|"))
+    return names if all(names) and len(set(names)) == len(names) else ()
 
 
 class LabelsParameters(TaskParameters):

@@ -34,8 +34,8 @@ class Residual(nn.Module):
         super().__init__()
         self.one = ConvNorm(layout, f"{name}.one", groups, stride)
         self.two = ConvNorm(layout, f"{name}.two", groups)
-        beside = f"{name}.beside"
-        self.beside = ConvNorm(layout, beside, groups, stride) if beside in layout.normalised else nn.Identity()
+        shortcut = f"{name}.beside"
+        self.beside = ConvNorm(layout, shortcut, groups, stride) if shortcut in layout.normalised else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.relu(self.two(torch.relu(self.one(x))) + self.beside(x))
@@ -56,8 +56,8 @@ class Averaged(nn.Module):
 
 def residual(layout: Layout, groups: int, strides: Iterable[int]) -> nn.Module:
     """A first convolution and blocks with the given strides, the first convolution's before them."""
-    first, *others = strides
-    blocks = [Residual(layout, f"blocks.{place}", groups, stride) for place, stride in enumerate(others, 2)]
+    first, *block_strides = strides
+    blocks = [Residual(layout, f"blocks.{place}", groups, stride) for place, stride in enumerate(block_strides, 2)]
     return Averaged([ConvNorm(layout, "blocks.0", groups, first), nn.ReLU(), *blocks], layout)
 
 
@@ -82,13 +82,13 @@ class UNet(nn.Module):
         self.last = nn.Conv2d(into, out, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        seen: list[Tensor] = []
+        skips: list[Tensor] = []
         for level in self.down:
             x = level(x)
-            seen.append(x)
+            skips.append(x)
         for at in reversed(range(len(self.up))):
-            wider = functional.interpolate(x, size=seen[at].shape[2:], mode="nearest")
-            x = self.up[at](torch.cat([seen[at], wider], 1))
+            wider = functional.interpolate(x, size=skips[at].shape[2:], mode="nearest")
+            x = self.up[at](torch.cat([skips[at], wider], 1))
         return self.last(x)
 
 

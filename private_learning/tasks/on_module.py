@@ -89,12 +89,12 @@ class ModuleFeatures(Classification):
                 "task features takes its module from one place: the parameter module, or a program in a file whose "
                 "SHA-256 is in training.backbone"
             )
-        found = copy.copy(self)
+        task = copy.copy(self)
         if data is not None:
             from private_learning.tasks.program import Program
 
-            found._program = Program(data, self.parameters.sides)
-        return found
+            task._program = Program(data, self.parameters.sides)
+        return task
 
     def model(self) -> nn.Module:
         from private_learning.tasks.frozen_module import OnFeatures, state_digest
@@ -105,11 +105,11 @@ class ModuleFeatures(Classification):
         if p.module is None:
             raise ConfigurationError("task features has no module: name one, or a program's file (training.backbone)")
         module = _installed(p.module)
-        found = state_digest(module)
-        if found != p.state_sha256:
+        digest = state_digest(module)
+        if digest != p.state_sha256:
             raise ConfigurationError(
                 f"module {p.module!r} has other weights here than at the other hospitals: their SHA-256 is "
-                f"{found or 'none, for it has no weights'}, the study's state-sha256 is {p.state_sha256}"
+                f"{digest or 'none, for it has no weights'}, the study's state-sha256 is {p.state_sha256}"
             )
         return OnFeatures(module, p.features, p.bound, self.linear(p.features))
 
@@ -121,8 +121,8 @@ class ModuleFeatures(Classification):
         if len(p.sides) == rows.ndim and p.sides[0] == 1:
             rows = rows[:, None]
         if rows.shape[1:] != p.sides:
-            found = "x".join(map(str, rows.shape[1:]))
-            raise DataError(f"inputs: records of shape {p.shape} are expected, not {found}")
+            shape = "x".join(map(str, rows.shape[1:]))
+            raise DataError(f"inputs: records of shape {p.shape} are expected, not {shape}")
         return torch.as_tensor(np.clip(rows.astype(np.float32), p.low, p.high))
 
     def dataset(self, data: Records) -> TaskDataset:
@@ -168,17 +168,19 @@ def _installed(name: str) -> nn.Module:
         from private_learning.tasks.oriented_gradients import OrientedGradients
 
         return OrientedGradients()
-    found = list(entry_points(group=GROUP, name=name))
-    if len(found) != 1:
-        here = sorted({ORIENTED_GRADIENTS, *(point.name for point in entry_points(group=GROUP))})
-        why = f"no package here offers it; there are {here}" if not found else "several packages here offer it"
-        raise TaskError(f"module {name!r}: {why}")
+    points = list(entry_points(group=GROUP, name=name))
+    if len(points) != 1:
+        available = sorted({ORIENTED_GRADIENTS, *(point.name for point in entry_points(group=GROUP))})
+        problem = (
+            f"no package here offers it; there are {available}" if not points else "several packages here offer it"
+        )
+        raise TaskError(f"module {name!r}: {problem}")
     try:
-        make: Callable[[], Any] = found[0].load()
-        made = make()
+        make: Callable[[], Any] = points[0].load()
+        module = make()
     # Whatever it is: somebody else's code, which a person has to look at.
     except Exception as error:
         raise TaskError(f"module {name!r} cannot be made: {reason(error)}") from error
-    if not isinstance(made, nn.Module):
+    if not isinstance(module, nn.Module):
         raise TaskError(f"the entry point for module {name!r} did not return a torch module")
-    return made
+    return module

@@ -46,8 +46,8 @@ class PartlyTrained:
         begun = self._chosen(model)
         if self.tensors is not None:
             # What the task itself never trains, it makes: the file need not have it.
-            made = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
-            place(model, self.tensors, begun | made, {name for name in begun if within(name, self.head)})
+            frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+            place(model, self.tensors, begun | frozen, {name for name in begun if within(name, self.head)})
         rank = rank_of(self.trainable)
         if rank is not None:
             adapt(model, rank, self.head)
@@ -60,28 +60,28 @@ class PartlyTrained:
         """Names of the task's own parameters that are trained: with adapters those of the head."""
         names = list(trainable(model))
         if isinstance(self.trainable, str):
-            found = {name for name in names if within(name, self.head)}
-            if not found:
+            head_names = {name for name in names if within(name, self.head)}
+            if not head_names:
                 raise ConfigurationError(
                     f"the head {self.head!r} shares all its parameters with other layers: say with patterns what is "
                     "trained"
                 )
-            return found
+            return head_names
         return {name for pattern in self.trainable for name in _matched(pattern, names)}
 
     def require_same_everywhere(self) -> None:
         """Raises ConfigurationError: values that are not trained differ from one new model to the next."""
         first, second = self(), self()
-        found = [dict(model.named_parameters()) | dict(model.named_buffers()) for model in (first, second)]
-        drawn = [
+        states = [dict(model.named_parameters()) | dict(model.named_buffers()) for model in (first, second)]
+        differing = [
             name
-            for name, value in found[0].items()
-            if not value.requires_grad and not torch.equal(value, found[1][name])
+            for name, value in states[0].items()
+            if not value.requires_grad and not torch.equal(value, states[1][name])
         ]
-        if drawn:
+        if differing:
             raise ConfigurationError(
-                f"{drawn[0]!r} is not trained, and the task draws it anew at every hospital, so that everybody would "
-                "train another model: name a file of public weights (training.backbone), or train everything"
+                f"{differing[0]!r} is not trained, and the task draws it anew at every hospital, so that each "
+                "would train another model: name a file of public weights (training.backbone), or train everything"
             )
 
 
@@ -116,18 +116,18 @@ def of_part(
             "public weights and train all of them, open the study with --model FILE"
         )
     tensors = None if sha256 is None else tensors_in(believed(backbone, sha256))
-    made = PartlyTrained(task, name, trainable, head_of(task, new_model(task, name)), tensors)
-    made.require_same_everywhere()
-    found = copy.copy(task)
+    make_model = PartlyTrained(task, name, trainable, head_of(task, new_model(task, name)), tensors)
+    make_model.require_same_everywhere()
+    derived = copy.copy(task)
     # An attribute of this one object: everything else stays the task's own, and its class what it was.
-    vars(found)["model"] = made
-    return found
+    vars(derived)["model"] = make_model
+    return derived
 
 
 def part_of(task: Task) -> PartlyTrained | None:
     """What `of_part` made; None: all of the task's model is trained."""
-    made = vars(task).get("model")
-    return made if isinstance(made, PartlyTrained) else None
+    make_model = vars(task).get("model")
+    return make_model if isinstance(make_model, PartlyTrained) else None
 
 
 def head_of(task: Task, model: nn.Module) -> str:
@@ -136,22 +136,22 @@ def head_of(task: Task, model: nn.Module) -> str:
     Raises:
         ConfigurationError: the model has no such module, or no parameter at all.
     """
-    own = [name for name, module in modules_of(model) if [*module.parameters(recurse=False)]]
-    if not own:
+    modules = [name for name, module in modules_of(model) if [*module.parameters(recurse=False)]]
+    if not modules:
         raise ConfigurationError("the task's model has no parameter that could be trained")
     if task.head is None:
-        return own[-1]
-    if not any(name == task.head or name.startswith(f"{task.head}.") for name in own):
+        return modules[-1]
+    if not any(name == task.head or name.startswith(f"{task.head}.") for name in modules):
         raise ConfigurationError(f"the task names {task.head!r} as its head, and its model has no such module")
     return task.head
 
 
 def _matched(pattern: str, names: list[str]) -> list[str]:
-    found = [name for name in names if fnmatchcase(name, pattern)]
-    if not found:
+    matches = [name for name in names if fnmatchcase(name, pattern)]
+    if not matches:
         near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.0)
         raise ConfigurationError(
             f"trainable: no parameter of the task's model is called {pattern!r}; there are for example "
             f"{', '.join(near)}"
         )
-    return found
+    return matches

@@ -78,11 +78,11 @@ class Program(nn.Module):
 
     def _of_one(self, row: Any) -> Tensor:
         try:
-            (made,) = self._session.run(None, {self._input: row})
+            (output,) = self._session.run(None, {self._input: row})
         # The runtime's kinds of errors have no common one.
         except Exception as error:  # noqa: BLE001
             raise ConfigurationError(f"the backbone's program fails on a record: {type(error).__name__}") from None
-        features = np.asarray(made)
+        features = np.asarray(output)
         if features.dtype.kind != "f" or features.shape[:1] != (1,):
             raise ConfigurationError("the backbone's program does not make one row of numbers of a record")
         return torch.as_tensor(features.astype(np.float32))
@@ -94,7 +94,7 @@ def _opened(data: bytes, sides: tuple[int, ...]) -> tuple[str, Any]:
         onnx, runtime = import_module("onnx"), import_module("onnxruntime")
     except ImportError as error:
         raise ConfigurationError(f"a program needs {error.name}: pip install 'wardround[program]'") from error
-    whose = f"the backbone's program (SHA-256 {hashlib.sha256(data).hexdigest()})"
+    subject = f"the backbone's program (SHA-256 {hashlib.sha256(data).hexdigest()})"
     try:
         model: Any = onnx.ModelProto.FromString(data)
         # The runtime may know fields that this parser does not.
@@ -107,13 +107,13 @@ def _opened(data: bytes, sides: tuple[int, ...]) -> tuple[str, Any]:
         _require_divisors(inferred, onnx)
         return name, _session(runtime, model.SerializeToString())
     except _Refused as refused:
-        raise ConfigurationError(f"{whose} {refused}") from None
+        raise ConfigurationError(f"{subject} {refused}") from None
     # Parser, checker and runtime have kinds of errors of their own; their words quote the file.
     except Exception as error:  # noqa: BLE001
         raise ConfigurationError(
-            f"{whose} is no ONNX file that can be run ({type(error).__name__}). TorchScript, torch.export and pickled "
-            "files are not read, because reading them can run code: write it with torch.onnx.export(..., dynamo=True, "
-            "external_data=False)"
+            f"{subject} is no ONNX file that can be run ({type(error).__name__}). TorchScript, torch.export and "
+            "pickled files are not read, because reading them can run code: write it with torch.onnx.export(..., "
+            "dynamo=True, external_data=False)"
         ) from None
 
 
@@ -158,10 +158,10 @@ def _fix_to_one_record(model: Any, sides: tuple[int, ...]) -> str:
     if len(inputs) != 1 or len(graph.output) != 1:
         raise _Refused(f"has {len(inputs)} inputs and {len(graph.output)} outputs: one of each is expected")
     kind = inputs[0].type.tensor_type
-    found = tuple(each.dim_value for each in kind.shape.dim)
-    if kind.elem_type != 1 or found[1:] != sides or found[0] not in (0, 1):
+    dims = tuple(each.dim_value for each in kind.shape.dim)
+    if kind.elem_type != 1 or dims[1:] != sides or dims[0] not in (0, 1):
         raise _Refused(
-            f"takes records of shape {'x'.join(map(str, found[1:]))}: float32 of shape {'x'.join(map(str, sides))} is "
+            f"takes records of shape {'x'.join(map(str, dims[1:]))}: float32 of shape {'x'.join(map(str, sides))} is "
             "expected, with a first dimension that is free"
         )
     kind.shape.dim[0].dim_value = 1

@@ -33,11 +33,11 @@ def concordance(risk: Floats, time: Floats, event: NDArray[np.bool_]) -> float |
     right, pairs = 0.0, 0
     dead = np.flatnonzero(event)
     for some in np.array_split(dead, max(1, -(-len(dead) * len(time) // _BLOCK))):
-        own = time[some, None]
-        known = (own < time) | ((own == time) & ~event)
+        event_times = time[some, None]
+        comparable = (event_times < time) | ((event_times == time) & ~event)
         higher = np.where(risk[some, None] > risk, 1.0, 0.5 * (risk[some, None] == risk))
-        right += float(higher[known].sum())
-        pairs += int(known.sum())
+        right += float(higher[comparable].sum())
+        pairs += int(comparable.sum())
     return right / pairs if pairs else None
 
 
@@ -51,12 +51,12 @@ def brier_at_end(survival: Floats, time: Floats, event: NDArray[np.bool_], end: 
     """
     alive = (time >= end) & ~event
     censored = ~event & ~alive
-    gone, at = np.unique(time[censored], return_counts=True)
+    censored_times, at = np.unique(time[censored], return_counts=True)
     # A death at the same time comes first.
-    at_risk = np.array([int(np.sum((time > u) | ((time == u) & ~event))) for u in gone])
+    at_risk = np.array([int(np.sum((time > u) | ((time == u) & ~event))) for u in censored_times])
     free = np.concatenate([[1.0], np.cumprod(1 - at / np.maximum(at_risk, 1))])
-    weight = free[np.searchsorted(gone, time, side="left")]
-    counted = ~censored
-    if not (weight[counted] > 0).all():
+    weight = free[np.searchsorted(censored_times, time, side="left")]
+    is_counted = ~censored
+    if not (weight[is_counted] > 0).all():
         return None
-    return float(np.sum(np.square(survival - alive)[counted] / weight[counted])) / len(time)
+    return float(np.sum(np.square(survival - alive)[is_counted] / weight[is_counted])) / len(time)

@@ -41,20 +41,20 @@ class Making:
         """Raises DataError: records that the task cannot take, NaN or an infinity. TaskError: its code failed."""
         try:
             if _cell_by_cell(self.task):
-                found = self.task.round_inputs(examples) if self.in_round else self.task.inputs(examples)
+                inputs = self.task.round_inputs(examples) if self.in_round else self.task.inputs(examples)
             else:
-                found = torch.cat([self.task.inputs(examples.take([row])) for row in range(len(examples))])
+                inputs = torch.cat([self.task.inputs(examples.take([row])) for row in range(len(examples))])
         except (DataError, TaskError):
             raise
         except Exception as error:
             name = type(self.task).__name__
             raise TaskError(f"task {name} could not read a record: {type(error).__name__}") from error
-        if len(found) != len(examples):
+        if len(inputs) != len(examples):
             raise TaskError(f"task {type(self.task).__name__} does not make one input of every record")
-        wrong = int((~torch.isfinite(found.flatten(1)).all(dim=1)).sum())
+        wrong = int((~torch.isfinite(inputs.flatten(1)).all(dim=1)).sum())
         if wrong:
             raise DataError(f"inputs: {wrong} of {len(examples)} records that were read have NaN or an infinity")
-        return found
+        return inputs
 
 
 def dataset_of(task: Task, records: Records, *, checked: bool = False) -> TaskDataset:
@@ -74,8 +74,8 @@ def dataset_of(task: Task, records: Records, *, checked: bool = False) -> TaskDa
         if _cell_by_cell(task, besides=("dataset",)):
             targets = torch.cat([task.table_targets(part) for part in records.parts()])
             return TaskDataset(LazyInputs.of(Making(task, in_round=True), records), targets, records.patients)
-    alone = isinstance(records, LazyExamples) and _of_labels_alone(task)
-    targets = task.targets(records) if alone else _targets_in_parts(task, records)
+    labels_only = isinstance(records, LazyExamples) and _of_labels_alone(task)
+    targets = task.targets(records) if labels_only else _targets_in_parts(task, records)
     return TaskDataset(LazyInputs.of(Making(task, in_round=True), records), targets, records.patients)
 
 
@@ -92,12 +92,12 @@ def inspected(task: Task, records: Records) -> tuple[InputUse, ...]:
     """
     if not isinstance(records, OnDemand):
         return task.inspect(records)
-    found: dict[str, InputUse] = {}
+    uses: dict[str, InputUse] = {}
     for part in records.parts():
         Making(task)(part)
         for use in task.inspect(part):
-            found[use.name] = _added(found[use.name], use) if use.name in found else use
-    return tuple(found.values())
+            uses[use.name] = _added(uses[use.name], use) if use.name in uses else use
+    return tuple(uses.values())
 
 
 def warnings_of(task: Task, records: Records) -> tuple[str, ...]:
@@ -136,13 +136,13 @@ def _of_labels_alone(task: Task) -> bool:
 
 def _targets_in_parts(task: Task, records: OnDemand) -> Tensor:
     """Of a task that makes targets of whole records only: each is read once, and its inputs are dropped."""
-    found: list[Tensor] = []
+    targets: list[Tensor] = []
     for part in records.parts():
-        made = task.dataset(part)
-        if made.patients != part.patients:
+        dataset = task.dataset(part)
+        if dataset.patients != part.patients:
             raise TaskError(
                 f"task {type(task).__name__} does not make one input of every record, in their order: leave records "
                 "out of the data instead"
             )
-        found.append(made.targets)
-    return torch.cat(found)
+        targets.append(dataset.targets)
+    return torch.cat(targets)

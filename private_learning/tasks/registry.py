@@ -83,7 +83,7 @@ def of_study(training: Training, backbone: BackboneFile | None = None, own: Task
     """
     from private_learning.tasks.size import memory_of_machine, require_size
 
-    named = training.backbone
+    backbone_digest = training.backbone
     if training.task == ModuleFeatures.name and training.augmentation is not None:
         raise ConfigurationError(
             "augmentation makes new views of a record in every step, and task features computes the features of the "
@@ -91,7 +91,9 @@ def of_study(training: Training, backbone: BackboneFile | None = None, own: Task
         )
     task = load(training.task, training.task_parameters) if own is None else own
     require_size(task, memory_of_machine(), "the study")
-    return load_part(task, training.task, training.trainable, None if named is None else named.sha256, backbone)
+    return load_part(
+        task, training.task, training.trainable, None if backbone_digest is None else backbone_digest.sha256, backbone
+    )
 
 
 def load_part(
@@ -111,16 +113,16 @@ def names() -> list[str]:
 
 
 def _made(name: str, parameters: Mapping[str, Any]) -> Task:
-    found = list(entry_points(group=GROUP, name=name))
-    if len(found) != 1:
-        why = f"no package here offers it; there are {names()}" if not found else "several packages here offer it"
-        raise TaskError(f"task {name!r}: {why}")
-    (point,) = found
-    whose = f"task {name!r} of package {point.dist.name if point.dist else point.module}"
-    doing = f"{whose} cannot be imported"
+    points = list(entry_points(group=GROUP, name=name))
+    if len(points) != 1:
+        problem = f"no package here offers it; there are {names()}" if not points else "several packages here offer it"
+        raise TaskError(f"task {name!r}: {problem}")
+    (point,) = points
+    subject = f"task {name!r} of package {point.dist.name if point.dist else point.module}"
+    doing = f"{subject} cannot be imported"
     try:
         make = point.load()
-        doing = f"{whose} cannot be made with these parameters"
+        doing = f"{subject} cannot be made with these parameters"
         return make(parameters)
     except TaskError:
         raise

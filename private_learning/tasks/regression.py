@@ -56,9 +56,9 @@ class Regression(Task):
         outcomes = self.outcomes(targets)
         errors = self.predictions(outputs.double()).squeeze(1) - outcomes
         square = errors.square().mean().item()
-        found = {"rmse": square**0.5, "mae": errors.abs().mean().item()}
+        metrics = {"rmse": square**0.5, "mae": errors.abs().mean().item()}
         spread = outcomes.var(correction=0).item()
-        return found | ({"r2": 1 - square / spread} if spread > 0 else {})
+        return metrics | ({"r2": 1 - square / spread} if spread > 0 else {})
 
     # Halved before the difference, so that public bounds near the largest float do not overflow.
     @property

@@ -42,9 +42,9 @@ class ResidualShape(ImageShape):
     @model_validator(mode="after")
     def _normalisable(self) -> Self:
         sides = (strided(strided(side, self.first_stride, 1), 2, self.stages - 1) for side in (self.height, self.width))
-        why = why_not_normalised(self.filters, self.groups, next(sides) * next(sides))
-        if why is not None:
-            raise ValueError(why)
+        problem = why_not_normalised(self.filters, self.groups, next(sides) * next(sides))
+        if problem is not None:
+            raise ValueError(problem)
         return self
 
     @property

@@ -106,8 +106,8 @@ class ScaledArrays(Task):
         inputs = examples_of(self.name, data).inputs
         arrays = inputs[:, None] if inputs.ndim == len(self.shape) and self.shape[0] == 1 else inputs
         if arrays.shape[1:] != self.shape:
-            kind, found = self.kind_of_input[0], arrays.shape[1:]
-            raise DataError(f"inputs: {kind} of shape {self.shape} are expected, not {found}")
+            kind, shape = self.kind_of_input[0], arrays.shape[1:]
+            raise DataError(f"inputs: {kind} of shape {self.shape} are expected, not {shape}")
         return arrays
 
 
@@ -133,13 +133,15 @@ def range_warning(
     outside = bool(np.any(smallest < low) or np.any(largest > high))
     if not (narrow or twelve_bits or (outside and not np.any((values > low) & (values < high)))):
         return None
-    held = _usual_range(float(smallest.min()), float(largest.max()), values.dtype)
+    usual_range = _usual_range(float(smallest.min()), float(largest.max()), values.dtype)
     public = f"{low.min():g} to {high.max():g}"
-    what = "lie within 2 % of" if narrow else "fill a small part of" if twelve_bits else "lie at the ends or outside of"
+    position = (
+        "lie within 2 % of" if narrow else "fill a small part of" if twelve_bits else "lie at the ends or outside of"
+    )
     return (
-        f"{name}: all {what} the study's range, {public}, so that the model sees almost no difference. They lie "
-        f"within {held}. Ask the study's lead whether the settings {range_settings} fit, or bring the {name} to the "
-        "unit of the study"
+        f"{name}: all {position} the study's range, {public}, so that the model sees almost no difference. They lie "
+        f"within {usual_range}. Ask the study's lead whether the settings {range_settings} fit, or bring the {name} "
+        "to the unit of the study"
     )
 
 

@@ -59,9 +59,9 @@ class SegmentationParameters(ImageShape):
         if self.class_weights is not None and not sound:
             raise ValueError(f"class-weights must be {self.classes} numbers above 0 and up to {LARGEST_WEIGHT:g}")
         smallest = (strided(side, 2, self.depth) for side in (self.height, self.width))
-        why = why_not_normalised(self.filters, self.groups, next(smallest) * next(smallest))
-        if why is not None:
-            raise ValueError(why)
+        problem = why_not_normalised(self.filters, self.groups, next(smallest) * next(smallest))
+        if problem is not None:
+            raise ValueError(problem)
         return self
 
     @property
@@ -69,8 +69,10 @@ class SegmentationParameters(ImageShape):
         """What the masks hold for each class; none where it cannot be read."""
         if self.mask_values is None:
             return tuple(range(self.classes))
-        found = numbers_of(self.mask_values)
-        return tuple(map(int, found)) if len(set(found)) == len(found) and all(v == int(v) for v in found) else ()
+        numbers = numbers_of(self.mask_values)
+        return (
+            tuple(map(int, numbers)) if len(set(numbers)) == len(numbers) and all(v == int(v) for v in numbers) else ()
+        )
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -92,13 +94,13 @@ class Segmentation(ScaledArrays, Task):
         p = self.parameters
         shapes: dict[str, tuple[int, ...]] = {}
         for at in range(p.depth + 1):
-            own = p.filters << at
-            shapes[f"down.{at}.0"] = own, (own // 2 if at else p.channels), 3, 3
-            shapes[f"down.{at}.2"] = own, own, 3, 3
+            filters = p.filters << at
+            shapes[f"down.{at}.0"] = filters, (filters // 2 if at else p.channels), 3, 3
+            shapes[f"down.{at}.2"] = filters, filters, 3, 3
         for at in range(p.depth):
-            own = p.filters << at
-            shapes[f"up.{at}.0"] = own, 3 * own, 3, 3
-            shapes[f"up.{at}.2"] = own, own, 3, 3
+            filters = p.filters << at
+            shapes[f"up.{at}.0"] = filters, 3 * filters, 3, 3
+            shapes[f"up.{at}.2"] = filters, filters, 3, 3
         return Layout(shapes, (p.classes, p.filters, 1, 1))
 
     def model(self) -> nn.Module:
@@ -124,13 +126,13 @@ class Segmentation(ScaledArrays, Task):
                 f"labels: one mask of {p.height} × {p.width} numbers for each image is expected: an array labels of an "
                 ".npz file, or a folder with the sub-folders images and masks"
             )
-        found = np.full(masks.shape, UNLABELLED, np.int64)
+        labels = np.full(masks.shape, UNLABELLED, np.int64)
         for place, value in enumerate(p.values):
-            found[masks == value] = place
-        wrong = (found == UNLABELLED) & (True if p.unlabelled is None else masks != p.unlabelled)
+            labels[masks == value] = place
+        wrong = (labels == UNLABELLED) & (True if p.unlabelled is None else masks != p.unlabelled)
         self._refuse(wrong.any(axis=(1, 2)), "have pixels that are none of the study's mask-values")
-        self._refuse((found == UNLABELLED).all(axis=(1, 2)), "have no labelled pixel; leave these records out")
-        return torch.as_tensor(found)
+        self._refuse((labels == UNLABELLED).all(axis=(1, 2)), "have no labelled pixel; leave these records out")
+        return torch.as_tensor(labels)
 
     def _refuse(self, wrong: Array, what: str) -> None:
         if wrong.any():
@@ -148,10 +150,10 @@ class Segmentation(ScaledArrays, Task):
 
     def target_counts(self, targets: Tensor) -> dict[str, int]:
         """Masks that hold a value, by the value."""
-        held = {str(value): (targets == place) for place, value in enumerate(self.parameters.values)}
+        masks = {str(value): (targets == place) for place, value in enumerate(self.parameters.values)}
         if self.parameters.unlabelled is not None:
-            held["not labelled"] = targets == UNLABELLED
-        return {name: int(pixels.flatten(1).any(1).sum()) for name, pixels in held.items()}
+            masks["not labelled"] = targets == UNLABELLED
+        return {name: int(pixels.flatten(1).any(1).sum()) for name, pixels in masks.items()}
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Dice and IoU over the labelled pixels of all records together: means over the classes, and of up to
@@ -163,11 +165,11 @@ class Segmentation(ScaledArrays, Task):
         labelled, classes = targets != UNLABELLED, self.parameters.classes
         cells = targets[labelled] * classes + outputs.argmax(1)[labelled]
         counts = np.bincount(cells.numpy(), minlength=classes**2).reshape(classes, classes)
-        right, seen = np.diag(counts), counts.sum(0) + counts.sum(1)
-        there = np.flatnonzero(seen)
-        dice, overlap = 2 * right[there] / seen[there], right[there] / (seen - right)[there]
-        found = {"dice": dice.mean(), "iou": overlap.mean(), "pixel_accuracy": right.sum() / counts.sum()}
+        right, occurrences = np.diag(counts), counts.sum(0) + counts.sum(1)
+        present = np.flatnonzero(occurrences)
+        dice, overlap = 2 * right[present] / occurrences[present], right[present] / (occurrences - right)[present]
+        metrics = {"dice": dice.mean(), "iou": overlap.mean(), "pixel_accuracy": right.sum() / counts.sum()}
         if classes <= MOST_SHOWN:
-            for at, place in enumerate(there):
-                found |= {f"dice_{place}": dice[at], f"iou_{place}": overlap[at]}
-        return {name: float(value) for name, value in found.items()}
+            for at, place in enumerate(present):
+                metrics |= {f"dice_{place}": dice[at], f"iou_{place}": overlap[at]}
+        return {name: float(value) for name, value in metrics.items()}

@@ -36,9 +36,9 @@ class Recurrent(TokenModel):
         self.units = (nn.GRU if kind == "gru" else nn.LSTM)(width, hidden, layers, batch_first=True)
 
     def state(self, embedded: Tensor, real: Tensor) -> Tensor:
-        found: Tensor = self.units(embedded)[0]
+        states: Tensor = self.units(embedded)[0]
         newest = (real.sum(1) - 1).clamp(min=0)
-        last = found.gather(1, newest[:, None, None].expand(-1, 1, found.shape[2])).squeeze(1)
+        last = states.gather(1, newest[:, None, None].expand(-1, 1, states.shape[2])).squeeze(1)
         return last * real.any(1, keepdim=True)
 
 
@@ -50,13 +50,13 @@ class Transformer(TokenModel):
     ) -> None:
         super().__init__(tokens, static, width, width, outputs)
         self.places = nn.Embedding(length, width)
-        one = nn.TransformerEncoderLayer(width, heads, hidden, dropout=0.0, batch_first=True)
-        self.units = nn.TransformerEncoder(one, layers, enable_nested_tensor=False)
+        layer = nn.TransformerEncoderLayer(width, heads, hidden, dropout=0.0, batch_first=True)
+        self.units = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
 
     def state(self, embedded: Tensor, real: Tensor) -> Tensor:
         places = torch.arange(real.shape[1], device=real.device).expand(real.shape)
         # Whoever has no event would look at nothing, which has no mean.
         hidden = ~real & real.any(1, keepdim=True)
-        found: Tensor = self.units(embedded + self.places(places), src_key_padding_mask=hidden)
-        counted = real.unsqueeze(2).to(found)
-        return (found * counted).sum(1) / counted.sum(1).clamp(min=1)
+        states: Tensor = self.units(embedded + self.places(places), src_key_padding_mask=hidden)
+        weights = real.unsqueeze(2).to(states)
+        return (states * weights).sum(1) / weights.sum(1).clamp(min=1)

@@ -49,12 +49,12 @@ class CodeSequences(TableClassifier[SequenceParameters]):
     name, kind = "sequence", SequenceParameters
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        own = {key: value for key, value in parameters.items() if not key.startswith((PREFIX, EVENTS))}
-        self.parameters = self.kind.read(self.name, own)
+        settings = {key: value for key, value in parameters.items() if not key.startswith((PREFIX, EVENTS))}
+        self.parameters = self.kind.read(self.name, settings)
         self.events = read_events(parameters)
         self.target_columns = self.parameters.targets
-        beside = any(key.startswith(PREFIX) for key in parameters)
-        self.columns = read_columns(parameters) if beside else ()
+        has_columns = any(key.startswith(PREFIX) for key in parameters)
+        self.columns = read_columns(parameters) if has_columns else ()
         require_no_label(self.columns, self.target_columns)
         self.features = sum(column.width for column in self.columns)
         words = self.parameters.label_values
@@ -82,11 +82,11 @@ class CodeSequences(TableClassifier[SequenceParameters]):
         import torch
 
         histories = self._table(data)
-        beside = np.zeros((len(histories), 0))
+        static = np.zeros((len(histories), 0))
         if self.columns:
-            beside = encode_columns(self.columns, histories.columns, histories.first)
+            static = encode_columns(self.columns, histories.columns, histories.first)
         tokens = sequences(self.events, histories, self.parameters.length)
-        return torch.as_tensor(np.concatenate([beside, tokens], axis=1)).float()
+        return torch.as_tensor(np.concatenate([static, tokens], axis=1)).float()
 
     def inspect(self, data: Records) -> tuple[InputUse, ...]:
         histories = self._table(data)
@@ -96,11 +96,11 @@ class CodeSequences(TableClassifier[SequenceParameters]):
         import torch
 
         length = self.parameters.length
-        drawn = [column.encode(column.random(count, generator)) for column in self.columns]
+        encoded = [column.encode(column.random(count, generator)) for column in self.columns]
         tokens = generator.integers(1, self.tokens, (count, length))
         ends = generator.integers(0, length + 1, (count, 1))
-        drawn.append(np.where(np.arange(length) < ends, tokens, 0))
-        return torch.as_tensor(np.concatenate(drawn, axis=1)).float()
+        encoded.append(np.where(np.arange(length) < ends, tokens, 0))
+        return torch.as_tensor(np.concatenate(encoded, axis=1)).float()
 
     def _table(self, data: Records) -> Histories:
         if not isinstance(data, Histories):

@@ -47,15 +47,15 @@ class SignalParameters(ClassLossParameters):
             )
         if self.kernel % 2 == 0:
             raise ValueError("kernel must be an odd number")
-        why = why_not_normalised(self.filters, self.groups, strided(self.length, 2, self.layers))
-        if why is not None:
-            raise ValueError(why)
+        problem = why_not_normalised(self.filters, self.groups, strided(self.length, 2, self.layers))
+        if problem is not None:
+            raise ValueError(problem)
         return self
 
     @property
     def ranges(self) -> list[tuple[float, float]]:
         """(low, high) of every channel, or of all; none where one cannot be read."""
-        found: list[tuple[float, float]] = []
+        ranges: list[tuple[float, float]] = []
         for part in self.range.split("|"):
             low, _, high = part.partition("..")
             try:
@@ -64,8 +64,8 @@ class SignalParameters(ClassLossParameters):
                 return []
             if not (ends[0] < ends[1] and all(map(math.isfinite, ends))):
                 return []
-            found.append(ends)
-        return found
+            ranges.append(ends)
+        return ranges
 
     @property
     def widths(self) -> list[int]:

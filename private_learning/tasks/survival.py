@@ -109,12 +109,12 @@ class Survival(TableTask[SurvivalParameters]):
     def model(self) -> nn.Module:
         from torch import nn
 
-        found = network(self.widths)
-        layers = list(found.children()) or [found]
+        model = network(self.widths)
+        layers = list(model.children()) or [model]
         last: Any = layers[-1]
         if not self.parameters.proportional:
             nn.init.constant_(last.bias, self.start)
-            return found
+            return model
         # One score, and a constant for each interval that is added to it: the weights of 1 are never trained.
         last.bias = None
         constants = nn.Linear(1, len(self.cuts))
@@ -159,12 +159,12 @@ class Survival(TableTask[SurvivalParameters]):
         require_metrics(outputs, targets)
         survival = self.predictions(outputs.double())[:, -1].numpy()
         time, event = targets[:, 0].double().numpy(), (targets[:, 1] == 1).numpy()
-        found = {
+        metrics = {
             "concordance": concordance(-survival, time, event),
             "log_likelihood": -self.loss(outputs.double(), targets).mean().item(),
             "brier": brier_at_end(survival, time, event, 1.0),
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in metrics.items() if value is not None}
 
 
 class DiscreteTime(Survival):

@@ -88,8 +88,8 @@ class TableTask(Task, Generic[P]):
     kind: type[P]
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        own = {key: value for key, value in parameters.items() if not key.startswith(PREFIX)}
-        self.parameters = self.kind.read(self.name, own)
+        settings = {key: value for key, value in parameters.items() if not key.startswith(PREFIX)}
+        self.parameters = self.kind.read(self.name, settings)
         self.target_columns = self.parameters.targets
         self.columns = read_columns(parameters)
         self.features = sum(column.width for column in self.columns)
@@ -142,8 +142,8 @@ class TableTask(Task, Generic[P]):
     def example_inputs(self, count: int, generator: np.random.Generator) -> Tensor:
         import torch
 
-        drawn = [column.encode(column.random(count, generator)) for column in self.columns]
-        return torch.as_tensor(np.concatenate(drawn, axis=1)).float()
+        encoded = [column.encode(column.random(count, generator)) for column in self.columns]
+        return torch.as_tensor(np.concatenate(encoded, axis=1)).float()
 
     def _table(self, data: Records) -> Table:
         if not isinstance(data, Table):
@@ -169,12 +169,12 @@ class TableClassifier(TableTask[C], Classification):
     def targets_of(self, columns: Columns) -> Tensor:
         import torch
 
-        labels, where = columns[self.parameters.label], f"label column {self.parameters.label}"
+        labels, subject = columns[self.parameters.label], f"label column {self.parameters.label}"
         if self.label_values is None:
-            return self._whole_numbers(column_of(labels), where)
-        places, absent = indices_of(labels, self.label_values, where, "label-values")
+            return self._whole_numbers(column_of(labels), subject)
+        places, absent = indices_of(labels, self.label_values, subject, "label-values")
         if absent.any():
-            raise missing_rows(where, absent)
+            raise missing_rows(subject, absent)
         return torch.as_tensor(places)
 
     def _whole_numbers(self, labels: Column, where: str) -> Tensor:

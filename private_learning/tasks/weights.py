@@ -64,14 +64,14 @@ def _network(widths: Sequence[int], random: np.random.Generator) -> dict[str, Ar
 
 def _survival(task: Survival, random: np.random.Generator) -> dict[str, Array]:
     """Those of the network, but for the constants of the intervals."""
-    found, hidden = _network(task.widths, random), task.parameters.layers
+    weights, hidden = _network(task.widths, random), task.parameters.layers
     constants = np.full(len(task.cuts), task.start, np.float32)
     if not task.parameters.proportional:
-        return found | {f"{2 * hidden}.bias" if hidden else "bias": constants}
+        return weights | {f"{2 * hidden}.bias" if hidden else "bias": constants}
     last = f"{2 * hidden}"
-    score = found.pop(f"{last}.weight" if hidden else "weight")
-    del found[f"{last}.bias" if hidden else "bias"]
-    return found | {f"{last}.weight": score, f"{2 * hidden + 1}.bias": constants}
+    score = weights.pop(f"{last}.weight" if hidden else "weight")
+    del weights[f"{last}.bias" if hidden else "bias"]
+    return weights | {f"{last}.weight": score, f"{2 * hidden + 1}.bias": constants}
 
 
 def _layers(widths: Sequence[int]) -> Shapes:
@@ -87,12 +87,12 @@ def _convolutions(task: SmallCnn) -> Shapes:
 
 
 def _normalised(layout: Layout, random: np.random.Generator) -> dict[str, Array]:
-    found: dict[str, Array] = {}
+    weights: dict[str, Array] = {}
     for name, shape in layout.normalised.items():
-        found[f"{name}.conv.weight"] = _even(shape, shape, random)
-        found[f"{name}.norm.weight"] = np.full(shape[0], name not in layout.at_zero, np.float32)
-        found[f"{name}.norm.bias"] = np.zeros(shape[0], np.float32)
-    return found | _uniform({"last": layout.last}, random)
+        weights[f"{name}.conv.weight"] = _even(shape, shape, random)
+        weights[f"{name}.norm.weight"] = np.full(shape[0], name not in layout.at_zero, np.float32)
+        weights[f"{name}.norm.bias"] = np.zeros(shape[0], np.float32)
+    return weights | _uniform({"last": layout.last}, random)
 
 
 def _zeros(shapes: Shapes) -> dict[str, Array]:
@@ -101,11 +101,11 @@ def _zeros(shapes: Shapes) -> dict[str, Array]:
 
 def _uniform(layers: Shapes, random: np.random.Generator) -> dict[str, Array]:
     """Weight and bias of each layer within ±1/√fan-in."""
-    found: dict[str, Array] = {}
+    weights: dict[str, Array] = {}
     for name, shape in layers.items():
-        found[f"{name}.weight"] = _even(shape, shape, random)
-        found[f"{name}.bias"] = _even(shape[:1], shape, random)
-    return found
+        weights[f"{name}.weight"] = _even(shape, shape, random)
+        weights[f"{name}.bias"] = _even(shape[:1], shape, random)
+    return weights
 
 
 def _even(shape: tuple[int, ...], weight: tuple[int, ...], random: np.random.Generator) -> Array:

@@ -42,10 +42,10 @@ class Batches:
             return inputs[torch.as_tensor(rows)]
         if inputs.records.read_by == "caller":
             then = None
-        held: Held = {}
+        pending: Held = {}
         if self._rows is not None and np.array_equal(self._rows, rows):
-            held, self._rows, self._held = self._held, None, {}
-        return Batch(inputs, rows, held, None if then is None else lambda: self._follow(inputs, then()))
+            pending, self._rows, self._held = self._held, None, {}
+        return Batch(inputs, rows, pending, None if then is None else lambda: self._follow(inputs, then()))
 
     def _follow(self, inputs: LazyInputs, rows: Rows) -> None:
         self._rows, self._held = rows, {}
@@ -86,22 +86,22 @@ class Batch:
 
     def expect(self, rows: Tensor | slice) -> None:
         """Begin to read these places of the batch; after the last of them, for the next step."""
-        wanted = np.unique(self.rows[_places(rows)])
-        _read(self.inputs, wanted, self.held, room=_room(self.inputs))
-        self._told += len(wanted)
+        needed = np.unique(self.rows[_places(rows)])
+        _read(self.inputs, needed, self.held, room=_room(self.inputs))
+        self._told += len(needed)
         if self._told >= len(self.rows) and self.follow is not None:
             follow, self.follow = self.follow, None
             follow()
 
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
         """(k, ...) of these places of the batch. Raises DataError: a record cannot be read."""
-        wanted, back = np.unique(self.rows[_places(rows)], return_inverse=True)
-        _read(self.inputs, wanted, self.held)
+        needed, back = np.unique(self.rows[_places(rows)], return_inverse=True)
+        _read(self.inputs, needed, self.held)
         if self.inputs.records.read_by == "caller":
-            found = self.inputs[torch.as_tensor(wanted)]
+            values = self.inputs[torch.as_tensor(needed)]
         else:
-            found = _gathered(self.inputs, wanted, self.held)
-        return found if np.array_equal(back, np.arange(len(wanted))) else found[torch.as_tensor(back)]
+            values = _gathered(self.inputs, needed, self.held)
+        return values if np.array_equal(back, np.arange(len(needed))) else values[torch.as_tensor(back)]
 
 
 def whole(batch: Tensor | Indexed) -> Tensor:
@@ -135,34 +135,34 @@ def _read(inputs: LazyInputs, rows: Rows, into: Held, *, room: int | None = None
     """Begin to read those of the rows that are not held yet; no more than `room` rows are then held."""
     if inputs.records.read_by == "caller":
         return
-    wanted = [row for row in rows.tolist() if row not in into]
+    needed = [row for row in rows.tolist() if row not in into]
     if room is not None:
-        wanted = wanted[: max(0, room - len(into))]
-    size = min(inputs.records.at_once, max(1, -(-len(wanted) // (2 * workers()))))
-    for start in range(0, len(wanted), size):
-        part = wanted[start : start + size]
+        needed = needed[: max(0, room - len(into))]
+    size = min(inputs.records.at_once, max(1, -(-len(needed) // (2 * workers()))))
+    for start in range(0, len(needed), size):
+        part = needed[start : start + size]
         block = _begun(inputs, part)
         into |= {row: (block, place) for place, row in enumerate(part)}
 
 
 def _gathered(inputs: LazyInputs, rows: Rows, held: Held) -> Tensor:
     """(k, ...) of the rows, which are held no longer."""
-    found = torch.empty((len(rows), *inputs.shape[1:]), dtype=inputs.dtype)
+    values = torch.empty((len(rows), *inputs.shape[1:]), dtype=inputs.dtype)
     blocks: dict[int, tuple[_Block, list[int], list[int]]] = {}
     for place, row in enumerate(rows.tolist()):
         block, at = held.pop(row)
-        _, here, there = blocks.setdefault(id(block), (block, [], []))
-        here.append(place)
-        there.append(at)
-    for block, here, there in blocks.values():
-        found[here] = block.wait()[there]
-    return found
+        _, value_places, block_places = blocks.setdefault(id(block), (block, [], []))
+        value_places.append(place)
+        block_places.append(at)
+    for block, value_places, block_places in blocks.values():
+        values[value_places] = block.wait()[block_places]
+    return values
 
 
 def _begun(inputs: LazyInputs, rows: list[int]) -> _Block:
     index, records = torch.tensor(rows), inputs.records
     if isinstance(records, LazyTable) or records.read_by == "threads":
-        return _Block(threads().submit(lambda: inputs[index]), lambda made: made)
+        return _Block(threads().submit(lambda: inputs[index]), lambda values: values)
     needed, back = inputs.needed(index)
     return _Block(
         fetched(records.reader, records.rows[needed]),

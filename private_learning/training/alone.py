@@ -38,12 +38,12 @@ def each_alone(compute: Compute, inputs: Inputs, model: nn.Module) -> Tensor:
     """
     zeros = torch.zeros((_PLACES, *inputs.shape[1:]), dtype=inputs.dtype)
     copies = _reads(compute, model, zeros)
-    found = [rows for part in parts(inputs) for rows in _together(compute, part, copies)]
-    like = next((row for row in found if row is not None), None)
+    results = [rows for part in parts(inputs) for rows in _together(compute, part, copies)]
+    like = next((row for row in results if row is not None), None)
     if like is None:
         like = compute(zeros)[0]
     missing = torch.full_like(like, torch.nan)
-    return torch.stack([missing if row is None else row for row in found])
+    return torch.stack([missing if row is None else row for row in results])
 
 
 class _Whole(nn.Module):
@@ -74,19 +74,19 @@ def _together(compute: Compute, inputs: Tensor, copies: bool) -> list[Tensor | N
     digests = [hashlib.sha256(record.numpy().tobytes()).digest() for record in inputs.contiguous()]
     first = {digest: row for row, digest in reversed([*enumerate(digests)])}
     passes: dict[int, dict[int, bytes]] = {}
-    taken = Counter[int]()
+    counts = Counter[int]()
     for digest in first:
         place = int.from_bytes(digest[:8], "big") % _PLACES
-        passes.setdefault(taken[place], {})[place] = digest
-        taken[place] += 1
-    found: dict[bytes, Tensor | None] = {}
-    for held in passes.values():
+        passes.setdefault(counts[place], {})[place] = digest
+        counts[place] += 1
+    results: dict[bytes, Tensor | None] = {}
+    for occupants in passes.values():
         # Free places hold a copy of somebody: whatever a model does with zeros, it can do this.
-        anybody = next(iter(held.values()))
-        rows, places = [first[held.get(place, anybody)] for place in range(_PLACES)], list(held)
+        anybody = next(iter(occupants.values()))
+        rows, places = [first[occupants.get(place, anybody)] for place in range(_PLACES)], list(occupants)
         each = _one_by_one if copies else _computed
-        found |= zip(held.values(), each(compute, inputs, rows, places), strict=True)
-    return [found[digest] for digest in digests]
+        results |= zip(occupants.values(), each(compute, inputs, rows, places), strict=True)
+    return [results[digest] for digest in digests]
 
 
 def _computed(compute: Compute, inputs: Tensor, rows: list[int], places: list[int]) -> list[Tensor | None]:

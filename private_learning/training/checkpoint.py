@@ -71,11 +71,11 @@ class Checkpoints:
             piece = part.encode() if isinstance(part, str) else part
             # Each part hashed by itself and absence marked: no two lists of parts give one digest.
             digest.update(b"-" if piece is None else b"+" + hashlib.sha256(piece).digest())
-        kept = cls(path, digest.hexdigest(), every_seconds=every_seconds)
-        kept.start = kept._read()
-        if kept.start is None:
-            kept.erase()
-        return kept
+        checkpoints = cls(path, digest.hexdigest(), every_seconds=every_seconds)
+        checkpoints.start = checkpoints._read()
+        if checkpoints.start is None:
+            checkpoints.erase()
+        return checkpoints
 
     @property
     def due(self) -> bool:
@@ -104,13 +104,13 @@ class Checkpoints:
     def _read(self) -> Checkpoint | None:
         try:
             # weights_only: tensors and plain values; nothing in the file is run.
-            held = torch.load(self._path, weights_only=True)
+            saved = torch.load(self._path, weights_only=True)
         # What cannot be read is as good as nothing: the steps are taken anew, and nothing of them was charged yet.
         except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError):
             return None
-        if not isinstance(held, dict):
+        if not isinstance(saved, dict):
             return None
-        values = cast("dict[str, Any]", held)
+        values = cast("dict[str, Any]", saved)
         if values.pop("round", None) != self._round or set(values) != set(_FIELDS):
             return None
         return Checkpoint(**values)

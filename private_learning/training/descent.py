@@ -65,8 +65,8 @@ class Descent:
 
 
 def _optimiser(settings: StudySettings, parameters: list[nn.Parameter], rate: float) -> torch.optim.Optimizer | None:
-    chosen = settings.training.local_optimiser
-    if chosen.name == "adam":
-        betas = (chosen.momentum, chosen.second_momentum)
-        return torch.optim.Adam(parameters, lr=rate, betas=betas, eps=chosen.stability)
-    return torch.optim.SGD(parameters, lr=rate, momentum=chosen.momentum) if chosen.name == "momentum" else None
+    optimiser = settings.training.local_optimiser
+    if optimiser.name == "adam":
+        betas = (optimiser.momentum, optimiser.second_momentum)
+        return torch.optim.Adam(parameters, lr=rate, betas=betas, eps=optimiser.stability)
+    return torch.optim.SGD(parameters, lr=rate, momentum=optimiser.momentum) if optimiser.name == "momentum" else None

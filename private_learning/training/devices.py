@@ -24,8 +24,8 @@ def devices_of(named: str) -> tuple[str, ...]:
         return (_usable("cuda" if torch.cuda.is_available() else "cpu", named),)
     if named == EVERY:
         named = ",".join(f"cuda:{place}" for place in range(torch.cuda.device_count())) or "cuda"
-    listed = tuple(_usable(one.strip(), named) for one in named.split(","))
-    if len({torch.device(one).type for one in listed}) > 1:
+    listed = tuple(_usable(device.strip(), named) for device in named.split(","))
+    if len({torch.device(device).type for device in listed}) > 1:
         raise ConfigurationError(
             f"device {named!r}: name devices of one kind; others round differently, and a record's gradient would "
             "depend on where it is computed"

@@ -86,11 +86,11 @@ class Features:
 
     def task(self) -> Task:
         """The same task, whose inputs are features and whose model is the head."""
-        found, remembering = copy.copy(self.whole), replace(self, known={})
-        vars(found)["model"] = _Head(self.whole, self.name)
-        vars(found)["inputs"] = _Inputs(remembering)
-        vars(found)["dataset"] = _Dataset(remembering)
-        return found
+        derived, remembering = copy.copy(self.whole), replace(self, known={})
+        vars(derived)["model"] = _Head(self.whole, self.name)
+        vars(derived)["inputs"] = _Inputs(remembering)
+        vars(derived)["dataset"] = _Dataset(remembering)
+        return derived
 
     def require(self, dataset: TaskDataset) -> None:
         """Try the frozen part on generated records; of the dataset shapes and types are used alone.
@@ -104,11 +104,11 @@ class Features:
             refuse_cross_record(risky_layers(self._model[0]))
         except UnsupportedLayer as error:
             raise ConfigurationError(f"the part that is not trained cannot be used: {error}") from error
-        taken, failed = 0, None
+        accepted, failed = 0, None
         for rows in self._generated(dataset):
             # Passes of one shape, with the first record in the first place: only its companions differ.
             try:
-                among, alone = self._computed(rows), self._computed(rows[:1].expand_as(rows).contiguous())
+                among, separate = self._computed(rows), self._computed(rows[:1].expand_as(rows).contiguous())
             # A task's own words say what to correct.
             except (NoFeatures, TaskError):
                 raise
@@ -116,16 +116,16 @@ class Features:
             except Exception as error:  # noqa: BLE001
                 failed = error
                 continue
-            taken += 1
+            accepted += 1
             if not bool(torch.isfinite(among).all()):
                 failed = failed or ArithmeticError("NaN or an infinity: look at its weights")
-                taken -= 1
-            elif not torch.equal(among[0], alone[0]):
+                accepted -= 1
+            elif not torch.equal(among[0], separate[0]):
                 raise ConfigurationError(
                     "the part that is not trained gives one record other features beside other records: it mixes them, "
                     "and no patient could be protected alone"
                 )
-        if not taken:
+        if not accepted:
             raise ConfigurationError(
                 f"the part that is not trained takes no generated record of shape {tuple(self._shape(dataset))} "
                 f"({type(failed).__name__}: {failed})"
@@ -162,30 +162,30 @@ class Features:
         return Features, (self.whole, self.device, self.known)
 
     def _remembered(self, inputs: Tensor) -> Tensor:
-        known = self.known
-        if known is None:
+        cache = self.known
+        if cache is None:
             return each_alone(self._computed, inputs, self._model[0])
         digests = [hashlib.sha256(record.numpy().tobytes()).digest() for record in inputs.contiguous()]
-        new = {digest: row for row, digest in enumerate(digests) if digest not in known}
+        new = {digest: row for row, digest in enumerate(digests) if digest not in cache}
         if new:
-            found = each_alone(self._computed, inputs[list(new.values())], self._model[0])
-            known.update(zip(new, found, strict=True))
-        return torch.stack([known[digest] for digest in digests])
+            features = each_alone(self._computed, inputs[list(new.values())], self._model[0])
+            cache.update(zip(new, features, strict=True))
+        return torch.stack([cache[digest] for digest in digests])
 
     def _computed(self, inputs: Tensor) -> Tensor:
         """One pass through the whole model, of which the input of the head is kept."""
         model, head = self._model
-        seen: list[tuple[tuple[Any, ...], Any]] = []
-        handle = head.register_forward_hook(lambda _, given, made: seen.append((given, made)))
+        calls: list[tuple[tuple[Any, ...], Any]] = []
+        handle = head.register_forward_hook(lambda _, args, output: calls.append((args, output)))
         try:
             with torch.no_grad():
                 outputs = model(inputs.to(self.device))
         finally:
             handle.remove()
-        if len(seen) != 1 or len(seen[0][0]) != 1 or not isinstance(seen[0][0][0], Tensor):
+        if len(calls) != 1 or len(calls[0][0]) != 1 or not isinstance(calls[0][0][0], Tensor):
             raise NoFeatures("the model does not call its head once, with one tensor")
-        (features,), made = seen[0]
-        if made is not outputs:
+        (features,), output = calls[0]
+        if output is not outputs:
             raise NoFeatures("the model goes on after its head")
         if len(features) != len(inputs):
             raise NoFeatures("the head's first dimension is not that of the records")
@@ -236,5 +236,5 @@ class _Dataset:
 
 def reading(task: Task) -> Task:
     """The task that reads records as they are: that of which `Features.task` made this one, or itself."""
-    made = vars(task).get("dataset")
-    return made.features.whole if isinstance(made, _Dataset) else task
+    dataset = vars(task).get("dataset")
+    return dataset.features.whole if isinstance(dataset, _Dataset) else task

@@ -24,7 +24,7 @@ def _in_rows(make: Make, rows: int | None) -> Make | None:
         return None
 
     def grouped(count: int, draw: np.random.Generator) -> Tensor:
-        found = make(count * (rows or 1), draw)
-        return found if rows is None else found.view(count, rows, *found.shape[1:])
+        values = make(count * (rows or 1), draw)
+        return values if rows is None else values.view(count, rows, *values.shape[1:])
 
     return grouped

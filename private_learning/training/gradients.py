@@ -97,9 +97,9 @@ class PrivateGradients:
         # One stream for all of a step: who is measured beside the batch has views of its own, drawn after the batch's.
         self._looks = self._randomness.of(Purpose.VIEWS, step=step)
         # Who may take part in the next step is not known before this one is charged.
-        ahead = self._individual is None and step < self._steps
+        can_prefetch = self._individual is None and step < self._steps
         noise = self._ahead.of_step(self._randomness.of(Purpose.NOISE, step=step))
-        part = self._clipped(batch, slots, (lambda: self._foreseen(step + 1)) if ahead else None)
+        part = self._clipped(batch, slots, (lambda: self._foreseen(step + 1)) if can_prefetch else None)
         self.failed += part.failed
         norms, norm = part.norms.cpu().numpy(), 0.0
         # Before the noise: what this client adds is bounded, by a public number. Fewer records cannot reach it.
@@ -135,16 +135,16 @@ class PrivateGradients:
     def _charge(self, batch: Rows, norms: Floats, rounding: float) -> None:
         """norms: (batch,), before clipping. What else an account needs is computed at the weights of this step."""
         # The accounting sample is measured in every step, drawn or not: its running sums may miss none.
-        wanted = batch if self._log_moments is None else np.union1d(batch, self._log_moments.rows)
+        rows = batch if self._log_moments is None else np.union1d(batch, self._log_moments.rows)
         if self._individual is not None and self._individual.needs_every_norm:
-            wanted = np.arange(len(self._targets))
-        found = self._norms_of(wanted, batch, norms)
+            rows = np.arange(len(self._targets))
+        all_norms = self._norms_of(rows, batch, norms)
         if self._log_moments is not None:
             self._log_moments.measure(
-                found[self._log_moments.rows], rounding=rounding, total_records=self._total_records
+                all_norms[self._log_moments.rows], rounding=rounding, total_records=self._total_records
             )
         if self._individual is not None:
-            self._individual.charge(wanted, found[wanted], self._privacy, rounding=rounding)
+            self._individual.charge(rows, all_norms[rows], self._privacy, rounding=rounding)
 
     def _clipped(self, rows: Rows, slots: Slots, then: Callable[[], Rows] | None = None) -> ClippedSum:
         return self._gradients.clipped_sum(
@@ -175,21 +175,21 @@ class PrivateGradients:
 
         Around a centre: distances to it, which are what is clipped.
         """
-        found = np.full(len(self._targets), np.nan)
-        found[batch] = norms
+        all_norms = np.full(len(self._targets), np.nan)
+        all_norms[batch] = norms
         rest = np.setdiff1d(wanted, batch, assume_unique=True)
         if rest.size:
             # Passes of the same shape; nothing is summed, so that places need no law.
             slots = Slots(slots_for(self._privacy.expected_batch_size))
             # Norms alone need no weighted sum; distances to a centre come only with one.
             if self._centre is None:
-                further = self._gradients.norms(
+                rest_norms = self._gradients.norms(
                     self._batches.of(rest), self._targets[torch.as_tensor(rest)], slots=slots, views=self._views()
                 )
             else:
-                further = self._clipped(rest, slots).norms
-            found[rest] = further.cpu().numpy()
-        return found
+                rest_norms = self._clipped(rest, slots).norms
+            all_norms[rest] = rest_norms.cpu().numpy()
+        return all_norms
 
 
 def noise_of_a_step(
@@ -252,13 +252,13 @@ def released_centre(
     # Here the coordinator's optimiser is plain: new = old − rate · mean gradient.
     rate, prior = settings.training.optimiser.learning_rate, settings.training.prior
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite stops the step, by name
-        found = {name: (previous[name] - received[name]) / rate for name in received}
+        centre = {name: (previous[name] - received[name]) / rate for name in received}
         if prior is not None:
             # The coordinator has added the prior's part, which is no record's.
-            found = {
-                name: (way - prior.gradient(name, previous[name])).astype(way.dtype) for name, way in found.items()
+            centre = {
+                name: (way - prior.gradient(name, previous[name])).astype(way.dtype) for name, way in centre.items()
             }
-    return {name: torch.as_tensor(way) for name, way in found.items()}
+    return {name: torch.as_tensor(way) for name, way in centre.items()}
 
 
 def clipped(update: Mapping[str, Array], clip_norm: float) -> dict[str, Array]:

@@ -94,8 +94,8 @@ class LocalTraining:
         augmentation, dataset = self.settings.training.augmentation, self.dataset
         if augmentation is not None:
             # Behind the axes of records and of their rows.
-            own = 2 if dataset.grouped else 1
-            require_views(augmentation, dataset.inputs.shape[own:], dataset.targets.shape[own:], dataset.inputs.dtype)
+            axes = 2 if dataset.grouped else 1
+            require_views(augmentation, dataset.inputs.shape[axes:], dataset.targets.shape[axes:], dataset.inputs.dtype)
         # Whole updates are clipped there, so records may meet in a layer.
         if self.settings.privacy.rules.clips_updates:
             return None
@@ -238,14 +238,14 @@ class LocalTraining:
 
         The model is shared: the two may not compute at the same time.
         """
-        other = replace(self, party=party, dataset=dataset)
-        if other.dataset.grouped != self.dataset.grouped:
+        training = replace(self, party=party, dataset=dataset)
+        if training.dataset.grouped != self.dataset.grouped:
             raise ValueError("records of one study are grouped by patient everywhere, or nowhere")
         # Where whole updates are clipped no record's gradient is found, and there may be no way to.
         of_records = () if self.settings.privacy.rules.clips_updates else ("_gradients",)
         for name in (*_OF_THE_MODEL, *of_records):
-            vars(other)[name] = getattr(self, name)
-        return other
+            vars(training)[name] = getattr(self, name)
+        return training
 
     def randomness_in(self, round: int) -> RoundRandomness:
         """This client's streams in one round; 0: before the first."""
@@ -303,7 +303,7 @@ class LocalTraining:
                 gradients = PlainGradients(
                     *self._of_records, self.dataset, self.settings, self.randomness_in(round), device=self._device
                 )
-                made = contribution_of(
+                contribution = contribution_of(
                     self._descended(weights, gradients, round, checkpoints), self.settings.privacy, round
                 )
             else:
@@ -319,16 +319,16 @@ class LocalTraining:
                     centre=self._centre(weights, previous),
                 )
                 update = self._descended(weights, gradients, round, checkpoints)
-                made = Contribution(update, gradients.distance)
+                contribution = Contribution(update, gradients.distance)
                 if log_moments is not None:
                     # After the last step: the histogram holds the sums with all of the round's steps.
                     log_moments.publish(round, self.randomness_in(round).of(Purpose.HISTOGRAM))
         if gradients.failed:
             _LOG.warning("round %d: %d drawn records have no gradient; they count as zero", round, gradients.failed)
-        for name, array in made.update.items():
+        for name, array in contribution.update.items():
             if not np.isfinite(array).all():
                 raise TrainingStopped(f"the update of parameter {name!r}")
-        return made
+        return contribution
 
     def predictions(self, weights: Mapping[str, Array], inputs: Inputs) -> NDArray[np.float64]:
         """(n, k) what the model with these weights predicts of (n, ...) rows; NaN where a score is not finite or the

@@ -185,11 +185,11 @@ def _noised(
         part *= spacing
     if covered != len(flat):
         raise RuntimeError(f"noise for {covered} of {len(flat)} numbers: nothing may be released")
-    found, start = dict[str, Tensor](), 0
+    result, start = dict[str, Tensor](), 0
     for name, value in gradients.items():
         end = start + value.numel()
-        found[name], start = torch.as_tensor(flat[start:end]).view(value.shape).to(value), end
-    return found
+        result[name], start = torch.as_tensor(flat[start:end]).view(value.shape).to(value), end
+    return result
 
 
 def _misfit(gradients: Mapping[str, Tensor]) -> Exception:

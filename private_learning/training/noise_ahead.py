@@ -65,16 +65,16 @@ class NoiseAhead:
             steps = max(1, min(self._left, CHUNK // self._size))
             self._ready = self._law.drawn(steps * self._size, source)
         self._left -= 1
-        taken, self._ready = self._ready[: self._size], self._ready[self._size :]
-        yield 0, taken
-        taken[:] = 0
+        noise, self._ready = self._ready[: self._size], self._ready[self._size :]
+        yield 0, noise
+        noise[:] = 0
 
 
 def _in_pieces(drawing: Future[Integers]) -> Pieces:
     """In pieces that fit the processor's cache. Raises what the drawing raised."""
-    found = drawing.result()
-    for start in range(0, len(found), CHUNK):
-        piece = found[start : start + CHUNK]
+    numbers = drawing.result()
+    for start in range(0, len(numbers), CHUNK):
+        piece = numbers[start : start + CHUNK]
         yield start, piece
         piece[:] = 0
 

@@ -62,7 +62,7 @@ class LossOfPatients(SeparateLoss):
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         real = present(targets, 2)
         # Any target of the right kind does for a row that is not there: its loss is not counted.
-        there = targets.take_along_dim(over(real.int().argmax(1, keepdim=True), targets.ndim), 1)
-        filled = torch.where(over(real, targets.ndim), targets, there)
+        fallback = targets.take_along_dim(over(real.int().argmax(1, keepdim=True), targets.ndim), 1)
+        filled = torch.where(over(real, targets.ndim), targets, fallback)
         each = self.of_each_row(outputs.flatten(0, 1), filled.flatten(0, 1)).view_as(real)
         return torch.where(real, each, 0.0).sum(1) / real.sum(1)

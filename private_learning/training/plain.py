@@ -65,14 +65,14 @@ class PlainGradients:
         if self._augmentation is not None:
             looks = self._randomness.of(Purpose.VIEWS, step=step)
             inputs, targets = Views(self._augmentation, looks, grouped=self._grouped).of(inputs, targets, 0)
-        found = self._gradient(inputs, targets)
-        if found is not None:
-            return found
+        gradients = self._gradient(inputs, targets)
+        if gradients is not None:
+            return gradients
         # One record after another is tried by itself; whatever mixes the rest leaves a step of zeros.
         sound = [i for i in range(len(batch)) if self._gradient(inputs[i : i + 1], targets[i : i + 1]) is not None]
         self.failed += len(batch) - len(sound)
-        found = self._gradient(inputs[sound], targets[sound]) if sound else None
-        return found or {name: torch.zeros_like(p).detach() for name, p in self._parameters.items()}
+        gradients = self._gradient(inputs[sound], targets[sound]) if sound else None
+        return gradients or {name: torch.zeros_like(p).detach() for name, p in self._parameters.items()}
 
     def _gradient(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor] | None:
         """Parameter name -> gradient of the sum of losses over the public denominator; None: it fails, or is infinite.
@@ -82,14 +82,14 @@ class PlainGradients:
         try:
             losses = self._loss(self._model(inputs.clone()), targets.clone())
             total = losses.sum() / self._privacy.expected_batch_size
-            found = gradients_of(total, self._parameters)
+            gradients = gradients_of(total, self._parameters)
         except torch.OutOfMemoryError:
             raise
         # A user's code may raise anything for one record, which must not stop the round.
         except Exception:  # noqa: BLE001
             return None
-        values = [total.detach(), *(value.sum() for value in found.values())]
-        return found if all(math.isfinite(float(value)) for value in values) else None
+        values = [total.detach(), *(value.sum() for value in gradients.values())]
+        return gradients if all(math.isfinite(float(value)) for value in values) else None
 
     def _batch(self, step: int) -> Rows:
         """Rows of the step: those that were foreseen, once, or drawn now."""
@@ -112,13 +112,13 @@ def contribution_of(update: dict[str, Array], privacy: Privacy, round: int) -> C
     """The update clipped; zero, charged in full, where it is not finite: no record of a hospital may end a round."""
     distance = None
     try:
-        found = clipped(update, privacy.clip_norm)
-        distance = norm_of(found)
+        bounded = clipped(update, privacy.clip_norm)
+        distance = norm_of(bounded)
     except TrainingStopped:
         _LOG.warning("round %d: the update is not finite; it counts as zero and is charged in full", round)
-        found = {name: np.zeros_like(array) for name, array in update.items()}
+        bounded = {name: np.zeros_like(array) for name, array in update.items()}
     # Accounted on the scale of the central noise, which leaves room for its grid.
-    noise = privacy.noise_of_updates(sum(array.size for array in found.values()))
+    noise = privacy.noise_of_updates(sum(array.size for array in bounded.values()))
     if noise is None:
-        return Contribution(found, None)
-    return Contribution(found, noise.accounted_distance(privacy.clip_norm if distance is None else distance))
+        return Contribution(bounded, None)
+    return Contribution(bounded, noise.accounted_distance(privacy.clip_norm if distance is None else distance))

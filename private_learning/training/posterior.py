@@ -143,11 +143,11 @@ def draw_posterior(fit: PosteriorFit, plan: PosteriorPlan, source: RandomSource)
     """
     if replace(plan, std=fit.plan.std, draws=fit.plan.draws) != fit.plan:
         raise ConfigurationError("the fit was made by another plan: only by that is it known how far a record moves it")
-    noise, made = plan.noise(fit.weights.size), list[Floats]()
+    noise, samples = plan.noise(fit.weights.size), list[Floats]()
     for _ in range(plan.draws):
         hidden = ClippedSum({"weights": torch.tensor(fit.weights)}, torch.zeros(0), plan.distance)
-        made.append(noise.added_to(hidden, source).gradients["weights"].numpy())
-    return np.stack(made)
+        samples.append(noise.added_to(hidden, source).gradients["weights"].numpy())
+    return np.stack(samples)
 
 
 def posterior_probabilities(weights: Floats, inputs: Floats, bound: float) -> Floats:
@@ -171,11 +171,11 @@ def cut(inputs: Floats, bound: float) -> Floats:
 
 def record_gradients(weights: Floats, rows: Floats, labels: Floats) -> Floats:
     """(n,) ‖∇ℓ_i(w)‖ = |σ(x·w) − y| ‖x‖, rounded up; of records that took part or not."""
-    away = np.abs(_sigmoid(rows @ weights) - labels)
+    residuals = np.abs(_sigmoid(rows @ weights) - labels)
     # σ is off by at most a quarter of what its argument is, and by a few units of its own.
     hidden = 0.25 * (rows.shape[1] + 2) * _UNIT * np.linalg.norm(rows, axis=1) * np.linalg.norm(weights) + 16 * _UNIT
-    found: Floats = np.asarray((away + hidden) * np.linalg.norm(rows, axis=1) * (1 + _ROUNDINGS), dtype=np.float64)
-    return found
+    norms: Floats = np.asarray((residuals + hidden) * np.linalg.norm(rows, axis=1) * (1 + _ROUNDINGS), dtype=np.float64)
+    return norms
 
 
 def _gradient(weights: Floats, rows: Floats, labels: Floats, plan: PosteriorPlan) -> tuple[Floats, float]:
@@ -202,8 +202,8 @@ def _step(weights: Floats, slope: Floats, rows: Floats, labels: Floats, plan: Po
     # Near the minimum the loss cannot tell steps apart any more.
     while share > 1e-4 and _loss(weights - share * full, rows, labels, plan) > now + 1e-12 * abs(now):
         share /= 2
-    found: Floats = np.asarray(share * full, dtype=np.float64)
-    return found
+    step: Floats = np.asarray(share * full, dtype=np.float64)
+    return step
 
 
 def _loss(weights: Floats, rows: Floats, labels: Floats, plan: PosteriorPlan) -> float:
@@ -215,5 +215,5 @@ def _loss(weights: Floats, rows: Floats, labels: Floats, plan: PosteriorPlan) ->
 def _sigmoid(scores: Floats) -> Floats:
     # Either side by its own exponential: no overflow, and 1 − σ keeps its digits.
     small = np.exp(-np.abs(scores))
-    found: Floats = np.where(scores >= 0, 1.0, small) / (1 + small)
-    return found
+    probabilities: Floats = np.where(scores >= 0, 1.0, small) / (1 + small)
+    return probabilities

@@ -59,9 +59,9 @@ def slow_path(gradients: PerRecordGradients, shapes: Shapes, views: Views | None
 def _seconds(work: Callable[[], object]) -> float:
     """The least of a few runs after a first one: what else the machine does only adds."""
     work()
-    found: list[float] = []
+    seconds: list[float] = []
     for _ in range(_REPETITIONS):
         begun = time.perf_counter()
         work()
-        found.append(time.perf_counter() - begun)
-    return min(found)
+        seconds.append(time.perf_counter() - begun)
+    return min(seconds)
