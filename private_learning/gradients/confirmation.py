@@ -1,5 +1,6 @@
-"""What is found out about a model and a loss before round 1, on generated records: whether they keep records apart, and
-which records the methods can be tried on.
+"""Trial of a model and a loss on generated records before round 1.
+
+It finds out whether they keep records apart, and which records the methods can be tried on.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from private_learning.gradients.model_check import (
     weights_tried,
     widened,
 )
-from private_learning.gradients.passes import Asked, measured
+from private_learning.gradients.passes import PassRequest, measured
 from private_learning.gradients.per_record import PerRecord
 from private_learning.gradients.reads import follows_values, gradients_follow_values
 from private_learning.gradients.separate import Loss, each_tensor, tensors_in
 
 
 class Views(Protocol):
-    """What a model is shown in place of records."""
+    """The tensors that a model receives in place of records."""
 
-    def tried(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """(width, ...) and as many targets, of a few records."""
+    def trial_views(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (width, ...) and as many targets, of a few records."""
         ...
 
 
@@ -47,8 +48,8 @@ class Views(Protocol):
 class Confirmed:
     """Generated records that the model and the loss take.
 
-    inputs, targets: of several kinds, (records, ...); of targets there may be none
-    remark: what could not be tried; None: everything was
+    inputs, targets: of several kinds, (records, ...). There may be no targets.
+    remark: the part that could not be tried, or None.
     """
 
     model: nn.Module
@@ -88,7 +89,7 @@ class Confirmed:
         with repeatable(y.device), torch.no_grad():
             if per_record.vectorised:
                 # Norms as well: what fails in a round counts as zero, and would not be noticed.
-                measured(per_record, x, y, Asked())
+                measured(per_record, x, y, PassRequest())
             else:
                 per_record.of_one(x[:1], y[:1])
 
@@ -103,7 +104,7 @@ def confirmed(
     with torch.no_grad(), repeatable(device), unchanged_buffers(model):
         inputs: list[Tensor] = []
         refuse_fitting(model, inputs, lambda module: _inputs(module, shapes, examples, views, device))
-        shapes = _shown(shapes, views)
+        shapes = _shapes_of_views(shapes, views)
         refuse_memory(model, inputs[0], inputs[-1] if len(inputs) > 1 else inputs[0].flip(0))
         outputs: list[Any] = []
         with closing(weights_tried(model)) as trials:
@@ -135,13 +136,13 @@ def _on_processor(value: Tensor) -> Tensor:
     return value.cpu() if value.dtype == torch.float64 or not value.is_floating_point() else value.float().cpu()
 
 
-def _shown(shapes: Shapes, views: Views | None) -> Shapes:
-    """Shapes of what model and loss are shown."""
-    return shapes if views is None else Shapes.of(*views.tried(*_nobody(shapes)))
+def _shapes_of_views(shapes: Shapes, views: Views | None) -> Shapes:
+    """Return the shapes that model and loss receive."""
+    return shapes if views is None else Shapes.of(*views.trial_views(*_nobody(shapes)))
 
 
 def _nobody(shapes: Shapes) -> tuple[Tensor, Tensor]:
-    """(records, ...) inputs and targets of zeros."""
+    """Return (records, ...) inputs and targets of zeros."""
     x = torch.zeros((RECORDS, *shapes.inputs), dtype=shapes.inputs_dtype)
     return x, torch.zeros((RECORDS, *shapes.targets), dtype=shapes.targets_dtype)
 
@@ -153,7 +154,7 @@ def _inputs(
     failed, accepted = None, 0
     task_inputs = [] if examples.inputs is None else _of_task(examples.inputs, shapes)
     for kind in task_inputs or inputs_of(shapes, RECORDS, model):
-        x = (kind if views is None else views.tried(kind, _nobody(shapes)[1])[0]).to(device)
+        x = (kind if views is None else views.trial_views(kind, _nobody(shapes)[1])[0]).to(device)
         error = runs(model, x)
         if error is None:
             accepted += 1
@@ -169,7 +170,7 @@ def _inputs(
 
 
 def _of_task(make: Make, shapes: Shapes) -> list[Tensor]:
-    """Return what the task says its inputs look like; nothing where records are shown in another shape, as views are.
+    """Return example inputs of the task, or none where records come in another shape, as views do.
 
     Raises UnsupportedLayer: the task's own code fails.
     """

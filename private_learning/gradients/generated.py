@@ -1,7 +1,7 @@
-"""Records that are nobody's: what methods, shapes and losses are tried on before the first round.
+"""Generated records, on which methods, shapes and losses are tried before the first round.
 
-They follow from public things alone: shapes and types, the widths of tables in the model, a fixed seed, and what a task
-says of its own inputs and targets.
+They belong to no patient and follow from public facts alone: shapes and types, the widths of tables in the model, a
+fixed seed, and the task's description of its own inputs and targets.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Tensors(Protocol):
 
 @dataclass(frozen=True)
 class Examples:
-    """What a task knows of its records: count, generator -> (count, ...) inputs or targets, made of no record.
+    """A task's own generators: count, generator -> (count, ...) inputs or targets, made of no record.
 
-    None: it does not say, and kinds are chosen by shape and type.
+    None: the task has none, and kinds are chosen by shape and type.
     """
 
     inputs: Make | None = None
@@ -56,7 +56,7 @@ class Shapes:
 
     @classmethod
     def of(cls, inputs: Tensors, targets: Tensors) -> Shapes:
-        """Of (records, ...) inputs and targets; no record is read."""
+        """Return the shapes of (records, ...) inputs and targets, without reading a record."""
         return cls(inputs.shape[1:], inputs.dtype, targets.shape[1:], targets.dtype)
 
 
@@ -66,9 +66,9 @@ def generator() -> Draw:
 
 
 def inputs_of(shapes: Shapes, count: int, model: nn.Module) -> Iterator[Tensor]:
-    """Yield (count, ...) inputs of several kinds, those first that the model most probably takes.
+    """Yield (count, ...) inputs of several kinds, the most probable ones for the model first.
 
-    No kind is constant: between equal records nothing that mixes them would show.
+    No kind is constant, because mixing of equal records would not show.
     """
     draw, shape = generator(), (count, *shapes.inputs)
     tables = [int(m.num_embeddings) for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))]
@@ -88,7 +88,7 @@ def inputs_of(shapes: Shapes, count: int, model: nn.Module) -> Iterator[Tensor]:
 def targets_of(
     shapes: Shapes, count: int, classes: int, examples: Examples, rows: int = 0
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield (what they are, (count, ...) targets) of many kinds; a loss need not take all of them.
+    """Yield (description, (count, ...) targets) of many kinds. A loss need not take all of them.
 
     classes: how many numbers a class can have.
     rows: axes of rows before the record's own, which a loss of single rows does not see.
@@ -132,16 +132,16 @@ def _numbers(shape: Sequence[int], draw: Draw) -> Iterator[tuple[str, Array]]:
         yield "times with events", times
 
 
-def outputs_like(own: Tensor) -> Iterator[Tensor]:
+def outputs_like(outputs: Tensor) -> Iterator[Tensor]:
     """Yield outputs of several scales, shaped as the model's own, which come first."""
     draw = generator()
-    yield own
-    normal = torch.as_tensor(draw.standard_normal(own.shape)).to(own)
-    yield from (normal, torch.zeros_like(own), 8 * normal, torch.sigmoid(normal), normal.exp())
-    if own.dim() > 1:
+    yield outputs
+    normal = torch.as_tensor(draw.standard_normal(outputs.shape)).to(outputs)
+    yield from (normal, torch.zeros_like(outputs), 8 * normal, torch.sigmoid(normal), normal.exp())
+    if outputs.dim() > 1:
         yield torch.softmax(normal, 1)
 
 
-def most_records(numbers: int, wanted: int) -> int:
+def max_records(numbers: int, limit: int) -> int:
     """Return how many records a loss is tried on that have so many numbers each."""
-    return max(2, min(wanted, _MOST_NUMBERS // max(1, numbers)))
+    return max(2, min(limit, _MOST_NUMBERS // max(1, numbers)))

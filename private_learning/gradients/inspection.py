@@ -1,4 +1,4 @@
-"""Which layers are known, which are refused, and why a model cannot be done layer by layer."""
+"""Rules for the layers of a model: known, refused, or without a closed form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from private_learning.gradients.recurrent import Recurrent, RecurrentCell
 from private_learning.gradients.spread import Spread, SpreadLayer
 
 # Exact types: a subclass may compute something else with the same parameters.
-KNOWN: dict[type[nn.Module], type[Layer] | type[Composite]] = {
+RULES: dict[type[nn.Module], type[Layer] | type[Composite]] = {
     nn.Linear: LinearLayer,
     nn.Conv1d: ConvLayer,
     nn.Conv2d: ConvLayer,
@@ -50,13 +50,13 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def gradients_of(loss: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Parameter name -> gradient; zeros where the loss does not depend on the parameter."""
+    """Return parameter name -> gradient, zeros where the loss does not depend on the parameter."""
     grads = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)
     return dict(zip(parameters, grads, strict=True))
 
 
 def _modules(model: nn.Module) -> Iterable[tuple[str, nn.Module]]:
-    """Every module once, with its name; torch's own annotation leaves the type open."""
+    """Return every module once, with its name. Torch's own annotation leaves the type open."""
     return cast("Iterable[tuple[str, nn.Module]]", model.named_modules())
 
 
@@ -91,16 +91,20 @@ def refuse_cross_record(layers: Iterable[tuple[str, nn.Module]]) -> None:
 
 
 def known_layers(model: nn.Module) -> list[Layer | Composite]:
-    """What owns trainable parameters. Raises NotLayerwise when something of it has no closed form here."""
+    """Return the layers that own trainable parameters.
+
+    Raises:
+        NotLayerwise: one of them has no closed form here.
+    """
     names = {id(p): name for name, p in trainable(model).items()}
     layers: list[Layer | Composite] = []
     covered: set[int] = set()
     for name, module in _modules(model):
         if id(module) in covered:
             continue
-        rule = KNOWN.get(type(module))
+        rule = RULES.get(type(module))
         whole = rule is not None and issubclass(rule, Composite)
-        registered = _registered(module) if whole else _own(module)
+        registered = _registered(module) if whole else _direct_parameters(module)
         trainable_names = {key: names[id(p)] for key, p in registered.items() if p is not None and id(p) in names}
         if whole:
             covered |= {id(child) for child in module.modules()}
@@ -115,27 +119,29 @@ def known_layers(model: nn.Module) -> list[Layer | Composite]:
     return layers
 
 
-def refuse_changed(where: str, module: nn.Module, rule: type[Layer] | type[Composite], registered: set[str]) -> None:
-    """Raise NotLayerwise for a module that is not what its type says."""
+def refuse_changed(
+    layer_name: str, module: nn.Module, rule: type[Layer] | type[Composite], registered: set[str]
+) -> None:
+    """Raise NotLayerwise for a module that differs from its type."""
     if issubclass(rule, Composite):
         as_known = registered == rule.expected(module)
     else:
         as_known = registered <= {"weight", "bias"}
         if as_known and "weight" not in registered:
-            raise NotLayerwise(f"{where} computes its weight from other parameters")
+            raise NotLayerwise(f"{layer_name} computes its weight from other parameters")
     if "forward" in vars(module) or not as_known:
-        raise NotLayerwise(f"{where} has been re-parametrised or patched")
+        raise NotLayerwise(f"{layer_name} has been re-parametrised or patched")
 
 
-def _own(module: nn.Module) -> dict[str, nn.Parameter | None]:
-    """Name -> parameter of the module itself; unlike named_parameters() it lists those that were set to None."""
+def _direct_parameters(module: nn.Module) -> dict[str, nn.Parameter | None]:
+    """Return name -> parameter of the module itself. Unlike named_parameters() it lists those that were set to None."""
     return vars(module)["_parameters"]
 
 
 def _registered(module: nn.Module) -> dict[str, nn.Parameter | None]:
-    """Name -> parameter of the module and its children, None included."""
+    """Return name -> parameter of the module and its children, None included."""
     return {
         f"{name}.{key}" if name else key: parameter
         for name, child in _modules(module)
-        for key, parameter in _own(child).items()
+        for key, parameter in _direct_parameters(child).items()
     }

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from private_learning.gradients.errors import UnsupportedLayer
-from private_learning.gradients.generated import Examples, Shapes, most_records, outputs_like, targets_of
+from private_learning.gradients.generated import Examples, Shapes, max_records, outputs_like, targets_of
 from private_learning.gradients.losses import is_built_in
 from private_learning.gradients.random_draws import call_and_watch
 from private_learning.gradients.separate import Loss, NotOneNumber, Separated, each_tensor, of_rows, tensors_in
 from private_learning.gradients.state import changed, kept_of_first_call, state_of
 
 # Records of a comparison, and the batches that are made of the first of them.
-_RECORDS, _SIZES, _OFTEN, _MANY = 8, (2, 3, 5), 6, 130
+_RECORDS, _SIZES, _OFTEN, _LARGE_BATCH = 8, (2, 3, 5), 6, 130
 _CURE = (
     "the loss must be a function of one output and one target; take pos_weight, class weights, counts or "
     "means from the study's parameters, where they are public, and not from the batch"
@@ -70,8 +70,8 @@ def usable_targets(loss: Loss, outputs: Any, shapes: Shapes, examples: Examples)
 def refuse_coupled(loss: Loss, outputs: Any, shapes: Shapes, examples: Examples) -> str | None:
     """Compare the loss of batches with that of single rows, in values and in gradients.
 
-    outputs: as of `usable_targets`; other outputs are made like them.
-    Returns None, or why nothing could be compared.
+    outputs: as of `usable_targets`. Other outputs are made like them.
+    Returns None, or the reason why no comparison was possible.
 
     Raises:
         UnsupportedLayer: the loss looks at other records, remembers earlier calls, draws random numbers, or cannot be
@@ -84,7 +84,7 @@ def refuse_coupled(loss: Loss, outputs: Any, shapes: Shapes, examples: Examples)
     for _ in range(axes):
         outputs = each_tensor(lambda value: value.flatten(0, 1), outputs)
     host_loss = _on_processor(written)
-    count = most_records(sum(value[0].numel() for value in tensors_in(outputs)), _RECORDS)
+    count = max_records(sum(value[0].numel() for value in tensors_in(outputs)), _RECORDS)
     trials = list(_trials(outputs, count, shapes, examples, axes))
     _refuse_memory(host_loss, trials)
     separate, compared = Separated(host_loss), False
@@ -97,7 +97,7 @@ def refuse_coupled(loss: Loss, outputs: Any, shapes: Shapes, examples: Examples)
             "the loss takes none of the generated targets, so that it was not compared with itself; it runs on single "
             "records. Say in the task's example_targets what targets look like"
         )
-    large_batch = most_records(sum(value[0].numel() for value in tensors_in(outputs)), _MANY)
+    large_batch = max_records(sum(value[0].numel() for value in tensors_in(outputs)), _LARGE_BATCH)
     for trial in islice(_trials(outputs, large_batch, shapes, examples, axes), 0, None, 5):
         _compare(host_loss, separate, trial, [large_batch])
     return None
@@ -161,9 +161,9 @@ def _refuse_memory(loss: Loss, trials: Sequence[_Trial]) -> None:
         )
 
 
-def _compare(loss: Loss, alone: Separated, trial: _Trial, sizes: Sequence[int]) -> bool:
+def _compare(loss: Loss, separate: Separated, trial: _Trial, sizes: Sequence[int]) -> bool:
     """Return whether both could be computed. Raises as `refuse_coupled`."""
-    single = _values(alone, trial)
+    single = _values(separate, trial)
     if single is None or not single.finite:
         together = _values(loss, trial)
         if together is not None and together.finite:
@@ -178,7 +178,7 @@ def _compare(loss: Loss, alone: Separated, trial: _Trial, sizes: Sequence[int]) 
         if together is None:
             continue
         compared = True
-        if not _alike(single, together, size):
+        if not _agree(single, together, size):
             raise UnsupportedLayer(
                 f"a record's loss changes with the other records of its batch ({trial.kind}, {size} records); {_CURE}"
             )
@@ -186,7 +186,10 @@ def _compare(loss: Loss, alone: Separated, trial: _Trial, sizes: Sequence[int]) 
 
 
 def _values(loss: Loss, trial: _Trial) -> _Values | None:
-    """None: the loss raises. Raises NotOneNumber where it is called with single rows and gives another shape."""
+    """Return losses and gradients, or None where the loss raises.
+
+    Raises NotOneNumber where it is called with single rows and gives another shape.
+    """
     leaves = each_tensor(
         lambda value: value.detach().clone().requires_grad_() if value.is_floating_point() else value, trial.outputs
     )
@@ -211,14 +214,14 @@ def _values(loss: Loss, trial: _Trial) -> _Values | None:
     return _Values(losses.detach(), gradients)
 
 
-def _alike(single: _Values, together: _Values, size: int) -> bool:
+def _agree(single: _Values, together: _Values, size: int) -> bool:
     pairs = zip((single.losses, *single.gradients), (together.losses, *together.gradients), strict=True)
     return all(_close(expected[:size], actual) for expected, actual in pairs)
 
 
-def _close(one: Tensor, other: Tensor) -> bool:
-    """Are they the same but for what another order of summation explains?"""
-    share = {torch.float64: 1e-9, torch.float32: 1e-4}.get(one.dtype, 5e-2)
-    one, other = (value.double().reshape(len(value), -1) for value in (one, other))
-    sizes = one.abs().amax(1, keepdim=True) if one.numel() else one
-    return bool(((one - other).abs() <= share * (sizes + 0.1)).all())
+def _close(expected: Tensor, actual: Tensor) -> bool:
+    """Return whether the values agree up to another order of summation."""
+    share = {torch.float64: 1e-9, torch.float32: 1e-4}.get(expected.dtype, 5e-2)
+    expected, actual = (value.double().reshape(len(value), -1) for value in (expected, actual))
+    sizes = expected.abs().amax(1, keepdim=True) if expected.numel() else expected
+    return bool(((expected - actual).abs() <= share * (sizes + 0.1)).all())

@@ -34,7 +34,7 @@ _SCALES = (1.0, 0.3, None)
 
 
 class EveryOutput(SeparateLoss):
-    """Every output of a record counts, each differently, whatever the targets are."""
+    """A loss in which every output of a record counts, each differently, for all targets."""
 
     def __call__(self, outputs: Any, targets: Tensor) -> Tensor:
         total = torch.zeros(())
@@ -47,7 +47,10 @@ class EveryOutput(SeparateLoss):
 
 
 def tolerance(dtype: torch.dtype, device: torch.device) -> float:
-    """Relative difference that rounding explains; autocast lets autograd round its own gradients to 8 bits."""
+    """Return the relative difference that rounding explains.
+
+    Autocast lets autograd round its own gradients to 8 bits.
+    """
     if torch.is_autocast_enabled(device.type) or dtype not in (torch.float32, torch.float64):
         return 5e-2
     return 1e-7 if dtype == torch.float64 else 2e-3
@@ -55,7 +58,7 @@ def tolerance(dtype: torch.dtype, device: torch.device) -> float:
 
 @contextmanager
 def repeatable(device: torch.device) -> Generator[Callable[[], None]]:
-    """Yields a function that rewinds the generators dropout draws from; afterwards they stand where they stood."""
+    """Yield a function that rewinds the generators dropout draws from. Their state is restored afterwards."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):  # pyright: ignore[reportUnknownMemberType]
         cpu, cuda = torch.get_rng_state(), [torch.cuda.get_rng_state(d) for d in devices]
@@ -90,7 +93,7 @@ def _random(like: Tensor, scale: float, draw: Any) -> Tensor:
 
 
 def runs(model: nn.Module, inputs: Tensor) -> Exception | None:
-    """Return what the model raises on these inputs; None: nothing."""
+    """Return the exception that the model raises on these inputs, or None."""
     try:
         with torch.no_grad():
             model(inputs.clone())
@@ -102,7 +105,7 @@ def runs(model: nn.Module, inputs: Tensor) -> Exception | None:
 
 @contextmanager
 def unchanged_buffers(model: nn.Module) -> Generator[None]:
-    """Within, a model may change its buffers; afterwards they hold what they held."""
+    """Allow a model to change its buffers within, and restore them afterwards."""
     buffers = {name: value.clone() for name, value in model.named_buffers()}
     try:
         yield
@@ -112,16 +115,18 @@ def unchanged_buffers(model: nn.Module) -> Generator[None]:
                 value.copy_(buffers[name])
 
 
-def refuse_fitting(model: nn.Module, found: list[Tensor], tried: Callable[[nn.Module], Iterator[Tensor]]) -> None:
-    """Put the inputs that are tried on the model into `found`.
+def refuse_fitting(
+    model: nn.Module, accepted: list[Tensor], trial_inputs: Callable[[nn.Module], Iterator[Tensor]]
+) -> None:
+    """Put the inputs that are tried on the model into `accepted`.
 
-    Raises UnsupportedLayer: it keeps something of what it is called with first.
+    Raises UnsupportedLayer: it keeps a part of the first records that it is called with.
     """
 
-    def other(one: nn.Module) -> None:
-        one((found[-1] if len(found) > 1 else found[0].flip(0)[: len(found[0]) // 2]).clone())
+    def call_with_accepted(module: nn.Module) -> None:
+        module((accepted[-1] if len(accepted) > 1 else accepted[0].flip(0)[: len(accepted[0]) // 2]).clone())
 
-    place_of_cache = kept_of_first_call(model, lambda module: found.extend(tried(module)), other)
+    place_of_cache = kept_of_first_call(model, lambda module: accepted.extend(trial_inputs(module)), call_with_accepted)
     if place_of_cache is not None:
         raise UnsupportedLayer(
             f"the model keeps something of the records that it is called with first: {place_of_cache!r}; take such "
@@ -149,7 +154,7 @@ def refuse_memory(model: nn.Module, first: Tensor, second: Tensor) -> None:
 
 
 def widened(inputs: Tensor) -> Tensor:
-    """As many records as a pass may have, by repetition; as many as are given where they are large."""
+    """Return as many records as a pass may have, by repetition, or those given where they are large."""
     width = max(len(inputs), min(_WIDEST, _MOST_NUMBERS // max(1, inputs[0].numel())))
     return torch.cat([inputs] * -(-width // len(inputs)))[:width]
 
@@ -157,7 +162,7 @@ def widened(inputs: Tensor) -> Tensor:
 def refuse_mixing(model: nn.Module, inputs: Tensor) -> None:
     """Raise UnsupportedLayer where a record's output changes with the other records of its batch.
 
-    inputs: (records, ...), generated. Outputs that are not finite show nothing, and pass.
+    inputs: (records, ...), generated. Outputs that are not finite give no evidence, and pass.
     """
     with torch.no_grad(), repeatable(inputs.device) as rewind, full_precision(inputs.device):
         whole, random = call_and_watch(lambda: tensors_in(model(inputs.clone())), inputs.device)
@@ -208,9 +213,9 @@ def _differs(rows: Mapping[int, list[Tensor]], together: list[Tensor], size: int
 
 
 def _by_exchange(model: nn.Module, inputs: Tensor, rewind: Callable[[], None]) -> bool:
-    """Does a record have another output beside others, under the same random numbers?
+    """Return whether a record has another output beside others, under the same random numbers.
 
-    Where the generators stand elsewhere afterwards, records had other numbers, and nothing can be compared: such a
+    Where the generators stand elsewhere afterwards, records had other numbers, and no comparison is possible. Such a
     model has no closed form (`private_learning.gradients.packing`, `reads`).
     """
     exchanged = inputs.clone()
@@ -225,17 +230,20 @@ def _by_exchange(model: nn.Module, inputs: Tensor, rewind: Callable[[], None]) -
     return any(not _close(original[::2], swapped[::2]) for original, swapped in pairs if len(original) == len(inputs))
 
 
-def _close(one: Tensor, other: Tensor) -> bool:
-    if not one.is_floating_point():
-        return torch.equal(one, other)
-    share = tolerance(one.dtype, one.device)
-    one, other = (value.double().reshape(len(value), -1) for value in (one, other))
-    sizes = one.abs().amax(1, keepdim=True) if one.numel() else one
-    return bool(((one - other).abs() <= share * (sizes + 1e-3)).all())
+def _close(expected: Tensor, actual: Tensor) -> bool:
+    if not expected.is_floating_point():
+        return torch.equal(expected, actual)
+    share = tolerance(expected.dtype, expected.device)
+    expected, actual = (value.double().reshape(len(value), -1) for value in (expected, actual))
+    sizes = expected.abs().amax(1, keepdim=True) if expected.numel() else expected
+    return bool(((expected - actual).abs() <= share * (sizes + 1e-3)).all())
 
 
 def verify(engine: Layerwise, inputs: Tensor, targets: Tensor) -> int:
-    """Numbers held per record. Raises NotLayerwise when a gradient differs from autograd's on two or three records."""
+    """Return the numbers held per record.
+
+    Raises NotLayerwise when a gradient differs from autograd's on two or three records.
+    """
     try:
         if torch.is_autocast_enabled(inputs.device.type):
             # That it runs; whether it is right shows where 8 bits do not hide it.
@@ -250,7 +258,7 @@ def verify(engine: Layerwise, inputs: Tensor, targets: Tensor) -> int:
 
 
 def compare(engine: Layerwise, x: Tensor, y: Tensor) -> int:
-    """Numbers held per record, once every record's gradient has been found right."""
+    """Return the numbers held per record, once every record's gradient has been found right."""
     with repeatable(x.device) as rewind:
         done = engine.run(x.clone(), y.clone())
         rewind()

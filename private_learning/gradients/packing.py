@@ -1,8 +1,8 @@
 """Sequences of unequal length, packed as torch packs them, in places whose shape no record's length decides.
 
-`pack_padded_sequence` sorts records by their length and cuts off what lies behind the longest of the batch. Computed
-that way, a record's numbers would depend in their last digits on who is beside it. So they are put back into the
-tensor's own public shape: whoever packs is watched for the length of the tensor that was packed.
+`pack_padded_sequence` sorts records by their length and cuts off the part behind the longest of the batch. Computed
+that way, a record's numbers would depend in their last digits on the records beside it. So they are put back into the
+tensor's own public shape. For this purpose packing is watched for the length of the tensor that was packed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MARK = "_length_of_the_padded_tensor"
 
 
 class Packing(TorchFunctionMode):
-    """Within `with`, packed sequences remember the length of the tensor that they were packed from."""
+    """Makes packed sequences remember, within `with`, the length of the tensor that they were packed from."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -49,19 +49,22 @@ def _refuse_other_length(batch_sizes: Tensor, length: int) -> None:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the rows of a packed sequence lie in a tensor (steps, records, …), forwards and backwards.
+    """Places of a packed sequence's rows in a tensor (steps, records, …), forwards and backwards.
 
-    lengths: (records,). ahead, back: row -> step · records + record; backwards a sequence begins with its own end.
+    lengths: (records,). forwards, back: row -> step · records + record. Backwards a sequence begins with its own end.
     """
 
     steps: int
     lengths: Tensor
-    ahead: Tensor
+    forwards: Tensor
     back: Tensor
 
     @classmethod
     def of(cls, packed: PackedSequence) -> Layout:
-        """Raises NotLayerwise for what `pack_padded_sequence` did not pack within `Packing`."""
+        """Return the layout of a packed sequence.
+
+        Raises NotLayerwise for a sequence that `pack_padded_sequence` did not pack within `Packing`.
+        """
         sizes, device = packed.batch_sizes, packed.data.device
         steps = getattr(sizes, _MARK, None)
         if steps is None:
@@ -77,14 +80,14 @@ class Layout:
         return cls(steps, lengths, step * records + record, ends * records + record)
 
     def padded(self, rows: Tensor, reverse: bool) -> Tensor:
-        """(steps, records, width) from (rows, width), zero behind the ends."""
+        """Return (steps, records, width) from (rows, width), zero behind the ends."""
         room = rows.new_zeros(self.steps * len(self.lengths), rows.shape[1])
-        return room.index_copy(0, self.back if reverse else self.ahead, rows).view(self.steps, -1, rows.shape[1])
+        return room.index_copy(0, self.back if reverse else self.forwards, rows).view(self.steps, -1, rows.shape[1])
 
     def rows(self, padded: Tensor, reverse: bool) -> Tensor:
-        """(rows, width) from (steps, records, width)."""
-        return padded.flatten(0, 1).index_select(0, self.back if reverse else self.ahead)
+        """Return (rows, width) from (steps, records, width)."""
+        return padded.flatten(0, 1).index_select(0, self.back if reverse else self.forwards)
 
     def last(self, padded: Tensor) -> Tensor:
-        """(records, width): each sequence's own last step."""
+        """Return (records, width): each sequence's own last step."""
         return padded[self.lengths - 1, torch.arange(len(self.lengths), device=padded.device)]

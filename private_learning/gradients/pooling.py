@@ -18,7 +18,7 @@ from torch.nn import functional
 
 
 class _Fold(torch.autograd.Function):
-    """The largest entry of each window along one axis; the gradient goes to the first of several."""
+    """The largest entry of each window along one axis. The gradient goes to the first of several."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, axis: int, width: int, stride: int) -> Tensor:
@@ -49,7 +49,7 @@ class _Fold(torch.autograd.Function):
 
 
 def _windows(x: Tensor, axis: int, width: int, stride: int) -> Iterator[Tensor]:
-    """Views of the first, second, ... entry of every window."""
+    """Yield views of the first, second, ... entry of every window."""
     span = stride * ((x.shape[axis] - width) // stride) + 1
     for start in range(width):
         yield x[(..., slice(start, start + span, stride)) + (slice(None),) * (-1 - axis)]
@@ -60,7 +60,7 @@ def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def max_pool(module: nn.MaxPool2d, x: Tensor) -> Tensor:
-    """What module.forward(x) gives, value by value, of a module listed by `max_pools`."""
+    """Return module.forward(x), value by value, of a module listed by `max_pools`."""
     (high, wide), (down, right) = _pair(module.kernel_size), _pair(module.stride)
     above, sideways = _pair(module.padding)
     if above or sideways:
@@ -70,7 +70,7 @@ def max_pool(module: nn.MaxPool2d, x: Tensor) -> Tensor:
 
 
 def max_pools(model: nn.Module) -> list[nn.MaxPool2d]:
-    """The model's layers that `max_pool` can stand in for."""
+    """Return the model's layers that `max_pool` can stand in for."""
     return [
         module
         for module in model.modules()
@@ -82,7 +82,7 @@ def max_pools(model: nn.Module) -> list[nn.MaxPool2d]:
 
 @contextmanager
 def pooled_by_comparison(layers: Sequence[nn.MaxPool2d]) -> Generator[None]:
-    """Within, the layers run as `max_pool`."""
+    """Run the layers as `max_pool` within the context."""
     for layer in layers:
         vars(layer)["forward"] = partial(max_pool, layer)
     try:

@@ -1,11 +1,11 @@
-"""Does a model read numbers out of its records? Then the way that it takes can follow from one of them.
+"""Detection of models that read numbers out of their records, so that their path can follow from one record.
 
-Within book-keeping a whole pass goes one way: a branch that one record opens would be open for all. So a model that
-turns a record's values into Python numbers, NumPy arrays or shapes runs record by record, whatever the values are.
-Before the first such reading every record takes the same way, so that one call is enough to find it.
+Within book-keeping a whole pass takes one path: a branch that one record opens would be open for all. So a model that
+turns a record's values into Python numbers, NumPy arrays or shapes runs record by record, for all values. Before the
+first such reading every record takes the same path, so that one call is enough to find it.
 
-PyTorch's own gradients read, too: that of a product along an axis looks for a zero anywhere in the batch, and with one
-it computes the gradients of all records another way, which does not underflow where the usual one does.
+PyTorch's own gradients read, too. That of a product along an axis looks for a zero anywhere in the batch. With one it
+computes the gradients of all records another way, which does not underflow where the usual one does.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def follows_values(model: nn.Module, inputs: Tensor) -> bool:
     if not (watch.read or methods.read):
         return False
 
-    def alone(record: Tensor) -> Any:
+    def single_record(record: Tensor) -> Any:
         return model(record.unsqueeze(0))
 
     # Parameters and buffers may be read: only records are hidden by vmap.
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="There is a performance drop")
-            vmap(alone, randomness="different")(inputs.clone())
+            vmap(single_record, randomness="different")(inputs.clone())
     # What vmap raises may have any type.
     except Exception:  # noqa: BLE001
         return True
@@ -60,7 +60,7 @@ def follows_values(model: nn.Module, inputs: Tensor) -> bool:
 
 
 class Runs(Protocol):
-    """What computes the gradients of a pass."""
+    """The object that computes the gradients of a pass."""
 
     def run(self, inputs: Tensor, targets: Tensor) -> object: ...
 
@@ -68,8 +68,8 @@ class Runs(Protocol):
 def gradients_follow_values(engine: Runs, inputs: Tensor, targets: Tensor) -> bool:
     """Return whether PyTorch reads numbers out of records on the way back. inputs: (records, ...).
 
-    A dispatch mode sees nothing of it: within one PyTorch takes the other way throughout. So does vmap, which is the
-    way out. What is read on the way forward is the business of `follows_values`.
+    A dispatch mode cannot see it, because within one PyTorch takes the other way throughout. So does vmap, which is the
+    way out. Readings on the way forward are the business of `follows_values`.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -150,7 +150,7 @@ class RecurrentCell(Composite):
             hx = (zero, zero) if isinstance(self.module, nn.LSTMCell) else zero
         if isinstance(self.module, nn.LSTMCell):
             h, c = hx
-            i, f, g, o = self._both(capture, input, h).chunk(4, 1)
+            i, f, g, o = self._gate_sums(capture, input, h).chunk(4, 1)
             c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
             return torch.sigmoid(o) * torch.tanh(c), c
         if isinstance(self.module, nn.GRUCell):
@@ -158,10 +158,10 @@ class RecurrentCell(Composite):
             r, z = (torch.sigmoid(of_x[k] + of_h[k]) for k in (0, 1))
             n = torch.tanh(of_x[2] + r * of_h[2])
             return n + z * (hx - n)
-        sums = self._both(capture, input, hx)
+        sums = self._gate_sums(capture, input, hx)
         return torch.tanh(sums) if self.module.nonlinearity == "tanh" else torch.relu(sums)
 
-    def _both(self, capture: Capture, x: Tensor, h: Tensor) -> Tensor:
+    def _gate_sums(self, capture: Capture, x: Tensor, h: Tensor) -> Tensor:
         return capture.call(self._ih, x) + capture.call(self._hh, h)
 
 

@@ -1,4 +1,4 @@
-"""Public weights out of a file of this machine: believed by their digest, put into a model by their names."""
+"""Public weights out of a file of this machine: verified by their digest, put into a model by their names."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from study_protocol.study.bounds import MAX_WEIGHT
 _LOG = logging.getLogger(__name__)
 
 
-def believed(file: BackboneFile | None, sha256: str, *, program: bool = False) -> bytes:
-    """The bytes of the file that the study names.
+def verified_bytes(file: BackboneFile | None, sha256: str, *, program: bool = False) -> bytes:
+    """Return the bytes of the file that the study names.
 
-    program  the study runs the file on the records, which a person here has to have said; else it holds weights
+    program  the study runs the file on the records, which a person here must have allowed. Otherwise it holds weights.
 
     Raises:
-        ConfigurationError: no file is given, or one of the other kind; it cannot be read, or it is another one.
+        ConfigurationError: no file is given, or one of the other kind. It cannot be read, or it is another one.
     """
     if file is None or isinstance(file, ProgramFile) != program:
         need = "public weights from a file" if not program else "a program, an ONNX file that is run on the records,"
@@ -49,7 +49,7 @@ def believed(file: BackboneFile | None, sha256: str, *, program: bool = False) -
 
 
 def tensors_in(data: bytes) -> dict[str, Tensor]:
-    """Name -> tensor of a safetensors file.
+    """Return name -> tensor of a safetensors file.
 
     Raises:
         ConfigurationError: it is none, or holds complex numbers, NaN, an infinity or a number beyond ±MAX_WEIGHT.
@@ -79,7 +79,9 @@ def place(model: nn.Module, tensors: Mapping[str, Tensor], begun: Collection[str
     head   those among them that keep them also where the file has another shape: it was made for other classes
 
     Raises:
-        ConfigurationError: another shape; names both. A parameter that is not trained and that the file lacks.
+        ConfigurationError: a tensor has another shape, and the text names both shapes. Or the file lacks a parameter
+        that
+            is not trained.
     """
     state: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
     with torch.no_grad():

@@ -1,9 +1,9 @@
 """Bayesian logistic regression: weights are normal variables, and a prediction says how sure it is.
 
-Variational inference (Blei, Kucukelbir & McAuliffe 2017) with q(w) = Π N(μ_j, e^{2ρ_j}); what is trained is (μ, ρ).
-Under q the score x·w of a record is normal with mean x·μ and variance Σ x_j² e^{2ρ_j}, so that every expectation here
-is an integral over one line: Gauss and Hermite's rule takes it at fixed nodes. Nothing is drawn, and no record's loss
-depends on another or on a seed, as it would with weights drawn from q.
+It is variational inference (Blei, Kucukelbir & McAuliffe 2017) with q(w) = Π N(μ_j, e^{2ρ_j}). The trained parameters
+are (μ, ρ). Under q the score x·w of a record is normal with mean x·μ and variance Σ x_j² e^{2ρ_j}. Every expectation
+here is therefore an integral over one line, which Gauss and Hermite's rule takes at fixed nodes. No number is drawn,
+and no record's loss depends on another or on a seed, as it would with weights drawn from q.
 """
 
 from __future__ import annotations

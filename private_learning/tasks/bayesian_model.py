@@ -32,7 +32,7 @@ class ExpectedLoss(SeparateLoss):
 class NormalScore(nn.Module):
     """(n, features) to (n, 2): mean and variance of a record's score.
 
-    mean.weight    (1, features + 1): means of the weights, the constant's last; 0 at the start
+    mean.weight    (1, features + 1): means of the weights, the constant's last, 0 at the start
     spread.weight  (1, features + 1): logarithms of their standard deviations
     """
 

@@ -37,7 +37,10 @@ class OnFeatures(nn.Module):
 
 
 def state_digest(module: nn.Module) -> str | None:
-    """SHA-256 (hex) of names, types, shapes and numbers of all parameters and buffers; None: there are none."""
+    """Return the SHA-256 (hex) of names, types, shapes and numbers of all parameters and buffers.
+
+    None: there are none.
+    """
     state = module.state_dict()
     if not state:
         return None

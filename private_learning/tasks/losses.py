@@ -31,7 +31,7 @@ class ClassLossParameters(TaskParameters):
             raise ValueError('gamma belongs to loss = "focal"; leave it out or choose that loss')
         return self
 
-    def chosen(self, task: str, classes: int) -> tuple[float, tuple[float, ...]]:
+    def loss_settings(self, task: str, classes: int) -> tuple[float, tuple[float, ...]]:
         """γ, 0 for the cross-entropy, and the weights of the classes, none where all are 1.
 
         Raises:
@@ -49,7 +49,7 @@ class ClassLossParameters(TaskParameters):
 
 
 def numbers_of(text: str) -> tuple[float, ...]:
-    """The numbers between bars; empty where one of them is none."""
+    """Return the numbers between bars, empty where one of them is none."""
     try:
         numbers = tuple(float(part) for part in text.split("|"))
     except ValueError:

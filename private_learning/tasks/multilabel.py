@@ -34,7 +34,7 @@ class MultiLabel(Task):
 
     @property
     def loss(self) -> Callable[[Tensor, Tensor], Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """loss(outputs, targets) -> (batch,), a sum over the record's known labels; its gradient is known."""
+        """Return loss(outputs, targets) -> (batch,), a sum over the record's known labels with known gradient."""
         from private_learning.gradients.losses import LabelsLoss
 
         return LabelsLoss()
@@ -74,9 +74,10 @@ class MultiLabel(Task):
         return counts
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
-        """Means over the labels of log loss, accuracy and area under the curve; of up to MOST_SHOWN labels each one's.
+        """Return means over the labels of log loss, accuracy and area under the curve, and each label's own.
 
-        An area needs records with and without the label: a label that lacks one has none, and is in no mean of them.
+        Own values are given for up to MOST_SHOWN labels. An area needs records with and without the label. A label that
+        lacks one has none, and is in no mean of them.
         """
         require_metrics(outputs, targets)
         scores, truth = outputs.double().numpy(), targets.double().numpy()
@@ -108,13 +109,13 @@ def _of_label(scores: Array, truth: Array) -> dict[str, float]:
 
 
 def _names(labels: tuple[str, ...]) -> list[str]:
-    """As a metric may be called; the place where two would be called the same."""
+    """Return names that a metric may have, or the place where two would be equal."""
     plain = [re.sub("[^a-z0-9]+", "_", label.lower()).strip("_")[:50] for label in labels]
     return [name if name and plain.count(name) == 1 else f"label_{place}" for place, name in enumerate(plain, 1)]
 
 
 def names_between_bars(text: str) -> tuple[str, ...]:
-    """The names; none where one is empty or stands twice."""
+    """Return the names, or none where one is empty or stands twice."""
     names = tuple(column_name(part.strip()) for part in text.split("|"))
     return names if all(names) and len(set(names)) == len(names) else ()
 
@@ -151,11 +152,11 @@ class LabelsParameters(TaskParameters):
 
 
 class MultiLabelParameters(LayersParameters, LabelsParameters):
-    """Those of the labels, and the shape of the model."""
+    """Parameters of the labels, and the shape of the model."""
 
 
 class TableMultiLabel(TableTask[MultiLabelParameters], MultiLabel):
-    """One linear layer, zero at the start, with an output for each label; or a network with tanh units."""
+    """One linear layer, zero at the start, with an output for each label, or a network with tanh units."""
 
     name, kind = "multi-label", MultiLabelParameters
 
@@ -175,6 +176,6 @@ class TableMultiLabel(TableTask[MultiLabelParameters], MultiLabel):
         return self.known_labels(np.stack([self._read(name, columns[name]) for name in self.labels], axis=1))
 
     def _read(self, name: str, values: Any) -> Array:
-        """(n,) 0, 1 and NaN."""
+        """Return (n,) 0, 1 and NaN."""
         places, absent = indices_of(values, self.parameters.no_yes, f"label column {name}", "label-values")
         return np.where(absent, np.nan, places.astype(np.float64))

@@ -28,7 +28,7 @@ class ConvNorm(nn.Module):
 
 
 class Residual(nn.Module):
-    """ReLU of what came in and of two convolutions of it (He et al. 2016, figure 5 on the left)."""
+    """ReLU of the sum of the input and two convolutions of it (He et al. 2016, figure 5 on the left)."""
 
     def __init__(self, layout: Layout, name: str, groups: int, stride: int) -> None:
         super().__init__()
@@ -55,21 +55,21 @@ class Averaged(nn.Module):
 
 
 def residual(layout: Layout, groups: int, strides: Iterable[int]) -> nn.Module:
-    """A first convolution and blocks with the given strides, the first convolution's before them."""
+    """Return a network of a first convolution and blocks. The first stride is that of the convolution."""
     first, *block_strides = strides
     blocks = [Residual(layout, f"blocks.{place}", groups, stride) for place, stride in enumerate(block_strides, 2)]
     return Averaged([ConvNorm(layout, "blocks.0", groups, first), nn.ReLU(), *blocks], layout)
 
 
 def signal(layout: Layout, groups: int) -> nn.Module:
-    """Convolutions that halve the length, each with a ReLU behind."""
+    """Return a network of convolutions that halve the length, each with a ReLU behind."""
     names = list(layout.normalised)
     blocks = (part for name in names for part in (ConvNorm(layout, name, groups, 2), nn.ReLU()))
     return Averaged(blocks, layout)
 
 
 class UNet(nn.Module):
-    """Down by strides of 2, up by repeating pixels, what was seen on the way down beside (Ronneberger et al. 2015).
+    """Down by strides of 2, up by repeating pixels, with the levels of the way down beside (Ronneberger et al. 2015).
 
     (n, channels, height, width) to (n, classes, height, width) scores.
     """

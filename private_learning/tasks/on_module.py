@@ -1,8 +1,8 @@
 """A linear model on features of a module that every hospital has: installed code, or a program in a local file.
 
-Code never travels. A study names a module that a package here offers under the entry point group
-`wardround.backbones`, and the digest of its weights; or the SHA-256 of a file that holds a program, an ONNX graph of
-standard operators. Such a graph can compute and nothing else (`private_learning.tasks.program`).
+Code never travels. A study names one of two: a module that a package here offers under the entry point group
+`wardround.backbones`, with the digest of its weights, or the SHA-256 of a file with a program. A program is an ONNX
+graph of standard operators, which can compute and cannot act (`private_learning.tasks.program`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHAPE = re.compile(r"[1-9][0-9]{0,5}(x[1-9][0-9]{0,5}){0,3}")
 
 
 class ModuleParameters(ClassLossParameters):
-    """What the module takes and gives, and which one it is."""
+    """Inputs and outputs of the module, and its name."""
 
     module: str | None = Field(
         default=None,
@@ -62,7 +62,7 @@ class ModuleParameters(ClassLossParameters):
 
     @property
     def sides(self) -> tuple[int, ...]:
-        """Of one record."""
+        """Return the sides of one record."""
         return tuple(map(int, self.shape.split("x")))
 
 
@@ -75,14 +75,14 @@ class ModuleFeatures(Classification):
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = self.kind.read(self.name, parameters)
         self.classes = self.parameters.classes
-        self.gamma, self.class_weights = self.parameters.chosen(self.name, self.classes)
+        self.gamma, self.class_weights = self.parameters.loss_settings(self.name, self.classes)
         self._program: nn.Module | None = None
 
     def with_program(self, data: bytes | None) -> ModuleFeatures:
-        """The same task with the bytes of a program; None: it has an installed module.
+        """Return the same task with the bytes of a program, or None for an installed module.
 
         Raises:
-            ConfigurationError: both, or neither; the file is no program, or one that is refused.
+            ConfigurationError: both, or neither. The file is no program, or one that is refused.
         """
         if (data is None) == (self.parameters.module is None):
             raise ConfigurationError(
@@ -161,7 +161,10 @@ class ModuleFeatures(Classification):
 
 
 def _installed(name: str) -> nn.Module:
-    """Raises TaskError: nobody offers it, two packages do, or its code fails."""
+    """Return the installed module of this name.
+
+    Raises TaskError: no package offers it, two packages do, or its code fails.
+    """
     from torch import nn
 
     if name == ORIENTED_GRADIENTS:

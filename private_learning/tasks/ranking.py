@@ -25,10 +25,12 @@ def area(score: Floats, positive: NDArray[np.bool_]) -> float:
 
 
 def concordance(risk: Floats, time: Floats, event: NDArray[np.bool_]) -> float | None:
-    """Harrell's C (Harrell et al. 1982): of pairs whose order is known, the share in which who died earlier had the
-    higher risk, ties half; None where no pair's order is known.
+    """Return Harrell's C (Harrell et al. 1982).
 
-    Known is the order of i before j where i has an event and time_i < time_j, or the same time and j is censored.
+    It is a share of the pairs whose order is known. In that share the patient who died earlier had the higher risk, and
+    ties count half. None where no pair's order is known.
+
+    The order of i before j is known where i has an event and time_i < time_j, or the same time and j is censored.
     """
     right, pairs = 0.0, 0
     dead = np.flatnonzero(event)
@@ -42,12 +44,13 @@ def concordance(risk: Floats, time: Floats, event: NDArray[np.bool_]) -> float |
 
 
 def brier_at_end(survival: Floats, time: Floats, event: NDArray[np.bool_], end: float) -> float | None:
-    """Mean squared distance of the predicted survival until `end` and what became of it (Graf et al. 1999).
+    """Return the mean squared distance of the predicted survival until `end` and the outcome (Graf et al. 1999).
 
-    Whoever was censored before counts for nothing, and the others for as many as them: by one over the Kaplan-Meier
-    estimate that nobody has been censored yet, just before their event, or before the end. None where that is 0.
+    Records that were censored before count zero, and the others for as many as them. Their weight is one over the
+    Kaplan-Meier estimate that no record has been censored yet, just before their event, or before the end. None where
+    that is 0.
 
-    survival: (n,) probabilities. time: (n,), at most `end`; whoever has it and no event lived through.
+    survival: (n,) probabilities. time: (n,), at most `end`. A record with time `end` and no event lived through.
     """
     alive = (time >= end) & ~event
     censored = ~event & ~alive

@@ -1,4 +1,4 @@
-"""A class for every pixel: a small U-Net, its loss, and how masks are read."""
+"""Segmentation, a class for every pixel: a small U-Net, its loss, and the reading of masks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_SHOWN = 14
 
 
 class SegmentationParameters(ImageShape):
-    """Those of the images and their masks, of the loss, and of the network."""
+    """Parameters of the images and their masks, of the loss, and of the network."""
 
     classes: int = Field(ge=2, le=256, description="how many kinds of pixels there are, the background among them")
     mask_values: str | None = Field(
@@ -66,7 +66,7 @@ class SegmentationParameters(ImageShape):
 
     @property
     def values(self) -> tuple[int, ...]:
-        """What the masks hold for each class; none where it cannot be read."""
+        """Return the numbers in the masks for each class, none where they cannot be read."""
         if self.mask_values is None:
             return tuple(range(self.classes))
         numbers = numbers_of(self.mask_values)
@@ -110,13 +110,13 @@ class Segmentation(ScaledArrays, Task):
 
     @property
     def loss(self) -> Callable[[Tensor, Tensor], Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """loss(outputs, targets) -> (batch,): a mean over the record's own labelled pixels."""
+        """Return loss(outputs, targets) -> (batch,): a mean over the record's own labelled pixels."""
         from private_learning.gradients.pixels import PixelLoss
 
         return PixelLoss(self.parameters.weights, self.parameters.dice)
 
     def targets(self, data: Records) -> Tensor:
-        """(n, height, width) int64 classes, UNLABELLED where the mask says so."""
+        """Return (n, height, width) int64 classes, UNLABELLED where the mask says so."""
         import torch
 
         masks, p = labels_of(self.name, data), self.parameters
@@ -134,32 +134,32 @@ class Segmentation(ScaledArrays, Task):
         self._refuse((labels == UNLABELLED).all(axis=(1, 2)), "have no labelled pixel; leave these records out")
         return torch.as_tensor(labels)
 
-    def _refuse(self, wrong: Array, what: str) -> None:
+    def _refuse(self, wrong: Array, problem: str) -> None:
         if wrong.any():
-            raise WrongRows(f"labels: {int(wrong.sum())} of {len(wrong)} masks {what}", wrong)
+            raise WrongRows(f"labels: {int(wrong.sum())} of {len(wrong)} masks {problem}", wrong)
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        """(n, classes, height, width) probabilities, in the precision of the outputs."""
+        """Return (n, classes, height, width) probabilities, in the precision of the outputs."""
         import torch
 
         return torch.softmax(outputs, dim=1)
 
     def masks(self, probabilities: Array) -> Array:
-        """(n, height, width) the mask value of the likeliest class, out of (n, classes, height, width)."""
+        """Return (n, height, width) mask values of the likeliest class, out of (n, classes, height, width)."""
         return np.array(self.parameters.values)[probabilities.argmax(axis=1)]
 
     def target_counts(self, targets: Tensor) -> dict[str, int]:
-        """Masks that hold a value, by the value."""
+        """Return how many masks hold a value, by the value."""
         masks = {str(value): (targets == place) for place, value in enumerate(self.parameters.values)}
         if self.parameters.unlabelled is not None:
             masks["not labelled"] = targets == UNLABELLED
         return {name: int(pixels.flatten(1).any(1).sum()) for name, pixels in masks.items()}
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
-        """Dice and IoU over the labelled pixels of all records together: means over the classes, and of up to
-        MOST_SHOWN classes each one's; and the share of pixels that are right.
+        """Return Dice and IoU over the labelled pixels of all records together, and the share of pixels that are right.
 
-        A class that is neither there nor predicted has none, and is in no mean.
+        Both are means over the classes, and each class's own value for up to MOST_SHOWN classes. A class that is
+        neither there nor predicted has none, and is in no mean.
         """
         require_metrics(outputs, targets)
         labelled, classes = targets != UNLABELLED, self.parameters.classes

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 class TokenModel(nn.Module):
     """(n, static + length) to (n, outputs): numbers of the patient first, then tokens, 0 behind the last.
 
-    What lies behind a patient's last token changes nothing, and neither do the other patients of a batch.
+    Places behind a patient's last token change no output, and neither do the other patients of a batch.
     """
 
     def __init__(self, tokens: int, static: int, width: int, state: int, outputs: int) -> None:
@@ -24,7 +24,10 @@ class TokenModel(nn.Module):
         return self.head(torch.cat([x[:, : self.static], self.state(self.embed(tokens), real)], 1))
 
     def state(self, embedded: Tensor, real: Tensor) -> Tensor:
-        """(n, state): zeros where a patient has no event. embedded: (n, length, width). real: (n, length) booleans."""
+        """Return (n, state), zeros where a patient has no event.
+
+        embedded: (n, length, width). real: (n, length) booleans.
+        """
         raise NotImplementedError
 
 
@@ -43,7 +46,7 @@ class Recurrent(TokenModel):
 
 
 class Transformer(TokenModel):
-    """The mean over the events of what the encoder makes of them; places in the sequence are learned."""
+    """The mean over the events of the encoder's outputs. Places in the sequence are learned."""
 
     def __init__(
         self, tokens: int, static: int, length: int, width: int, heads: int, hidden: int, layers: int, outputs: int

@@ -13,7 +13,7 @@ _GATES = {"gru": 3, "lstm": 4}
 
 
 def drawn_sequences(task: CodeSequences, random: np.random.Generator) -> dict[str, Array]:
-    """Parameter name -> float32 array, as in a new model of the task."""
+    """Return parameter name -> float32 array, as in a new model of the task."""
     p = task.parameters
     weights = {"embed.weight": _normal((task.tokens, p.embedding), random)}
     # The row of no event stays zero: no gradient reaches it.

@@ -1,4 +1,4 @@
-"""A classifier of patients by the codes of what happened to them, in their order."""
+"""A classifier of patients by the codes of their events, in their order."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class CodeSequences(TableClassifier[SequenceParameters]):
         words = self.parameters.label_values
         self.label_values = None if words is None else categories_of(words)
         self.classes = self.parameters.classes if self.label_values is None else len(self.label_values)
-        self.gamma, self.class_weights = self.parameters.chosen(self.name, self.classes)
+        self.gamma, self.class_weights = self.parameters.loss_settings(self.name, self.classes)
 
     @property
     def tokens(self) -> int:

@@ -54,7 +54,7 @@ class SignalParameters(ClassLossParameters):
 
     @property
     def ranges(self) -> list[tuple[float, float]]:
-        """(low, high) of every channel, or of all; none where one cannot be read."""
+        """Return (low, high) of every channel, or of all, or none where one cannot be read."""
         ranges: list[tuple[float, float]] = []
         for part in self.range.split("|"):
             low, _, high = part.partition("..")
@@ -83,7 +83,7 @@ class SignalNetwork(ScaledArrays, Classification):
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         p = self.parameters = self.kind.read(self.name, parameters)
         self.classes = p.classes
-        self.gamma, self.class_weights = p.chosen(self.name, self.classes)
+        self.gamma, self.class_weights = p.loss_settings(self.name, self.classes)
         self.shape = p.channels, p.length
         # (channels, 1) where each channel has its own.
         low, high = np.array(p.ranges).T[:, :, None]

@@ -1,7 +1,7 @@
 """Time until an event, for some only known to be longer: survival models whose likelihood is a sum over patients.
 
-Time is cut into public intervals, up to the last cut. In discrete time the model says how likely the event is in each
-interval; the piecewise-exponential model says how many events there are in a day of each. Cox's partial likelihood is
+Time is cut into public intervals, up to the last cut. The discrete-time model says how likely the event is in each
+interval. The piecewise-exponential model says how many events there are in a day of each. Cox's partial likelihood is
 none of them: it sets every patient against all who are still at risk, so that one patient's gradient depends on the
 others.
 """
@@ -79,7 +79,7 @@ class SurvivalParameters(LayersParameters, TimeParameters):
 class Survival(TableTask[SurvivalParameters]):
     """One output for each interval. Targets are (n, 2): time as a share of the last cut, and 1 for an event.
 
-    A time beyond the last cut is the last cut without an event: nothing after it is looked at.
+    A time beyond the last cut is the last cut without an event: later time is not used.
     """
 
     kind = SurvivalParameters
@@ -98,7 +98,7 @@ class Survival(TableTask[SurvivalParameters]):
     @property
     @abstractmethod
     def loss(self) -> Callable[[Tensor, Tensor], Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """loss(outputs, targets) -> (batch,) minus log likelihoods; its gradient is known."""
+        """Return loss(outputs, targets) -> (batch,) minus log likelihoods, with known gradient."""
 
     @property
     def widths(self) -> list[int]:

@@ -26,10 +26,12 @@ from study_protocol.wire.tensors import Array
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def drawn(task: Task, random: np.random.Generator | None = None) -> dict[str, Array] | None:
-    """Parameter name -> float32 array, as in a new model of the task; None: only the task itself can make one.
+def drawn_weights(task: Task, random: np.random.Generator | None = None) -> dict[str, Array] | None:
+    """Return parameter name -> float32 array, as in a new model of the task.
 
-    random  left out: of the operating system
+    None: only the task itself can make one.
+
+    random  by default of the operating system
     """
     # The very class: one that derives from it may have another model.
     if type(task) is LogisticRegression:
@@ -63,7 +65,7 @@ def _network(widths: Sequence[int], random: np.random.Generator) -> dict[str, Ar
 
 
 def _survival(task: Survival, random: np.random.Generator) -> dict[str, Array]:
-    """Those of the network, but for the constants of the intervals."""
+    """Return the weights of the network, but for the constants of the intervals."""
     weights, hidden = _network(task.widths, random), task.parameters.layers
     constants = np.full(len(task.cuts), task.start, np.float32)
     if not task.parameters.proportional:
@@ -75,7 +77,7 @@ def _survival(task: Survival, random: np.random.Generator) -> dict[str, Array]:
 
 
 def _layers(widths: Sequence[int]) -> Shapes:
-    """Every second place of the sequence is a tanh."""
+    """Return the shapes of the linear layers: every second place of the sequence is a tanh."""
     return {str(2 * place): (wide, widths[place]) for place, wide in enumerate(widths[1:])}
 
 
@@ -100,7 +102,7 @@ def _zeros(shapes: Shapes) -> dict[str, Array]:
 
 
 def _uniform(layers: Shapes, random: np.random.Generator) -> dict[str, Array]:
-    """Weight and bias of each layer within ±1/√fan-in."""
+    """Return weight and bias of each layer within ±1/√fan-in."""
     weights: dict[str, Array] = {}
     for name, shape in layers.items():
         weights[f"{name}.weight"] = _even(shape, shape, random)
@@ -109,6 +111,9 @@ def _uniform(layers: Shapes, random: np.random.Generator) -> dict[str, Array]:
 
 
 def _even(shape: tuple[int, ...], weight: tuple[int, ...], random: np.random.Generator) -> Array:
-    """Within ±1/√fan-in of a layer with such a weight: LeCun et al. 1998, and what torch does with a = √5."""
+    """Return numbers within ±1/√fan-in of a layer with such a weight.
+
+    Sources: LeCun et al. 1998, and torch with a = √5.
+    """
     bound = 1 / math.sqrt(math.prod(weight[1:]))
     return random.uniform(-bound, bound, shape).astype(np.float32)

@@ -1,8 +1,8 @@
-"""Where a round of many local steps has come to, kept on the disk so that a restarted hospital goes on there.
+"""Progress of a round of many local steps, kept on the disk so that a restarted hospital goes on from there.
 
-Nothing of a round leaves before it is finished, so a checkpoint costs no privacy. It holds what the steps depend on and
-what they have charged: a step is either in both, or is done again and charged once; with fresh noise or, seeded, with
-the very noise of its number.
+No result of a round leaves before the round is finished, so a checkpoint costs no privacy. It holds the state of the
+steps and their charges. Therefore a step is either in both, or is done again and charged once. Its noise is then fresh
+or, seeded, the very noise of its number.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ register("hospital.after-checkpoint")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """After `step` local steps.
+    """The state after `step` local steps.
 
     weights                  parameter name -> tensor of its shape
-    optimiser                its `state_dict`; empty: plain steps
+    optimiser                its `state_dict`, empty for plain steps
     log_moments, individual  the accounts' own bytes, with these steps charged
     """
 
@@ -44,7 +44,7 @@ class Checkpoint:
 class Checkpoints:
     """One round's place on the disk: at most one checkpoint, mode 0600.
 
-    start  where to begin; None: at the beginning
+    start  the checkpoint to begin at, or None for the beginning
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class Checkpoints:
 
     @classmethod
     def open(cls, path: Path, *belonging: str | bytes | None, every_seconds: float) -> Self:
-        """The checkpoint at `path`, if it was written for the same round and the same accounts.
+        """Return the checkpoint at `path`, if it was written for the same round and the same accounts.
 
-        belonging  whatever the round's work depends on; a checkpoint of anything else is useless and is erased
+        belonging  all that the round's work depends on. A checkpoint of other work is useless and is erased.
         """
         digest = hashlib.sha256()
         for part in belonging:

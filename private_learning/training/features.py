@@ -1,7 +1,7 @@
-"""Where only a model's head is trained: what the frozen rest makes of each record is computed once.
+"""Features of a frozen backbone, computed once for each record where only a model's head is trained.
 
-The rest is public and the same in every round, so that training on its features is training the whole model, up to
-the rounding of a pass of another shape. Each record's features follow from the record alone, to the last bit.
+The frozen part is public and the same in every round. Training on its features is therefore training the whole model,
+up to the rounding of a pass of another shape. Each record's features follow from the record alone, to the last bit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CHUNK = 64 << 20
 
 
 class NoFeatures(Exception):
-    """The model cannot be cut before its head; the text says why."""
+    """The model cannot be cut before its head. The text gives the reason."""
 
 
 class HeadAlone(nn.Module):
@@ -59,20 +59,20 @@ class HeadAlone(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """What the frozen rest of a task's model makes of records.
+    """Features that the frozen part of a task's model makes of records.
 
     whole   the task, with a model of which the head is trained
-    known   digest of a record -> its features: for records that one process reads several times; None: nothing is kept
+    cache   digest of a record -> its features, for records that one process reads several times. None for no cache.
     """
 
     whole: Task
     device: str = "cpu"
-    known: dict[bytes, Tensor] | None = None
+    cache: dict[bytes, Tensor] | None = None
     _cut: list[tuple[nn.Module, nn.Module]] = field(default_factory=list[tuple[nn.Module, nn.Module]], repr=False)
 
     @classmethod
     def of(cls, task: Task, device: str = "cpu") -> Features | None:
-        """Of a study that trains the head of a model and nothing else; None: of any other."""
+        """Return the features of a study that trains the head of a model alone, or None for any other study."""
         part = part_of(task)
         if part is None or part.trainable != HEAD or part.head == "":
             return None
@@ -80,20 +80,20 @@ class Features:
 
     @property
     def name(self) -> str:
-        """Of the head."""
+        """Return the name of the head."""
         part = part_of(self.whole)
         return "" if part is None else part.head
 
     def task(self) -> Task:
-        """The same task, whose inputs are features and whose model is the head."""
-        derived, remembering = copy.copy(self.whole), replace(self, known={})
+        """Return the same task, whose inputs are features and whose model is the head."""
+        derived, remembering = copy.copy(self.whole), replace(self, cache={})
         vars(derived)["model"] = _Head(self.whole, self.name)
         vars(derived)["inputs"] = _Inputs(remembering)
         vars(derived)["dataset"] = _Dataset(remembering)
         return derived
 
     def require(self, dataset: TaskDataset) -> None:
-        """Try the frozen part on generated records; of the dataset shapes and types are used alone.
+        """Try the frozen part on generated records. Only shapes and types of the dataset are used.
 
         Raises:
             NoFeatures: the model uses its head otherwise than once, at its end, on each record.
@@ -132,7 +132,7 @@ class Features:
             )
 
     def _generated(self, dataset: TaskDataset) -> Iterator[Tensor]:
-        """(_COMPANIONS, ...) inputs of several kinds."""
+        """Yield (_COMPANIONS, ...) inputs of several kinds."""
         shapes = Shapes(self._shape(dataset), dataset.inputs.dtype, torch.Size(), dataset.targets.dtype)
         make = examples_of(self.whole, replace(dataset, grouped=False)).inputs
         if make is not None:
@@ -140,13 +140,13 @@ class Features:
         yield from generated_inputs(shapes, _COMPANIONS, self._model[0])
 
     def _shape(self, dataset: TaskDataset) -> torch.Size:
-        """Of one row's inputs."""
+        """Return the shape of one row's inputs."""
         return dataset.inputs.shape[2 if dataset.grouped else 1 :]
 
     def of_dataset(self, dataset: TaskDataset) -> TaskDataset:
-        """The same patients and targets with features for inputs: NaN of records that the frozen part fails on.
+        """Return the same patients and targets with features for inputs, NaN for records that the frozen part fails on.
 
-        A frozen part that mixes records or cannot be cut is found by `require`, not here.
+        `require`, not this method, finds a frozen part that mixes records or cannot be cut.
         """
         if not dataset.grouped:
             return replace(dataset, inputs=self.of_inputs(dataset.inputs), computed=True)
@@ -154,15 +154,15 @@ class Features:
         return replace(dataset, inputs=torch.cat(chunks).unflatten(0, dataset.inputs.shape[:2]), computed=True)
 
     def of_inputs(self, inputs: Inputs) -> Tensor:
-        """(n, ...) float32 inputs of the model to (n, ...) of its head; NaN of records that the model fails on."""
+        """Return (n, ...) float32 inputs of the head from those of the model, NaN for records that it fails on."""
         return torch.cat([self._remembered(chunk) for chunk in in_chunks(inputs)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The model is made anew elsewhere: some programs cannot be sent.
-        return Features, (self.whole, self.device, self.known)
+        return Features, (self.whole, self.device, self.cache)
 
     def _remembered(self, inputs: Tensor) -> Tensor:
-        cache = self.known
+        cache = self.cache
         if cache is None:
             return each_alone(self._computed, inputs, self._model[0])
         digests = [hashlib.sha256(record.numpy().tobytes()).digest() for record in inputs.contiguous()]
@@ -173,7 +173,7 @@ class Features:
         return torch.stack([cache[digest] for digest in digests])
 
     def _computed(self, inputs: Tensor) -> Tensor:
-        """One pass through the whole model, of which the input of the head is kept."""
+        """Run one pass through the whole model and return the input of the head."""
         model, head = self._model
         calls: list[tuple[tuple[Any, ...], Any]] = []
         handle = head.register_forward_hook(lambda _, args, output: calls.append((args, output)))
@@ -193,7 +193,7 @@ class Features:
 
     @property
     def _model(self) -> tuple[nn.Module, nn.Module]:
-        """The whole model, made once, and its head."""
+        """Return the whole model, made once, and its head."""
         if not self._cut:
             model = new_model(self.whole).eval().to(self.device)
             self._cut.append((model, model.get_submodule(self.name)))
@@ -201,7 +201,7 @@ class Features:
 
 
 def in_chunks(inputs: Inputs) -> Iterator[Tensor]:
-    """All records in their order, some at a time."""
+    """Yield all records in their order, some at a time."""
     size = max(_COMPANIONS, _CHUNK // max(1, math.prod(inputs.shape[1:]) * inputs.dtype.itemsize))
     for start in range(0, len(inputs), size):
         yield inputs[start : start + size]
@@ -235,6 +235,6 @@ class _Dataset:
 
 
 def reading(task: Task) -> Task:
-    """The task that reads records as they are: that of which `Features.task` made this one, or itself."""
+    """Return the task that reads records as they are: the origin of a task of `Features.task`, or the task itself."""
     dataset = vars(task).get("dataset")
     return dataset.features.whole if isinstance(dataset, _Dataset) else task

@@ -29,8 +29,8 @@ class Contribution:
     """One round's result.
 
     update           parameter name -> float32: a gradient (fedsgd) or a difference of weights (fedavg)
-    client_distance  what the whole client moves the sum, on the scale of the client level's clip norm, rounded up;
-                     None where the study does not protect clients
+    client_distance  how far the whole client moves the sum, on the scale of the client level's clip norm, rounded up.
+                     None where the study does not protect clients.
     """
 
     update: dict[str, Array]
@@ -38,7 +38,7 @@ class Contribution:
 
 
 class PlainGradients:
-    """Mean gradients over Poisson batches, one after another; the denominator is public here too."""
+    """Mean gradients over Poisson batches, one after another. The denominator is public here too."""
 
     def __init__(
         self,
@@ -58,7 +58,10 @@ class PlainGradients:
         self.failed = 0
 
     def at(self, step: int) -> dict[str, Tensor]:
-        """Parameter name -> mean gradient; `step` says which batch. A record without a finite gradient adds zero."""
+        """Return parameter name -> mean gradient. `step` selects the batch.
+
+        A record without a finite gradient adds zero.
+        """
         batch = self._batch(step)
         inputs = whole(self._batches.of(batch, (lambda: self._foreseen(step + 1)) if step < self._steps else None))
         inputs, targets = inputs.to(self._device), self._targets[torch.as_tensor(batch)].to(self._device)
@@ -75,9 +78,9 @@ class PlainGradients:
         return gradients or {name: torch.zeros_like(p).detach() for name, p in self._parameters.items()}
 
     def _gradient(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor] | None:
-        """Parameter name -> gradient of the sum of losses over the public denominator; None: it fails, or is infinite.
+        """Return parameter name -> gradient of the sum of losses over the public denominator.
 
-        Copies are computed with: a model may change what it is given.
+        None: it fails, or is infinite. Copies are used, because a model may change its arguments.
         """
         try:
             losses = self._loss(self._model(inputs.clone()), targets.clone())
@@ -104,18 +107,18 @@ class PlainGradients:
         return self._coming[step]
 
     def accounts(self) -> tuple[None, None]:
-        """Nothing is charged here."""
+        """Return no accounts: this scheme charges none here."""
         return None, None
 
 
-def contribution_of(update: dict[str, Array], privacy: Privacy, round: int) -> Contribution:
-    """The update clipped; zero, charged in full, where it is not finite: no record of a hospital may end a round."""
+def contribution_of(update: dict[str, Array], privacy: Privacy, round_number: int) -> Contribution:
+    """Return the update clipped, or zero, charged in full, where it is not finite: no record may end a round."""
     distance = None
     try:
         bounded = clipped(update, privacy.clip_norm)
         distance = norm_of(bounded)
     except TrainingStopped:
-        _LOG.warning("round %d: the update is not finite; it counts as zero and is charged in full", round)
+        _LOG.warning("round %d: the update is not finite; it counts as zero and is charged in full", round_number)
         bounded = {name: np.zeros_like(array) for name, array in update.items()}
     # Accounted on the scale of the central noise, which leaves room for its grid.
     noise = privacy.noise_of_updates(sum(array.size for array in bounded.values()))

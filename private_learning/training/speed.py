@@ -20,7 +20,7 @@ _REPETITIONS = 3
 
 @dataclass(frozen=True)
 class SlowPath:
-    """Why there is no closed form, and the time of clipped gradients in times of plain ones."""
+    """The reason why there is no closed form, and the time of clipped gradients in times of plain ones."""
 
     reason: str
     factor: float
@@ -33,7 +33,9 @@ class SlowPath:
 
 
 def slow_path(gradients: PerRecordGradients, shapes: Shapes, views: Views | None = None) -> SlowPath | None:
-    """None where layer-wise book-keeping is used, and where no generated target fits the loss. No record is read.
+    """Return the measured slowness, without reading a record.
+
+    None where layer-wise book-keeping is used, and where no generated target fits the loss.
 
     shapes, views: as of `PerRecordGradients.confirm`
 
@@ -57,7 +59,7 @@ def slow_path(gradients: PerRecordGradients, shapes: Shapes, views: Views | None
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    """The least of a few runs after a first one: what else the machine does only adds."""
+    """Return the least time of a few runs after a first one: other work of the machine only adds."""
     work()
     seconds: list[float] = []
     for _ in range(_REPETITIONS):

@@ -193,7 +193,7 @@ def released_sums(twin: Twin, settings: StudySettings, members: Sequence[NDArray
 
         def words(name: str, vectors: Any, round: int = round, start: Any = weights) -> Any:
             training = trainings[name]
-            made = training.contribution(start, None, round=round)
+            made = training.contribution(start, None, round_number=round)
             source = training.randomness_in(round)
             return ring_vectors_of(
                 settings.privacy, model, vectors, made, None, records=len(training.dataset), randomness=source

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from private_learning.gradients import layers
-from private_learning.gradients.inspection import KNOWN
+from private_learning.gradients.inspection import RULES
 from private_learning.gradients.layers import Layer, combined, gram, squared_norms
 from private_learning.gradients.spread import Spread
 
@@ -59,7 +59,7 @@ def made(name: str) -> tuple[Layer, Tensor, Tensor, list[dict[str, Tensor]]]:
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    layer = KNOWN[type(module)](name, module, {key: f"model.{key}" for key, _ in module.named_parameters()})
+    layer = RULES[type(module)](name, module, {key: f"model.{key}" for key, _ in module.named_parameters()})
     assert isinstance(layer, Layer)
     signals = torch.randn_like(module(inputs))
     rows = []
