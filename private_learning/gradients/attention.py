@@ -52,7 +52,7 @@ class Attention(Composite):
     @staticmethod
     def expected(module: Any) -> set[str]:
         return {_PACKED, *_SEPARATE, "in_proj_bias", "out_proj.weight", "out_proj.bias"} | (
-            # Registered only where there are some; otherwise plain attributes that are None.
+            # Registered only where there are some. Otherwise they are plain attributes that are None.
             {name for name in ("bias_k", "bias_v") if name in module._parameters}
         )
 
@@ -78,7 +78,7 @@ class Attention(Composite):
         if is_causal and attn_mask is None:
             raise RuntimeError("is_causal needs an attn_mask")
         heads = self._heads(capture, query, key, value)
-        # A mask that is said to be causal need not be looked at where nothing else is wanted.
+        # A mask that the caller declares causal need not be examined where no other result is needed.
         is_causal_alone = is_causal and key_padding_mask is None and not need_weights
         mask = None if is_causal_alone else self._mask(heads, key_padding_mask, attn_mask)
         dropout = self.module.dropout if self.module.training else 0.0

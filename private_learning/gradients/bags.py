@@ -47,7 +47,7 @@ class Sums(Layer):
         size = self.module.num_embeddings
         numbered = a + size * torch.arange(len(a), device=a.device).unsqueeze(1)
         pairs, inverse = distinct(numbered)
-        # In float64, as a token may be there very often; and once: the sum over the records takes the same numbers.
+        # In float64, as a token may be there very often. Once, because the sum over the records takes the same numbers.
         counts = added_up(self._token_weights(a, g).flatten(), inverse.flatten(), len(pairs))
         count_squares = added_up(counts.square(), pairs // size, len(a))
         return {"weight": squared_norms(g) * count_squares}, {"weight": [pairs, counts]}
@@ -90,7 +90,7 @@ class Bag(Composite):
     ) -> Tensor:
         """Return the result of nn.EmbeddingBag with the same arguments."""
         if input.dim() != 2 or offsets is not None:
-            raise NotLayerwise(f"{self.name!r} is given bags by offsets; give it one row of tokens for each record")
+            raise NotLayerwise(f"{self.name!r} is given bags by offsets: give it one row of tokens for each record")
         mode, padding = self.module.mode, self.module.padding_idx
         if mode != "max" and per_sample_weights is None:
             return capture.call(self._sums, input)

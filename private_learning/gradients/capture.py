@@ -118,7 +118,7 @@ class Capture:
     def record(self, layer: Layer, x: Tensor) -> Use:
         """Return a use whose `output_grad` a rule's own backward fills in. While it is None the use adds zero."""
         use = Use(layer, x.detach(), x._version)
-        # A layer whose parameters are all frozen has nothing to remember.
+        # A layer whose parameters are all frozen has no use to remember.
         if layer.names:
             self.uses.append(use)
         return use

@@ -24,7 +24,7 @@ from torch.nn import functional
 from private_learning.gradients.errors import NonFiniteError
 from study_protocol.study.clip_norm import LEAST_CLIP_NORM
 
-# Norms are sums of squares in the parameters' own precision; the factor leaves room for their rounding, so that
+# Norms are sums of squares in the parameters' own precision. The factor leaves room for their rounding, so that
 # the clipped contribution stays within the clip norm as computed, not only in exact arithmetic.
 SAFETY = {torch.float32: 1 - 2.0**-14, torch.float64: 1 - 2.0**-40}
 # Below this many multiplications the call itself costs more than is won.
@@ -198,7 +198,7 @@ def _switches(device: torch.device) -> list[tuple[Any, str, object]]:
         if by_operation:
             owners = (backends.cudnn.conv, backends.cudnn.rnn, backends.cuda.matmul)
         return [*((owner, name, exact) for owner in owners), (backends.cudnn, "benchmark", False)]
-    # On the CPU lower precisions are used only where somebody asked for them.
+    # On the CPU lower precisions are used only on request.
     if by_operation and torch.get_float32_matmul_precision() != "highest":
         return [(owner, name, exact) for owner in (backends.mkldnn.conv, backends.mkldnn.matmul)]
     return []
@@ -206,7 +206,7 @@ def _switches(device: torch.device) -> list[tuple[Any, str, object]]:
 
 @cache
 def _operation() -> Any:
-    # It has no public name; where it is gone, `functional.linear` serves.
+    # It has no public name. Where it is gone, `functional.linear` serves.
     return getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
 
 

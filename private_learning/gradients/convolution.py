@@ -93,7 +93,7 @@ class ConvLayer(Layer):
         shape = self.module.weight.shape
         if shape[1] <= _FEW_CHANNELS:
             return self._correlated(a, g, pad)
-        # Only its shape is read; an expanded scalar would be copied out first.
+        # Only its shape is read. An expanded scalar would be copied out first.
         like = a.new_empty(len(a) * shape[0], *shape[1:])
         signals, inputs = (of.transpose(0, 1).reshape(of.shape[1], -1, *of.shape[3:]) for of in (g, a))
         gradients = self._backward(inputs, signals, like, pad, len(a) * self.module.groups, of_input=False)
@@ -179,7 +179,7 @@ class ConvLayer(Layer):
     def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], cache: LayerCache) -> dict[str, Tensor]:
         out = super().inner(a, g, centre, cache) if cache else {}
         if "weight" in self.names and "weight" not in cache:
-            # ⟨Σ_t g_t a_tᵀ, v⟩ = Σ_t ⟨g_t, v a_t⟩: the forward with the centre as weight; no gradient is formed.
+            # ⟨Σ_t g_t a_tᵀ, v⟩ = Σ_t ⟨g_t, v a_t⟩: the forward with the centre as weight, without a gradient.
             flat = self._by_rows(a).flatten(0, 1)
             moved = self.module._conv_forward(flat, centre["weight"], None)
             out["weight"] = (moved.view(g.shape) * g).flatten(1).sum(1)

@@ -182,7 +182,7 @@ _workers: list[_Worker] = []
 def _start(device: str, sent: bytes, threads: int) -> None:
     # As many as in the first process: with others a product's order of summation would be another.
     torch.set_num_threads(threads)
-    # A process that was killed tells nobody: without this, its children would keep their devices for ever.
+    # A process that was killed gives no notice: without this, its children would keep their devices for ever.
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _workers.append(_Worker(device, sent))
 

@@ -11,7 +11,7 @@ class NonFiniteError(ArithmeticError):
     """NaN or infinity in the quantity that `where` names. Clipping and release have not happened."""
 
     def __init__(self, where: str) -> None:
-        super().__init__(f"{where} contains NaN or infinity; the step was stopped and nothing was released")
+        super().__init__(f"{where} contains NaN or infinity: the step was stopped before any release")
         self.where = where
 
     def __reduce__(self) -> tuple[type[NonFiniteError], tuple[str]]:

@@ -76,12 +76,12 @@ def refuse_cross_record(layers: Iterable[tuple[str, nn.Module]]) -> None:
     for layer_name, module in layers:
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
             if module.scale_grad_by_freq:
-                raise UnsupportedLayer(f"{layer_name} scales by counts over the batch; set scale_grad_by_freq=False")
+                raise UnsupportedLayer(f"{layer_name} scales by counts over the batch: set scale_grad_by_freq=False")
             if module.max_norm is not None:
-                raise UnsupportedLayer(f"{layer_name} rewrites the rows it looks up; set max_norm=None")
+                raise UnsupportedLayer(f"{layer_name} rewrites the rows it looks up: set max_norm=None")
         elif isinstance(module, INSTANCE_NORMS):
             if module.track_running_stats and module.training:
-                raise UnsupportedLayer(f"{layer_name} stores raw statistics of the data; set track_running_stats=False")
+                raise UnsupportedLayer(f"{layer_name} stores raw statistics of the data: set track_running_stats=False")
         # Without running statistics batch norm uses the batch's own in eval mode too.
         elif module.training or not module.track_running_stats:
             raise UnsupportedLayer(

@@ -125,7 +125,7 @@ class Layerwise:
             with Packing() if self._packs else nullcontext():
                 outputs = self.model(inputs)
             losses = checked_losses(self.loss, inputs, outputs, targets)
-            # A loss that depends on no captured layer has nothing to go back to.
+            # A loss that depends on no captured layer has no backward pass.
             if losses.requires_grad:
                 if rows == 1:
                     capture.measure_early(len(inputs), next(iter(self.parameters.values())).dtype)
@@ -154,7 +154,7 @@ class Layerwise:
             outputs = layer.forward(features)
             use = Use(layer, features, features._version, output_grad=signal(outputs, targets))
             with full_precision(inputs.device):
-                # Into a linear layer nothing non-finite goes without coming out again, as 0 · ∞ is NaN.
+                # Every non-finite input of a linear layer comes out again, as 0 · ∞ is NaN.
                 return Signals([use], self.parameters, outputs, len(inputs))
 
 

@@ -25,7 +25,7 @@ from private_learning.gradients.state import changed, kept_of_first_call, state_
 # Records of a comparison, and the batches that are made of the first of them.
 _RECORDS, _SIZES, _OFTEN, _LARGE_BATCH = 8, (2, 3, 5), 6, 130
 _CURE = (
-    "the loss must be a function of one output and one target; take pos_weight, class weights, counts or "
+    "the loss must be a function of one output and one target: take pos_weight, class weights, counts or "
     "means from the study's parameters, where they are public, and not from the batch"
 )
 
@@ -89,12 +89,12 @@ def refuse_coupled(loss: Loss, outputs: Any, shapes: Shapes, examples: Examples)
     _refuse_memory(host_loss, trials)
     separate, compared = Separated(host_loss), False
     for place, trial in enumerate(trials):
-        # All of it every time; also its first records now and then.
+        # All of it every time, and its first records now and then.
         sizes = [size for size in _SIZES if size < count] if place % _OFTEN == 0 else []
         compared |= _compare(host_loss, separate, trial, [*sizes, count])
     if not compared:
         return (
-            "the loss takes none of the generated targets, so that it was not compared with itself; it runs on single "
+            "the loss takes none of the generated targets, so that it was not compared with itself, and runs on single "
             "records. Say in the task's example_targets what targets look like"
         )
     large_batch = max_records(sum(value[0].numel() for value in tensors_in(outputs)), _LARGE_BATCH)
@@ -145,7 +145,7 @@ def _refuse_memory(loss: Loss, trials: Sequence[_Trial]) -> None:
         usable = [
             loss_copy for loss_copy in (trial.first(1) for trial in trials) if _values(loss, loss_copy) is not None
         ]
-    # A first call may fill a cache by shapes, which was done above; later calls may change nothing.
+    # A first call may fill a cache by shapes, which was done above. Later calls may not change any state.
     before = state_of(loss)
     _, random = call_and_watch(lambda: [_values(loss, trial) for trial in usable])
     if random:
@@ -208,7 +208,7 @@ def _values(loss: Loss, trial: _Trial) -> _Values | None:
             gradients = torch.autograd.grad(total, inputs, allow_unused=True, materialize_grads=True)
     except NotOneNumber:
         raise
-    # Whatever a user's code raises for records that nobody has.
+    # A user's code may raise any error for generated records.
     except Exception:  # noqa: BLE001
         return None
     return _Values(losses.detach(), gradients)

@@ -19,7 +19,7 @@ from private_learning.gradients.layers import SIGNALS, cross_entropy, logistic, 
 Loss = Callable[[Tensor, Tensor], Tensor]
 # exp(−_FAR) is 0 in every precision.
 _FAR = 1e3
-# Scores at which a hazard goes on as its tangent: e³⁰ events per horizon are nobody's, and their squares no infinity.
+# Scores at which a hazard goes on as its tangent: no patient has e³⁰ events per horizon, and the squares are finite.
 STEEPEST = 30.0
 
 
@@ -91,7 +91,7 @@ class ClassLoss(KnownLoss):
 
     def signal(self, outputs: Tensor, targets: Tensor) -> Tensor:
         log_p, rest = self._log_probability(outputs, targets)
-        # d/dp_y of the loss times p_y; what is left of dp_y/dz is e_y − p.
+        # d/dp_y of the loss times p_y. The rest of dp_y/dz is e_y − p.
         slope = torch.full_like(log_p, -1.0)
         if self.gamma != 0:
             log_p = log_p.clamp_min(-_FAR)
@@ -241,7 +241,7 @@ class PiecewiseExponential(_OverTime):
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         exposure, died = self._exposed(outputs, targets)
-        # Not the product with 0 alone: a score that is nobody's may be too large for it.
+        # Not the product with 0 alone: an unused score may be too large for it.
         scores = torch.where(exposure > 0, outputs, 0.0)
         near = scores.clamp_max(STEEPEST)
         return (exposure * near.exp() * (1 + scores - near) - died * outputs).sum(1)

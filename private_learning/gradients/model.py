@@ -189,7 +189,7 @@ class PerRecordGradients:
         shift = 0.0 if centre is None else math.sqrt(sum(float(v.double().square().sum()) for v in centre.values()))
         if not math.isfinite(shift):
             raise NonFiniteError("the centre")
-        # One term more for the factor, one for the centre's own; float64 has 2⁻⁵³ for each of the passes.
+        # One term more for the factor, one for the centre's own. float64 has 2⁻⁵³ for each of the passes.
         return (clip_norm + 2 * shift) * (self._unit * (width + 2) * (width + 3) + 2.0**-40)
 
     def spared(self, clip_norm: float) -> float:
@@ -277,7 +277,7 @@ class PerRecordGradients:
     ) -> PassResult:
         """Return the result of one pass on the model's own device."""
         device = self._device
-        # Views are drawn once and files are read once; records in memory are taken again if they are needed again.
+        # Views are drawn once and files are read once. Records in memory are taken again if they are needed again.
         copies = None if views is None and isinstance(inputs, Tensor) else (x.clone(), y.clone())
 
         def reread() -> tuple[Tensor, Tensor]:

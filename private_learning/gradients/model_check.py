@@ -97,7 +97,7 @@ def runs(model: nn.Module, inputs: Tensor) -> Exception | None:
     try:
         with torch.no_grad():
             model(inputs.clone())
-    # Whatever a user's code raises for records that nobody has.
+    # A user's code may raise any error for generated records.
     except Exception as error:  # noqa: BLE001
         return error
     return None
@@ -145,7 +145,7 @@ def refuse_memory(model: nn.Module, first: Tensor, second: Tensor) -> None:
         model(second.clone())
         place = changed(before, state_of(model))
     if place in names:
-        raise UnsupportedLayer(f"buffer {place!r} stores statistics of the data; use a layer without running state")
+        raise UnsupportedLayer(f"buffer {place!r} stores statistics of the data: use a layer without running state")
     if place is not None:
         raise UnsupportedLayer(
             f"the model remembers earlier calls: {place!r} changed when it was called, and so one record can reach "
@@ -177,7 +177,7 @@ def refuse_mixing(model: nn.Module, inputs: Tensor) -> None:
         is_mixing = _by_exchange(model, inputs, rewind) if random else _by_size(model, inputs)
     if is_mixing:
         raise UnsupportedLayer(
-            "a record's output changes with the other records of its batch; use layers that treat records separately "
+            "a record's output changes with the other records of its batch: use layers that treat records separately "
             "(GroupNorm, LayerNorm or InstanceNorm instead of batch statistics)"
         )
 
@@ -189,13 +189,13 @@ def _by_size(model: nn.Module, inputs: Tensor) -> bool:
     for row in range(min(RECORDS, len(inputs))):
         try:
             rows[row] = tensors_in(model(inputs[row : row + 1].clone()))
-        # Whatever a user's code raises for a record that nobody has.
+        # A user's code may raise any error for a generated record.
         except Exception as error:  # noqa: BLE001
             failed = error
     if not rows:
         raise UnsupportedLayer(
             f"the model runs on a batch and not on one record by itself ({type(failed).__name__}: {failed}). It must "
-            "treat every record separately; where it is a matter of shapes, write squeeze(-1) in place of squeeze()"
+            "treat every record separately. Where it is a matter of shapes, write squeeze(-1) in place of squeeze()"
         ) from failed
     return any(_differs(rows, tensors_in(model(inputs[:size].clone())), size) for size in {*_SIZES, len(inputs)})
 
@@ -246,7 +246,7 @@ def verify(engine: Layerwise, inputs: Tensor, targets: Tensor) -> int:
     """
     try:
         if torch.is_autocast_enabled(inputs.device.type):
-            # That it runs; whether it is right shows where 8 bits do not hide it.
+            # A trial run. Its correctness shows where 8 bits do not hide it.
             engine.run(inputs[:2].clone(), targets[:2].clone())
         with full_precision(inputs.device):
             # Two sizes: an axis that happens to have one of them is not taken for the records'.

@@ -42,7 +42,7 @@ def _refuse_other_length(batch_sizes: Tensor, length: int) -> None:
     public = getattr(batch_sizes, _MARK, length)
     if length != public:
         raise NotLayerwise(
-            "pad_packed_sequence gives shapes that follow the longest record of the batch; pass "
+            "pad_packed_sequence gives shapes that follow the longest record of the batch: pass "
             "total_length=<the second size of the padded tensor (the first with batch_first=False)>"
         )
 

@@ -37,7 +37,7 @@ def follows_values(model: nn.Module, inputs: Tensor) -> bool:
     watch, methods = _Operators(), _Methods()
     with torch.no_grad(), ExitStack() as hooks, Packing(), methods, watch:
         for module in model.modules():
-            # PyTorch's own, which read how many records a packed sequence has; ours take their place.
+            # PyTorch's own, which read how many records a packed sequence has. Ours take their place.
             if type(module) in (nn.LSTM, nn.GRU, nn.RNN):
                 hooks.callback(module.register_forward_pre_hook(watch.pause).remove)
                 hooks.callback(module.register_forward_hook(watch.go_on).remove)
@@ -136,7 +136,7 @@ class _Methods(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         self.read |= name in _METHODS
         if name == "_pack_padded_sequence":
-            # The longest record shorter than the tensor: what follows its length shows, whatever the records are.
+            # The longest record shorter than the tensor: shapes that follow its length show for all records.
             padded, lengths, batch_first = args
             args = padded, lengths.clamp(max=max(1, padded.shape[1 if batch_first else 0] - 1)), batch_first
         return cast(Callable[..., Any], func)(*args, **(kwargs or {}))

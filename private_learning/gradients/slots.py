@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 # Deviations of a Poisson batch that fit beside the expected size: room costs time in every step, a batch that does not
-# fit costs a further pass and moves one record. With one or two, as many slots run over Poisson batches of 64 to 600;
-# with two, one batch in 44 does not fit.
+# fit costs a further pass and moves one record. With one or two, as many slots run over Poisson batches of 64 to 600.
+# With two, one batch in 44 does not fit.
 _SLACK = 2.0
 
 
@@ -86,17 +86,17 @@ class Slots:
         parts = math.ceil(self.capacity / max_records)
         width = math.ceil(self.capacity / parts)
         start, size = 0, parts * width
-        # Places alone are drawn while everybody has one; beyond that also who goes on to further sets.
+        # Places alone are drawn while every record has one. Beyond that, the records of further sets are drawn, too.
         order, first = np.arange(records) if records <= size else self._order(records), 0
         while start < records:
             members, holder = order[start : start + size], np.full(size, records)
             holder[self._order(size)[: len(members)]] = members
-            # Whoever does not fit needs little room: further sets are one pass each.
+            # The records that do not fit need little room: further sets are one pass each.
             start, size = start + size, width
             for homes in holder.reshape(-1, width):
                 free, some = homes == records, homes.min()
                 if some < records:
-                    # A copy of a record that is there: whatever a model does with zeros, it can do this.
+                    # A copy of a real record: a model that fails on zeros can still do this.
                     rows = np.where(free, some, homes)
                     yield Pass(torch.as_tensor(rows), torch.as_tensor(homes), torch.as_tensor(free), first)
                 first += width

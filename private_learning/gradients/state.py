@@ -80,7 +80,7 @@ def _copied(root: Any) -> Any:
     parameters = list(root.parameters()) if isinstance(root, nn.Module) else []
     try:
         return _copy(root, {id(parameter): parameter for parameter in parameters})
-    # Whatever a user's object raises when it is copied.
+    # A user's object may raise any error when it is copied.
     except Exception:  # noqa: BLE001
         return None
 

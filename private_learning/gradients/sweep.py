@@ -200,7 +200,7 @@ class CellSweep(Sweep):
     Then h_t = m_t or its projection.
     """
 
-    # (T, B, 4, H) i, f, g, o and (T + 1, B, H) cell states; kept only where the forward needs them.
+    # (T, B, 4, H) i, f, g, o and (T + 1, B, H) cell states, kept only where the forward needs them.
     gates: tuple[Tensor, Tensor] | None = None
     start: Tensor
 

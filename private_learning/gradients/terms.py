@@ -30,7 +30,7 @@ from private_learning.gradients.layers import (
     squared_norms,
 )
 
-# (parameter's name, first row, row after the last); the rows are −1 where it is the whole parameter.
+# (parameter's name, first row, row after the last). The rows are −1 where it is the whole parameter.
 Block = tuple[str, int, int]
 
 

@@ -66,7 +66,7 @@ def adapt(model: nn.Module, rank: int, head: str) -> None:
     if not layers:
         raise ConfigurationError(
             "trainable lora: outside its head the task's model has no linear layer or convolution (of one group, and "
-            "not inside a layer of attention) to adapt; say head, or patterns of names"
+            "not inside a layer of attention) to adapt: say head, or patterns of names"
         )
     for name, layer in layers.items():
         max_rank = min(layer.weight.shape[0], layer.weight[0].numel())

@@ -44,7 +44,7 @@ class SmallCnn(ScaledArrays, Classification):
         from torch import nn
 
         p = self.parameters
-        # Stride 2 with padding 1 halves a side, rounded up; done twice.
+        # Stride 2 with padding 1 halves a side, rounded up. This is done twice.
         flat = 2 * p.filters * -(-p.height // 4) * -(-p.width // 4)
         return nn.Sequential(
             nn.Conv2d(p.channels, p.filters, 3, stride=2, padding=1),

@@ -64,7 +64,7 @@ def tensors_in(data: bytes) -> dict[str, Tensor]:
     for name, tensor in tensors.items():
         if tensor.is_complex():
             raise ConfigurationError(f"the backbone's tensor {name!r} holds complex numbers, which no task takes")
-        # Whatever their type is, they become weights. Of small ones PyTorch has no absolute values.
+        # Numbers of all types become weights. For small types PyTorch has no absolute values.
         numbers = tensor if tensor.is_floating_point() and tensor.itemsize > 1 else tensor.double()
         # Written so that NaN does not pass.
         if tensor.numel() and not float(numbers.abs().max()) <= MAX_WEIGHT:

@@ -23,7 +23,7 @@ from private_learning.tasks.tables import TableClassifier, TableParameters
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-# x² p(1 − p) of a typical record and input on [−1, 1], as far as anybody knows before the study.
+# x² p(1 − p) of a typical record and input on [−1, 1], as far as is known before the study.
 _TYPICAL_INFORMATION = 0.05
 
 
@@ -31,7 +31,7 @@ class BayesianParameters(TableParameters):
     """Those of a table, and the prior."""
 
     classes: int = Field(default=2, ge=2, le=2, description="how many values the label has: 0 and 1")
-    # Neither has a default: whoever adds the prior reads the study's parameters alone.
+    # Neither has a default: the coordinator adds the prior from the study's parameters alone.
     patients: int = Field(
         ge=1, le=1_000_000_000, description="patients of all hospitals together, a public guess: what the prior weighs"
     )

@@ -190,7 +190,7 @@ def indices_of(values: Any, names: tuple[str, ...], subject: str, kind: str) -> 
 
 def missing_rows(subject: str, missing: Mask) -> WrongRows:
     """Return the error of values that a target must have. subject: the column."""
-    return WrongRows(f"{subject}: {int(missing.sum())} of {len(missing)} are missing; leave these rows out", missing)
+    return WrongRows(f"{subject}: {int(missing.sum())} of {len(missing)} are missing: leave these rows out", missing)
 
 
 def _read(name: str, text: object) -> Declared:
@@ -205,7 +205,7 @@ def _read(name: str, text: object) -> Declared:
     if len(categories) < 2:
         raise TaskError(f"{PREFIX}{name}: a range 'low..high' or two or more different categories 'a|b' are expected")
     if missing:
-        raise TaskError(f"{PREFIX}{name}: nothing stands in for a missing category; write 'missing' without a value")
+        raise TaskError(f"{PREFIX}{name}: no value stands in for a missing category: write 'missing' without a value")
     if set(map(same_category, codes)) & set(map(same_category, categories)):
         raise TaskError(f"{PREFIX}{name}: a category is also one of the missing-values")
     return CategoryColumn(name, categories, missing is not None, codes)

@@ -19,7 +19,7 @@ from private_learning.records import DataError
 from private_learning.records.identity import patient_identity
 from private_learning.tasks.inputs import Inputs, in_memory, take_rows
 
-# What a target of whole numbers holds where a patient has fewer rows than the others; no class has this number. In a
+# The target of whole numbers in a row that a patient with fewer rows lacks. No class has this number. In a
 # target of floats it is NaN.
 ABSENT = -1
 
@@ -68,7 +68,7 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
         row_targets = self.targets[:, 0] if self.grouped else self.targets
         empty = int((~present(row_targets, 1)).sum())
         if empty:
-            raise DataError(f"targets: {empty} of {len(row_targets)} records have none; leave these records out")
+            raise DataError(f"targets: {empty} of {len(row_targets)} records have none: leave these records out")
 
     @property
     def row_targets(self) -> Tensor:
@@ -134,11 +134,11 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
             )
         cut = sum(len(patient_rows) > max_rows for patient_rows in rows.values())
         if cut:
-            _LOG.warning("%d patients have more than %d rows; the first %d of each are used", cut, max_rows, max_rows)
+            _LOG.warning("%d patients have more than %d rows: the first %d of each are used", cut, max_rows, max_rows)
         return self._grouped({patient: patient_rows[:max_rows] for patient, patient_rows in rows.items()}, max_rows)
 
     def _grouped(self, rows: dict[str, list[int]], max_rows: int) -> TaskDataset:
-        # A row that stands in for a missing one repeats the patient's first, so that nothing is computed of empty air.
+        # A row that stands in for a missing one repeats the patient's first, so that no computation runs on empty data.
         places = torch.tensor(
             [patient_rows + patient_rows[:1] * (max_rows - len(patient_rows)) for patient_rows in rows.values()]
         )

@@ -28,7 +28,7 @@ class ClassLossParameters(TaskParameters):
     @model_validator(mode="after")
     def _gamma_is_of_the_focal_loss(self) -> Self:
         if "gamma" in self.model_fields_set and self.loss != "focal":
-            raise ValueError('gamma belongs to loss = "focal"; leave it out or choose that loss')
+            raise ValueError('gamma belongs to loss = "focal": leave it out or choose that loss')
         return self
 
     def loss_settings(self, task: str, classes: int) -> tuple[float, tuple[float, ...]]:

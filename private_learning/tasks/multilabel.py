@@ -52,7 +52,7 @@ class MultiLabel(Task):
             raise WrongRows(f"labels: {int(wrong.sum())} records have one that is neither 0 nor 1", wrong)
         empty = np.all(np.isnan(labels), axis=1)
         if empty.any():
-            text = f"labels: {int(empty.sum())} of {len(labels)} records have none that is known; leave these rows out"
+            text = f"labels: {int(empty.sum())} of {len(labels)} records have none that is known: leave these rows out"
             raise WrongRows(text, empty)
         return torch.as_tensor(labels).float()
 
@@ -94,7 +94,7 @@ class MultiLabel(Task):
 
 
 def _of_label(scores: Array, truth: Array) -> dict[str, float]:
-    # SciPy is slow to import, and whoever opens a study needs none of it.
+    # SciPy is slow to import, and opening a study does not need it.
     from private_learning.tasks.ranking import area
 
     is_known = ~np.isnan(truth)

@@ -175,13 +175,13 @@ def _installed(name: str) -> nn.Module:
     if len(points) != 1:
         available = sorted({ORIENTED_GRADIENTS, *(point.name for point in entry_points(group=GROUP))})
         problem = (
-            f"no package here offers it; there are {available}" if not points else "several packages here offer it"
+            f"no package here offers it: there are {available}" if not points else "several packages here offer it"
         )
         raise TaskError(f"module {name!r}: {problem}")
     try:
         make: Callable[[], Any] = points[0].load()
         module = make()
-    # Whatever it is: somebody else's code, which a person has to look at.
+    # Foreign code may raise any error, which a person has to look at.
     except Exception as error:
         raise TaskError(f"module {name!r} cannot be made: {reason(error)}") from error
     if not isinstance(module, nn.Module):

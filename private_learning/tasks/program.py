@@ -108,7 +108,7 @@ def _opened(data: bytes, sides: tuple[int, ...]) -> tuple[str, Any]:
         return name, _session(runtime, model.SerializeToString())
     except _Refused as refused:
         raise ConfigurationError(f"{subject} {refused}") from None
-    # Parser, checker and runtime have kinds of errors of their own; their words quote the file.
+    # Parser, checker and runtime have kinds of errors of their own. Their words quote the file.
     except Exception as error:  # noqa: BLE001
         raise ConfigurationError(
             f"{subject} is no ONNX file that can be run ({type(error).__name__}). TorchScript, torch.export and "

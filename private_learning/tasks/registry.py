@@ -42,7 +42,7 @@ _KINDS = (
     ModuleFeatures,
 )
 BUILT_IN: Mapping[str, Callable[[Mapping[str, Any]], Task]] = {kind.name: kind for kind in _KINDS}
-# What somebody may look for, and why nobody can offer it.
+# Names that a reader may look for, and the reasons why no task can offer them.
 REFUSED: Mapping[str, str] = {
     "cox": "Cox's partial likelihood sets every patient against all who are still at risk, so that one patient's "
     "gradient depends on the others and no bound on one patient holds. Take piecewise-exponential: its likelihood is a "
@@ -118,7 +118,7 @@ def names() -> list[str]:
 def _installed(name: str, parameters: Mapping[str, Any]) -> Task:
     points = list(entry_points(group=GROUP, name=name))
     if len(points) != 1:
-        problem = f"no package here offers it; there are {names()}" if not points else "several packages here offer it"
+        problem = f"no package here offers it: there are {names()}" if not points else "several packages here offer it"
         raise TaskError(f"task {name!r}: {problem}")
     (point,) = points
     subject = f"task {name!r} of package {point.dist.name if point.dist else point.module}"
@@ -129,6 +129,6 @@ def _installed(name: str, parameters: Mapping[str, Any]) -> Task:
         return make(parameters)
     except TaskError:
         raise
-    # Whatever it is: somebody else's code, which a person has to look at.
+    # Foreign code may raise any error, which a person has to look at.
     except Exception as error:
         raise TaskError(f"{doing}: {reason(error)}") from error

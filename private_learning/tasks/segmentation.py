@@ -131,7 +131,7 @@ class Segmentation(ScaledArrays, Task):
             labels[masks == value] = place
         wrong = (labels == UNLABELLED) & (True if p.unlabelled is None else masks != p.unlabelled)
         self._refuse(wrong.any(axis=(1, 2)), "have pixels that are none of the study's mask-values")
-        self._refuse((labels == UNLABELLED).all(axis=(1, 2)), "have no labelled pixel; leave these records out")
+        self._refuse((labels == UNLABELLED).all(axis=(1, 2)), "have no labelled pixel: leave these records out")
         return torch.as_tensor(labels)
 
     def _refuse(self, wrong: Array, problem: str) -> None:

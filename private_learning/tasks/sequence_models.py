@@ -58,7 +58,7 @@ class Transformer(TokenModel):
 
     def state(self, embedded: Tensor, real: Tensor) -> Tensor:
         places = torch.arange(real.shape[1], device=real.device).expand(real.shape)
-        # Whoever has no event would look at nothing, which has no mean.
+        # A patient without an event would attend to no place, which has no mean.
         hidden = ~real & real.any(1, keepdim=True)
         states: Tensor = self.units(embedded + self.places(places), src_key_padding_mask=hidden)
         weights = real.unsqueeze(2).to(states)

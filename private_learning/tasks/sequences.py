@@ -39,7 +39,7 @@ class SequenceParameters(ClassifierParameters):
         if self.model == "transformer" and self.embedding % self.heads:
             raise ValueError(f"embedding ({self.embedding}) must be a multiple of heads ({self.heads})")
         if self.model != "transformer" and "heads" in self.model_fields_set:
-            raise ValueError('heads belongs to model = "transformer"; leave it out')
+            raise ValueError('heads belongs to model = "transformer": leave it out')
         return self
 
 

@@ -43,7 +43,7 @@ class SignalParameters(ClassLossParameters):
     def _sound(self) -> Self:
         if len(self.ranges) not in (1, self.channels):
             raise ValueError(
-                "range must be LOW..HIGH with LOW below HIGH, such as -5..5; or one for each channel with bars between"
+                "range must be LOW..HIGH with LOW below HIGH, such as -5..5, or one for each channel with bars between"
             )
         if self.kernel % 2 == 0:
             raise ValueError("kernel must be an odd number")

@@ -23,7 +23,7 @@ def model_bytes(task: Task) -> int | None:
         with torch.device("meta"):
             # What its module has, its own code or file decides.
             model = task.linear(task.parameters.features) if isinstance(task, ModuleFeatures) else task.model()
-    # Whatever installed code does there: whoever makes the model in earnest says what is wrong.
+    # Installed code may raise any error there: making the model for training reports it.
     except Exception:  # noqa: BLE001
         return None
     return sum(tensor.numel() * tensor.itemsize for tensor in (*model.parameters(), *model.buffers()))

@@ -15,7 +15,7 @@ from private_learning.records import DataError, Records, WrongRows
 from study_protocol.cells import column_name
 from study_protocol.wire.wrong_entries import wrong_entries
 
-# Whoever opens a study names a task and draws its first weights without torch: it is imported where it computes.
+# Opening a study names a task and draws first weights without torch, which is imported where it computes.
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
@@ -262,7 +262,7 @@ class Classification(Task):
         predicted = (outputs.squeeze(-1) > 0).long() if self.classes == 2 else outputs.argmax(-1)
         return {
             "accuracy": (predicted == targets).double().mean().item(),
-            # The plain one, whatever was trained with.
+            # The plain one, also after training with another one.
             "log_loss": class_loss(self.classes)(outputs.double(), targets).mean().item(),
         }
 

@@ -42,7 +42,7 @@ def drawn_weights(task: Task, random: np.random.Generator | None = None) -> dict
     if type(task) is LastLayer:
         return _zeros({"weight": (task.outputs, task.parameters.features), "bias": (task.outputs,)})
     if type(task) is ModuleFeatures:
-        # Of the one layer that is trained, whatever the module.
+        # Of the one layer that is trained, for every module.
         return _zeros({"head.weight": (task.outputs, task.parameters.features), "head.bias": (task.outputs,)})
     source = np.random.default_rng() if random is None else random
     if type(task) is MultilayerPerceptron or type(task) is TableRegression or type(task) is TableMultiLabel:

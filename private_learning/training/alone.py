@@ -65,7 +65,7 @@ def _reads(compute: Compute, model: nn.Module, zeros: Tensor) -> bool:
         return follows_values(_Whole(compute, model), zeros)
     except torch.OutOfMemoryError:
         raise
-    # Whatever a model does with zeros: one record at a time is right for every model.
+    # A model may fail on zeros: one record at a time is right for every model.
     except Exception:  # noqa: BLE001
         return True
 
@@ -86,7 +86,7 @@ def _together(compute: Compute, inputs: Tensor, copies: bool) -> list[Tensor | N
         counts[place] += 1
     results: dict[bytes, Tensor | None] = {}
     for occupants in passes.values():
-        # Free places hold a copy of somebody: whatever a model does with zeros, it can do this.
+        # Free places hold a copy of a real record: a model that fails on zeros can still do this.
         anybody = next(iter(occupants.values()))
         rows, places = [first[occupants.get(place, anybody)] for place in range(_PLACES)], list(occupants)
         each = _one_by_one if copies else _computed

@@ -103,9 +103,9 @@ class Checkpoints:
 
     def _read(self) -> Checkpoint | None:
         try:
-            # weights_only: tensors and plain values; nothing in the file is run.
+            # weights_only: tensors and plain values. No code in the file is run.
             saved = torch.load(self._path, weights_only=True)
-        # What cannot be read is as good as nothing: the steps are taken anew, and nothing of them was charged yet.
+        # A file that cannot be read counts as absent: the steps are taken anew, and none of them was charged yet.
         except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError):
             return None
         if not isinstance(saved, dict):

@@ -28,7 +28,7 @@ def devices_of(setting: str) -> tuple[str, ...]:
     listed = tuple(_usable(device.strip(), setting) for device in setting.split(","))
     if len({torch.device(device).type for device in listed}) > 1:
         raise ConfigurationError(
-            f"device {setting!r}: name devices of one kind; others round differently, and a record's gradient would "
+            f"device {setting!r}: name devices of one kind. Others round differently, and a record's gradient would "
             "depend on where it is computed"
         )
     if "cpu" not in listed and len(set(listed)) < len(listed):

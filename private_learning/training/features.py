@@ -112,7 +112,7 @@ class Features:
             # A task's own words say what to correct.
             except (NoFeatures, TaskError):
                 raise
-            # Whatever a frozen model raises for records that nobody has.
+            # A frozen model may raise any error for generated records.
             except Exception as error:  # noqa: BLE001
                 failed = error
                 continue

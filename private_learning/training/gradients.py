@@ -36,7 +36,7 @@ from study_protocol.wire.tensors import Array
 
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-# The coordinator recomputes the norm in float64; this leaves room for the rounding to float32.
+# The coordinator recomputes the norm in float64. This leaves room for the rounding to float32.
 _CLIP_SAFETY = 1 - 2.0**-22
 
 
@@ -108,7 +108,7 @@ class PrivateGradients:
         if privacy.client_clip_norm is not None or len(batch) * privacy.clip_norm > self._radius:
             part, norm = projected(part, self._radius)
         noised = self._noised(part, norm, noise)
-        # Once the noised sum is there: whatever raises above leaves no charge.
+        # Once the noised sum is there: an error above leaves no charge.
         self._charge(batch, norms, noised.sensitivity - privacy.clip_norm)
         # By a public number: the size that was drawn depends on who is in the data.
         mean = {name: value / privacy.expected_batch_size for name, value in noised.gradients.items()}
@@ -126,7 +126,7 @@ class PrivateGradients:
             return self._coming.pop(step)
         coins = self._randomness.of(Purpose.SAMPLE, step=step)
         batch = self._trained[poisson_batch(len(self._trained), self._privacy.sampling_rate, source=coins)]
-        # After the coins, which everybody has: that one is left out changes nothing about who else is drawn.
+        # After the coins, which every record has: leaving one out does not change the other draws.
         return batch if self._individual is None else self._individual.admitted(batch, self._privacy)
 
     def _foreseen(self, step: int) -> Rows:
@@ -169,7 +169,7 @@ class PrivateGradients:
         privacy = self._privacy
         noised = self._noise.completed(part, noise)
         if privacy.client_clip_norm is not None:
-            # The noise covers clip_norm + rounding; both are scaled back to the plan's clip norm.
+            # The noise covers clip_norm + rounding. Both are scaled back to the plan's clip norm.
             rounding = noised.sensitivity - privacy.clip_norm
             scaled = (norm + rounding) * (privacy.clip_norm / noised.sensitivity) * (1 + 2.0**-50)
             self.distance = min(scaled, privacy.client_clip_norm)
@@ -185,9 +185,9 @@ class PrivateGradients:
         all_norms[batch] = norms
         rest = np.setdiff1d(rows, batch, assume_unique=True)
         if rest.size:
-            # Passes of the same shape; nothing is summed, so that places need no law.
+            # Passes of the same shape, without a sum, so that places need no law.
             slots = Slots(slots_for(self._privacy.expected_batch_size))
-            # Norms alone need no weighted sum; distances to a centre come only with one.
+            # Norms alone need no weighted sum. Distances to a centre come only with one.
             if self._centre is None:
                 rest_norms = self._gradients.norms(
                     self._batches.of(rest), self._targets[torch.as_tensor(rest)], slots=slots, views=self._views()
@@ -244,7 +244,7 @@ def poisson_batch(records: int, sampling_rate: float, *, source: RandomSource) -
     # 2⁶⁴ does not fit the word that is compared.
     if sampling_rate == 1.0:
         return np.arange(records, dtype=np.int64)
-    # Exact: a float below 1 times a power of two only shifts the exponent; int() drops what is below one part in 2^64.
+    # Exact: a float below 1 times a power of two only shifts the exponent. int() drops parts below 2⁻⁶⁴.
     threshold = np.uint64(int(math.ldexp(sampling_rate, 64)))
     return np.flatnonzero(source.words(records, np.uint64) < threshold).astype(np.int64)
 

@@ -122,7 +122,7 @@ class LocalTraining:
         try:
             with torch.no_grad():
                 return bool(torch.isfinite(loss(model(inputs), targets)).all())
-        # Whatever a user's code raises for a record.
+        # A user's code may raise any error for a record.
         except Exception:  # noqa: BLE001
             return False
 
@@ -260,7 +260,7 @@ class LocalTraining:
         """
         if self.settings.steps_per_round == 1:
             return None
-        # Whoever withdrew since is not gone on with.
+        # Patients who withdrew since are left out.
         patients = self.dataset.patients
         return Checkpoints.open(folder / CHECKPOINT, *belonging, *patients, every_seconds=self.checkpoint_seconds)
 
@@ -331,7 +331,7 @@ class LocalTraining:
                     log_moments.publish(round_number, self.randomness_in(round_number).of(Purpose.HISTOGRAM))
         if gradients.failed:
             _LOG.warning(
-                "round %d: %d drawn records have no gradient; they count as zero", round_number, gradients.failed
+                "round %d: %d drawn records have no gradient and count as zero", round_number, gradients.failed
             )
         for name, array in contribution.update.items():
             if not np.isfinite(array).all():

@@ -186,7 +186,7 @@ def _noised(
     scratch, covered = np.empty(min(CHUNK, len(flat)), np.int32 if small else np.int64), 0
     for start, noise in pieces:
         part, noised = flat[start : start + len(noise)], scratch[: len(noise)]
-        # The spacing is a power of two: dividing by it and multiplying with it round nothing.
+        # The spacing is a power of two: division by it and multiplication with it are exact.
         part *= 1.0 / spacing
         np.copyto(noised, np.rint(part, out=part), casting="unsafe")
         noised += noise
@@ -207,7 +207,7 @@ def _misfit(gradients: Mapping[str, Tensor]) -> Exception:
     for name, value in gradients.items():
         if not bool(torch.isfinite(value).all()):
             return NonFiniteError(f"the clipped sum of parameter {name!r}")
-    return OverflowError("the clipped sum does not fit the grid; choose a larger resolution")
+    return OverflowError("the clipped sum does not fit the grid: choose a larger resolution")
 
 
 def normal(size: int, source: RandomSource, device: torch.device) -> Tensor:

@@ -26,7 +26,7 @@ from study_protocol.randomness.source import RandomSource
 Integers = NDArray[np.signedinteger]
 Pieces = Iterator[tuple[int, Integers]]
 # Numbers that a thread draws beside the gradients: with fewer, two threads of short calls hold each other up
-# (measured); more, 4 bytes each, are too much to hold.
+# (measured). More, 4 bytes each, are too much to hold.
 MIN_THREAD_NUMBERS, MAX_THREAD_NUMBERS = 1 << 20, 1 << 25
 
 

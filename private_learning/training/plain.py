@@ -71,7 +71,7 @@ class PlainGradients:
         gradients = self._gradient(inputs, targets)
         if gradients is not None:
             return gradients
-        # One record after another is tried by itself; whatever mixes the rest leaves a step of zeros.
+        # One record after another is tried by itself. A loss that mixes the rest leaves a step of zeros.
         sound = [i for i in range(len(batch)) if self._gradient(inputs[i : i + 1], targets[i : i + 1]) is not None]
         self.failed += len(batch) - len(sound)
         gradients = self._gradient(inputs[sound], targets[sound]) if sound else None
@@ -118,7 +118,7 @@ def contribution_of(update: dict[str, Array], privacy: Privacy, round_number: in
         bounded = clipped(update, privacy.clip_norm)
         distance = norm_of(bounded)
     except TrainingStopped:
-        _LOG.warning("round %d: the update is not finite; it counts as zero and is charged in full", round_number)
+        _LOG.warning("round %d: the update is not finite. It counts as zero and is charged in full", round_number)
         bounded = {name: np.zeros_like(array) for name, array in update.items()}
     # Accounted on the scale of the central noise, which leaves room for its grid.
     noise = privacy.noise_of_updates(sum(array.size for array in bounded.values()))

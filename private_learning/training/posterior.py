@@ -67,7 +67,7 @@ class PosteriorPlan:
         coordinates  d of the weights
         """
         rounding = self.noise(coordinates).sensitivity - self.distance
-        # The noise covers distance + rounding; both are scaled back, as everywhere a grid is.
+        # The noise covers distance + rounding. Both are scaled back, as everywhere with a grid.
         scaled = (self._moved(gradient_norms) + rounding) * (self.distance / (self.distance + rounding))
         return np.minimum(scaled * (1 + _ROUNDINGS), self.distance)
 

@@ -66,7 +66,7 @@ def require_views(augmentation: Augmentation, inputs: torch.Size, targets: torch
         raise ConfigurationError("training.augmentation is for images and signals: this task's inputs are neither")
     if len(targets) >= 2 and augmentation.moves:
         raise ConfigurationError(
-            "training.augmentation: targets are images here, which would not move along; contrast, brightness and "
+            "training.augmentation: targets are images here, which would not move along: contrast, brightness and "
             "noise alone may be used"
         )
     flat = augmentation.rotation or augmentation.contrast or augmentation.brightness or augmentation.flip
@@ -92,7 +92,7 @@ def changed_by(augmentation: Augmentation, x: Tensor, draws: Draws) -> Tensor:
     if augmentation.brightness:
         x = x + (augmentation.brightness * spread[:, _BRIGHTNESS]).view(columns)
     if augmentation.noise:
-        # It hides nothing from anybody: any generator does, begun by the first slot's word.
+        # It has to hide no value: any generator does, seeded by the first slot's word.
         generator = torch.Generator().manual_seed(int(draws[0, _NOISE]))
         normal = torch.randn(x.shape, generator=generator, dtype=torch.float32)
         x = x + augmentation.noise * normal.to(x)
