@@ -23,7 +23,7 @@ from private_learning.gradients.layers import Layer
 _PACKED, _SEPARATE = "in_proj_weight", ("q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
-class Attention(Composite):
+class AttentionRule(Composite):
     """Run attention with its affine maps as layers.
 
     The maps are those of the call: one for query, key and value together, or one for each, with its own rows.

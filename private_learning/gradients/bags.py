@@ -15,7 +15,7 @@ from private_learning.gradients.errors import NotLayerwise
 from private_learning.gradients.layers import EmbeddingLayer, Layer, LayerCache, added_up, distinct, squared_norms
 
 
-class Sums(Layer):
+class BagSums(Layer):
     """Sums or means of rows: a record's gradient is its output's, times the weight of each token.
 
     ‖Σ_t w_t e_t gᵀ‖² = ‖g‖² Σ_v c_v², where c_v is the sum of w over the places of token v.
@@ -71,7 +71,7 @@ class Bag(Composite):
 
     def __init__(self, name: str, module: Any, names: dict[str, str]) -> None:
         super().__init__(name, module, names)
-        self._sums, self._rows = Sums(name, module, names), EmbeddingLayer(name, module, names)
+        self._sums, self._rows = BagSums(name, module, names), EmbeddingLayer(name, module, names)
 
     @staticmethod
     def expected(module: Any) -> set[str]:

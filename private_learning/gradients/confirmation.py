@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from private_learning.gradients.errors import NotLayerwise, UnsupportedLayer
-from private_learning.gradients.generated import Examples, Make, Shapes, generator, inputs_of, targets_of
+from private_learning.gradients.generated import ExampleMakers, Make, Shapes, generator, inputs_of, targets_of
 from private_learning.gradients.layerwise import Layerwise
 from private_learning.gradients.loss_check import refuse_coupled, usable_targets
 from private_learning.gradients.model_check import (
@@ -36,7 +36,7 @@ from private_learning.gradients.reads import follows_values, gradients_follow_va
 from private_learning.gradients.separate import Loss, each_tensor, tensors_in
 
 
-class Views(Protocol):
+class TrialViews(Protocol):
     """The tensors that a model receives in place of records."""
 
     def trial_views(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -95,7 +95,12 @@ class Confirmed:
 
 
 def confirmed(
-    model: nn.Module, loss: Loss, shapes: Shapes, examples: Examples, views: Views | None, device: torch.device
+    model: nn.Module,
+    loss: Loss,
+    shapes: Shapes,
+    examples: ExampleMakers,
+    views: TrialViews | None,
+    device: torch.device,
 ) -> Confirmed:
     """Try model and loss on generated records.
 
@@ -122,7 +127,7 @@ def confirmed(
     return Confirmed(model, inputs, targets, remark)
 
 
-def _fail(loss: Loss, outputs: Any, shapes: Shapes, examples: Examples) -> None:
+def _fail(loss: Loss, outputs: Any, shapes: Shapes, examples: ExampleMakers) -> None:
     """Raise ValueError with what a built-in loss says of these outputs."""
     _, targets = next(targets_of(shapes, RECORDS, 2, examples))
     try:
@@ -136,7 +141,7 @@ def _on_processor(value: Tensor) -> Tensor:
     return value.cpu() if value.dtype == torch.float64 or not value.is_floating_point() else value.float().cpu()
 
 
-def _shapes_of_views(shapes: Shapes, views: Views | None) -> Shapes:
+def _shapes_of_views(shapes: Shapes, views: TrialViews | None) -> Shapes:
     """Return the shapes that model and loss receive."""
     return shapes if views is None else Shapes.of(*views.trial_views(*_nobody(shapes)))
 
@@ -148,7 +153,7 @@ def _nobody(shapes: Shapes) -> tuple[Tensor, Tensor]:
 
 
 def _inputs(
-    model: nn.Module, shapes: Shapes, examples: Examples, views: Views | None, device: torch.device
+    model: nn.Module, shapes: Shapes, examples: ExampleMakers, views: TrialViews | None, device: torch.device
 ) -> Iterator[Tensor]:
     """Yield (records, ...) inputs of every kind that the model takes. Raises UnsupportedLayer where it takes none."""
     failed, accepted = None, 0

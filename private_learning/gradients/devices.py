@@ -75,7 +75,7 @@ class FurtherDevices:
         y: Tensor,
         free: Tensor | None,
         request: PassRequest,
-    ) -> Answer:
+    ) -> PendingPass:
         """Begin a pass on the device at `place`.
 
         method: its name, and how the loss is run, as in `passes.engine`.
@@ -95,7 +95,7 @@ class FurtherDevices:
             [module.training for module in self._model.modules()],
         )
         try:
-            return Answer(self._names[place], self._pools[place].submit(_pass, task))
+            return PendingPass(self._names[place], self._pools[place].submit(_pass, task))
         except BrokenProcessPool as error:
             raise DeviceLost(self._names[place]) from error
 
@@ -114,7 +114,7 @@ class FurtherDevices:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PendingPass:
     """A pass that was submitted."""
 
     device: str
@@ -154,7 +154,7 @@ class _Task:
     training: Sequence[bool]
 
 
-class _Worker:
+class _DeviceWorker:
     """State that the process of a further device keeps between passes."""
 
     def __init__(self, device: str, sent: bytes) -> None:
@@ -176,7 +176,7 @@ class _Worker:
         return self._engines[task.method]
 
 
-_workers: list[_Worker] = []
+_workers: list[_DeviceWorker] = []
 
 
 def _start(device: str, sent: bytes, threads: int) -> None:
@@ -184,7 +184,7 @@ def _start(device: str, sent: bytes, threads: int) -> None:
     torch.set_num_threads(threads)
     # A process that was killed gives no notice: without this, its children would keep their devices for ever.
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _workers.append(_Worker(device, sent))
+    _workers.append(_DeviceWorker(device, sent))
 
 
 def _end_with_parent() -> None:

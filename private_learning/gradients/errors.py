@@ -24,8 +24,8 @@ class DeviceLost(RuntimeError):
 
     def __init__(self, device: str) -> None:
         super().__init__(
-            f"the process that computed on device {device} has ended: was it killed, or out of memory? Nothing was "
-            "released; start again, and name fewer devices if it happens again"
+            f"the process that computed on device {device} has ended: was it killed, or out of memory? The step "
+            "released no result. Start again, and name fewer devices if it happens again"
         )
 
 

@@ -24,7 +24,7 @@ SEED = 20_250_101
 _MOST_NUMBERS = 1 << 20
 
 
-class Tensors(Protocol):
+class TensorLike(Protocol):
     """A tensor, or records that are read on demand."""
 
     @property
@@ -35,7 +35,7 @@ class Tensors(Protocol):
 
 
 @dataclass(frozen=True)
-class Examples:
+class ExampleMakers:
     """A task's own generators: count, generator -> (count, ...) inputs or targets, made of no record.
 
     None: the task has none, and kinds are chosen by shape and type.
@@ -55,7 +55,7 @@ class Shapes:
     targets_dtype: torch.dtype
 
     @classmethod
-    def of(cls, inputs: Tensors, targets: Tensors) -> Shapes:
+    def of(cls, inputs: TensorLike, targets: TensorLike) -> Shapes:
         """Return the shapes of (records, ...) inputs and targets, without reading a record."""
         return cls(inputs.shape[1:], inputs.dtype, targets.shape[1:], targets.dtype)
 
@@ -86,7 +86,7 @@ def inputs_of(shapes: Shapes, count: int, model: nn.Module) -> Iterator[Tensor]:
 
 
 def targets_of(
-    shapes: Shapes, count: int, classes: int, examples: Examples, rows: int = 0
+    shapes: Shapes, count: int, classes: int, examples: ExampleMakers, rows: int = 0
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield (description, (count, ...) targets) of many kinds. A loss need not take all of them.
 

@@ -8,14 +8,14 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from private_learning.gradients.attention import Attention
+from private_learning.gradients.attention import AttentionRule
 from private_learning.gradients.bags import Bag
 from private_learning.gradients.composite import Composite
 from private_learning.gradients.convolution import ConvLayer
 from private_learning.gradients.errors import NotLayerwise, UnsupportedLayer
 from private_learning.gradients.layers import EmbeddingLayer, FixedNorm, Layer, LinearLayer, NormalisedLayer
-from private_learning.gradients.recurrent import Recurrent, RecurrentCell
-from private_learning.gradients.spread import Spread, SpreadLayer
+from private_learning.gradients.recurrent import RecurrentCell, RecurrentRule
+from private_learning.gradients.spread import ScoreVariance, ScoreVarianceLayer
 
 # Exact types: a subclass may compute something else with the same parameters.
 RULES: dict[type[nn.Module], type[Layer] | type[Composite]] = {
@@ -28,15 +28,15 @@ RULES: dict[type[nn.Module], type[Layer] | type[Composite]] = {
     nn.InstanceNorm1d: NormalisedLayer,
     nn.InstanceNorm2d: NormalisedLayer,
     nn.InstanceNorm3d: NormalisedLayer,
-    Spread: SpreadLayer,
+    ScoreVariance: ScoreVarianceLayer,
     nn.BatchNorm1d: FixedNorm,
     nn.BatchNorm2d: FixedNorm,
     nn.BatchNorm3d: FixedNorm,
-    nn.MultiheadAttention: Attention,
+    nn.MultiheadAttention: AttentionRule,
     nn.EmbeddingBag: Bag,
-    nn.LSTM: Recurrent,
-    nn.GRU: Recurrent,
-    nn.RNN: Recurrent,
+    nn.LSTM: RecurrentRule,
+    nn.GRU: RecurrentRule,
+    nn.RNN: RecurrentRule,
     nn.LSTMCell: RecurrentCell,
     nn.GRUCell: RecurrentCell,
     nn.RNNCell: RecurrentCell,

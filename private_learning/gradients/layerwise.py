@@ -141,7 +141,7 @@ class Layerwise:
         if self._shapes.setdefault((inputs.shape[1:], self.model.training), shapes) != shapes:
             raise NotLayerwise(
                 "shapes inside of the model follow the lengths of the records: one record's gradient would depend on "
-                "who is beside it; pad to a length that is the same for every batch"
+                "the records beside it. Pad to a length that is the same for every batch"
             )
 
     def _closed(self, inputs: Tensor, targets: Tensor, signal: Loss) -> Signals:
@@ -184,5 +184,5 @@ def checked_losses(loss: Loss, inputs: Tensor, outputs: Any, targets: Tensor) ->
     losses = loss(outputs, targets)
     if losses.shape != (len(inputs),):
         mismatch = f"shape ({len(inputs)},), got {tuple(losses.shape)}"
-        raise ValueError(f"loss must return one value per record, {mismatch}; use reduction='none'")
+        raise ValueError(f"loss must return one value per record, {mismatch}. Use reduction='none'")
     return losses

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from private_learning.gradients.errors import UnsupportedLayer
-from private_learning.gradients.generated import Examples, Shapes, max_records, outputs_like, targets_of
+from private_learning.gradients.generated import ExampleMakers, Shapes, max_records, outputs_like, targets_of
 from private_learning.gradients.losses import is_built_in
 from private_learning.gradients.random_draws import call_and_watch
 from private_learning.gradients.separate import Loss, NotOneNumber, Separated, each_tensor, of_rows, tensors_in
@@ -55,7 +55,7 @@ class _Values:
         return all(bool(torch.isfinite(value).all()) for value in (self.losses, *self.gradients))
 
 
-def usable_targets(loss: Loss, outputs: Any, shapes: Shapes, examples: Examples) -> list[Tensor]:
+def usable_targets(loss: Loss, outputs: Any, shapes: Shapes, examples: ExampleMakers) -> list[Tensor]:
     """Return (records, ...) targets of the kinds for which the loss of these outputs is finite.
 
     outputs: of the model, on the processor, with the records along the first axis.
@@ -67,7 +67,7 @@ def usable_targets(loss: Loss, outputs: Any, shapes: Shapes, examples: Examples)
     return [targets for targets, trial_values in values if trial_values is not None and trial_values.finite]
 
 
-def refuse_coupled(loss: Loss, outputs: Any, shapes: Shapes, examples: Examples) -> str | None:
+def refuse_coupled(loss: Loss, outputs: Any, shapes: Shapes, examples: ExampleMakers) -> str | None:
     """Compare the loss of batches with that of single rows, in values and in gradients.
 
     outputs: as of `usable_targets`. Other outputs are made like them.
@@ -103,7 +103,7 @@ def refuse_coupled(loss: Loss, outputs: Any, shapes: Shapes, examples: Examples)
     return None
 
 
-def _trials(outputs: Any, count: int, shapes: Shapes, examples: Examples, axes: int) -> Iterator[_Trial]:
+def _trials(outputs: Any, count: int, shapes: Shapes, examples: ExampleMakers, axes: int) -> Iterator[_Trial]:
     """Outputs and targets of every kind with every other."""
     repeated = each_tensor(
         lambda value: value.repeat(-(-count // len(value)), *(1,) * (value.dim() - 1))[:count], outputs

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from private_learning.gradients.choice import GradientChoice, shapes_in_words
 from private_learning.gradients.clipping import ClippedSum, add_all, checked_clip_norm, checked_groups, exact_products
-from private_learning.gradients.confirmation import Confirmed, Views, confirmed
+from private_learning.gradients.confirmation import Confirmed, TrialViews, confirmed
 from private_learning.gradients.devices import FurtherDevices
 from private_learning.gradients.errors import NonFiniteError, NotLayerwise, UnsupportedLayer
-from private_learning.gradients.generated import Examples, Shapes
+from private_learning.gradients.generated import ExampleMakers, Shapes
 from private_learning.gradients.inspection import refuse_cross_record, risky_layers, trainable
 from private_learning.gradients.layerwise import Layerwise
 from private_learning.gradients.passes import Engine, PassRequest, PassResult, engine, run
@@ -34,7 +34,7 @@ _CHANGED = (
 )
 
 
-class PassViews(Views, Protocol):
+class PassViews(TrialViews, Protocol):
     """The tensors that a model receives in place of the records of a pass."""
 
     def of(self, x: Tensor, y: Tensor, first: int) -> tuple[Tensor, Tensor]:
@@ -78,7 +78,7 @@ class PerRecordGradients:
         method: Method = "auto",
         micro_batch: int | None = None,
         further_devices: Sequence[str] = (),
-        examples: Examples | None = None,
+        examples: ExampleMakers | None = None,
     ) -> None:
         if method not in ("auto", "layerwise", "vmap"):
             raise ValueError(f"method must be 'auto', 'layerwise' or 'vmap', got {method!r}")
@@ -89,7 +89,7 @@ class PerRecordGradients:
         self._sized = micro_batch is None
         self.method: str = method
         self.reason = "asked for"
-        self._requested_method, self._examples = method, examples or Examples()
+        self._requested_method, self._examples = method, examples or ExampleMakers()
         self._fixed, self._loss_together = False, None
         self._verified: dict[object, Confirmed] = {}
         self._risky = risky_layers(model)
@@ -114,7 +114,7 @@ class PerRecordGradients:
         if self._fixed:
             raise UnsupportedLayer(_CHANGED.format(self.method, cause)) from cause
         if self._requested_method == "layerwise":
-            raise UnsupportedLayer(f"{cause}; use method='auto' or 'vmap'") from cause
+            raise UnsupportedLayer(f"{cause}. Use method='auto' or 'vmap'") from cause
         self.method, self.reason = ("vmap" if vectorised else "one by one"), str(cause)
         self._size_for_gradients()
         return PerRecord(self.model, self.loss, vectorised=vectorised)
@@ -287,7 +287,7 @@ class PerRecordGradients:
         return run(self._engine, x.to(device), y.to(device), current.only_taken, request, reread)
 
     def confirm(
-        self, shapes: Shapes, *, views: Views | None = None, choice: GradientChoice | None = None
+        self, shapes: Shapes, *, views: TrialViews | None = None, choice: GradientChoice | None = None
     ) -> GradientChoice:
         """Choose the method for records of these shapes and types, on generated records.
 
@@ -315,7 +315,7 @@ class PerRecordGradients:
         self.method, self.reason, self.micro_batch = choice.method, choice.reason, choice.micro_batch
         self._loss_together, self._fixed = choice.loss_together, True
 
-    def _confirm(self, shapes: Shapes, views: Views | None) -> None:
+    def _confirm(self, shapes: Shapes, views: TrialViews | None) -> None:
         # Every time: the mode is the caller's to change between calls.
         if self._risky:
             refuse_cross_record(self._risky)
@@ -331,7 +331,7 @@ class PerRecordGradients:
         # Under the method in use by now: it may have fallen back.
         self._verified[self.method, *key] = confirmation
 
-    def generated(self, shapes: Shapes, views: Views | None) -> tuple[Tensor, Tensor] | None:
+    def generated(self, shapes: Shapes, views: TrialViews | None) -> tuple[Tensor, Tensor] | None:
         """Return generated records as the model receives them, or None where no generated target fits."""
         confirmation = self._verified[self.method, shapes, views is not None, self.model.training]
         return (confirmation.inputs[0], confirmation.targets[0]) if confirmation.targets else None

@@ -129,7 +129,7 @@ def refuse_fitting(
     place_of_cache = kept_of_first_call(model, lambda module: accepted.extend(trial_inputs(module)), call_with_accepted)
     if place_of_cache is not None:
         raise UnsupportedLayer(
-            f"the model keeps something of the records that it is called with first: {place_of_cache!r}; take such "
+            f"the model keeps something of the records that it is called with first: {place_of_cache!r}. Take such "
             "numbers from the study's parameters, where they are public"
         )
 
@@ -149,7 +149,7 @@ def refuse_memory(model: nn.Module, first: Tensor, second: Tensor) -> None:
     if place is not None:
         raise UnsupportedLayer(
             f"the model remembers earlier calls: {place!r} changed when it was called, and so one record can reach "
-            "another; keep nothing from one call to the next"
+            "another: keep no state from one call to the next"
         )
 
 

@@ -48,7 +48,7 @@ def _refuse_other_length(batch_sizes: Tensor, length: int) -> None:
 
 
 @dataclass(frozen=True)
-class Layout:
+class PackedLayout:
     """Places of a packed sequence's rows in a tensor (steps, records, …), forwards and backwards.
 
     lengths: (records,). forwards, back: row -> step · records + record. Backwards a sequence begins with its own end.
@@ -60,7 +60,7 @@ class Layout:
     back: Tensor
 
     @classmethod
-    def of(cls, packed: PackedSequence) -> Layout:
+    def of(cls, packed: PackedSequence) -> PackedLayout:
         """Return the layout of a packed sequence.
 
         Raises NotLayerwise for a sequence that `pack_padded_sequence` did not pack within `Packing`.

@@ -40,7 +40,7 @@ def call_and_watch(call: Callable[[], T], device: torch.device | None = None) ->
             return returned, random
 
 
-class Observer(TorchDispatchMode):
+class OperatorObserver(TorchDispatchMode):
     """A mode that sees every operator.
 
     No call is compiled here: the compiler, which takes seconds to import, stays out.
@@ -51,7 +51,7 @@ class Observer(TorchDispatchMode):
         return False
 
 
-class _Seeded(Observer):
+class _Seeded(OperatorObserver):
     """Notes operators that may draw from a generator."""
 
     has_drawn = False

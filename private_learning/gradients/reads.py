@@ -22,7 +22,7 @@ from torch.func import vmap
 from torch.overrides import TorchFunctionMode
 
 from private_learning.gradients.packing import Packing
-from private_learning.gradients.random_draws import Observer
+from private_learning.gradients.random_draws import OperatorObserver
 
 # Readings that pass by PyTorch's operators.
 _METHODS = {"numpy", "__array__", "tolist", "data_ptr", "untyped_storage", "storage", "__dlpack__"}
@@ -93,7 +93,7 @@ _BACKWARD = "autograd::engine::evaluate_function"
 _READINGS = {f"aten::{name}" for name in ("_local_scalar_dense", "equal", "is_nonzero", "masked_select", "nonzero")}
 
 
-class _Operators(Observer):
+class _Operators(OperatorObserver):
     """Notes operators whose results are Python numbers, or have shapes that follow from values."""
 
     read, _paused = False, False

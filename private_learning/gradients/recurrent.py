@@ -15,11 +15,11 @@ from private_learning.gradients.capture import Capture
 from private_learning.gradients.composite import Affine, Composite
 from private_learning.gradients.errors import NotLayerwise
 from private_learning.gradients.layers import Layer
-from private_learning.gradients.packing import Layout
+from private_learning.gradients.packing import PackedLayout
 from private_learning.gradients.sweep import CellSweep, GatedSweep, Maps, PlainSweep, Sweep
 
 
-class Recurrent(Composite):
+class RecurrentRule(Composite):
     """nn.LSTM, nn.GRU, nn.RNN: any number of layers, one direction or both, padded or packed."""
 
     packs = True
@@ -58,7 +58,7 @@ class Recurrent(Composite):
     def forward(self, capture: Capture, input: Any, hx: Any = None) -> Any:  # torch's names
         if isinstance(input, PackedSequence):
             self._check(input.data, hx, input.batch_sizes)
-            layout = Layout.of(input)
+            layout = PackedLayout.of(input)
             rows, *last = self._layers(capture, input.data, hx, layout)
             return PackedSequence(rows, *input[1:]), self._state(last)
         if input.dim() != 3:
@@ -77,7 +77,7 @@ class Recurrent(Composite):
     def _state(self, last: Sequence[Tensor]) -> Any:
         return tuple(last) if isinstance(self.module, nn.LSTM) else last[0]
 
-    def _layers(self, capture: Capture, x: Tensor, hx: Any, layout: Layout | None) -> list[Tensor]:
+    def _layers(self, capture: Capture, x: Tensor, hx: Any, layout: PackedLayout | None) -> list[Tensor]:
         """[outputs, last states (, last cell states)] from inputs that are time first or packed."""
         records = x.shape[1] if layout is None else len(layout.lengths)
         hidden, cells = self._starts(x, hx, records)
@@ -109,7 +109,7 @@ class Recurrent(Composite):
         return hx.unbind(0), [None] * count
 
     def _swept(
-        self, capture: Capture, k: int, x: Tensor, h: Tensor, c: Tensor | None, layout: Layout | None
+        self, capture: Capture, k: int, x: Tensor, h: Tensor, c: Tensor | None, layout: PackedLayout | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """(outputs, last state, last cell state) of one layer in one direction."""
         reverse = self.module.bidirectional and k % 2 == 1
@@ -119,7 +119,7 @@ class Recurrent(Composite):
         y, cell = self._sweep(capture, self._maps[k], layout.lengths)(layout.padded(x, reverse), h, c)
         return layout.rows(y, reverse), layout.last(y), cell
 
-    def _dropped(self, x: Tensor, layout: Layout | None) -> Tensor:
+    def _dropped(self, x: Tensor, layout: PackedLayout | None) -> Tensor:
         """Dropout between two layers, drawn as torch draws it."""
         share = self.module.dropout if self.module.training else 0.0
         if share and layout is not None:

@@ -100,7 +100,7 @@ class Separated:
         if not isinstance(losses, Tensor) or losses.shape != (1,):  # pyright: ignore[reportUnnecessaryIsInstance]
             shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
             raise NotOneNumber(
-                f"loss must return one value per record, got shape {shape} for one record; use reduction='none', and "
+                f"loss must return one value per record, got shape {shape} for one record. Use reduction='none', and "
                 "squeeze(-1) in place of squeeze()"
             )
         return losses[0]

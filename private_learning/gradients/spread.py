@@ -9,7 +9,7 @@ from torch.nn import functional
 from private_learning.gradients.layers import Layer, LayerCache, LinearLayer
 
 
-class Spread(nn.Module):
+class ScoreVariance(nn.Module):
     """(n, k) inputs to (n, 1) variances Σ_j x_j² e^{2ρ_j}: of x·w, w_j independent with standard deviation e^{ρ_j}.
 
     weight: (1, k), the ρ_j.
@@ -23,7 +23,7 @@ class Spread(nn.Module):
         return _variance(inputs, self.weight)
 
 
-class SpreadLayer(LinearLayer):
+class ScoreVarianceLayer(LinearLayer):
     """∂v/∂ρ_j = 2 x_j² e^{2ρ_j}: the gradients are those of a linear layer with these numbers as inputs."""
 
     def forward(self, x: Tensor) -> Tensor:

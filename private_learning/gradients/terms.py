@@ -90,7 +90,7 @@ class OneUse(Term):
             yield self._layer.names[key], self._layer.rows.get(key), value
 
 
-class Tied(Term):
+class TiedWeights(Term):
     """One table that lookups and a linear layer share."""
 
     def __init__(self, name: str, looked_up: LayerUse, linear: LayerUse) -> None:
@@ -118,7 +118,7 @@ class Tied(Term):
             yield from part.sums(factors)
 
 
-class Summed(Term):
+class SummedGradients(Term):
     """Whole gradients, added up over the uses. Few numbers are kept, many are computed twice."""
 
     def __init__(self, name: str, parts: Sequence[LayerUse], like: Tensor) -> None:
@@ -206,10 +206,10 @@ def _mixed(name: str, parts: Sequence[LayerUse], like: Tensor) -> Term:
     maps = [use for use in parts if type(use.layer) is LinearLayer and set(use.layer.names) == {"weight"}]
     same_padding = len({use.layer.module.padding_idx for use in tables}) <= 1
     if len(tables) + len(maps) < len(parts) or not same_padding:
-        return Summed(name, parts, like)
+        return SummedGradients(name, parts, like)
     if not maps:
         return OneUse(_lookups(tables))
-    return Tied(name, _lookups(tables), _linear(maps, {"weight": name}))
+    return TiedWeights(name, _lookups(tables), _linear(maps, {"weight": name}))
 
 
 def _linear(uses: Sequence[LayerUse], names: dict[str, str]) -> LayerUse:

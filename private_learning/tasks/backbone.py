@@ -58,8 +58,8 @@ def tensors_in(data: bytes) -> dict[str, Tensor]:
         tensors = load(data)
     except (SafetensorError, KeyError, ValueError) as error:
         raise ConfigurationError(
-            "the backbone is no safetensors file: pickled weights (.pt, .pth, .bin) can run code and are not read; "
-            "convert them with safetensors.torch.save_file"
+            "the backbone is no safetensors file: pickled weights (.pt, .pth, .bin) can run code and are not read. "
+            "Convert them with safetensors.torch.save_file"
         ) from error
     for name, tensor in tensors.items():
         if tensor.is_complex():

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from private_learning.gradients.losses import SeparateLoss
-from private_learning.gradients.spread import Spread
+from private_learning.gradients.spread import ScoreVariance
 
 # Means of the logistic loss are then within 1e-5 for scores with a standard deviation of up to 2, and 1e-3 up to 5.
 NODES = 32
@@ -40,7 +40,7 @@ class NormalScore(nn.Module):
         super().__init__()
         self.mean = nn.Linear(features + 1, 1, bias=False)
         nn.init.zeros_(self.mean.weight)
-        self.spread = Spread(features + 1, log_std)
+        self.spread = ScoreVariance(features + 1, log_std)
 
     def forward(self, inputs: Tensor) -> Tensor:
         # The constant is one more input, and has a mean and a spread as the others have.

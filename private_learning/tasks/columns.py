@@ -76,7 +76,7 @@ def require_no_label(columns: Collection[Declared], targets: Collection[str]) ->
     leaks = [column.name for column in columns if _as_seen(column.name) in labels]
     if leaks:
         raise TaskError(
-            f"{PREFIX}{leaks[0]}: this column is what the model learns to predict, and would be an input, too; leave "
+            f"{PREFIX}{leaks[0]}: this column is what the model learns to predict, and would be an input, too. Leave "
             f"{PREFIX}{leaks[0]} out"
         )
 
@@ -216,7 +216,7 @@ def _range(name: str, body: str, missing: str | None, codes: tuple[str, ...]) ->
     dates = days_in(low, Spelling()) is not None
     if not dates and any(map(is_miswritten, codes)):
         raise TaskError(
-            f"{PREFIX}{name}: missing-values are single numbers or texts with bars between: 0|-1|unknown; lists, "
+            f"{PREFIX}{name}: missing-values are single numbers or texts with bars between: 0|-1|unknown. Lists, "
             "ranges and numbers in quotation marks are none"
         )
     if dates and any(map(_has_an_order, codes)):

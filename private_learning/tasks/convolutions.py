@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 Shapes = Mapping[str, tuple[int, ...]]
 # Shorter signals and smaller images cannot be normalised: one value alone always becomes 0.
-LEAST_NORMALISED = 2
+MIN_NORMALISED = 2
 
 
 @dataclass(frozen=True)
-class Layout:
+class ConvolutionLayout:
     """Convolutions without a constant, each followed by a GroupNorm, and a last layer with a constant.
 
     normalised: name -> (outputs, inputs per group, *kernel) of the convolution
@@ -38,6 +38,6 @@ def why_not_normalised(filters: int, groups: int, smallest: int) -> str | None:
     """
     if filters % groups:
         return "groups must divide filters"
-    if filters // groups * smallest < LEAST_NORMALISED:
+    if filters // groups * smallest < MIN_NORMALISED:
         return "one value is all that some groups would hold: take fewer groups or stages, or larger inputs"
     return None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 # A round's metrics are at most 32 numbers.
-MOST_SHOWN = 14
+MAX_LABELS_SHOWN = 14
 
 
 class MultiLabel(Task):
@@ -90,7 +90,7 @@ class MultiLabel(Task):
                 if kind != "log_loss":
                     single[f"{kind}_{name}"] = value
         metrics = {kind: float(np.mean(values)) for kind, values in means.items() if values}
-        return metrics | (single if len(names) <= MOST_SHOWN else {})
+        return metrics | (single if len(names) <= MAX_LABELS_SHOWN else {})
 
 
 def _of_label(scores: Array, truth: Array) -> dict[str, float]:

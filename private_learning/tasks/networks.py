@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from private_learning.tasks.convolutions import Layout
+from private_learning.tasks.convolutions import ConvolutionLayout
 
 
 class ConvNorm(nn.Module):
     """A padded convolution without a constant, and a normalisation of groups of its outputs (Wu & He 2018)."""
 
-    def __init__(self, layout: Layout, name: str, groups: int, stride: int = 1) -> None:
+    def __init__(self, layout: ConvolutionLayout, name: str, groups: int, stride: int = 1) -> None:
         super().__init__()
         out, into, *kernel = layout.normalised[name]
         kind = nn.Conv1d if len(kernel) == 1 else nn.Conv2d
@@ -30,7 +30,7 @@ class ConvNorm(nn.Module):
 class Residual(nn.Module):
     """ReLU of the sum of the input and two convolutions of it (He et al. 2016, figure 5 on the left)."""
 
-    def __init__(self, layout: Layout, name: str, groups: int, stride: int) -> None:
+    def __init__(self, layout: ConvolutionLayout, name: str, groups: int, stride: int) -> None:
         super().__init__()
         self.one = ConvNorm(layout, f"{name}.one", groups, stride)
         self.two = ConvNorm(layout, f"{name}.two", groups)
@@ -44,7 +44,7 @@ class Residual(nn.Module):
 class Averaged(nn.Module):
     """Blocks one after the other, the mean over positions, and one linear layer."""
 
-    def __init__(self, blocks: Iterable[nn.Module], layout: Layout) -> None:
+    def __init__(self, blocks: Iterable[nn.Module], layout: ConvolutionLayout) -> None:
         super().__init__()
         self.blocks = nn.Sequential(*blocks)
         out, into = layout.last
@@ -54,14 +54,14 @@ class Averaged(nn.Module):
         return self.last(self.blocks(x).flatten(2).mean(2))
 
 
-def residual(layout: Layout, groups: int, strides: Iterable[int]) -> nn.Module:
+def residual(layout: ConvolutionLayout, groups: int, strides: Iterable[int]) -> nn.Module:
     """Return a network of a first convolution and blocks. The first stride is that of the convolution."""
     first, *block_strides = strides
     blocks = [Residual(layout, f"blocks.{place}", groups, stride) for place, stride in enumerate(block_strides, 2)]
     return Averaged([ConvNorm(layout, "blocks.0", groups, first), nn.ReLU(), *blocks], layout)
 
 
-def signal(layout: Layout, groups: int) -> nn.Module:
+def signal(layout: ConvolutionLayout, groups: int) -> nn.Module:
     """Return a network of convolutions that halve the length, each with a ReLU behind."""
     names = list(layout.normalised)
     blocks = (part for name in names for part in (ConvNorm(layout, name, groups, 2), nn.ReLU()))
@@ -74,7 +74,7 @@ class UNet(nn.Module):
     (n, channels, height, width) to (n, classes, height, width) scores.
     """
 
-    def __init__(self, layout: Layout, groups: int, depth: int) -> None:
+    def __init__(self, layout: ConvolutionLayout, groups: int, depth: int) -> None:
         super().__init__()
         self.down = nn.ModuleList(_twice(layout, f"down.{at}", groups, 2 if at else 1) for at in range(depth + 1))
         self.up = nn.ModuleList(_twice(layout, f"up.{at}", groups, 1) for at in range(depth))
@@ -92,6 +92,6 @@ class UNet(nn.Module):
         return self.last(x)
 
 
-def _twice(layout: Layout, name: str, groups: int, stride: int) -> nn.Module:
+def _twice(layout: ConvolutionLayout, name: str, groups: int, stride: int) -> nn.Module:
     first, second = ConvNorm(layout, f"{name}.0", groups, stride), ConvNorm(layout, f"{name}.2", groups)
     return nn.Sequential(first, nn.ReLU(), second, nn.ReLU())

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from private_learning.records import DataError, Records
-from private_learning.tasks.convolutions import Layout, strided, why_not_normalised
+from private_learning.tasks.convolutions import ConvolutionLayout, strided, why_not_normalised
 from private_learning.tasks.losses import ClassLossParameters
 from private_learning.tasks.multilabel import MultiLabel, names_between_bars
 from private_learning.tasks.scaled import ImageShape, ScaledArrays, labels_of
@@ -53,7 +53,7 @@ class ResidualShape(ImageShape):
         later = [2, *[1] * (self.blocks - 1)] * (self.stages - 1)
         return [self.first_stride, *[1] * self.blocks, *later]
 
-    def layout(self, outputs: int) -> Layout:
+    def layout(self, outputs: int) -> ConvolutionLayout:
         """Return the layout of the whole network. Places 0 and 1 are the first convolution and its ReLU."""
         shapes = {"blocks.0": (self.filters, self.channels, 3, 3)}
         before = self.filters
@@ -65,7 +65,7 @@ class ResidualShape(ImageShape):
                 shapes[f"{name}.beside"] = (after, before, 1, 1)
             before = after
         at_zero = frozenset(name for name in shapes if name.endswith(".two") and self.zero_last_norm)
-        return Layout(shapes, (outputs, before), at_zero)
+        return ConvolutionLayout(shapes, (outputs, before), at_zero)
 
     def network(self, outputs: int) -> nn.Module:
         from private_learning.tasks.networks import residual
@@ -91,7 +91,7 @@ class ResidualNetwork(ScaledArrays, Classification):
         self.shape, self.reach = self.parameters.shape, self.parameters.reach
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> ConvolutionLayout:
         return self.parameters.layout(self.outputs)
 
     def model(self) -> nn.Module:
@@ -124,7 +124,7 @@ class ImageLabels(ScaledArrays, MultiLabel):
         self.shape, self.reach = self.parameters.shape, self.parameters.reach
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> ConvolutionLayout:
         return self.parameters.layout(len(self.labels))
 
     def model(self) -> nn.Module:

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from private_learning.records import DataError, Records, WrongRows
-from private_learning.tasks.convolutions import Layout, strided, why_not_normalised
+from private_learning.tasks.convolutions import ConvolutionLayout, strided, why_not_normalised
 from private_learning.tasks.losses import LARGEST_WEIGHT, numbers_of
 from private_learning.tasks.scaled import ImageShape, ScaledArrays, labels_of
 from private_learning.tasks.task import Task, require_metrics
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # What a target says of a pixel that is not labelled, as of a row that is not there: `dataset.ABSENT`.
 UNLABELLED = -1
 # A round's metrics are at most 32 numbers.
-MOST_SHOWN = 14
+MAX_CLASSES_SHOWN = 14
 
 
 class SegmentationParameters(ImageShape):
@@ -90,7 +90,7 @@ class Segmentation(ScaledArrays, Task):
         self.shape, self.reach = self.parameters.shape, self.parameters.reach
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> ConvolutionLayout:
         p = self.parameters
         shapes: dict[str, tuple[int, ...]] = {}
         for at in range(p.depth + 1):
@@ -101,7 +101,7 @@ class Segmentation(ScaledArrays, Task):
             filters = p.filters << at
             shapes[f"up.{at}.0"] = filters, 3 * filters, 3, 3
             shapes[f"up.{at}.2"] = filters, filters, 3, 3
-        return Layout(shapes, (p.classes, p.filters, 1, 1))
+        return ConvolutionLayout(shapes, (p.classes, p.filters, 1, 1))
 
     def model(self) -> nn.Module:
         from private_learning.tasks.networks import UNet
@@ -169,7 +169,7 @@ class Segmentation(ScaledArrays, Task):
         present = np.flatnonzero(occurrences)
         dice, overlap = 2 * right[present] / occurrences[present], right[present] / (occurrences - right)[present]
         metrics = {"dice": dice.mean(), "iou": overlap.mean(), "pixel_accuracy": right.sum() / counts.sum()}
-        if classes <= MOST_SHOWN:
+        if classes <= MAX_CLASSES_SHOWN:
             for at, place in enumerate(present):
                 metrics |= {f"dice_{place}": dice[at], f"iou_{place}": overlap[at]}
         return {name: float(value) for name, value in metrics.items()}

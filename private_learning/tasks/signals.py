@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from private_learning.records import Records
-from private_learning.tasks.convolutions import Layout, strided, why_not_normalised
+from private_learning.tasks.convolutions import ConvolutionLayout, strided, why_not_normalised
 from private_learning.tasks.losses import ClassLossParameters
 from private_learning.tasks.scaled import ScaledArrays, labels_of
 from private_learning.tasks.task import Classification
@@ -90,14 +90,14 @@ class SignalNetwork(ScaledArrays, Classification):
         self.reach = low, high
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> ConvolutionLayout:
         # Every second place of the sequence is a ReLU.
         p, before = self.parameters, self.parameters.channels
         shapes: dict[str, tuple[int, ...]] = {}
         for place, after in enumerate(p.widths):
             shapes[f"blocks.{2 * place}"] = after, before, p.kernel
             before = after
-        return Layout(shapes, (self.outputs, before))
+        return ConvolutionLayout(shapes, (self.outputs, before))
 
     def model(self) -> nn.Module:
         from private_learning.tasks.networks import signal

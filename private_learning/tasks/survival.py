@@ -76,7 +76,7 @@ class SurvivalParameters(LayersParameters, TimeParameters):
     """Those of times, and the shape of the model."""
 
 
-class Survival(TableTask[SurvivalParameters]):
+class SurvivalTask(TableTask[SurvivalParameters]):
     """One output for each interval. Targets are (n, 2): time as a share of the last cut, and 1 for an event.
 
     A time beyond the last cut is the last cut without an event: later time is not used.
@@ -167,7 +167,7 @@ class Survival(TableTask[SurvivalParameters]):
         return {name: value for name, value in metrics.items() if value is not None}
 
 
-class DiscreteTime(Survival):
+class DiscreteTime(SurvivalTask):
     """Logistic hazards: with `proportional` the odds of an event in every interval are multiplied alike."""
 
     name = "discrete-survival"
@@ -191,7 +191,7 @@ class DiscreteTime(Survival):
         return (-functional.softplus(outputs).cumsum(1)).exp()
 
 
-class PiecewiseConstant(Survival):
+class PiecewiseConstant(SurvivalTask):
     """Constant hazards in each interval: with `proportional` they are multiplied alike, as in Cox's model."""
 
     name = "piecewise-exponential"

@@ -183,7 +183,7 @@ class TableClassifier(TableTask[C], Classification):
         if read.wrong.any():
             raise WrongRows(
                 f"{subject}: {int(read.wrong.sum())} of {len(labels)} are not whole numbers from 0 to "
-                f'{self.classes - 1}; a study can name the words in their order, "label-values" = "first|second"',
+                f'{self.classes - 1}. A study can name the words in their order, "label-values" = "first|second"',
                 read.wrong,
                 f"is {read.kind}",
             )

@@ -9,7 +9,7 @@ import numpy as np
 
 from private_learning.tasks.arrays import LastLayer, SmallCnn
 from private_learning.tasks.bayesian import BayesianLogisticRegression
-from private_learning.tasks.convolutions import Layout
+from private_learning.tasks.convolutions import ConvolutionLayout
 from private_learning.tasks.multilabel import TableMultiLabel
 from private_learning.tasks.on_module import ModuleFeatures
 from private_learning.tasks.regression import TableRegression
@@ -18,7 +18,7 @@ from private_learning.tasks.segmentation import Segmentation
 from private_learning.tasks.sequence_weights import drawn_sequences
 from private_learning.tasks.sequences import CodeSequences
 from private_learning.tasks.signals import SignalNetwork
-from private_learning.tasks.survival import DiscreteTime, PiecewiseConstant, Survival
+from private_learning.tasks.survival import DiscreteTime, PiecewiseConstant, SurvivalTask
 from private_learning.tasks.tables import LogisticRegression, MultilayerPerceptron
 from private_learning.tasks.task import Task
 from study_protocol.wire.tensors import Array
@@ -64,7 +64,7 @@ def _network(widths: Sequence[int], random: np.random.Generator) -> dict[str, Ar
     return _zeros({"weight": (widths[1], widths[0]), "bias": (widths[1],)})
 
 
-def _survival(task: Survival, random: np.random.Generator) -> dict[str, Array]:
+def _survival(task: SurvivalTask, random: np.random.Generator) -> dict[str, Array]:
     """Return the weights of the network, but for the constants of the intervals."""
     weights, hidden = _network(task.widths, random), task.parameters.layers
     constants = np.full(len(task.cuts), task.start, np.float32)
@@ -88,7 +88,7 @@ def _convolutions(task: SmallCnn) -> Shapes:
     return filters | {"5": (p.hidden, flat), "7": (task.outputs, p.hidden)}
 
 
-def _normalised(layout: Layout, random: np.random.Generator) -> dict[str, Array]:
+def _normalised(layout: ConvolutionLayout, random: np.random.Generator) -> dict[str, Array]:
     weights: dict[str, Array] = {}
     for name, shape in layout.normalised.items():
         weights[f"{name}.conv.weight"] = _even(shape, shape, random)

@@ -28,7 +28,7 @@ Rows = NDArray[np.int64]
 ROOM = 1 << 27
 
 
-class Batches:
+class PrefetchedBatches:
     """Batches of a data set's inputs, in memory or read on demand."""
 
     def __init__(self, inputs: Inputs) -> None:

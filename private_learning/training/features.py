@@ -88,7 +88,7 @@ class Features:
         """Return the same task, whose inputs are features and whose model is the head."""
         derived, remembering = copy.copy(self.whole), replace(self, cache={})
         vars(derived)["model"] = _Head(self.whole, self.name)
-        vars(derived)["inputs"] = _Inputs(remembering)
+        vars(derived)["inputs"] = _FeatureInputs(remembering)
         vars(derived)["dataset"] = _Dataset(remembering)
         return derived
 
@@ -219,7 +219,7 @@ class _Head:
 
 
 @dataclass(frozen=True)
-class _Inputs:
+class _FeatureInputs:
     features: Features
 
     def __call__(self, data: Records) -> Tensor:

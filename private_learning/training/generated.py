@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from private_learning.gradients.generated import Examples, Make, generator
+from private_learning.gradients.generated import ExampleMakers, Make, generator
 from private_learning.tasks import Task, TaskDataset
 from private_learning.tasks.task import TaskError
 
 
-def examples_of(task: Task, dataset: TaskDataset) -> Examples:
+def examples_of(task: Task, dataset: TaskDataset) -> ExampleMakers:
     """Return generators of inputs and targets, in the shapes of the dataset. Its values are not used."""
     rows = dataset.targets.shape[1] if dataset.grouped else None
-    return Examples(_in_rows(task.example_inputs, rows), _in_rows(task.example_targets, rows))
+    return ExampleMakers(_in_rows(task.example_inputs, rows), _in_rows(task.example_targets, rows))
 
 
 def _in_rows(make: Make, rows: int | None) -> Make | None:

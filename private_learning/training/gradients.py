@@ -26,7 +26,7 @@ from private_learning.gradients.inspection import trainable
 from private_learning.gradients.slots import Slots, slots_for
 from private_learning.tasks import TaskDataset
 from private_learning.training.accounts import PatientAccount, SampleAccount
-from private_learning.training.ahead import Batches
+from private_learning.training.ahead import PrefetchedBatches
 from private_learning.training.noise import GridNoise, NoisySum
 from private_learning.training.noise_ahead import NoiseAhead, Pieces
 from private_learning.training.views import Views
@@ -73,7 +73,7 @@ class PrivateGradients:
         self._noise = noise_of_a_step(gradients, settings, self._centre)
         self._noise_ahead = NoiseAhead(self._noise.law, self._noise.coordinates, settings.training.local_steps)
         # They stay where they are: passes come to the device one by one.
-        self._batches, self._targets = Batches(dataset.inputs), dataset.targets
+        self._batches, self._targets = PrefetchedBatches(dataset.inputs), dataset.targets
         self._steps, self._coming = settings.steps_per_round, dict[int, Rows]()
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
         self._radius = settings.sum_radius or math.inf

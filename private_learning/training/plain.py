@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from private_learning.errors import TrainingStopped
 from private_learning.gradients.inspection import gradients_of, trainable
 from private_learning.tasks import TaskDataset
-from private_learning.training.ahead import Batches, whole
+from private_learning.training.ahead import PrefetchedBatches, whole
 from private_learning.training.gradients import Rows, clipped, norm_of, poisson_batch
 from private_learning.training.patients import Loss
 from private_learning.training.views import Views
@@ -51,7 +51,7 @@ class PlainGradients:
         device: str = "cpu",
     ) -> None:
         self._model, self._loss, self._randomness, self._privacy = model, loss, randomness, settings.privacy
-        self._batches, self._targets, self._device = Batches(dataset.inputs), dataset.targets, device
+        self._batches, self._targets, self._device = PrefetchedBatches(dataset.inputs), dataset.targets, device
         self._steps, self._coming = settings.steps_per_round, dict[int, Rows]()
         self._parameters = trainable(model)
         self._augmentation, self._grouped = settings.training.augmentation, dataset.grouped

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from private_learning.gradients import PerRecordGradients
-from private_learning.gradients.confirmation import Views
+from private_learning.gradients.confirmation import TrialViews
 from private_learning.gradients.generated import Shapes
 from private_learning.gradients.inspection import gradients_of, trainable
 
@@ -32,7 +32,7 @@ class SlowPath:
         )
 
 
-def slow_path(gradients: PerRecordGradients, shapes: Shapes, views: Views | None = None) -> SlowPath | None:
+def slow_path(gradients: PerRecordGradients, shapes: Shapes, views: TrialViews | None = None) -> SlowPath | None:
     """Return the measured slowness, without reading a record.
 
     None where layer-wise book-keeping is used, and where no generated target fits the loss.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from private_learning.gradients import layers
 from private_learning.gradients.inspection import RULES
 from private_learning.gradients.layers import Layer, combined, gram, squared_norms
-from private_learning.gradients.spread import Spread
+from private_learning.gradients.spread import ScoreVariance
 
 BATCH = 5
 Case = tuple[nn.Module, Tensor]
@@ -46,7 +46,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "batch norm, fixed, of signals": lambda: (fixed(nn.BatchNorm1d(4)), noise(BATCH, 4, 3)),
     "batch norm, fixed, of images": lambda: (fixed(nn.BatchNorm2d(4)), noise(BATCH, 4, 3, 2)),
     "batch norm, fixed, of volumes": lambda: (fixed(nn.BatchNorm3d(4)), noise(BATCH, 4, 2, 3, 2)),
-    "spread": lambda: (Spread(4, -0.7), noise(BATCH, 4)),
+    "spread": lambda: (ScoreVariance(4, -0.7), noise(BATCH, 4)),
     "instance norm": lambda: (nn.InstanceNorm1d(4, affine=True), noise(BATCH, 4, 6)),
 }
 
