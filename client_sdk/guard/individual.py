@@ -116,7 +116,7 @@ class IndividualBudget:
     def charge(self, rows: Rows, norms: Floats, privacy: Privacy, *, rounding: float) -> None:
         """One noised step in which only `admitted` records took part.
 
-        known     records whose gradient norms were computed, among them all who took part
+        rows      records whose gradient norms were computed, among them all who took part
         norms     theirs, before clipping; ∞ of a record without a gradient, which is charged at the clip norm
         rounding  as in `accounted`
 
