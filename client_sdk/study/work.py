@@ -161,7 +161,7 @@ class TrainingWork:
         made = self._training.contribution(
             weights,
             log_moments,
-            round=round,
+            round_number=round,
             total_records=self._delivery.total_records(),
             individual=individual,
             checkpoints=checkpoints,

@@ -195,7 +195,7 @@ def released_sums(twin: Twin, settings: StudySettings, members: Sequence[NDArray
 
         def words(name: str, vectors: Any, round: int = round, start: Any = weights) -> Any:
             training = trainings[name]
-            contribution = training.contribution(start, None, round=round)
+            contribution = training.contribution(start, None, round_number=round)
             source = training.randomness_in(round)
             return ring_vectors_of(
                 settings.privacy, model, vectors, contribution, None, records=len(training.dataset), randomness=source

@@ -299,12 +299,12 @@ def _initial_weights(settings: StudySettings, backbone: BackboneFile | None) -> 
     from client_sdk.errors import ConfigurationError
     from private_learning import tasks
     from private_learning.tasks.task import new_model
-    from private_learning.tasks.weights import drawn
+    from private_learning.tasks.weights import drawn_weights
 
     training = settings.training
     try:
         task = tasks.load(training.task, training.task_parameters)
-        weights = drawn(task) if training.trainable == "all" else None
+        weights = drawn_weights(task) if training.trainable == "all" else None
         if weights is None:
             from private_learning.training.weights import weights_of
 
