@@ -29,8 +29,8 @@ def in_words(settings: AnySettings, *, mine: bool) -> list[tuple[str, str]]:
     protected = {limit.level for limit in privacy.limits}
     rows = [("protects", f"{level}: {WHOM[level] if level in protected else 'nobody'}") for level in WHOM]
     rows += [
-        (f"limit, {one.level} {one.definition}", f"epsilon {one.epsilon:g} at delta {one.delta:g}")
-        for one in privacy.limits
+        (f"limit, {limit.level} {limit.definition}", f"epsilon {limit.epsilon:g} at delta {limit.delta:g}")
+        for limit in privacy.limits
     ]
     if isinstance(settings, StudySettings):
         rows += _of_training(settings)
@@ -68,14 +68,14 @@ def _of_queries(statistics: Statistics) -> list[str]:
 
 
 def _of_evaluation(settings: StudySettings, evaluation: EvaluationSettings) -> list[str]:
-    question, most = evaluation.question, evaluation.plan().due_by(settings.rounds)
+    question, count = evaluation.question, evaluation.plan().due_by(settings.rounds)
     aside = f"about {100 * evaluation.share:g} % of the patients, by a secret coin of each, are never trained on"
     models = "released model" if evaluation.every == 1 else f"{evaluation.every} released models"
     if question is None:
         return [f"{aside}; questions about models are asked one by one"]
     return [
         aside,
-        f"after every {models} and the last one, at most {most} times, without asking a person again: "
+        f"after every {models} and the last one, at most {count} times, without asking a person again: "
         f"{question.in_words()}",
         f"each with noise of {question.noise_multiplier:g} times what one patient can change, about data version "
         f'"{evaluation.data_version}"',

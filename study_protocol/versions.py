@@ -60,18 +60,24 @@ REQUIREMENTS = (
 
 def min_protocol(settings: Settings) -> int:
     """The least number that a study with these settings (JSON) needs of its coordinator and of every hospital."""
-    return max((one.protocol for one in REQUIREMENTS if one.used_by(settings)), default=UNNUMBERED)
+    return max(
+        (requirement.protocol for requirement in REQUIREMENTS if requirement.used_by(settings)), default=UNNUMBERED
+    )
 
 
 def study_protocol(settings: Settings, *, names_models: bool) -> int:
     """The number that a new study is created with. names_models: its ledger will name every released model."""
-    named = NAMED_MODELS if names_models and settings.get("training") is not None else UNNUMBERED
-    return max(min_protocol(settings), named)
+    model_protocol = NAMED_MODELS if names_models and settings.get("training") is not None else UNNUMBERED
+    return max(min_protocol(settings), model_protocol)
 
 
 def needed_for(settings: Settings, spoken: int) -> list[str]:
     """What these settings use that whoever speaks `spoken` does not know, in words."""
-    return [one.what for one in REQUIREMENTS if one.protocol > spoken and one.used_by(settings)]
+    return [
+        requirement.what
+        for requirement in REQUIREMENTS
+        if requirement.protocol > spoken and requirement.used_by(settings)
+    ]
 
 
 def is_protocol(value: object) -> bool:

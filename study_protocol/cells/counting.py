@@ -109,18 +109,18 @@ class Declaration:
 
     def count(self, cells: Column, first: Callable[[NDArray[np.bool_]], str]) -> CellCounts:
         """first: where the first of marked rows is."""
-        found, outside, kind = self.read(cells)
-        wrong = int(found.wrong.sum())
+        reading, outside, kind = self.read(cells)
+        wrong = int(reading.wrong.sum())
         return CellCounts(
             self.column,
             len(cells),
-            int(found.missing.sum()),
+            int(reading.missing.sum()),
             wrong,
             outside,
             kind if wrong else "",
-            first(found.wrong) if wrong else "",
-            int(found.near.sum()) if isinstance(found, Categories) and found.near is not None else 0,
-            None if self.within is None else _filled(found, *self.within),
+            first(reading.wrong) if wrong else "",
+            int(reading.near.sum()) if isinstance(reading, Categories) and reading.near is not None else 0,
+            None if self.within is None else _filled(reading, *self.within),
         )
 
 
@@ -142,5 +142,5 @@ def added(parts: Iterable[Iterable[CellCounts]]) -> tuple[CellCounts, ...]:
     total: list[CellCounts] = []
     for part in parts:
         counts = list(part)
-        total = [one + more for one, more in zip(total, counts, strict=True)] if total else counts
+        total = [count + more for count, more in zip(total, counts, strict=True)] if total else counts
     return tuple(total)

@@ -53,19 +53,19 @@ class TableDigest:
     def add(self, columns: Mapping[str, Column], patients: Sequence[str]) -> None:
         """Some rows. columns: all of the names, at least. patients: whose each row is, read where rows are named."""
         cells: list[Iterable[bytes]] = [cell_forms(columns[name]) for name in self._names]
-        whose = (f"p{patient}".encode("utf-8", "surrogatepass") for patient in patients)
-        cells.append(whose if self._named else repeat(b"", len(patients)))
+        patient_cells = (f"p{patient}".encode("utf-8", "surrogatepass") for patient in patients)
+        cells.append(patient_cells if self._named else repeat(b"", len(patients)))
         for row in zip(*cells, strict=True):
             self._rows += hashlib.sha256(_BETWEEN.join(row)).digest()
 
     def hexdigest(self) -> str:
         """Of all rows that were added, 64 digits."""
         head = {"format": FORMAT, "columns": self._names, "patients": self._named}
-        found = hashlib.sha256(json.dumps(head, sort_keys=True).encode() + b"\n")
+        digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode() + b"\n")
         # In place.
         np.frombuffer(self._rows, "S32").sort()
-        found.update(self._rows)
-        return found.hexdigest()
+        digest.update(self._rows)
+        return digest.hexdigest()
 
 
 def cell_forms(column: Column) -> list[bytes]:

@@ -57,15 +57,15 @@ def _kind_of_marked(text: str, spelling: Spelling) -> str:
     """Of digits with one point or one comma."""
     if spelling.decimal is None:
         return "a number whose comma or point may mean thousands: declare the decimal mark of the data set (--decimal)"
-    other: Decimal = "comma" if spelling.decimal == "point" else "point"
+    opposite: Decimal = "comma" if spelling.decimal == "point" else "point"
     if is_doubtful(text, Spelling()):
         return (
-            f"a number whose {other} may mean thousands, and the data set is declared with a decimal "
-            f"{spelling.decimal}: write it without the {other}"
+            f"a number whose {opposite} may mean thousands, and the data set is declared with a decimal "
+            f"{spelling.decimal}: write it without the {opposite}"
         )
     return (
-        f"a number with a {other}, and the data set is declared with a decimal {spelling.decimal}: write it so, or "
-        f"declare --decimal {other}"
+        f"a number with a {opposite}, and the data set is declared with a decimal {spelling.decimal}: write it so, or "
+        f"declare --decimal {opposite}"
     )
 
 

@@ -41,8 +41,8 @@ def column_of(values: Any, *, spelling: Spelling = AS_WRITTEN, name: str = "") -
     if array.dtype.kind in _TYPED and array.dtype.itemsize <= 8:
         if array.dtype.kind == "M":
             array = array.astype("datetime64[us]")
-            gone = np.isnat(array)
-            absent = gone if absent is None else absent | gone
+            nulls = np.isnat(array)
+            absent = nulls if absent is None else absent | nulls
         # A copy in the order of this machine: what programs hold may change.
         array = array.astype(array.dtype.newbyteorder("="))
         return Column(array, None, absent if absent is not None and absent.any() else None, spelling, name)
@@ -51,7 +51,7 @@ def column_of(values: Any, *, spelling: Spelling = AS_WRITTEN, name: str = "") -
 
 def _of_objects(cells: list[Any], absent: NDArray[np.bool_] | None, spelling: Spelling, name: str) -> Column:
     if absent is not None:
-        cells = [None if gone else cell for cell, gone in zip(cells, absent.tolist(), strict=True)]
+        cells = [None if is_null else cell for cell, is_null in zip(cells, absent.tolist(), strict=True)]
     texts, strange = list[str | None](), 0
     for cell in cells:
         if cell is None or type(cell) is str:
@@ -63,8 +63,8 @@ def _of_objects(cells: list[Any], absent: NDArray[np.bool_] | None, spelling: Sp
             texts.append(None)
             strange += 1
     if strange:
-        where = f"column {name}: " if name else ""
-        raise DataError(f"{where}{strange} of {len(cells)} cells are neither text, number, Boolean nor date")
+        label = f"column {name}: " if name else ""
+        raise DataError(f"{label}{strange} of {len(cells)} cells are neither text, number, Boolean nor date")
     return Column.of_texts(texts, spelling, name)
 
 
@@ -72,8 +72,8 @@ def _array_of(values: Any) -> tuple[Array, NDArray[np.bool_] | None]:
     """The cells, and which are empty where their type has no NaN."""
     # Series of pandas with a type of its own: nullable numbers, categories, texts of Arrow. By shape, as pandas need
     # not be installed.
-    own = getattr(values, "array", None)
-    if own is not None and hasattr(values, "isna") and hasattr(values, "to_numpy"):
+    extension_array = getattr(values, "array", None)
+    if extension_array is not None and hasattr(values, "isna") and hasattr(values, "to_numpy"):
         return _of_series(values)
     if isinstance(values, list | tuple):
         return _of_list(cast("Sequence[Any]", values)), None
@@ -101,22 +101,24 @@ def _durations(array: Array) -> Array:
 
 
 def _of_series(values: Any) -> tuple[Array, NDArray[np.bool_] | None]:
-    gone = np.asarray(values.isna(), bool)
-    kept: Array = np.asarray(values[~gone].to_numpy())
+    nulls = np.asarray(values.isna(), bool)
+    present: Array = np.asarray(values[~nulls].to_numpy())
     stored: Any = values.dtype
-    if isinstance(stored, np.dtype) and kept.dtype.kind in "fiub":
+    if isinstance(stored, np.dtype) and present.dtype.kind in "fiub":
         return np.asarray(values.to_numpy()), None
-    if kept.dtype.kind == "m":
-        kept = _durations(kept)
+    if present.dtype.kind == "m":
+        present = _durations(present)
     # The type says what its cells are: Int64 whole numbers, boolean Booleans.
-    wanted: Any = getattr(cast(Any, stored), "numpy_dtype", None)
-    if kept.dtype.kind == "O" and isinstance(wanted, np.dtype) and wanted.kind in "fiub":
-        kept = kept.astype(cast("np.dtype[Any]", wanted))
-    whole = np.full(len(gone), None if kept.dtype.kind not in _TYPED else np.zeros(1, kept.dtype)[0], kept.dtype)
-    if kept.dtype.kind == "f":
-        whole = np.full(len(gone), math.nan, kept.dtype)
-    whole[~gone] = kept
-    return whole, gone
+    dtype: Any = getattr(cast(Any, stored), "numpy_dtype", None)
+    if present.dtype.kind == "O" and isinstance(dtype, np.dtype) and dtype.kind in "fiub":
+        present = present.astype(cast("np.dtype[Any]", dtype))
+    whole = np.full(
+        len(nulls), None if present.dtype.kind not in _TYPED else np.zeros(1, present.dtype)[0], present.dtype
+    )
+    if present.dtype.kind == "f":
+        whole = np.full(len(nulls), math.nan, present.dtype)
+    whole[~nulls] = present
+    return whole, nulls
 
 
 def _of_list(cells: Sequence[Any]) -> Array:
@@ -129,9 +131,9 @@ def _of_list(cells: Sequence[Any]) -> Array:
             pass
     if any(isinstance(cell, list | tuple | np.ndarray) for cell in cells):
         return np.zeros((1, 1))
-    made = np.empty(len(cells), object)
-    made[:] = cells
-    return made
+    objects = np.empty(len(cells), object)
+    objects[:] = cells
+    return objects
 
 
 def text_of(cell: object, spelling: Spelling) -> str | None:

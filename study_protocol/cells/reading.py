@@ -107,7 +107,7 @@ def read_categories(column: StoredCells, categories: Sequence[str], missing_valu
     zeros that say one number (3, 3.0), or if it is True or False and the category is this word in any capitals, or else
     1 or 0. A declared category is never a word for missing, such as NA.
     """
-    names, codes = [cleaned(one) for one in categories], [cleaned(one) for one in missing_values]
+    names, codes = [cleaned(text) for text in categories], [cleaned(text) for text in missing_values]
     place_of = _lookup(names)
     if column.values.dtype.kind == "M":
         column = _dates_as_texts(column)
@@ -139,17 +139,17 @@ def _near(column: StoredCells, names: Sequence[str], wrong: Mask) -> Mask | None
     """Of `Categories`."""
     if not names or not wrong.any():
         return None
-    near, places, found = set(map(_resembled, names)), np.flatnonzero(wrong), np.zeros(len(column), bool)
+    near, places, marks = set(map(_resembled, names)), np.flatnonzero(wrong), np.zeros(len(column), bool)
     if column.words is not None:
         words = cast("list[str | None]", column.words.tolist())
-        alike = np.array([word is not None and _resembled(word) in near for word in words], bool)
-        found[places] = alike[column.values[places]]
+        resembling = np.array([word is not None and _resembled(word) in near for word in words], bool)
+        marks[places] = resembling[column.values[places]]
     elif column.values.dtype.kind in "iuf":
         numbers, inverse = np.unique(column.values[places], return_inverse=True)
-        texts = (number_text(one, POINTS) for one in numbers.tolist())
-        alike = np.array([_resembled(plain_decimal(one, POINTS) or one) in near for one in texts], bool)
-        found[places] = alike[inverse]
-    return found if found.any() else None
+        texts = (number_text(text, POINTS) for text in numbers.tolist())
+        resembling = np.array([_resembled(plain_decimal(text, POINTS) or text) in near for text in texts], bool)
+        marks[places] = resembling[inverse]
+    return marks if marks.any() else None
 
 
 def _resembled(text: str) -> str:
@@ -166,9 +166,9 @@ def _places_of_words(
         """−1: other, −2: missing."""
         if word is None:
             return -2
-        found = place_of(word, column.spelling)
-        if found >= 0:
-            return found
+        index = place_of(word, column.spelling)
+        if index >= 0:
+            return index
         return -2 if word in MISSING or code_of(word, column.spelling) >= 0 else -1
 
     each = np.fromiter(map(place, cast(Array, column.words).tolist()), np.int64)
@@ -191,13 +191,15 @@ def _of_words(
     absent = MISSING | codes
     present = [place for place, word in enumerate(words) if word is not None and word not in absent]
     texts = [cast(str, words[place]) for place in present]
-    found = None if fast is None else fast(texts, column.spelling)
-    if found is None:
-        found = np.array([np.nan if (one := value(text, column.spelling)) is None else one for text in texts], float)
-    is_code = np.isin(found, [one for text in codes if (one := value(text, POINTS)) is not None])
+    numbers = None if fast is None else fast(texts, column.spelling)
+    if numbers is None:
+        numbers = np.array(
+            [np.nan if (number := value(text, column.spelling)) is None else number for text in texts], float
+        )
+    is_code = np.isin(numbers, [number for text in codes if (number := value(text, POINTS)) is not None])
     each, state = np.full(len(words), np.nan), np.full(len(words), _MISSING, np.int8)
-    state[present] = np.where(is_code, _MISSING, np.where(np.isfinite(found), _VALUE, _WRONG))
-    each[present] = np.where(state[present] == _VALUE, found, np.nan)
+    state[present] = np.where(is_code, _MISSING, np.where(np.isfinite(numbers), _VALUE, _WRONG))
+    each[present] = np.where(state[present] == _VALUE, numbers, np.nan)
     if not len(column):
         return Numbers(np.zeros(0), np.zeros(0, bool), np.zeros(0, bool))
     states = state[column.values]

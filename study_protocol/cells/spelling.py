@@ -83,8 +83,8 @@ def cleaned(text: str) -> str:
     """The text without spaces around it and without characters that nobody sees, in composed letters (NFC)."""
     if text.isascii():
         return text.strip()
-    seen = "".join(sign for sign in _DRAWN_AS_NOTHING.sub("", text) if unicodedata.category(sign) != _INVISIBLE)
-    return unicodedata.normalize("NFC", seen).strip()
+    visible = "".join(sign for sign in _DRAWN_AS_NOTHING.sub("", text) if unicodedata.category(sign) != _INVISIBLE)
+    return unicodedata.normalize("NFC", visible).strip()
 
 
 def column_name(name: str) -> str:
@@ -132,9 +132,9 @@ def numbers_in(texts: Sequence[str], spelling: Spelling) -> NDArray[np.float64] 
     if joined.count("\n") >= max(len(texts), 1):
         return None
     # Of these signs Python and `_NUMBER` make the same numbers, and no others.
-    mark, other = (",", ".") if spelling.decimal == "comma" else (".", ",")
+    mark, forbidden = (",", ".") if spelling.decimal == "comma" else (".", ",")
     signs = set(joined)
-    if not signs <= _SIGNS | {mark} or other in signs or {",", "E"} <= signs:
+    if not signs <= _SIGNS | {mark} or forbidden in signs or {",", "E"} <= signs:
         return None
     if spelling.decimal is None and _DOUBTFUL_LINE.search(joined):
         return None

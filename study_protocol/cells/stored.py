@@ -68,8 +68,8 @@ class StoredCells:
         if self.words is not None:
             none = np.array([word is None for word in self.words.tolist()], bool)
             return none[self.values] if len(self) else np.zeros(0, bool)
-        gone = np.zeros(len(self), bool) if self.absent is None else self.absent
-        return gone | np.isnan(self.values) if self.values.dtype.kind == "f" else gone
+        nulls = np.zeros(len(self), bool) if self.absent is None else self.absent
+        return nulls | np.isnan(self.values) if self.values.dtype.kind == "f" else nulls
 
     def tolist(self) -> list[Any]:
         """Cells as Python's own values: text, number, Boolean, date; None where a cell is empty."""
@@ -79,7 +79,7 @@ class StoredCells:
         empty = self.empty
         if not empty.any():
             return cells
-        return [None if gone else cell for cell, gone in zip(cells, empty.tolist(), strict=True)]
+        return [None if is_empty else cell for cell, is_empty in zip(cells, empty.tolist(), strict=True)]
 
     @property
     def bytes(self) -> int:
@@ -99,7 +99,9 @@ class StoredCells:
             # One by one from the array: float32 writes itself in its own digits.
             cells = [number_text(cell, self.spelling) for cell in self.values]
         return self.of_texts(
-            [None if gone else cell for cell, gone in zip(cells, empty.tolist(), strict=True)], self.spelling, self.name
+            [None if is_empty else cell for cell, is_empty in zip(cells, empty.tolist(), strict=True)],
+            self.spelling,
+            self.name,
         )
 
     @classmethod
@@ -123,20 +125,22 @@ class StoredCells:
         first = columns[0]
         if len(columns) == 1:
             return first
-        if any(one.is_text != first.is_text or one.values.dtype != first.values.dtype for one in columns):
-            columns = [one.as_texts for one in columns]
+        if any(column.is_text != first.is_text or column.values.dtype != first.values.dtype for column in columns):
+            columns = [column.as_texts for column in columns]
         if not columns[0].is_text:
             absent = None
-            if any(one.absent is not None for one in columns):
-                absent = np.concatenate([one.empty for one in columns])
-            return replace(first, values=np.concatenate([one.values for one in columns]), absent=absent)
-        known: dict[str | None, int] = {}
+            if any(column.absent is not None for column in columns):
+                absent = np.concatenate([column.empty for column in columns])
+            return replace(first, values=np.concatenate([column.values for column in columns]), absent=absent)
+        positions: dict[str | None, int] = {}
         codes: list[Array] = []
-        for one in columns:
-            own = cast(Array, one.words).tolist()
-            places = np.fromiter((known.setdefault(word, len(known)) for word in own), np.int32, len(own))
-            codes.append(places[one.values] if len(one) else one.values)
-        words = np.array(list(known), dtype=object)
+        for column in columns:
+            local_words = cast(Array, column.words).tolist()
+            places = np.fromiter(
+                (positions.setdefault(word, len(positions)) for word in local_words), np.int32, len(local_words)
+            )
+            codes.append(places[column.values] if len(column) else column.values)
+        words = np.array(list(positions), dtype=object)
         return cls(np.concatenate(codes), words, None, first.spelling, first.name)
 
 

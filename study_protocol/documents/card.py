@@ -113,8 +113,8 @@ def _details(card: Card) -> tuple[tuple[str, ...], ...]:
 
 def _part(training: Training) -> tuple[tuple[str, str], ...]:
     """What of the model is trained, where it is not all of it."""
-    named = training.trainable if isinstance(training.trainable, str) else ", ".join(training.trainable)
-    trained = () if training.trainable == ALL else (("Trained part", named),)
+    names = training.trainable if isinstance(training.trainable, str) else ", ".join(training.trainable)
+    trained = () if training.trainable == ALL else (("Trained part", names),)
     return trained + (() if training.backbone is None else (("Backbone, SHA-256", training.backbone.sha256),))
 
 
@@ -207,5 +207,5 @@ def _load_lines(card: Card) -> tuple[str, ...]:
 def _code(card: Card) -> str | None:
     if card.certificate.model is None:
         return None
-    which = card.certificate.model.version
-    return f"wardround study model {card.study.study} --round {which} -o model.safetensors"
+    version = card.certificate.model.version
+    return f"wardround study model {card.study.study} --round {version} -o model.safetensors"

@@ -106,7 +106,7 @@ def stated(opening: Entry, history: History, newest: Entry, bound: Bound | None)
         settings=trained(require_plan(settings_in(opening), opened["plan"])),
         round=history.charged[-1].round if history.charged else 0,
         limits=tuple(LimitStatement.model_validate(limit) for limit in budget.statements()),
-        percentiles=tuple(Percentile.model_validate(one) for one in budget.percentiles()),
+        percentiles=tuple(Percentile.model_validate(percentile) for percentile in budget.percentiles()),
         charged=history.charged,
         answered=history.answered,
         kinds=history.kinds,
@@ -144,10 +144,10 @@ def issued(found: Computed, facts: Facts) -> Certificate:
     ]
     mark = fingerprint(decode_public_key(facts.coordinator_key))
     bound = found.bound
-    named = None if bound is None else bound.model
+    model_entry = None if bound is None else bound.model
     model = facts.model if bound is None else None
-    if named is not None:
-        model = ModelInfo(version=named.version, sha256=named.sha256, bytes=named.bytes)
+    if model_entry is not None:
+        model = ModelInfo(version=model_entry.version, sha256=model_entry.sha256, bytes=model_entry.bytes)
     return Certificate(
         format=FORMAT,
         study=found.study,
@@ -175,7 +175,7 @@ def issued(found: Computed, facts: Facts) -> Certificate:
             sha256=found.sha256,
             signature=facts.head_signature,
             counted=found.counted,
-            released=None if named is None else named.entry,
+            released=None if model_entry is None else model_entry.entry,
         ),
         verify=how_to_verify(found.study, mark),
     )
@@ -207,7 +207,7 @@ def how_to_verify(study: str, mark: str) -> list[HowToVerify]:
 
 def _summary(limits: Sequence[CertifiedLimit], members: CertifiedMembers, counted: str) -> list[str]:
     protected = [limit for limit in limits if limit.state != "unbounded"]
-    bare = [f"No promise is made to a single {ONE[one.level]}." for one in limits if one.state == "unbounded"]
+    bare = [f"No promise is made to a single {ONE[limit.level]}." for limit in limits if limit.state == "unbounded"]
     return [
         f"The model is trained with {hospitals(members)}. Their records stay with them; this document says how much "
         "the released models can give away about one of them.",
@@ -220,12 +220,12 @@ def _summary(limits: Sequence[CertifiedLimit], members: CertifiedMembers, counte
 
 def _counted(settings: StudySettings, rounds: CertifiedRounds, last: int) -> str:
     """Which rounds the numbers count. Who sees a later one, too, learns more than they say."""
-    asked, trained = settings.statistics, training_rounds(rounds, plan_of(settings).steps_per_round)
-    if asked is None:
+    statistics, trained = settings.statistics, training_rounds(rounds, plan_of(settings).steps_per_round)
+    if statistics is None:
         return f"{trained} of at most {rounds.most} rounds are counted{_up_to(trained == rounds.most, last)}"
     answered = rounds.charged - trained
-    whole = (trained, answered) == (rounds.most, asked.max_queries)
-    of_questions = f"{answered} of at most {questions(asked.max_queries)}"
+    whole = (trained, answered) == (rounds.most, statistics.max_queries)
+    of_questions = f"{answered} of at most {questions(statistics.max_queries)}"
     return f"{trained} of at most {rounds.most} rounds of training and {of_questions} are counted{_up_to(whole, last)}"
 
 
@@ -270,10 +270,14 @@ def _rounds(found: Computed, plan: Plan) -> CertifiedRounds:
 
 
 def _members(found: Computed) -> CertifiedMembers:
-    least, most = found.members or (None, None)
+    smallest, largest = found.members or (None, None)
     roster = found.standing.roster_sha256
     return CertifiedMembers(
-        active=found.standing.members, least=least, most=most, roster_sha256=roster, roster_number=as_digits(roster)
+        active=found.standing.members,
+        least=smallest,
+        most=largest,
+        roster_sha256=roster,
+        roster_number=as_digits(roster),
     )
 
 

@@ -97,38 +97,38 @@ def model(stated: Certificate, path: Path) -> Check:
     Raises:
         OSError: it cannot be read.
     """
-    named = stated.model
-    if named is None:
+    stated_model = stated.model
+    if stated_model is None:
         return Check("model", "bad", "the certificate names no model: none had been released")
-    found, size = hashlib.sha256(), 0
+    digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
-            found.update(piece)
+            digest.update(piece)
             size += len(piece)
-    if (found.hexdigest(), size) != (named.sha256, named.bytes):
+    if (digest.hexdigest(), size) != (stated_model.sha256, stated_model.bytes):
         if (mean := _mean_of(stated, path)) is not None:
             return Check("model", "not known", mean)
-        return Check("model", "bad", f"{path} is not the model of round {named.version}: another SHA-256")
-    other = _of_another(stated, named, path) or _beyond(stated)
-    if other is not None:
-        return Check("model", "bad", f"{path} has the SHA-256 that is named, but {other}")
-    return Check("model", "good", f"{path} is the model that round {named.version} released")
+        return Check("model", "bad", f"{path} is not the model of round {stated_model.version}: another SHA-256")
+    objection = _of_another(stated, stated_model, path) or _beyond(stated)
+    if objection is not None:
+        return Check("model", "bad", f"{path} has the SHA-256 that is named, but {objection}")
+    return Check("model", "good", f"{path} is the model that round {stated_model.version} released")
 
 
 def _mean_of(stated: Certificate, path: Path) -> str | None:
     """What to say of a file that says of itself that it is a mean of models that the numbers count."""
     try:
         with path.open("rb") as file:
-            said = ModelMetadata.within(TensorFile(file.fileno()).metadata)
+            metadata = ModelMetadata.within(TensorFile(file.fileno()).metadata)
     except TensorError:
         return None
-    if said is None or not said.mean_of or said.round > stated.round:
+    if metadata is None or not metadata.mean_of or metadata.round > stated.round:
         return None
-    if (said.study, said.settings_sha256) != (stated.study, stated.settings_sha256):
+    if (metadata.study, metadata.settings_sha256) != (stated.study, stated.settings_sha256):
         return None
     return (
-        f"{path} says that it is the mean of the models of {len(said.mean_of)} rounds, {min(said.mean_of)} to "
-        f"{said.round}: such a mean costs nothing beyond these numbers, but no certificate names its bytes. "
+        f"{path} says that it is the mean of the models of {len(metadata.mean_of)} rounds, {min(metadata.mean_of)} to "
+        f"{metadata.round}: such a mean costs nothing beyond these numbers, but no certificate names its bytes. "
         "`wardround study model` makes it again from models that it checks"
     )
 
@@ -137,13 +137,13 @@ def _of_another(stated: Certificate, named: ModelInfo, path: Path) -> str | None
     """What the file says of itself, where that is not what the certificate is about."""
     try:
         with path.open("rb") as file:
-            said = ModelMetadata.within(TensorFile(file.fileno()).metadata)
+            metadata = ModelMetadata.within(TensorFile(file.fileno()).metadata)
     except TensorError as error:
         return error.detail
     expected = (stated.study, named.version, stated.settings_sha256, ())
-    if said is None or (said.study, said.round, said.settings_sha256, said.mean_of) == expected:
+    if metadata is None or (metadata.study, metadata.round, metadata.settings_sha256, metadata.mean_of) == expected:
         return None
-    return f"says itself that it is of study {said.study}, round {said.round}: its numbers are not these"
+    return f"says itself that it is of study {metadata.study}, round {metadata.round}: its numbers are not these"
 
 
 def _beyond(stated: Certificate) -> str | None:
@@ -155,37 +155,41 @@ def _beyond(stated: Certificate) -> str | None:
 
 def ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
     """Whether every number follows from these entries of a ledger, whose signed head the caller has checked."""
-    named = stated.ledger
-    if len(entries) < named.entries:
-        found = f"the export has {len(entries)} entries, the certificate stands on {named.entries}: export it again"
-        return [Check("ledger", "not known", found)]
-    if entries[named.entries - 1].sha256 != named.sha256:
-        return [Check("ledger", "bad", f"entry {named.entries} is not the one that the certificate stands on")]
+    stated_ledger = stated.ledger
+    if len(entries) < stated_ledger.entries:
+        words = (
+            f"the export has {len(entries)} entries, the certificate stands on {stated_ledger.entries}: export it again"
+        )
+        return [Check("ledger", "not known", words)]
+    if entries[stated_ledger.entries - 1].sha256 != stated_ledger.sha256:
+        return [Check("ledger", "bad", f"entry {stated_ledger.entries} is not the one that the certificate stands on")]
     if not _head_is_signed(stated):
         return [Check("ledger", "bad", "the head that the certificate names is not signed with the key that it names")]
-    whole = named.counted == named.entries
+    whole = stated_ledger.counted == stated_ledger.entries
     try:
-        again = computed(entries[: named.entries], None if whole else stated.round)
+        account = computed(entries[: stated_ledger.entries], None if whole else stated.round)
     except (LedgerError, PlanDiffers, InvalidArgument, ValueError) as error:
         return [Check("ledger", "bad", f"no such certificate can be made from it: {error}")]
-    if again.counted != named.counted:
-        other = "certificate.round and certificate.ledger.counted do not belong together"
-        return [Check("ledger", "bad", f"{other}: round {stated.round} was charged by entry {again.counted}")]
-    lead = f"entries 1 to {named.entries} lead to the head that the certificate names{_charged_since(stated, entries)}"
+    if account.counted != stated_ledger.counted:
+        mismatch = "certificate.round and certificate.ledger.counted do not belong together"
+        return [Check("ledger", "bad", f"{mismatch}: round {stated.round} was charged by entry {account.counted}")]
+    lead = f"entries 1 to {stated_ledger.entries} lead to the head that the certificate names{_charged_since(stated, entries)}"
     good = Check("ledger", "good", lead)
-    if len(stated.limits) != len(again.limits):
-        return [good, Check("ε", "bad", f"the ledger has {len(again.limits)} limits, not {len(stated.limits)}")]
-    limits = [_limit(stated, at, limit) for at, limit in enumerate(again.limits)]
+    if len(stated.limits) != len(account.limits):
+        return [good, Check("ε", "bad", f"the ledger has {len(account.limits)} limits, not {len(stated.limits)}")]
+    limits = [_limit(stated, at, limit) for at, limit in enumerate(account.limits)]
     # Sentences hold rounded numbers: they are written again from those that are stated, if they are the ledger's.
     if all(limit.result == "good" for limit in limits):
-        shown = tuple(LimitStatement.model_validate(limit.model_dump(exclude={"meaning"})) for limit in stated.limits)
-        again = dataclasses.replace(again, limits=shown)
+        statements = tuple(
+            LimitStatement.model_validate(limit.model_dump(exclude={"meaning"})) for limit in stated.limits
+        )
+        account = dataclasses.replace(account, limits=statements)
     try:
-        remade = issued(again, _facts(stated))
+        remade = issued(account, _facts(stated))
     except ValueError:
         # Of a ledger that says what no message can, such as an end for a reason that nobody knows.
         return [Check("ledger", "bad", "no such certificate can be made from it: it says what no certificate can say")]
-    return [good, *limits, _released(stated, again), *_rest(stated, remade)]
+    return [good, *limits, _released(stated, account), *_rest(stated, remade)]
 
 
 def _released(stated: Certificate, again: Computed) -> Check:
@@ -193,12 +197,18 @@ def _released(stated: Certificate, again: Computed) -> Check:
     if again.bound is None:
         unnamed = "this ledger names no models: which file is the model, the coordinator's word alone says"
         return Check("named model", "not known" if stated.model is not None else "good", unnamed)
-    named = again.bound.model
+    ledger_model = again.bound.model
     if (None if stated.model is None else stated.model.model_dump()) != (
-        None if named is None else {"version": named.version, "sha256": named.sha256, "bytes": named.bytes}
+        None
+        if ledger_model is None
+        else {"version": ledger_model.version, "sha256": ledger_model.sha256, "bytes": ledger_model.bytes}
     ):
         return Check("named model", "bad", "certificate.model is not the file that the ledger names")
-    words = "no model was released" if named is None else f"entry {named.entry} names it, of round {named.version}"
+    words = (
+        "no model was released"
+        if ledger_model is None
+        else f"entry {ledger_model.entry} names it, of round {ledger_model.version}"
+    )
     return Check("named model", "good", words)
 
 
@@ -219,36 +229,36 @@ def _charged_since(stated: Certificate, entries: Sequence[Entry]) -> str:
 
 
 def _limit(stated: Certificate, at: int, again: LimitStatement) -> Check:
-    what = f"ε, {again.level} {again.definition}"
-    shown = stated.limits[at].model_dump(exclude={"meaning"}) if at < len(stated.limits) else None
-    recomputed = again.model_dump() if shown is None else in_form_of(shown, again.model_dump())
-    different = difference(shown, recomputed, "limit")
+    subject = f"ε, {again.level} {again.definition}"
+    stated_limit = stated.limits[at].model_dump(exclude={"meaning"}) if at < len(stated.limits) else None
+    recomputed = again.model_dump() if stated_limit is None else in_form_of(stated_limit, again.model_dump())
+    different = difference(stated_limit, recomputed, "limit")
     if different is not None:
-        return Check(what, "bad", f"the ledger gives another number: {different}")
-    if (rough := difference(shown, recomputed, "limit", strict=True)) is not None:
-        other = f"{rough} differs, which the last bits of another processor can do: everything else agrees"
-        return Check(what, "not known", other)
+        return Check(subject, "bad", f"the ledger gives another number: {different}")
+    if (rough := difference(stated_limit, recomputed, "limit", strict=True)) is not None:
+        words = f"{rough} differs, which the last bits of another processor can do: everything else agrees"
+        return Check(subject, "not known", words)
     spent = "not protected" if again.state == "unbounded" else f"{again.spent} of {again.epsilon}"
-    return Check(what, "good", f"computed again from the raw events: {spent}")
+    return Check(subject, "good", f"computed again from the raw events: {spent}")
 
 
 def _rest(stated: Certificate, remade: Certificate) -> list[Check]:
     if (beyond := _beyond(stated)) is not None:
         return [Check("everything else", "bad", f"the model's numbers are not these: {beyond}")]
-    shown, again = _numbers(stated), _numbers(remade)
-    found = [Check("everything else", "good", "mechanism, rounds, members and settings are those of the ledger")]
+    stated_numbers, recomputed_numbers = _numbers(stated), _numbers(remade)
+    checks = [Check("everything else", "good", "mechanism, rounds, members and settings are those of the ledger")]
     if _counts_questions_as_steps(stated, remade):
-        again["rounds"]["steps"] = stated.rounds.steps
+        recomputed_numbers["rounds"]["steps"] = stated.rounds.steps
         words = "certificate.rounds.steps counts questions as well, as an earlier version did: everything else agrees"
-        found = [Check("everything else", "not known", words)]
-    numbers = difference(shown, again, "certificate")
+        checks = [Check("everything else", "not known", words)]
+    numbers = difference(stated_numbers, recomputed_numbers, "certificate")
     if numbers is not None:
         return [Check("everything else", "bad", f"the ledger says otherwise: {numbers}")]
     words = difference(stated.model_dump(), remade.model_dump(), "certificate")
     if words is None:
-        return [*found, Check("sentences", "good", "each is what these numbers mean")]
-    other = f"{words} is not what this version writes for these numbers: believe the numbers"
-    return [*found, Check("sentences", "not known", other)]
+        return [*checks, Check("sentences", "good", "each is what these numbers mean")]
+    remark = f"{words} is not what this version writes for these numbers: believe the numbers"
+    return [*checks, Check("sentences", "not known", remark)]
 
 
 def _counts_questions_as_steps(stated: Certificate, remade: Certificate) -> bool:

@@ -55,7 +55,7 @@ def _letters(value: Any) -> str:
         return value
     if isinstance(value, Mapping):
         # What is attached or drawn is no text.
-        inner = [one for name, one in cast("Mapping[str, Any]", value).items() if name not in ("json", "qr")]
+        inner = [part for name, part in cast("Mapping[str, Any]", value).items() if name not in ("json", "qr")]
         return "".join(map(_letters, inner))
     return "".join(map(_letters, cast("Sequence[Any]", value))) if isinstance(value, list | tuple) else ""
 
@@ -65,10 +65,10 @@ def _in_glyphs(value: Any, unshown: set[str]) -> Any:
     if isinstance(value, str):
         return "".join(f"[U+{ord(letter):04X}]" if letter in unshown else letter for letter in value)
     if isinstance(value, Mapping):
-        named = cast("Mapping[str, Any]", value)
-        return {name: one if name in ("json", "qr") else _in_glyphs(one, unshown) for name, one in named.items()}
+        mapping = cast("Mapping[str, Any]", value)
+        return {name: part if name in ("json", "qr") else _in_glyphs(part, unshown) for name, part in mapping.items()}
     if isinstance(value, list | tuple):
-        return [_in_glyphs(one, unshown) for one in cast("Sequence[Any]", value)]
+        return [_in_glyphs(part, unshown) for part in cast("Sequence[Any]", value)]
     return value
 
 

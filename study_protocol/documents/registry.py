@@ -59,13 +59,13 @@ def as_yaml(value: Mapping[str, Any]) -> str:
 
 def yaml_lines(value: Mapping[str, Any], indent: str = "") -> list[str]:
     """A mapping as YAML, line by line: mappings in blocks, all else as JSON, which YAML reads."""
-    found: list[str] = []
+    lines: list[str] = []
     for name, inner in value.items():
         if isinstance(inner, Mapping):
-            found += [f"{indent}{name}:", *yaml_lines(cast("Mapping[str, Any]", inner), indent + "  ")]
+            lines += [f"{indent}{name}:", *yaml_lines(cast("Mapping[str, Any]", inner), indent + "  ")]
         else:
-            found.append(f"{indent}{name}: {_scalar(inner)}")
-    return found
+            lines.append(f"{indent}{name}: {_scalar(inner)}")
+    return lines
 
 
 def _scalar(value: Any) -> str:
@@ -90,11 +90,13 @@ def _basic(stated: Certificate) -> dict[str, Any]:
 
 
 def _privacy_loss(stated: Certificate) -> dict[str, Any]:
-    kept = [limit for limit in stated.limits if limit.state != "unbounded" and limit.definition == "classical"]
-    parameters = _parameters(kept[0]) if kept else {}
+    classical = [limit for limit in stated.limits if limit.state != "unbounded" and limit.definition == "classical"]
+    parameters = _parameters(classical[0]) if classical else {}
     return {
         # The parameters are of one unit; the details have every limit.
-        "privacy_unit": ONE[kept[0].level] if kept else " and ".join(ONE[one.level] for one in stated.mechanism.levels),
+        "privacy_unit": ONE[classical[0].level]
+        if classical
+        else " and ".join(ONE[level.level] for level in stated.mechanism.levels),
         "privacy_unit_details": f"{_said(stated, 'What is protected')}; {_said(stated, 'Which data sets')}",
         **({"privacy_parameters": parameters} if parameters else {}),
         "privacy_parameters_details": "\n".join(f"- {limit.meaning}" for limit in stated.limits),
@@ -109,14 +111,14 @@ def _parameters(limit: CertifiedLimit) -> dict[str, float]:
 
 
 def _model(stated: Certificate) -> dict[str, str]:
-    counted = charged_rounds(stated.rounds, stated.mechanism.steps_per_round)
+    rounds = charged_rounds(stated.rounds, stated.mechanism.steps_per_round)
     queries = _said(stated, "Queries")
     return {
         "model_name": "Federated",
         "model_name_details": _said(stated, "Trust model"),
         "actors": "\n".join(f"- {line}" for line in (*stated.who_sees_what, *stated.under_masks)),
         "release_type": "Many releases",
-        "release_type_details": f"rounds: {counted}; the budget is never reset",
+        "release_type_details": f"rounds: {rounds}; the budget is never reset",
         "data_source_type": "Static",
         "access_type": "Non-interactive" if queries.startswith("none from outside") else "Interactive",
         "access_type_details": queries,
@@ -125,8 +127,8 @@ def _model(stated: Certificate) -> dict[str, str]:
 
 def _mechanisms(stated: Certificate) -> list[str]:
     steps = [
-        f"{one.level} level: clip norm {exact(one.clip_norm)}, noise multiplier ≥ {at_least(one.noise_multiplier)}"
-        for one in stated.mechanism.levels
+        f"{level.level} level: clip norm {exact(level.clip_norm)}, noise multiplier ≥ {at_least(level.noise_multiplier)}"
+        for level in stated.mechanism.levels
     ]
     hazards = [f"{asks}: {_said(stated, asks)}" for asks in _HAZARDS]
     return ["Discrete Gaussian mechanism on clipped sums, implemented by Wardround", *steps, *hazards]
@@ -134,4 +136,4 @@ def _mechanisms(stated: Certificate) -> list[str]:
 
 def _said(stated: Certificate, asks: str) -> str:
     """The certificate's own answer to a question of NIST SP 800-226, by how it begins."""
-    return next((one.answer for one in stated.nist if one.asks.startswith(asks)), "")
+    return next((answer.answer for answer in stated.nist if answer.asks.startswith(asks)), "")

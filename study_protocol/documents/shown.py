@@ -45,7 +45,7 @@ def certificate_pdf(document: Opened, fonts: Path | None = None) -> bytes:
 def _data(document: Opened) -> dict[str, Any]:
     stated, mark = document.certificate, digest(document)
     title = stated.title or stated.study
-    drawn = chart_of(stated)
+    chart = chart_of(stated)
     return {
         "document_title": f"Certificate of differential privacy: {title}",
         "title": breakable(title),
@@ -55,12 +55,12 @@ def _data(document: Opened) -> dict[str, Any]:
         "summary": stated.summary,
         "limits": [_limit(limit) for limit in stated.limits],
         "reports": _reports(stated),
-        "chart": drawn,
+        "chart": chart,
         "chart_said": _chart_said(stated),
         "mechanism": _mechanism(stated),
         "who_sees_what": [_sentence(line) for line in stated.who_sees_what],
         "under_masks": [_sentence(line) for line in stated.under_masks],
-        "nist": [_part(stated, name, said) for name, said in _PARTS.items()],
+        "nist": [_part(stated, name, heading) for name, heading in _PARTS.items()],
         "verify": [[_sentence(step.shows), step.command] for step in stated.verify],
         "marks": _marks(stated, document.signed.signature, mark),
         "qr": _qr_code(mark),
@@ -93,9 +93,9 @@ def _qr_code(text: str) -> str:
     """SVG of the text as a QR code."""
     import segno
 
-    drawn = io.BytesIO()
-    segno.make_qr(text, error="m").save(drawn, kind="svg", xmldecl=False, scale=4, border=2)
-    return drawn.getvalue().decode()
+    buffer = io.BytesIO()
+    segno.make_qr(text, error="m").save(buffer, kind="svg", xmldecl=False, scale=4, border=2)
+    return buffer.getvalue().decode()
 
 
 def _subtitle(stated: Certificate) -> str:
@@ -108,12 +108,12 @@ def _subtitle(stated: Certificate) -> str:
 def _limit(limit: CertifiedLimit) -> dict[str, Any]:
     name = f"Each {ONE[limit.level]}, {limit.definition}"
     certificate = limit.certificate or {}
-    shown = {"name": name, "meaning": limit.meaning, "assumption": certificate.get("assumption")}
+    common = {"name": name, "meaning": limit.meaning, "assumption": certificate.get("assumption")}
     if limit.epsilon is None:
-        return {**shown, "spent": "–", "limit": "–", "delta": "–", "share": None, "percent": "", "said": ""}
+        return {**common, "spent": "–", "limit": "–", "delta": "–", "share": None, "percent": "", "said": ""}
     share = min(1.0, limit.spent_share or 0.0)
     return {
-        **shown,
+        **common,
         "spent": number(limit.spent),
         "limit": exact(limit.epsilon),
         "delta": exact_delta(limit),
@@ -139,34 +139,37 @@ def _chart_said(stated: Certificate) -> str:
     if not stated.spent_after:
         return "No round has been charged."
     first, last = stated.spent_after[0], stated.spent_after[-1]
-    kept = [limit for limit in stated.limits if limit.epsilon is not None]
-    said = [
-        f"{ONE[limit.level]} {limit.definition}: ε {number(one)} after round {first.round}, {number(other)} after "
+    bounded = [limit for limit in stated.limits if limit.epsilon is not None]
+    sentences = [
+        f"{ONE[limit.level]} {limit.definition}: ε {number(first_epsilon)} after round {first.round}, {number(last_epsilon)} after "
         f"round {last.round}, limit {exact(limit.epsilon or math.inf)}"
-        for limit, one, other in zip(kept, first.spent, last.spent, strict=False)
+        for limit, first_epsilon, last_epsilon in zip(bounded, first.spent, last.spent, strict=False)
     ]
-    return "Chart of ε by round. " + "; ".join(said)
+    return "Chart of ε by round. " + "; ".join(sentences)
 
 
 def _mechanism(stated: Certificate) -> list[list[str]]:
-    how, rounds, members = stated.mechanism, stated.rounds, stated.members
+    mechanism, rounds, members = stated.mechanism, stated.rounds, stated.members
     levels = [
         [
-            f"{one.level.capitalize()} level",
-            f"{one.relation}; clip norm {exact(one.clip_norm)}; noise multiplier at least "
-            f"{at_least(one.noise_multiplier)}; sampling rate credited: {exact(one.sampling_rate)}",
+            f"{level.level.capitalize()} level",
+            f"{level.relation}; clip norm {exact(level.clip_norm)}; noise multiplier at least "
+            f"{at_least(level.noise_multiplier)}; sampling rate credited: {exact(level.sampling_rate)}",
         ]
-        for one in how.levels
+        for level in mechanism.levels
     ]
-    masked = "; the coordinator sees sums only" if how.masked else ""
+    masked = "; the coordinator sees sums only" if mechanism.masked else ""
     between = "" if members.least is None else f"; {members.least} to {members.most} when rounds were reserved"
     return [
-        ["Scheme", f"{how.scheme} ({how.title}); noise by: {how.noise_by}{masked}; disclosure {how.disclosure}"],
+        [
+            "Scheme",
+            f"{mechanism.scheme} ({mechanism.title}); noise by: {mechanism.noise_by}{masked}; disclosure {mechanism.disclosure}",
+        ],
         *levels,
-        ["Steps", f"{rounds.steps} of at most {how.max_steps} noised steps, {how.steps_per_round} a round"],
+        ["Steps", f"{rounds.steps} of at most {mechanism.max_steps} noised steps, {mechanism.steps_per_round} a round"],
         [
             "Rounds",
-            f"{charged_rounds(rounds, how.steps_per_round)}; of these {rounds.in_full} at their worst; "
+            f"{charged_rounds(rounds, mechanism.steps_per_round)}; of these {rounds.in_full} at their worst; "
             f"{rounds.cancelled} cancelled and free",
         ],
         ["Hospitals", f"{members.active} active{between}; who they are is not said here"],
@@ -178,7 +181,10 @@ def _sentence(text: str) -> str:
 
 
 def _part(stated: Certificate, part: str, said: str) -> dict[str, Any]:
-    return {"name": said, "rows": [[one.asks, _sentence(one.answer)] for one in stated.nist if one.part == part]}
+    return {
+        "name": said,
+        "rows": [[answer.asks, _sentence(answer.answer)] for answer in stated.nist if answer.part == part],
+    }
 
 
 def _marks(stated: Certificate, signature: str, mark: str) -> list[list[str]]:

@@ -28,15 +28,15 @@ def sees(observer: str, round: int, answered: int) -> str:
     answered: how many of the rounds were of questions
     """
     if round == 0:
-        models, seen = "the initial model", "before the first round"
+        models, period = "the initial model", "before the first round"
     elif round == 1:
-        models, seen = f"the {'answer' if answered else 'model'} that round 1 released", "in round 1"
+        models, period = f"the {'answer' if answered else 'model'} that round 1 released", "in round 1"
     else:
-        what = "models and answers" if answered else "models"
-        models, seen = f"the {what} that rounds 1 to {round} released", f"in rounds 1 to {round}"
+        releases = "models and answers" if answered else "models"
+        models, period = f"the {releases} that rounds 1 to {round} released", f"in rounds 1 to {round}"
     return {
         "releases": f"sees {models}, and this certificate",
-        "coordinator": f"sees {models}, and all that the coordinator saw {seen}",
+        "coordinator": f"sees {models}, and all that the coordinator saw {period}",
     }[observer]
 
 
@@ -45,19 +45,19 @@ def meaning(limit: LimitStatement, plan: Plan, round: int, answered: int) -> str
 
     round: the newest that the limit counts;  answered: how many of them were of questions
     """
-    one = ONE[limit.level]
+    unit_noun = ONE[limit.level]
     if limit.state == "unbounded":
-        return f"Nothing is promised to a single {one}: the noise of this study does not protect this level."
+        return f"Nothing is promised to a single {unit_noun}: the noise of this study does not protect this level."
     if limit.spent is None or limit.attack_success is None:
-        return f"More was spent than any finite ε covers: nothing is promised to a single {one} any more."
+        return f"More was spent than any finite ε covers: nothing is promised to a single {unit_noun} any more."
     took_part = _TOOK_PART[plan.protection(Level(limit.level)).relation]
-    said = (
+    sentence = (
         f"Somebody who {sees(str(limit.observer), round, answered)}, who knows all other records, and who gives equal "
-        f"odds to both, guesses rightly whether one {one} {took_part} with a probability of at most "
+        f"odds to both, guesses rightly whether one {unit_noun} {took_part} with a probability of at most "
         f"{percent(limit.attack_success)} instead of 50 % "
         f"(ε = {number(limit.spent)}, δ = {exact_delta(limit)})."
     )
-    return f"{said} {on_average(limit)} {_for_whom(limit, one)}{_void(limit)}"
+    return f"{sentence} {on_average(limit)} {_for_whom(limit, unit_noun)}{_void(limit)}"
 
 
 def on_average(limit: LimitStatement) -> str:
@@ -65,18 +65,24 @@ def on_average(limit: LimitStatement) -> str:
     rare = "It is an average: on a rare output the attacker may be surer, which ε and δ bound."
     if (limit.certificate or {}).get("guess_from") == "loss-distribution":
         return f"That chance is over all that the plan may release, whenever the study stops. {rare}"
-    why = (
+    reason = (
         "a Bayesian number has no loss distribution"
         if limit.definition == "bayesian"
         else "the losses of all that the plan may release are not known more exactly"
     )
-    return f"That chance is what ε and δ allow, because {why}. {rare}"
+    return f"That chance is what ε and δ allow, because {reason}. {rare}"
 
 
 def hospitals(members: CertifiedMembers) -> str:
     """How many there were when rounds were reserved: one that left has been trained on, too."""
-    least, most = (members.active if one is None else one for one in (members.least, members.most))
-    return f"{least} to {most} hospitals" if least != most else "1 hospital" if most == 1 else f"{most} hospitals"
+    smallest, largest = (members.active if count is None else count for count in (members.least, members.most))
+    return (
+        f"{smallest} to {largest} hospitals"
+        if smallest != largest
+        else "1 hospital"
+        if largest == 1
+        else f"{largest} hospitals"
+    )
 
 
 def exact_delta(limit: LimitStatement) -> str:
@@ -95,8 +101,8 @@ def _for_whom(limit: LimitStatement, one: str) -> str:
 
 def _void(limit: LimitStatement) -> str:
     assumption = str((limit.certificate or {}).get("assumption", ""))
-    found = [void for void in (VOID_WHILE_PLAIN, VOID_SINCE_THE_END) if void in assumption]
-    return f" It {found[0]}." if found else ""
+    reasons = [void for void in (VOID_WHILE_PLAIN, VOID_SINCE_THE_END) if void in assumption]
+    return f" It {reasons[0]}." if reasons else ""
 
 
 def budget_line(limit: LimitStatement) -> str:

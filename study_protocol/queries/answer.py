@@ -79,8 +79,8 @@ class AnswerTable(Message):
     def _is_a_table(self) -> Self:
         if any(len(row) != len(self.columns) for row in self.rows):
             raise ValueError(f"table {self.name}: every row has one value for each column")
-        drawn = () if self.plot is None else (self.plot.x, self.plot.y, self.plot.low, self.plot.high, self.plot.by)
-        if not {self.counts, *drawn} <= {None, *self.columns}:
+        plotted = () if self.plot is None else (self.plot.x, self.plot.y, self.plot.low, self.plot.high, self.plot.by)
+        if not {self.counts, *plotted} <= {None, *self.columns}:
             raise ValueError(f"table {self.name}: what is counted or drawn is one of its columns")
         return self
 
@@ -89,9 +89,9 @@ class AnswerTable(Message):
         if self.counts is None:
             return self
         place = self.columns.index(self.counts)
-        counted = zip(self.rows, (row[place] for row in self.rows), strict=True)
-        kept = tuple(row for row, count in counted if isinstance(count, int | float) and count >= below)
-        return self.model_copy(update={"rows": kept})
+        row_counts = zip(self.rows, (row[place] for row in self.rows), strict=True)
+        rows = tuple(row for row, count in row_counts if isinstance(count, int | float) and count >= below)
+        return self.model_copy(update={"rows": rows})
 
 
 class Answer(Message):
@@ -105,7 +105,9 @@ class Answer(Message):
         if below <= 0:
             return self
         tables = tuple(table.suppressed(below) for table in self.tables)
-        gone = sum(len(whole.rows) - len(kept.rows) for whole, kept in zip(self.tables, tables, strict=True))
-        rows = "1 row is not shown" if gone == 1 else f"{gone} rows are not shown"
+        removed = sum(
+            len(whole.rows) - len(remaining.rows) for whole, remaining in zip(self.tables, tables, strict=True)
+        )
+        rows = "1 row is not shown" if removed == 1 else f"{removed} rows are not shown"
         note = f"{rows}: each counts fewer than {below} patients, and this study shows no smaller numbers."
-        return self.model_copy(update={"tables": tables, "notes": (*self.notes, *([note] if gone else []))})
+        return self.model_copy(update={"tables": tables, "notes": (*self.notes, *([note] if removed else []))})

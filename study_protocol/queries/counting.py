@@ -51,12 +51,12 @@ def counts(raw: Floats, variance: Floats, estimate: Floats | None = None) -> Est
     """
     root = np.sqrt(np.maximum(raw + variance + NORMAL**2 / 4, 0.0))
     low, high = (raw + NORMAL**2 / 2 + sign * NORMAL * root for sign in (-1, 1))
-    shown = np.maximum(raw, 0.0)
+    positive = np.maximum(raw, 0.0)
     return Estimates(
         raw=raw,
-        estimate=shown if estimate is None else estimate,
+        estimate=positive if estimate is None else estimate,
         dp_error=np.sqrt(variance),
-        sampling_error=np.sqrt(shown),
+        sampling_error=np.sqrt(positive),
         low=np.maximum(low, 0.0),
         high=np.maximum(high, 0.0),
     )
@@ -79,9 +79,9 @@ def counted(tables: list[Floats], std: float) -> Counted:
     for table, size, total in zip(tables, sizes, sums, strict=True):
         raw = table + (patients - total) / size
         noise = std**2 * (1 - 1 / size) + variance / size**2
-        shown = on_simplex(raw, max(patients, 0.0))
-        cells.append(counts(raw, np.full(len(raw), noise), shown))
-        shares.append(shares_of(raw, shown, patients, noise, variance / size, variance))
+        fitted = on_simplex(raw, max(patients, 0.0))
+        cells.append(counts(raw, np.full(len(raw), noise), fitted))
+        shares.append(shares_of(raw, fitted, patients, noise, variance / size, variance))
     return Counted(tuple(cells), tuple(shares), counts(np.array([patients]), np.array([variance])))
 
 
@@ -89,8 +89,8 @@ def on_simplex(values: Floats, total: float) -> Floats:
     """The nearest numbers, none below zero, with this sum. Held, Wolfe, Crowder 1974."""
     falling = np.sort(values)[::-1]
     excess = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
-    kept = int(np.flatnonzero(falling - excess >= 0)[-1]) if bool((falling - excess >= 0).any()) else 0
-    return np.maximum(values - excess[kept], 0.0)
+    pivot = int(np.flatnonzero(falling - excess >= 0)[-1]) if bool((falling - excess >= 0).any()) else 0
+    return np.maximum(values - excess[pivot], 0.0)
 
 
 def shares_of(
@@ -125,8 +125,8 @@ def shares_of(
 
 def clipped(found: Estimates, low: Floats, high: Floats) -> Estimates:
     """What is shown of it lies where it can lie."""
-    least, most = ends_within(found.raw, found.low, found.high, low, high)
-    return replace(found, estimate=np.clip(found.estimate, low, high), low=least, high=most)
+    low_ends, high_ends = ends_within(found.raw, found.low, found.high, low, high)
+    return replace(found, estimate=np.clip(found.estimate, low, high), low=low_ends, high=high_ends)
 
 
 def ends_within(

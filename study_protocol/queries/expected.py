@@ -40,15 +40,15 @@ def expected_errors(question: BaseQuestion, patients: int, std: float) -> tuple[
     if assumed is None:
         return ()
     table = question.answer(NoisedSum(assumed, std, 0)).tables[0]
-    found: dict[tuple[object, ...], list[ExpectedError]] = {}
+    groups: dict[tuple[object, ...], list[ExpectedError]] = {}
     for row in table.rows:
         cells = dict(zip(table.columns, row, strict=True))
         if cells[table.counts or ESTIMATE] == 0:
             # A group in which nobody is expected.
             continue
-        one = _error(table.title, cells)
-        found.setdefault((cells.get(MEASURE), one.estimate, one.dp_error, one.sampling_error), []).append(one)
-    return tuple(_alike(several) for several in found.values())
+        error = _error(table.title, cells)
+        groups.setdefault((cells.get(MEASURE), error.estimate, error.dp_error, error.sampling_error), []).append(error)
+    return tuple(_alike(errors) for errors in groups.values())
 
 
 def _error(title: str, cells: dict[str, float | str | None]) -> ExpectedError:
@@ -61,8 +61,8 @@ def _error(title: str, cells: dict[str, float | str | None]) -> ExpectedError:
 
 
 def _alike(several: list[ExpectedError]) -> ExpectedError:
-    first, *others = several
-    more = f" (and {len(others)} more like it)" if others else ""
+    first, *similar = several
+    more = f" (and {len(similar)} more like it)" if similar else ""
     return first.model_copy(update={"figure": first.figure + more})
 
 

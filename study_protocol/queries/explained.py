@@ -29,12 +29,14 @@ def interval_of_explained(slopes: Floats, explained: Floats, covariance: Floats)
     lengths = np.arctanh(np.sqrt(np.clip(explained, 0.0, _MOST)))
     norms = np.linalg.norm(across, axis=1)
     directions = across / np.where(norms > 0, norms, 1.0)[:, None]
-    found, drawn = directions * lengths[:, None], lengths[0]
-    away = found[1:] - found[0]
-    tried = np.linspace(0.0, float(lengths.max()) + float(np.linalg.norm(away, axis=1).max()), _PLACES)
-    along, square = away @ directions[0], (away**2).sum(axis=1)
-    shorter = (tried[:, None] ** 2 + 2 * tried[:, None] * along + square <= drawn**2 * (1 + 1e-12)).mean(axis=1)
-    longest, shortest = tried[shorter >= _TAIL], tried[shorter <= 1 - _TAIL]
-    high = max(float(longest.max(initial=0.0)), float(drawn))
-    low = min(float(shortest.min(initial=np.inf)), float(drawn))
+    scaled, length = directions * lengths[:, None], lengths[0]
+    deviations = scaled[1:] - scaled[0]
+    candidates = np.linspace(0.0, float(lengths.max()) + float(np.linalg.norm(deviations, axis=1).max()), _PLACES)
+    along, square = deviations @ directions[0], (deviations**2).sum(axis=1)
+    shorter = (candidates[:, None] ** 2 + 2 * candidates[:, None] * along + square <= length**2 * (1 + 1e-12)).mean(
+        axis=1
+    )
+    longest, shortest = candidates[shorter >= _TAIL], candidates[shorter <= 1 - _TAIL]
+    high = max(float(longest.max(initial=0.0)), float(length))
+    low = min(float(shortest.min(initial=np.inf)), float(length))
     return float(np.tanh(low) ** 2), float(np.tanh(high) ** 2)

@@ -30,8 +30,8 @@ class GroupSum:
 
 def groups_of(partition: Partition) -> list[str]:
     """Their names, in the order of `places_of`."""
-    named = [[f"{variable.column}: {label}" for label in variable.labels] for variable in partition]
-    return [", ".join(cell) or EVERYBODY for cell in itertools.product(*named)]
+    labels = [[f"{variable.column}: {label}" for label in variable.labels] for variable in partition]
+    return [", ".join(cell) or EVERYBODY for cell in itertools.product(*labels)]
 
 
 def size_of(partition: Partition) -> int:
@@ -63,10 +63,12 @@ def sums_by_group(partitions: Sequence[Partition], parts: Sequence[Floats], std:
     inverse = sum(1 / size for size in sizes)
     everybody = np.sum([part.sum(axis=0) / size for part, size in zip(parts, sizes, strict=True)], axis=0) / inverse
     variance = std**2 / inverse
-    found = [GroupSum(EVERYBODY, everybody, variance)]
+    sums = [GroupSum(EVERYBODY, everybody, variance)]
     for partition, part, size in zip(partitions, parts, sizes, strict=True):
         if size > 1:
             moved = part + (everybody - part.sum(axis=0)) / size
             spread = std**2 * (1 - 1 / size) + variance / size**2
-            found += [GroupSum(name, one, spread) for name, one in zip(groups_of(partition), moved, strict=True)]
-    return found
+            sums += [
+                GroupSum(name, group_sum, spread) for name, group_sum in zip(groups_of(partition), moved, strict=True)
+            ]
+    return sums

@@ -44,8 +44,8 @@ class LifeTable:
     @cached_property
     def known(self) -> int:
         """Bins, from the first on, in which there are patients enough for a hazard."""
-        few = (self.at_risk <= _LEAST_AT_RISK * np.sqrt(self._at_risk_noise))[:-1]
-        return int(np.argmax(few)) if few.any() else len(few)
+        too_few = (self.at_risk <= _LEAST_AT_RISK * np.sqrt(self._at_risk_noise))[:-1]
+        return int(np.argmax(too_few)) if too_few.any() else len(too_few)
 
     def numbers_at_risk(self) -> Estimates:
         """(m + 1,) at every edge; made to fit: falling, none below zero."""
@@ -81,24 +81,24 @@ class LifeTable:
         an end (NaN) where that of the last known time does.
         """
         times, narrower, low, high = self._between(edges)
-        known, last = slice(self.known + 1), float(times[-1])
-        fitted = self.survival.estimate[known]
+        known_edges, last = slice(self.known + 1), float(times[-1])
+        fitted = self.survival.estimate[known_edges]
 
         def time_of(share: float) -> float:
-            found = reached(edges[known], -fitted, -share)
-            return last if math.isnan(found) else found
+            time = reached(edges[known_edges], -fitted, -share)
+            return last if math.isnan(time) else time
 
-        least, most = reached(times, -low, -0.5), left(times, -high, -0.5)
-        ends = (last if math.isnan(least) else least, math.nan if high[-1] >= 0.5 else most)
-        found = reached(edges[known], -fitted, -0.5)
-        if math.isnan(found):
+        earliest, latest = reached(times, -low, -0.5), left(times, -high, -0.5)
+        ends = (last if math.isnan(earliest) else earliest, math.nan if high[-1] >= 0.5 else latest)
+        median = reached(edges[known_edges], -fitted, -0.5)
+        if math.isnan(median):
             return _one(math.nan, math.nan, math.nan, *ends)
-        factor = float(np.interp(found, times, narrower))
+        factor = float(np.interp(median, times, narrower))
         noise, sampling = (
-            factor * float(np.interp(found, edges[known], one[known]))
-            for one in (self.survival.dp_error, self.survival.sampling_error)
+            factor * float(np.interp(median, edges[known_edges], errors[known_edges]))
+            for errors in (self.survival.dp_error, self.survival.sampling_error)
         )
-        return _one(found, *errors_along(time_of, 0.5, noise, sampling), *ends)
+        return _one(median, *errors_along(time_of, 0.5, noise, sampling), *ends)
 
     def _between(self, edges: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """Times of the known curve, those inside bins among them; there, by how much its errors are smaller than on the
@@ -106,21 +106,21 @@ class LifeTable:
 
         At the part t of a bin the variance is t(1 - t) times that of the bin's own fall less than the straight line.
         """
-        known, part = slice(self.known + 1), np.linspace(0.0, 1.0, _PARTS, endpoint=False)
+        known_edges, part = slice(self.known + 1), np.linspace(0.0, 1.0, _PARTS, endpoint=False)
         curve, (_, at_risk) = self.survival, self._hazards
-        raw = curve.raw[known]
+        raw = curve.raw[known_edges]
 
         def line(ends: Floats) -> Floats:
             return np.append((np.outer(ends[:-1], 1 - part) + np.outer(ends[1:], part)).ravel(), ends[-1])
 
         after = np.maximum(raw[1:], 0.0)
         fall = np.maximum(-np.diff(raw), 0.0) * after / at_risk + (self.std * after / at_risk) ** 2
-        both = line(curve.dp_error[known] ** 2 + curve.sampling_error[known] ** 2)
+        variance = line(curve.dp_error[known_edges] ** 2 + curve.sampling_error[known_edges] ** 2)
         less = np.append(np.outer(fall, part * (1 - part)).ravel(), 0.0)
-        narrower = np.sqrt(np.clip(1 - less / np.where(both > 0, both, np.inf), 0.0, 1.0))
+        narrower = np.sqrt(np.clip(1 - less / np.where(variance > 0, variance, np.inf), 0.0, 1.0))
         middle = line(raw)
-        low, high = (middle + narrower * (line(one[known]) - middle) for one in (curve.low, curve.high))
-        return line(edges[known]), narrower, low, high
+        low, high = (middle + narrower * (line(ends[known_edges]) - middle) for ends in (curve.low, curve.high))
+        return line(edges[known_edges]), narrower, low, high
 
     @cached_property
     def _at_risk_noise(self) -> Floats:
@@ -148,9 +148,9 @@ class LifeTable:
         before = np.cumsum(steps**2 + (steps - 1 / surviving) ** 2)
         after = 2.0 * (len(self.events) - 1 - np.arange(self.known)) + 1
         noise = self.std**2 * (before + after * steps**2)
-        seen = np.maximum(events, 0.0)
-        spread = np.cumsum(seen / (at_risk * np.maximum(at_risk - seen, _LEAST_LEFT)))
-        hazard = np.cumsum(-np.log(np.maximum(at_risk - seen, _LEAST_LEFT) / at_risk))
+        observed = np.maximum(events, 0.0)
+        spread = np.cumsum(observed / (at_risk * np.maximum(at_risk - observed, _LEAST_LEFT)))
+        hazard = np.cumsum(-np.log(np.maximum(at_risk - observed, _LEAST_LEFT) / at_risk))
         unit = np.where(hazard > 0, spread / np.where(hazard > 0, hazard, 1.0), 1 / at_risk)
         return noise, np.maximum(steps, 0.0), unit
 
@@ -173,12 +173,12 @@ def log_rank(groups: Sequence[LifeTable]) -> LogRank:
 
     groups: two or more, with noise of the same deviation. Bins are used while enough patients are at risk in all.
     """
-    events, at_risk = np.stack([one.events for one in groups]), np.stack([one.at_risk[:-1] for one in groups])
+    events, at_risk = np.stack([group.events for group in groups]), np.stack([group.at_risk[:-1] for group in groups])
     std, bins = groups[0].std, events.shape[1]
     pooled = LifeTable(
         events.sum(axis=0),
-        np.sum([one.censored for one in groups], axis=0),
-        sum(one.later for one in groups),
+        np.sum([group.censored for group in groups], axis=0),
+        sum(group.later for group in groups),
         std * math.sqrt(len(groups)),
     )
     used = pooled.known

@@ -54,8 +54,8 @@ def errors_along(
     From what the curve covers within 1.96 errors of both together (Woodruff 1952): the slope at the place alone would
     be as noisy as the curve.
     """
-    both = math.hypot(noise, sampling)
-    if both == 0:
+    combined = math.hypot(noise, sampling)
+    if combined == 0:
         return 0.0, 0.0
-    slope = abs(place_of(level + _WIDE * both) - place_of(level - _WIDE * both)) / (2 * _WIDE * both)
+    slope = abs(place_of(level + _WIDE * combined) - place_of(level - _WIDE * combined)) / (2 * _WIDE * combined)
     return slope * noise, slope * sampling

@@ -129,14 +129,14 @@ class BaseQuestion(Message):
 
     def grid(self) -> Grid:
         """Where the sum is made, and its noise."""
-        least = self.noise_multiplier * self.sensitivity / _STD_STEPS
+        coarsest = self.noise_multiplier * self.sensitivity / _STD_STEPS
         if self.whole:
             # One patient is a whole number of steps: nothing is rounded.
-            spacing = 2.0 ** min(0, math.floor(math.log2(least)))
+            spacing = 2.0 ** min(0, math.floor(math.log2(coarsest)))
             rounding = 0.0
         else:
             fine = self.sensitivity * 2.0**-_ROUNDING_BITS / math.sqrt(self.cells)
-            spacing = 2.0 ** math.floor(math.log2(min(least, fine)))
+            spacing = 2.0 ** math.floor(math.log2(min(coarsest, fine)))
             rounding = math.sqrt(self.cells) / 2
         sensitivity = _up(self.sensitivity / spacing + rounding)
         return Grid(spacing, sensitivity, _up(self.noise_multiplier * sensitivity))

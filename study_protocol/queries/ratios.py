@@ -57,18 +57,18 @@ def ratios(
     a = denominator**2 - square * (noise.square + sampling.square)
     b = -2 * numerator * denominator - square * (noise.linear + sampling.linear)
     c = numerator**2 - square * (noise.constant + sampling.constant)
-    known = (denominator > 0) & (a > 0) & (denominator**2 > STANDS_OUT**2 * noise.square)
-    safe, total = np.where(known, a, 1.0), np.where(known, denominator, 1.0)
+    is_known = (denominator > 0) & (a > 0) & (denominator**2 > STANDS_OUT**2 * noise.square)
+    safe, total = np.where(is_known, a, 1.0), np.where(is_known, denominator, 1.0)
     root = np.sqrt(np.maximum(b**2 - 4 * a * c, 0.0))
     ratio = numerator / total
     ends = ends_within(ratio, (-b - root) / (2 * safe), (-b + root) / (2 * safe), low, high)
     return Estimates(
-        raw=_if(known, ratio),
-        estimate=_if(known, np.clip(ratio, low, high)),
-        dp_error=_if(known, np.sqrt(noise.at(ratio)) / total),
-        sampling_error=_if(known, np.sqrt(sampling.at(np.clip(ratio, low, high))) / total),
-        low=np.where(known, ends[0], low),
-        high=np.where(known, ends[1], high),
+        raw=_if(is_known, ratio),
+        estimate=_if(is_known, np.clip(ratio, low, high)),
+        dp_error=_if(is_known, np.sqrt(noise.at(ratio)) / total),
+        sampling_error=_if(is_known, np.sqrt(sampling.at(np.clip(ratio, low, high))) / total),
+        low=np.where(is_known, ends[0], low),
+        high=np.where(is_known, ends[1], high),
     )
 
 

@@ -19,13 +19,15 @@ _TIME_BINS, _GROUPS = 24, 4
 
 def table_one(columns: Sequence[Declared], noise_multiplier: float) -> Tables:
     """The first table of a paper: of each column, how many patients are in each bin or category. Δ = √columns."""
-    tables = tuple((binned(one) if isinstance(one, Range) else one,) for one in columns)
+    tables = tuple((binned(column) if isinstance(column, Range) else column,) for column in columns)
     return Tables(kind="tables", title="Table 1", noise_multiplier=noise_multiplier, tables=tables)
 
 
 def missingness(columns: Sequence[Declared], noise_multiplier: float) -> Tables:
     """Of each column, how many patients have a value and how many have none. Δ = √columns."""
-    tables = tuple((Variable(column=one.column, presence=True, missing_values=one.missing_values),) for one in columns)
+    tables = tuple(
+        (Variable(column=column.column, presence=True, missing_values=column.missing_values),) for column in columns
+    )
     return Tables(kind="tables", title="What is missing", noise_multiplier=noise_multiplier, tables=tables)
 
 
@@ -48,7 +50,7 @@ def survival(columns: Sequence[Declared], noise_multiplier: float) -> Survival:
         inner = binned(time, _TIME_BINS).edges or ()
         edges = (time.low + 0.0, *inner, time.high)
         time = Variable(column=time.column, edges=edges, missing_values=time.missing_values)
-    by = [binned(one, _GROUPS) if isinstance(one, Range) else one for one in groups]
+    by = [binned(group, _GROUPS) if isinstance(group, Range) else group for group in groups]
     return Survival(
         kind="survival",
         title="Survival",
@@ -62,7 +64,7 @@ def survival(columns: Sequence[Declared], noise_multiplier: float) -> Survival:
 def evaluation(columns: Sequence[Declared], noise_multiplier: float, model: int) -> Evaluation:
     """How good a released model of a yes or no is, for all patients and for each column's groups: the 2 x 2 table at
     a half, which is right with few patients. Δ = √columns, 1 without a column."""
-    groups = tuple(binned(one) if isinstance(one, Range) else one for one in columns)
+    groups = tuple(binned(column) if isinstance(column, Range) else column for column in columns)
     return Evaluation(
         kind="evaluation",
         title=f"How good model {model} is",

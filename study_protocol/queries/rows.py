@@ -42,28 +42,28 @@ def one_row_each(question: BaseQuestion, columns: Patients, patients: Sequence[s
     Raises:
         UnreadableColumn: a column lacks.
     """
-    whose, first, last = _places(patients)
+    patient_of, first, last = _places(patients)
     needed = {name: column_of(columns, name) for name in question.columns}
     if not needed:
         # A question without a column still counts everybody.
         return {"": np.zeros(len(first))}
     # Merged also where everybody has one row: whether somebody has two may change nothing about the others.
     if question.rows in ("first", "last"):
-        chosen = last if question.rows == "last" else first
-        return {name: column.take(chosen) for name, column in needed.items()}
+        places = last if question.rows == "last" else first
+        return {name: column.take(places) for name, column in needed.items()}
     readings = list(readings_of(question))
-    found: dict[str, Column | NDArray[np.float64]] = {}
+    merged: dict[str, Column | NDArray[np.float64]] = {}
     for name, column in needed.items():
-        read = [one for one in readings if one.column == name]
-        numeric = [one for one in read if _is_number(one)]
+        read = [reading for reading in readings if reading.column == name]
+        numeric = [reading for reading in read if _is_number(reading)]
         if numeric:
-            codes = tuple(dict.fromkeys(chain.from_iterable(one.missing_values for one in numeric)))
+            codes = tuple(dict.fromkeys(chain.from_iterable(reading.missing_values for reading in numeric)))
             numbers = read_numbers(column, codes).values
-            found[name] = (_mean if question.rows == "mean" else _largest)(numbers, whose, len(first))
+            merged[name] = (_mean if question.rows == "mean" else _largest)(numbers, patient_of, len(first))
         else:
-            chosen = first if question.rows == "mean" else _last_listed(column, read, whose, len(first))
-            found[name] = column.take(chosen)
-    return found
+            places = first if question.rows == "mean" else _last_listed(column, read, patient_of, len(first))
+            merged[name] = column.take(places)
+    return merged
 
 
 def one_value_each(
@@ -77,23 +77,25 @@ def one_value_each(
 
     numeric  mean and any are of numbers; otherwise the first row counts
     """
-    whose, first, last = _places(patients)
+    patient_of, first, last = _places(patients)
     if rule == "last":
         return values[last]
     if rule == "first" or not numeric:
         return values[first]
-    return (_mean if rule == "mean" else _largest)(values, whose, len(first))
+    return (_mean if rule == "mean" else _largest)(values, patient_of, len(first))
 
 
 def _places(patients: Sequence[str]) -> tuple[_Index, _Index, _Index]:
     """(rows,) the patient of every row, counted by first rows; (patients,) their first rows and their last."""
-    known: dict[str, int] = {}
-    whose = np.fromiter((known.setdefault(patient, len(known)) for patient in patients), np.int64, len(patients))
-    rows = np.arange(len(whose))
-    first, last = np.full(len(known), len(whose)), np.full(len(known), -1)
-    np.minimum.at(first, whose, rows)
-    np.maximum.at(last, whose, rows)
-    return whose, first, last
+    numbering: dict[str, int] = {}
+    patient_of = np.fromiter(
+        (numbering.setdefault(patient, len(numbering)) for patient in patients), np.int64, len(patients)
+    )
+    rows = np.arange(len(patient_of))
+    first, last = np.full(len(numbering), len(patient_of)), np.full(len(numbering), -1)
+    np.minimum.at(first, patient_of, rows)
+    np.maximum.at(last, patient_of, rows)
+    return patient_of, first, last
 
 
 def _mean(numbers: NDArray[np.float64], whose: _Index, count: int) -> NDArray[np.float64]:
@@ -112,8 +114,10 @@ def _largest(numbers: NDArray[np.float64], whose: _Index, count: int) -> NDArray
 
 def _last_listed(column: Column, readings: Sequence[Reading], whose: _Index, count: int) -> _Index:
     """(patients,) the row that counts."""
-    lists = [one.categories for one in readings if not isinstance(one, Range) and one.categories is not None]
-    codes = tuple(dict.fromkeys(chain.from_iterable(one.missing_values for one in readings)))
+    lists = [
+        reading.categories for reading in readings if not isinstance(reading, Range) and reading.categories is not None
+    ]
+    codes = tuple(dict.fromkeys(chain.from_iterable(reading.missing_values for reading in readings)))
     cells = read_categories(column, lists[0] if lists else (), codes)
     # Missing ones before other values, those before the listed ones.
     ranks = np.where(cells.missing, 0, cells.places + 2)

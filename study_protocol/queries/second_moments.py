@@ -131,7 +131,7 @@ def simulated(found: Floats, noise: Floats, sampling: Floats, estimator: Estimat
     noise, sampling  (s, …) what each would add to it
     """
     raw = estimator(found[None])[0]
-    of_noise, of_sampling = (_half_width(estimator(found + one)) for one in (noise, sampling))
+    of_noise, of_sampling = (_half_width(estimator(found + deviation)) for deviation in (noise, sampling))
     low, high = _bias_corrected(raw, estimator(found + noise + sampling))
     return Estimates(raw, raw, of_noise, of_sampling, low, high)
 
@@ -139,8 +139,8 @@ def simulated(found: Floats, noise: Floats, sampling: Floats, estimator: Estimat
 def recounted(patients: Floats, generator: np.random.Generator) -> Floats:
     """(SIMULATIONS, *shape) what another sample would add to these counts of patients. Poisson's law."""
     # No study has more; a hospital that falsifies its sum must not keep the answer from being made.
-    possible = np.minimum(patients, _MOST_PATIENTS)
-    return generator.poisson(possible, (SIMULATIONS, *patients.shape)).astype(np.float64) - possible
+    capped = np.minimum(patients, _MOST_PATIENTS)
+    return generator.poisson(capped, (SIMULATIONS, *patients.shape)).astype(np.float64) - capped
 
 
 def means(matrices: Floats) -> Floats:
@@ -164,8 +164,8 @@ def correlations(covariance: Floats) -> Floats:
 def nearest_possible(covariance: Floats) -> Floats:
     """(k, k) the nearest matrix without negative variances in any direction."""
     values, vectors = np.linalg.eigh(covariance)
-    possible = (vectors * np.maximum(values, 0.0)) @ vectors.T
-    return (possible + possible.T) / 2 if values[0] < 0 else covariance
+    projected = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    return (projected + projected.T) / 2 if values[0] < 0 else covariance
 
 
 def _half_width(draws: Floats) -> Floats:
@@ -182,7 +182,7 @@ def _bias_corrected(raw: Floats, draws: Floats) -> tuple[Floats, Floats]:
     ordered = np.sort(draws, axis=0)
     ends: list[Floats] = []
     for sign in (-1, 1):
-        levels = np.array([normal.cdf(2 * one + sign * NORMAL) for one in bias])
+        levels = np.array([normal.cdf(2 * shift + sign * NORMAL) for shift in bias])
         places = np.rint(levels * (len(draws) - 1)).astype(np.int64)
         ends.append(np.take_along_axis(ordered, places[None], axis=0)[0])
     return ends[0], ends[1]

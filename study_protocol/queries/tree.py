@@ -46,7 +46,7 @@ class Tree:
         """The root is none of them: the sum of the top level says the same, and it would cost as much as a level."""
         if self.leaves <= self.flat:
             return 1
-        return max(2, next(levels for most, levels in _LEVELS if self.leaves <= most))
+        return max(2, next(levels for max_leaves, levels in _LEVELS if self.leaves <= max_leaves))
 
     @property
     def branching(self) -> int:
@@ -77,16 +77,16 @@ class Tree:
         levels = np.split(nodes, np.cumsum(self.sizes)[:-1], axis=-1)
         spreads = self._spreads()
         best = [levels[-1]]
-        for own, below in zip(levels[-2::-1], spreads[:0:-1], strict=True):
+        for counts, below in zip(levels[-2::-1], spreads[:0:-1], strict=True):
             firsts = self._firsts(len(below))
             children, spread = np.add.reduceat(best[0], firsts, axis=-1), np.add.reduceat(below, firsts)
-            best.insert(0, (own * spread + children) / (1 + spread))
-        found = best[0]
+            best.insert(0, (counts * spread + children) / (1 + spread))
+        fitted = best[0]
         for children, spread in zip(best[1:], spreads[1:], strict=True):
             firsts, parents = self._firsts(len(spread)), self._parents(len(spread))
-            missing = found - np.add.reduceat(children, firsts, axis=-1)
-            found = children + (spread / np.add.reduceat(spread, firsts)[parents]) * missing[..., parents]
-        return found
+            missing = fitted - np.add.reduceat(children, firsts, axis=-1)
+            fitted = children + (spread / np.add.reduceat(spread, firsts)[parents]) * missing[..., parents]
+        return fitted
 
     def covariance(self) -> Floats:
         """(leaves, leaves) of `least_squares`, if every node has noise of variance 1: for few leaves."""
@@ -102,15 +102,15 @@ class Tree:
         spreads = self._spreads()
         node = of_total = spreads[0]
         before = before_total = np.cumsum(node) - node
-        both = np.zeros(len(node))
+        covariance = np.zeros(len(node))
         for spread in spreads[1:]:
             firsts, up = self._firsts(len(spread)), self._parents(len(spread))
             whole = np.add.reduceat(spread, firsts)[up]
             running = np.cumsum(spread) - spread
             smaller = running - running[firsts][up]
             share, part = spread / whole, smaller / whole
-            before = before[up] + 2 * part * both[up] + part**2 * node[up] + smaller * (1 - part)
-            both = share * both[up] + share * part * node[up] - smaller * share
+            before = before[up] + 2 * part * covariance[up] + part**2 * node[up] + smaller * (1 - part)
+            covariance = share * covariance[up] + share * part * node[up] - smaller * share
             node = share**2 * node[up] + spread * (1 - share)
             before_total, of_total = before_total[up] + part * of_total[up], share * of_total[up]
         total = float(spreads[0].sum())

@@ -96,8 +96,8 @@ class Variable(Message):
         if self.categories is None:
             return read_presence(column, self.missing_values).astype(np.int64)
         read = read_categories(column, self.categories, self.missing_values)
-        others = np.where(read.missing, len(self.categories) + 1, len(self.categories))
-        return np.where(read.places < 0, others, read.places)
+        fallback = np.where(read.missing, len(self.categories) + 1, len(self.categories))
+        return np.where(read.places < 0, fallback, read.places)
 
 
 class Range(Message):
@@ -216,17 +216,17 @@ def column_of(patients: Patients, name: str) -> Column:
 
 def require_codes(column: str, categories: tuple[str, ...], missing_values: tuple[str, ...]) -> None:
     """Raises ValueError: an empty value, one that stands twice, or a category that also means missing."""
-    wanted, absent = [same_category(one) for one in categories], [same_category(one) for one in missing_values]
-    if "" in wanted or "" in absent:
+    values, absent = [same_category(code) for code in categories], [same_category(code) for code in missing_values]
+    if "" in values or "" in absent:
         raise ValueError(f"column {column}: an empty cell is missing anyway; values have at least one letter or digit")
-    if len(set(wanted)) < len(wanted) or len(set(absent)) < len(absent):
+    if len(set(values)) < len(values) or len(set(absent)) < len(absent):
         raise ValueError(f"column {column}: a value stands twice (3 and 3.0 are one value)")
-    if set(wanted) & set(absent):
+    if set(values) & set(absent):
         raise ValueError(f"column {column}: a value is both a category and one of missing_values")
     for codes in (categories, missing_values):
-        if any(are_several(one, alone=len(codes) == 1) for one in codes):
+        if any(are_several(code, alone=len(codes) == 1) for code in codes):
             raise ValueError(f"column {column}: 0,-1 is one text with a comma in it; write each value by itself")
-    if any("|" in one or (not categories and is_miswritten(one)) for one in missing_values):
+    if any("|" in code or (not categories and is_miswritten(code)) for code in missing_values):
         raise ValueError(
             f"column {column}: missing_values are single numbers or texts; a list, a range or a number in further "
             "quotation marks is none"
@@ -235,9 +235,9 @@ def require_codes(column: str, categories: tuple[str, ...], missing_values: tupl
 
 def bins_of(edges: Sequence[float]) -> tuple[str, ...]:
     """Labels: below, between two edges each, above, missing."""
-    shown = [plain(edge) for edge in edges]
-    between = (f"{low} to {high}" for low, high in pairwise(shown))
-    return (f"below {shown[0]}", *between, f"{shown[-1]} and above", MISSING)
+    texts = [plain(edge) for edge in edges]
+    between = (f"{low} to {high}" for low, high in pairwise(texts))
+    return (f"below {texts[0]}", *between, f"{texts[-1]} and above", MISSING)
 
 
 def plain(number: float) -> str:

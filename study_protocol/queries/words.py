@@ -18,13 +18,13 @@ _ROWS = {
 
 def listed(parts: Iterable[str], word: str = "and") -> str:
     """a, b and c."""
-    *most, last = parts
-    return f"{', '.join(most)} {word} {last}" if most else last
+    *leading, last = parts
+    return f"{', '.join(leading)} {word} {last}" if leading else last
 
 
 def who_in_words(where: Sequence[Condition], rows: str) -> str:
     """ "" or " whose …", a full stop, and which of several rows counts."""
-    conditions = f" whose {listed(condition_in_words(one) for one in where)}" if where else ""
+    conditions = f" whose {listed(condition_in_words(condition) for condition in where)}" if where else ""
     return f"{conditions}. {_ROWS[rows]}"
 
 
@@ -32,9 +32,9 @@ def condition_in_words(condition: Condition) -> str:
     codes = codes_in_words(condition.missing_values)
     if condition.categories is not None:
         return f"{condition.column} is {listed(condition.categories, 'or')}{codes}"
-    least = [] if condition.low is None else [f"at least {plain(condition.low)}"]
-    most = [] if condition.high is None else [f"below {plain(condition.high)}"]
-    return f"{condition.column} is {listed([*least, *most])}{codes}"
+    lower = [] if condition.low is None else [f"at least {plain(condition.low)}"]
+    upper = [] if condition.high is None else [f"below {plain(condition.high)}"]
+    return f"{condition.column} is {listed([*lower, *upper])}{codes}"
 
 
 def variable_in_words(variable: Variable) -> str:

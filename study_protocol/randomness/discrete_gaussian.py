@@ -146,8 +146,8 @@ class DiscreteGaussian:
         """searchsorted(weights, pick, "right"): from the guide where its whole step lies in one cell."""
         step = (pick >> np.uint64(_WEIGHT_BITS - _GUIDE_BITS)).astype(np.int64)
         cell = self._guide[step]
-        several = np.flatnonzero(cell != self._guide[step + 1])
-        cell[several] = np.searchsorted(self.weights, pick[several], side="right")
+        ambiguous = np.flatnonzero(cell != self._guide[step + 1])
+        cell[ambiguous] = np.searchsorted(self.weights, pick[ambiguous], side="right")
         return cell
 
     def _decide(self, x: int, cell: int, coin: float, source: RandomSource) -> bool:
@@ -170,8 +170,8 @@ class _Reservoir:
     def take(self, count: int) -> NDArray[np.int64]:
         while len(self._ready) < count:
             self._ready = np.concatenate([self._ready, self._law.rest(2 * self._block, self._source)])
-        taken, self._ready = self._ready[:count], self._ready[count:]
-        return taken
+        samples, self._ready = self._ready[:count], self._ready[count:]
+        return samples
 
 
 @lru_cache(maxsize=32)

@@ -287,8 +287,8 @@ class AddressedCoins:
         # As many uniform bits as the rate's denominator has: the comparison is exact.
         bits = denominator.bit_length() - 1
         octets = -(-bits // 8)
-        drawn = self._randomness.of(Purpose.COINS, party=client, round=round).read(octets)
-        return int.from_bytes(drawn) >> (8 * octets - bits) < numerator
+        words = self._randomness.of(Purpose.COINS, party=client, round=round).read(octets)
+        return int.from_bytes(words) >> (8 * octets - bits) < numerator
 
     def session(self, round: int) -> bytes:
         """32 bytes that name the round's secure sum."""

@@ -65,17 +65,17 @@ class Graph:
 
     def mask(self, names: Iterable[str]) -> NDArray[np.bool_]:
         """By place, whether a member is among `names`; shape (|U1|,). Raises KeyError for a stranger."""
-        found = np.zeros(len(self.members), dtype=np.bool_)
-        found[[self.places[name] for name in names]] = True
-        return found
+        membership = np.zeros(len(self.members), dtype=np.bool_)
+        membership[[self.places[name] for name in names]] = True
+        return membership
 
     def holders_among(self, chosen: NDArray[np.bool_]) -> NDArray[np.intp]:
         """By place, how many holders of that member's secrets are chosen; both of shape (|U1|,)."""
         if self.is_complete:
             return np.full(chosen.size, int(chosen.sum()), dtype=np.intp)
-        found = np.empty(chosen.size, dtype=np.intp)
-        found[self.ring] = self._windows(chosen, -self._reach, 2 * self._reach + 1)
-        return found
+        counts = np.empty(chosen.size, dtype=np.intp)
+        counts[self.ring] = self._windows(chosen, -self._reach, 2 * self._reach + 1)
+        return counts
 
     def can_open(self, owners: NDArray[np.bool_], present: NDArray[np.bool_], threshold: int) -> bool:
         """Whether `threshold` holders of each owner's secrets are present; both as `mask` makes them."""
@@ -87,10 +87,10 @@ class Graph:
         size = len(self.members)
         if self.is_complete:
             return np.ones((size, size), dtype=np.bool_)
-        found = np.zeros((size, size), dtype=np.bool_)
+        matrix = np.zeros((size, size), dtype=np.bool_)
         for step in range(-self._reach, self._reach + 1):
-            found[self.ring, np.roll(self.ring, step)] = True
-        return found
+            matrix[self.ring, np.roll(self.ring, step)] = True
+        return matrix
 
     def is_tied(self, survivors: NDArray[np.bool_], colluders: int) -> bool:
         """Whether no `colluders` of the survivors can split the others into parts that share no mask.
@@ -108,9 +108,9 @@ class Graph:
     @cached_property
     def _positions(self) -> NDArray[np.intp]:
         # Inverse of `ring`.
-        found = np.empty_like(self.ring)
-        found[self.ring] = np.arange(self.ring.size)
-        return found
+        positions = np.empty_like(self.ring)
+        positions[self.ring] = np.arange(self.ring.size)
+        return positions
 
     def _windows(self, chosen: NDArray[np.bool_], first: int, length: int) -> NDArray[np.intp]:
         """By position on the ring, how many are chosen of the `length` members from `first` steps further on."""

@@ -121,7 +121,7 @@ class SessionParameters(Message):
         try:
             parameters = cls.model_validate_json(raw)
         except ValidationError as error:
-            places = [".".join(str(part) for part in one["loc"]) for one in error.errors()]
+            places = [".".join(str(part) for part in fault["loc"]) for fault in error.errors()]
             if "version" in places:
                 detail = "the parameters are of another version of the protocol: bring the older program up to date"
                 raise ParameterFault("other-version", detail) from error
@@ -179,8 +179,8 @@ def require_sound(parameters: SessionParameters) -> None:
     if k != n - 1 and not (k % 2 == 0 and c < k < n - 1):
         detail = f"{k} neighbours for {n} clients: all {n - 1} others, or fewer, an even number above c = {c}"
         raise ParameterFault("unsound-graph", detail)
-    if t < (least := least_threshold(k + 1, c)):
-        raise ParameterFault("low-threshold", f"threshold {t} is below {least} for {k} neighbours, c = {c}")
+    if t < (lowest := least_threshold(k + 1, c)):
+        raise ParameterFault("low-threshold", f"threshold {t} is below {lowest} for {k} neighbours, c = {c}")
     if t > k + 1:
         raise ParameterFault("unreachable-threshold", f"{k + 1} holders of a secret cannot reach {t}")
     if parameters.min_survivors > n:

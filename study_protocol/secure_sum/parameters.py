@@ -174,7 +174,7 @@ class SessionPlan:
         start, step = math.ceil(now), math.ceil(masking.step_deadline_seconds)
         # Training lies between the shares and the masked vectors.
         masked = start + 2 * step + math.ceil(self.training_seconds)
-        made = SessionParameters(
+        parameters = SessionParameters(
             **self._names(version),
             study=self.study,
             round=self.round,
@@ -190,8 +190,8 @@ class SessionPlan:
             expires=masked + math.ceil(masking.expiry_seconds),
         )
         # The rules that a hospital applies are applied to what is about to be signed.
-        require_sound(made)
-        return made
+        require_sound(parameters)
+        return parameters
 
     def _names(self, version: Literal[1, 2]) -> dict[str, Any]:
         """What the session is of, as each version says it."""
@@ -233,13 +233,13 @@ def vectors_of(settings: StudySettings, model: Spec, clients: int) -> tuple[Vect
     privacy = settings.privacy
     if privacy.masking is None:
         return ()
-    wanted = [_update(settings, model, clients)] if privacy.masking.mask_updates else []
+    vectors = [_update(settings, model, clients)] if privacy.masking.mask_updates else []
     if privacy.bayesian is not None:
-        wanted += _log_moments(privacy, clients)
+        vectors += _log_moments(privacy, clients)
     if sums_as_in_papers(privacy):
         orders = 0 if privacy.bayesian is None else len(privacy.bayesian.orders)
-        wanted += [cost_vector(PAPERS, orders, clients), cost_vector(METRICS, 1, clients)]
-    return tuple(wanted)
+        vectors += [cost_vector(PAPERS, orders, clients), cost_vector(METRICS, 1, clients)]
+    return tuple(vectors)
 
 
 def sums_as_in_papers(privacy: Privacy) -> bool:
@@ -281,13 +281,13 @@ def _update(settings: StudySettings, model: Spec, clients: int) -> VectorSpec:
 
 def _log_moments(privacy: Privacy, clients: int) -> list[VectorSpec]:
     histogram = histogram_name(privacy.rules)
-    wanted: list[VectorSpec] = []
+    vectors: list[VectorSpec] = []
     if privacy.estimates_records and privacy.bayesian is not None:
         length = 1 + len(privacy.bayesian.orders)
-        wanted.append(maximum_vector(TERMS, length, _MOMENTS))
+        vectors.append(maximum_vector(TERMS, length, _MOMENTS))
     if histogram is not None and limit_among(privacy.limit_plans, Level.CLIENT, Definition.BAYESIAN) is not None:
-        wanted.append(count_vector(histogram, DISTANCE_BINS, clients, noised=privacy.histogram_noise is not None))
-    return wanted
+        vectors.append(count_vector(histogram, DISTANCE_BINS, clients, noised=privacy.histogram_noise is not None))
+    return vectors
 
 
 def coordinates(model: Spec) -> int:
@@ -302,10 +302,10 @@ def flatten(tensors: Mapping[str, Array], model: Spec) -> NDArray[np.float64]:
 
 def unflatten(values: NDArray[np.float64], model: Spec) -> dict[str, NDArray[np.float64]]:
     """Inverse of `flatten`; views of `values`."""
-    found: dict[str, NDArray[np.float64]] = {}
+    tensors: dict[str, NDArray[np.float64]] = {}
     start = 0
     for name in sorted(model):
         shape, size = model[name][0], math.prod(model[name][0])
-        found[name] = values[start : start + size].reshape(shape)
+        tensors[name] = values[start : start + size].reshape(shape)
         start += size
-    return found
+    return tensors

@@ -68,7 +68,7 @@ def masked_statement(h1: bytes, sharers: bytes, client: str, digests: Mapping[st
 
 def survivors_hash(h1: bytes, statements: Iterable[tuple[str, bytes]]) -> bytes:
     """H(U3) over (client, masked statement) in the order of the client names."""
-    return H("secagg/1/survivors", h1, *(part for name, said in statements for part in (name.encode(), said)))
+    return H("secagg/1/survivors", h1, *(part for name, statement in statements for part in (name.encode(), statement)))
 
 
 def consistency_statement(h1: bytes, survivors: bytes) -> bytes:

@@ -35,9 +35,9 @@ def averaged_rounds(averaging: Averaging, released: Sequence[int]) -> dict[int, 
         newest = released[-max(1, math.ceil(round(averaging.share * len(released), 9))) :]
         return {number: 1 / len(newest) for number in newest}
     weights = {number: averaging.decay**age for age, number in enumerate(reversed(released))}
-    kept = {number: weight for number, weight in sorted(weights.items()) if weight > _LEAST_WEIGHT}
-    total = math.fsum(kept.values())
-    return {number: weight / total for number, weight in kept.items()}
+    significant = {number: weight for number, weight in sorted(weights.items()) if weight > _LEAST_WEIGHT}
+    total = math.fsum(significant.values())
+    return {number: weight / total for number, weight in significant.items()}
 
 
 def average_models(models: Sequence[Path | bytes], weights: Sequence[float] | None = None) -> bytes:
@@ -70,8 +70,8 @@ def mean_weights(models: Sequence[Mapping[str, Array]], shares: Sequence[float] 
         TensorError: names, shapes or types differ from the first model's.
     """
     spec = spec_of(models[0])
-    for number, other in enumerate(models, start=1):
-        if spec_of(other) != spec:
+    for number, weights in enumerate(models, start=1):
+        if spec_of(weights) != spec:
             raise TensorError("wrong-shape", f"model {number} is not of one study with the first: average such only")
     return {name: _mean([model[name] for model in models], shares).astype(dtype) for name, (_, dtype) in spec.items()}
 
@@ -100,23 +100,23 @@ def _arrays(data: bytes) -> dict[str, Array]:
 
 
 def _metadata(said: Sequence[ModelMetadata | None], shares: Sequence[float] | None) -> Mapping[str, str]:
-    known = [one for one in said if one is not None]
-    if not known:
+    present = [item for item in said if item is not None]
+    if not present:
         return {}
-    newest = max(known, key=lambda one: one.round)
+    newest = max(present, key=lambda item: item.round)
     # Nobody knows of what a file without a word is. Two studies of equal settings cost the ε of both.
-    same = {(one.study, one.settings_sha256) for one in known}
-    if len(known) < len(said) or len(same) > 1:
+    origins = {(item.study, item.settings_sha256) for item in present}
+    if len(present) < len(said) or len(origins) > 1:
         raise TensorError("wrong-metadata", "the models are not all of one study: average such only")
     if len(said) == 1:
         return newest.header()
     # Which rounds count how much in a mean of means, no file could say.
-    if any(one.mean_of for one in known):
+    if any(item.mean_of for item in present):
         raise TensorError("wrong-metadata", "one of the models is a mean already: average released models themselves")
-    rounds = [one.round for one in known]
-    order = sorted(range(len(known)), key=rounds.__getitem__)
+    rounds = [item.round for item in present]
+    order = sorted(range(len(present)), key=rounds.__getitem__)
     # A ledger only grows. Two runs of a study have one name, and cost the ε of both.
-    settled = [(rounds[place], known[place].ledger_entries) for place in order]
+    settled = [(rounds[place], present[place].ledger_entries) for place in order]
     if any(after[0] <= before[0] or after[1] <= before[1] for before, after in pairwise(settled)):
         raise TensorError("wrong-metadata", "the models are not all of one study, or one is there twice")
     of_mean = {"mean_of": tuple(rounds[place] for place in order)}

@@ -28,8 +28,8 @@ def guaranteed_noise_multiplier(settings: StudySettings) -> float:
         PlanError, InvalidArgument: settings that no budget can be kept for.
     """
     plan = plan_of(settings)
-    one, adders = plan.noise_multiplier, plan.adders
-    noise = one if adders == 1 else total_noise([one] * adders)
+    noise_multiplier, adders = plan.noise_multiplier, plan.adders
+    noise = noise_multiplier if adders == 1 else total_noise([noise_multiplier] * adders)
     return min(noise * (plan.clip_norm / plan.mechanism(level).clip_norm) for level in plan.levels)
 
 
@@ -44,12 +44,12 @@ def beyond_bounds(settings: AnySettings) -> list[str]:
     # Queries bring noise of their own, which the limits alone bound.
     noise = guaranteed_noise_multiplier(settings) if isinstance(settings, StudySettings) else LEAST_NOISE_MULTIPLIER
     epsilon, delta = largest_classical(settings)
-    found: list[str] = []
+    violations: list[str] = []
     # Each written so that NaN counts as beyond.
     if not noise >= LEAST_NOISE_MULTIPLIER:
-        found.append(f"the noise multiplier that is sure, {noise:.3g}, is below {LEAST_NOISE_MULTIPLIER:g}")
+        violations.append(f"the noise multiplier that is sure, {noise:.3g}, is below {LEAST_NOISE_MULTIPLIER:g}")
     if not epsilon <= LARGEST_EPSILON:
-        found.append(f"the classical limit's epsilon, {epsilon:g}, is above {LARGEST_EPSILON:g}")
+        violations.append(f"the classical limit's epsilon, {epsilon:g}, is above {LARGEST_EPSILON:g}")
     if not delta <= LARGEST_DELTA:
-        found.append(f"the classical limit's delta, {delta:g}, is above {LARGEST_DELTA:g}")
-    return found
+        violations.append(f"the classical limit's delta, {delta:g}, is above {LARGEST_DELTA:g}")
+    return violations

@@ -47,10 +47,10 @@ class Masking(Message):
 
     @model_validator(mode="after")
     def _enough_honest_survivors(self) -> Self:
-        least = least_promise(self.colluders, allow_three=self.allow_three)
-        if self.min_survivors < least:
+        minimum = least_promise(self.colluders, allow_three=self.allow_three)
+        if self.min_survivors < minimum:
             honest = "fewer than three honest clients beside the colluders, or two among three clients"
-            raise ValueError(f"min_survivors must be at least {least}: no sum is opened that leaves {honest}")
+            raise ValueError(f"min_survivors must be at least {minimum}: no sum is opened that leaves {honest}")
         return self
 
     @model_validator(mode="after")

@@ -346,8 +346,8 @@ class LimitStatement(Message):
     def used(self) -> tuple[float, float] | None:
         """Σ Δ²/s² of the questions so far and μ², the most that it may become; None: the limit is kept in ε."""
         certificate = self.certificate or {}
-        used, allowed = certificate.get("used"), certificate.get("allowed")
-        return (used, allowed) if isinstance(used, int | float) and isinstance(allowed, int | float) else None
+        used, limit = certificate.get("used"), certificate.get("allowed")
+        return (used, limit) if isinstance(used, int | float) and isinstance(limit, int | float) else None
 
     @property
     def spent_share(self) -> float | None:
@@ -355,8 +355,8 @@ class LimitStatement(Message):
         if self.epsilon is None:
             return None
         if self.used is not None:
-            used, allowed = self.used
-            return used / allowed if allowed > 0 else math.inf
+            used, limit = self.used
+            return used / limit if limit > 0 else math.inf
         return math.inf if self.spent is None else self.spent / self.epsilon
 
 

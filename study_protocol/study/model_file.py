@@ -118,25 +118,25 @@ class ModelMetadata(Message):
         if FORMAT not in header:
             return None
         if header[FORMAT] != "1":
-            why = "the model's file is of a later version: pip install -U wardround, or ask who runs the study"
-            raise TensorError("wrong-metadata", why)
+            reason = "the model's file is of a later version: pip install -U wardround, or ask who runs the study"
+            raise TensorError("wrong-metadata", reason)
         try:
             values: dict[str, Any] = {name: text for name, text in header.items() if name != FORMAT}
-            given = [name for name in _OPTIONAL_JSON if name in header]
-            values |= {name: load_json(header[name]) for name in (*_JSON, *_NUMBERS, *given)}
+            present = [name for name in _OPTIONAL_JSON if name in header]
+            values |= {name: load_json(header[name]) for name in (*_JSON, *_NUMBERS, *present)}
             return cls.model_validate(values)
         except (KeyError, TypeError, ValueError, ValidationError) as error:
-            why = "the metadata of the model's file is damaged: fetch it again (wardround study model)"
-            raise TensorError("wrong-metadata", why) from error
+            reason = "the metadata of the model's file is damaged: fetch it again (wardround study model)"
+            raise TensorError("wrong-metadata", reason) from error
 
     def header(self) -> dict[str, str]:
         """The texts by name; equal values give equal texts."""
         fields = type(self).model_fields
         absent = {name for name in _OPTIONAL if getattr(self, name) == fields[name].default}
-        given = self.model_dump(mode="json", exclude={"format", *absent})
+        document = self.model_dump(mode="json", exclude={"format", *absent})
         written = {
             name: canonical_json(value).decode() if name in (*_JSON, *_NUMBERS, *_OPTIONAL_JSON) else value
-            for name, value in given.items()
+            for name, value in document.items()
         }
         return {FORMAT: "1", **written}
 
@@ -158,5 +158,5 @@ class ModelMetadata(Message):
 
 def _columns_of(parameters: Mapping[str, float | int | bool | str]) -> tuple[InputColumn, ...]:
     # By name, as the tasks order them.
-    named = sorted(item for item in parameters.items() if item[0].startswith(COLUMN))
-    return tuple(InputColumn(name=key.removeprefix(COLUMN), encoding=value) for key, value in named)
+    columns = sorted(item for item in parameters.items() if item[0].startswith(COLUMN))
+    return tuple(InputColumn(name=key.removeprefix(COLUMN), encoding=value) for key, value in columns)

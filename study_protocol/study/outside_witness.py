@@ -32,7 +32,7 @@ class OutsideWitness(Message):
 
 def require_different(witnesses: tuple[OutsideWitness, ...]) -> tuple[OutsideWitness, ...]:
     """Raises ValueError: two have one name or one key."""
-    for values in ([one.name for one in witnesses], [one.public_key for one in witnesses]):
+    for values in ([witness.name for witness in witnesses], [witness.public_key for witness in witnesses]):
         if len(set(values)) < len(values):
             raise ValueError("each outside witness has a name and a key of its own")
     return witnesses

@@ -73,17 +73,22 @@ def require_plan(settings: Mapping[str, Any], plan: Mapping[str, Any]) -> AnySet
         PlanDiffers: they are no settings, no budget can be kept for them, or their plan is another one.
     """
     try:
-        found = settings_from(dict(settings))
-        wanted, same = plan_of(found).to_dict(), canonical_json(found.as_json()) == canonical_json(dict(settings))
+        parsed = settings_from(dict(settings))
+        expected, is_canonical = (
+            plan_of(parsed).to_dict(),
+            canonical_json(parsed.as_json()) == canonical_json(dict(settings)),
+        )
     except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise PlanDiffers(f"its settings are none that a budget can be kept for: {error}") from error
     # A default that was left out has another digest than the one that hospitals join under.
-    if not same:
+    if not is_canonical:
         raise PlanDiffers("its settings are not written in their one form")
-    different = tuple(sorted(name for name in {*wanted, *plan} if wanted.get(name, _ABSENT) != plan.get(name, _ABSENT)))
+    different = tuple(
+        sorted(name for name in {*expected, *plan} if expected.get(name, _ABSENT) != plan.get(name, _ABSENT))
+    )
     if different:
         raise PlanDiffers(f"its plan is not the plan of its settings: {', '.join(different)} differ", different)
-    return found
+    return parsed
 
 
 def hides_attendance(settings: AnySettings) -> bool:
@@ -103,8 +108,8 @@ def _credited_rate(settings: StudySettings) -> float:
     privacy, credit = settings.privacy, settings.privacy.rules.protects[0].credit
     if credit is Credit.RECORDS:
         return privacy.sampling_rate
-    counted = privacy.bayesian is not None or settings.schedule.min_clients > 0
-    return 1.0 if counted or credit is Credit.NONE else privacy.client_sampling_rate
+    needs_participation = privacy.bayesian is not None or settings.schedule.min_clients > 0
+    return 1.0 if needs_participation or credit is Credit.NONE else privacy.client_sampling_rate
 
 
 def _observer(settings: StudySettings) -> Observer:

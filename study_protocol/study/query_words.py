@@ -27,11 +27,11 @@ def state_in_words(query: Query) -> str:
         case "answered":
             return "answered"
         case "failed":
-            again = "" if query.reason in FOR_GOOD else ". Asking again tries anew"
-            return f"failed: {in_words(query.reason or 'unknown')}{again}"
+            advice = "" if query.reason in FOR_GOOD else ". Asking again tries anew"
+            return f"failed: {in_words(query.reason or 'unknown')}{advice}"
 
 
 def refusals_of(query: Query) -> list[str]:
     """Who says no, and why, a line each; empty for readers who may not see it."""
-    said = [(one.client, one.consent) for one in query.consents or [] if not one.consent.allowed]
-    return [f"{client}: {consent.detail or consent.code or 'no reason given'}" for client, consent in said]
+    refusals = [(answer.client, answer.consent) for answer in query.consents or [] if not answer.consent.allowed]
+    return [f"{client}: {consent.detail or consent.code or 'no reason given'}" for client, consent in refusals]

@@ -38,9 +38,9 @@ def fault_of_report(settings: StudySettings, report: RoundReport | None, *, roun
     # Bounds are reported in every round; between two published histograms they are worst cases.
     if histogram is not None and plan.release is not None and not plan.publishes(round):
         return "a histogram of a round that publishes none"
-    found = {Tells.HISTOGRAM: histogram, Tells.CUMULATIVE: moments}
-    allowed = {protection.tells for protection in plan.rules.protects}
-    if any(part is not None and kind not in allowed for kind, part in found.items()):
+    parts = {Tells.HISTOGRAM: histogram, Tells.CUMULATIVE: moments}
+    reportable = {protection.tells for protection in plan.rules.protects}
+    if any(part is not None and kind not in reportable for kind, part in parts.items()):
         return f"scheme {plan.rules.named} reports nothing of this kind"
     fault = None if histogram is None else fault_of_counts(settings, histogram, members)
     return fault if fault is not None or moments is None else _fault_of_moments(settings, moments)
@@ -65,16 +65,16 @@ def fault_of_counts(settings: StudySettings, reported: DistanceHistogram, member
     if (noise is None) != (size is None):
         return "counts with noise and a number of clients belong together, where the study noises them"
     total = sum(reported.counts) if size is None else size
-    least = max(1, settings.schedule.min_clients)
-    if not least <= total <= members:
-        return f"{total} clients are counted, of {members} members; a round counts at least {least}"
+    minimum = max(1, settings.schedule.min_clients)
+    if not minimum <= total <= members:
+        return f"{total} clients are counted, of {members} members; a round counts at least {minimum}"
     if noise is None or size is None:
         return None
     largest = noise.std * math.sqrt(members / settings.privacy.histogram_shares) * _ROUNDING
     if not noise.std <= reported.count_noise <= largest:
         return f"counts with noise {reported.count_noise:g}: the hospitals add between {noise.std:g} and {largest:g}"
-    one, all_bins = reach(reported.count_noise, 1), reach(reported.count_noise, DISTANCE_BINS)
-    if any(not -one <= count <= size + one for count in reported.counts):
+    single_bin, all_bins = reach(reported.count_noise, 1), reach(reported.count_noise, DISTANCE_BINS)
+    if any(not -single_bin <= count <= size + single_bin for count in reported.counts):
         return f"a count beyond what {size} clients and their noise can make"
     if abs(sum(reported.counts) - size) > all_bins:
         return f"the counts add up to {sum(reported.counts)}: too far from {size} clients for their noise"

@@ -51,8 +51,8 @@ class Robustness(Message):
         if self.sum_radius is None:
             return
         if scheme.clips_updates or scheme.bounds_clients_too:
-            named = "clip_norm" if scheme.clips_updates else "client_clip_norm"
-            raise ValueError(f"sum_radius: in scheme {scheme.named} {named} bounds what a client adds")
+            setting = "clip_norm" if scheme.clips_updates else "client_clip_norm"
+            raise ValueError(f"sum_radius: in scheme {scheme.named} {setting} bounds what a client adds")
         if self.sum_radius < clip_norm:
             raise ValueError("sum_radius must be at least clip_norm: one record alone may reach that")
 
@@ -65,8 +65,8 @@ class Robustness(Message):
         if self.aggregation == "mean":
             return
         if summed:
-            alone = "of masked updates nobody sees more than the sum, whose mean is all there is"
-            raise ValueError(f"aggregation {self.aggregation} needs updates in the clear: {alone}")
+            explanation = "of masked updates nobody sees more than the sum, whose mean is all there is"
+            raise ValueError(f"aggregation {self.aggregation} needs updates in the clear: {explanation}")
         if scheme.clips_updates:
             # One hospital's update would move a median by more than the sum's sensitivity.
             central = f"the noise of scheme {scheme.named} is scaled to a sum"

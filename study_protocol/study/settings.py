@@ -167,13 +167,13 @@ class Privacy(Message):
         """Where the scheme leaves a choice that was not made: whose noise is counted on under masks, or without."""
         if not isinstance(value, Mapping):
             return value
-        given = cast("Mapping[str, Any]", value)
-        if given.get("central_noise") is not None:
-            return given
-        masked = given.get("masking") is not None
-        possible = schemes_called(str(given.get("scheme")))
-        chosen = next((adder for adder, one in possible.items() if adder and one.pooled == masked), None)
-        return {**given, "central_noise": chosen}
+        fields = cast("Mapping[str, Any]", value)
+        if fields.get("central_noise") is not None:
+            return fields
+        masked = fields.get("masking") is not None
+        schemes = schemes_called(str(fields.get("scheme")))
+        adder_name = next((adder for adder, scheme in schemes.items() if adder and scheme.pooled == masked), None)
+        return {**fields, "central_noise": adder_name}
 
     @property
     def rules(self) -> Scheme:
@@ -220,8 +220,8 @@ class Privacy(Message):
 
     @model_validator(mode="after")
     def _the_scheme_is_one_of_its_name(self) -> Self:
-        possible = schemes_called(self.scheme)
-        if self.central_noise in possible:
+        schemes = schemes_called(self.scheme)
+        if self.central_noise in schemes:
             return self
         raise ValueError("central_noise belongs to scheme client: in other schemes hospitals add noise of their own")
 
@@ -258,8 +258,8 @@ class Privacy(Message):
         require_release(self.rules, self.limit_plans, self.bayesian_plan)
         if not self.rules.counts_clients:
             if self.accounting_sample is None:
-                shown = "without one the number of records would show"
-                raise ValueError(f"noised at instance level needs an accounting sample: {shown}")
+                reason = "without one the number of records would show"
+                raise ValueError(f"noised at instance level needs an accounting sample: {reason}")
         elif self.masking is None:
             raise ValueError("noised histograms of clients are summed over them under masks: masking is needed")
         elif noise.std < 3 * math.sqrt(self.histogram_shares):
@@ -307,8 +307,8 @@ class StudySettings(Message):
         rules = self.privacy.rules
         # A whole update is noised once, whatever steps led to it.
         if rules.pooled and not rules.clips_updates and self.training.algorithm != "fedsgd":
-            why = "in a later step a record has moved the point where everybody's gradients are taken"
-            raise ValueError(f"scheme {rules.named} has one noisy step a round: set algorithm to fedsgd; {why}")
+            reason = "in a later step a record has moved the point where everybody's gradients are taken"
+            raise ValueError(f"scheme {rules.named} has one noisy step a round: set algorithm to fedsgd; {reason}")
         return self
 
     @model_validator(mode="after")
@@ -329,8 +329,8 @@ class StudySettings(Message):
         if self.statistics is None:
             raise ValueError("evaluation needs the section statistics, which says how many queries there may be")
         plan, question = self.evaluation.plan(), self.evaluation.question
-        if (most := plan.due_by(self.rounds)) > self.statistics.max_queries:
-            raise ValueError(f"statistics.max_queries must be at least {most}: so many evaluations are scheduled")
+        if (scheduled := plan.due_by(self.rounds)) > self.statistics.max_queries:
+            raise ValueError(f"statistics.max_queries must be at least {scheduled}: so many evaluations are scheduled")
         if question is not None and question.cells > self.statistics.max_cells:
             raise ValueError(f"statistics.max_cells must be at least {question.cells}, as evaluation.question has")
         return self
@@ -370,8 +370,8 @@ class StudySettings(Message):
         """L2 bound on a client's clipped sum in one local step; None where the whole update is clipped instead."""
         if (privacy := self.privacy).rules.clips_updates:
             return None
-        given = self.robustness.sum_radius or privacy.client_clip_norm
-        return given or privacy.clip_norm * most_records(privacy.expected_batch_size)
+        radius = self.robustness.sum_radius or privacy.client_clip_norm
+        return radius or privacy.clip_norm * most_records(privacy.expected_batch_size)
 
     @property
     def steps_per_round(self) -> int:

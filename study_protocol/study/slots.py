@@ -38,8 +38,10 @@ def default_slots(settings: AnySettings) -> tuple[float, ...]:
     where it leaves no time for one."""
     deadline = settings.schedule.round_deadline_seconds
     masking = settings.privacy.masking
-    least = deadline if masking is None else min(deadline, masking.step_deadline_seconds)
-    fitting = tuple(slot for slot in SERIES if slot < least) or ((least / 2,) if least / 2 >= LEAST_SLOT else ())
+    shortest = deadline if masking is None else min(deadline, masking.step_deadline_seconds)
+    fitting = tuple(slot for slot in SERIES if slot < shortest) or (
+        (shortest / 2,) if shortest / 2 >= LEAST_SLOT else ()
+    )
     first = slot_for(planned_patients(settings), fitting)
     return tuple(slot for slot in fitting if first is None or slot >= first)
 

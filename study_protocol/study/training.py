@@ -94,8 +94,8 @@ class LearningRateSchedule(Message):
 
 def rank_of(trainable: str | tuple[str, ...]) -> int | None:
     """R of `lora:R`; None: something else is trained."""
-    found = _LORA.fullmatch(trainable) if isinstance(trainable, str) else None
-    return None if found is None else int(found.group(1))
+    match = _LORA.fullmatch(trainable) if isinstance(trainable, str) else None
+    return None if match is None else int(match.group(1))
 
 
 class Backbone(Message):
@@ -209,8 +209,8 @@ class Training(Message):
         if self.local_steps != 1:
             raise ValueError("fedsgd sends one gradient a round: local_steps must be 1")
         if self.local_optimiser.name != "plain" or self.learning_rate_schedule.name != "constant":
-            others = "local_optimiser and learning_rate_schedule belong to fedavg; choose the coordinator's optimiser"
-            raise ValueError(f"fedsgd sends a gradient and takes no local step: {others} instead")
+            message = "local_optimiser and learning_rate_schedule belong to fedavg; choose the coordinator's optimiser"
+            raise ValueError(f"fedsgd sends a gradient and takes no local step: {message} instead")
         return self
 
     @property

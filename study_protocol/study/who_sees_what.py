@@ -26,7 +26,7 @@ def seen(settings: AnySettings, *, mine: bool) -> list[str]:
 def _auditors(witnesses: tuple[OutsideWitness, ...]) -> list[str]:
     if not witnesses:
         return []
-    names = ", ".join(one.name for one in witnesses)
+    names = ", ".join(witness.name for witness in witnesses)
     return [f"outside witnesses, who sign the ledger's heads ({names}): what every reader of the ledger sees"]
 
 
@@ -43,21 +43,21 @@ def _parties(settings: AnySettings, *, mine: bool) -> list[str]:
     privacy = settings.privacy
     if isinstance(privacy, StatisticsPrivacy):
         return [_query_seen(masked=privacy.masking is not None, mine=mine), *_others(mine=mine, what="answers")]
-    your, yours, here = ("your", "yours", "here") if mine else ("each hospital's", "its own", "at the hospital")
+    your, yours, place = ("your", "yours", "here") if mine else ("each hospital's", "its own", "at the hospital")
     masked = privacy.masking is not None and privacy.masking.mask_updates
-    noised = f"without noise of {yours}" if privacy.rules.central else f"with noise that is added {here}"
+    noised = f"without noise of {yours}" if privacy.rules.central else f"with noise that is added {place}"
     update = f"the sum of all hospitals' updates, {noised}" if masked else f"{your} update, {noised}"
     lines = [f"the coordinator: {update}; who takes part"]
     if privacy.bayesian is not None:
-        alone = "yours alone" if mine else "each hospital's alone"
-        summed = "summed under masks, or the largest of them" if privacy.masking is not None else alone
-        shown = {
+        extent = "yours alone" if mine else "each hospital's alone"
+        summed = "summed under masks, or the largest of them" if privacy.masking is not None else extent
+        disclosed = {
             "plain": f"{your} log-moments without noise, {summed}: the classical limit does not hold against it",
             "noised": "noised histograms of distances; their charge is in the limits",
             "at-end": f"{your} log-moments without noise, {summed}, written into the ledger when the study has ended: "
             "the classical limit does not hold against it, nor then against readers of the ledger",
         }
-        lines.append(f"the coordinator: {shown[privacy.disclosure]}")
+        lines.append(f"the coordinator: {disclosed[privacy.disclosure]}")
     if settings.statistics is None:
         return [*lines, *_others(mine=mine, what="models")]
     query = _query_seen(masked=privacy.masking is not None, mine=mine)
@@ -65,8 +65,8 @@ def _parties(settings: AnySettings, *, mine: bool) -> list[str]:
 
 
 def _query_seen(*, masked: bool, mine: bool) -> str:
-    whose = "your" if mine else "each hospital's"
-    part = f"the sum of all hospitals' noised counts, never {whose} own" if masked else f"{whose} counts with noise"
+    owner = "your" if mine else "each hospital's"
+    part = f"the sum of all hospitals' noised counts, never {owner} own" if masked else f"{owner} counts with noise"
     return f"the coordinator, of a query: {part}; who takes part"
 
 

@@ -18,11 +18,11 @@ class UnclearDocument(ValueError):
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
         # Not repeated: whoever made the name up may have meant it for a log.
         raise UnclearDocument("a name stands twice in one object")
-    return found
+    return entries
 
 
 def _no_number(_: str) -> NoReturn:

@@ -38,8 +38,8 @@ def failpoint(name: str) -> None:
 
 def follow_environment(name: str) -> None:
     """Die at the passage that the environment names."""
-    wanted, _, nth = os.environ.get("WARDROUND_FAILPOINT", "").partition(":")
-    if wanted != name:
+    failpoint, _, nth = os.environ.get("WARDROUND_FAILPOINT", "").partition(":")
+    if failpoint != name:
         return
     _passages[name] = _passages.get(name, 0) + 1
     if _passages[name] == int(nth or 1):

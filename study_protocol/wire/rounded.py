@@ -28,5 +28,5 @@ def percent(share: float) -> str:
 def at_least(noise: float) -> str:
     """A noise multiplier that is sure to be there, rounded down to three places."""
     # What the division itself takes off would be shown as 2.999 for 3.
-    shown = number(noise * (1 + 1e-12), left=True)
-    return shown.rstrip("0").rstrip(".") if float(shown) > 0 else repr(noise)
+    text = number(noise * (1 + 1e-12), left=True)
+    return text.rstrip("0").rstrip(".") if float(text) > 0 else repr(noise)

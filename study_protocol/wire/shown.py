@@ -16,4 +16,4 @@ def shown(text: str) -> str:
 
 def escaped(document: str) -> str:
     """JSON with the same characters as escapes, which mean the same: there they stand in strings only."""
-    return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+    return _COMMANDS.sub(lambda match: f"\\u{ord(match[0]):04x}", document)

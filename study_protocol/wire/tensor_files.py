@@ -76,16 +76,16 @@ class TensorFile:
         if spec is not None and size > (limit := encoded_size_limit(spec, metadata=longest_metadata)):
             raise TensorError("too-large", f"the body is larger than the {limit} bytes expected")
         try:
-            found, self._begins, self.metadata = _read_header(descriptor, size)
+            entries, self._begins, self.metadata = _read_header(descriptor, size)
         except ValueError as error:
-            why = "the body is not a safetensors file, or its header says a name twice"
-            raise TensorError("malformed", why) from error
+            reason = "the body is not a safetensors file, or its header says a name twice"
+            raise TensorError("malformed", reason) from error
         if spec is not None:
-            require_spec(found, spec)
-        for name, (_, dtype) in found.items():
+            require_spec(entries, spec)
+        for name, (_, dtype) in entries.items():
             if dtype not in DTYPES:
                 raise TensorError("wrong-dtype", f"{name}: float32 and float64 travel")
-        self.spec: Spec = {name: (shape, DTYPES[dtype]) for name, (shape, dtype) in found.items()}
+        self.spec: Spec = {name: (shape, DTYPES[dtype]) for name, (shape, dtype) in entries.items()}
 
     def piece(self, name: str, start: int, stop: int) -> Array:
         dtype = np.dtype(self.spec[name][1])
@@ -205,9 +205,9 @@ def _read_header(
         end = stop
     if LENGTH_BYTES + length + end != size:
         raise ValueError("the file is longer or shorter than its tensors")
-    found = {name: (shape, code) for name, (shape, code, _, _) in entries.items()}
+    shapes = {name: (shape, code) for name, (shape, code, _, _) in entries.items()}
     begins = {name: LENGTH_BYTES + length + begin for name, (_, _, begin, _) in entries.items()}
-    return found, begins, texts_of(cast(Any, header))
+    return shapes, begins, texts_of(cast(Any, header))
 
 
 def _entry(value: Any) -> tuple[tuple[int, ...], str, int, int]:

@@ -132,10 +132,10 @@ def metadata_in(data: bytes) -> dict[str, str]:
 
 def texts_of(header: Any) -> dict[str, str]:
     """The metadata of a parsed header. Raises TensorError `malformed`."""
-    held = cast(dict[str, Any], header).get(METADATA) if isinstance(header, dict) else None
+    metadata = cast(dict[str, Any], header).get(METADATA) if isinstance(header, dict) else None
     # Null is what the library takes for none.
-    texts = cast(dict[str, Any], {} if held is None else held)
-    if not isinstance(held, dict | None) or not all(isinstance(text, str) for text in texts.values()):
+    texts = cast(dict[str, Any], {} if metadata is None else metadata)
+    if not isinstance(metadata, dict | None) or not all(isinstance(text, str) for text in texts.values()):
         raise TensorError("malformed", "the metadata in the header are not texts by name")
     return texts
 
@@ -148,8 +148,8 @@ def _header_of(data: bytes) -> Any:
             raise ValueError("the header is longer than the library reads")
         return load_json(data[LENGTH_BYTES : LENGTH_BYTES + length])
     except ValueError as error:
-        why = "the body is not a safetensors file, or its header says a name twice"
-        raise TensorError("malformed", why) from error
+        reason = "the body is not a safetensors file, or its header says a name twice"
+        raise TensorError("malformed", reason) from error
 
 
 def _deserialize(data: bytes) -> list[tuple[str, dict[str, Any]]]:

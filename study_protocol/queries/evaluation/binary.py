@@ -85,8 +85,8 @@ class Bins:
 
     def observed(self) -> Weights:
         """(bins): of each bin's patients, the share with the outcome."""
-        one = np.eye(self.count)
-        return Weights(_rows(np.zeros_like(one), one), _rows(one, one))
+        identity = np.eye(self.count)
+        return Weights(_rows(np.zeros_like(identity), identity), _rows(identity, identity))
 
     def prevalence(self) -> Weights:
         ones = np.ones((1, self.count))
@@ -113,8 +113,8 @@ def read_scores(
 ) -> Answer:
     """sums: of each group, everybody first, (2, bins) fitted from the tree. left_out: who could not be evaluated."""
     bins, covariance = Bins(np.array(ends)), tree.covariance()
-    groups = [one.group for one in sums]
-    scores = [Scores.of(one.values, one.variance, tree, covariance) for one in sums]
+    groups = [group_sum.group for group_sum in sums]
+    scores = [Scores.of(group_sum.values, group_sum.variance, tree, covariance) for group_sum in sums]
     return Answer(
         tables=(
             _performance(groups, scores, bins, generator),
@@ -131,13 +131,13 @@ def read_scores(
                     ("outcome", repeated(OUTCOMES, bins.count, len(groups))),
                     (BIN, repeated(bins.labels, 1, 2 * len(groups))),
                 ],
-                joined([one.counted() for one in scores]),
+                joined([group_sum.counted() for group_sum in scores]),
             ),
             counts_by(
                 "patients",
                 "patients evaluated",
                 [(GROUP, [*groups, NOT_EVALUATED])],
-                joined([*(one.in_all() for one in scores), left_out]),
+                joined([*(group_sum.in_all() for group_sum in scores), left_out]),
             ),
         ),
         notes=NOTES,
@@ -148,21 +148,21 @@ def _performance(
     groups: Sequence[str], scores: Sequence[Scores], bins: Bins, generator: np.random.Generator
 ) -> AnswerTable:
     place = slice(bins.headline, bins.headline + 1)
-    at = {name: Weights(one.above[place], one.below[place]) for name, one in bins.measures().items()}
+    at = {name: Weights(measure.above[place], measure.below[place]) for name, measure in bins.measures().items()}
     threshold = plain(float(bins.thresholds[bins.headline]))
     names = [*(f"{name} at {threshold}" for name in at), *AREAS, *BRIERS, PREVALENCE]
-    found: list[Estimates] = []
+    estimates: list[Estimates] = []
     patients: list[Floats] = []
-    for one in scores:
-        found += [one.ratio(weights) for weights in at.values()]
-        found += [one.areas(generator), one.ratio(bins.brier()), one.ratio(bins.prevalence())]
-        patients += [one.patients(weights) for weights in at.values()]
-        patients.append(np.full(len(AREAS) + len(BRIERS) + 1, one.shown.sum()))
+    for measure in scores:
+        estimates += [measure.ratio(weights) for weights in at.values()]
+        estimates += [measure.areas(generator), measure.ratio(bins.brier()), measure.ratio(bins.prevalence())]
+        patients += [measure.patients(weights) for weights in at.values()]
+        patients.append(np.full(len(AREAS) + len(BRIERS) + 1, measure.shown.sum()))
     return figures_table(
         "performance",
         "how good the model is",
         [(GROUP, repeated(groups, len(names))), (MEASURE, repeated(names, 1, len(groups)))],
-        joined(found),
+        joined(estimates),
         stacked(patients),
         Plot(kind="points", x=MEASURE, y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
     )
@@ -170,7 +170,7 @@ def _performance(
 
 def _thresholds(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) -> AnswerTable:
     measures = bins.measures()
-    parts = [(one, weights) for one in scores for weights in measures.values()]
+    parts = [(group_scores, weights) for group_scores in scores for weights in measures.values()]
     count = len(bins.thresholds)
     curves = [name if len(groups) == 1 else f"{group}: {name}" for group in groups for name in measures]
     return figures_table(
@@ -182,8 +182,8 @@ def _thresholds(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) -> 
             (CURVE, repeated(curves, count)),
             (THRESHOLD, np.tile(bins.thresholds, len(curves))),
         ],
-        joined([one.ratio(weights) for one, weights in parts]),
-        stacked([one.patients(weights) for one, weights in parts]),
+        joined([group_scores.ratio(weights) for group_scores, weights in parts]),
+        stacked([group_scores.patients(weights) for group_scores, weights in parts]),
         Plot(kind="line", x=THRESHOLD, y=ESTIMATE, low=LOW, high=HIGH, by=CURVE),
     )
 
@@ -193,11 +193,11 @@ def _roc(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) -> AnswerT
     sensitivity = bins.measures()[SENSITIVITY]
     falling = slice(None, None, -1)
     weights = Weights(sensitivity.above[falling], sensitivity.below[falling])
-    found: list[Estimates] = []
+    estimates: list[Estimates] = []
     false: list[Floats] = []
-    for one in scores:
-        found += [_sure(0.0), one.ratio(weights), _sure(1.0)]
-        wrong = 1 - one.ratio(bins.measures()[SPECIFICITY]).estimate[falling]
+    for group_scores in scores:
+        estimates += [_sure(0.0), group_scores.ratio(weights), _sure(1.0)]
+        wrong = 1 - group_scores.ratio(bins.measures()[SPECIFICITY]).estimate[falling]
         false.append(np.concatenate([[0.0], wrong, [1.0]]))
     count = bins.count + 1
     return figures_table(
@@ -208,8 +208,8 @@ def _roc(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) -> AnswerT
             (THRESHOLD, np.tile(bins.ends[falling], len(groups))),
             ("false positive rate", stacked(false)),
         ],
-        joined(found),
-        stacked([np.full(count, one.shown.sum()) for one in scores]),
+        joined(estimates),
+        stacked([np.full(count, group_scores.shown.sum()) for group_scores in scores]),
         Plot(kind="line", x="false positive rate", y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
     )
 
@@ -226,10 +226,10 @@ def _precision_recall(groups: Sequence[str], scores: Sequence[Scores], bins: Bin
         [
             (GROUP, repeated(groups, bins.count)),
             (THRESHOLD, np.tile(bins.ends[:-1][::-1], len(groups))),
-            ("recall", stacked([one.ratio(recall).estimate for one in scores])),
+            ("recall", stacked([group_scores.ratio(recall).estimate for group_scores in scores])),
         ],
-        joined([one.ratio(precision) for one in scores]),
-        stacked([one.patients(precision) for one in scores]),
+        joined([group_scores.ratio(precision) for group_scores in scores]),
+        stacked([group_scores.patients(precision) for group_scores in scores]),
         Plot(kind="line", x="recall", y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
     )
 
@@ -245,16 +245,16 @@ def _calibration(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) ->
             (BIN, repeated(bins.labels, 1, len(groups))),
             (SCORE, np.tile(middles, len(groups))),
         ],
-        joined([one.ratio(observed) for one in scores]),
-        stacked([one.patients(observed) for one in scores]),
+        joined([group_scores.ratio(observed) for group_scores in scores]),
+        stacked([group_scores.patients(observed) for group_scores in scores]),
         Plot(kind="points", x=SCORE, y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
     )
 
 
 def _net_benefit(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) -> AnswerTable:
     count, benefit = len(bins.thresholds), bins.net_benefit()
-    whom = ("whom the model calls", "everybody")
-    curves = [name if len(groups) == 1 else f"{group}: {name}" for group in groups for name in whom]
+    policies = ("whom the model calls", "everybody")
+    curves = [name if len(groups) == 1 else f"{group}: {name}" for group in groups for name in policies]
     lowest = -np.tile(bins.thresholds / (1 - bins.thresholds), 2)
     return figures_table(
         "net-benefit",
@@ -264,8 +264,8 @@ def _net_benefit(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) ->
             (CURVE, repeated(curves, count)),
             (THRESHOLD, np.tile(bins.thresholds, len(curves))),
         ],
-        joined([one.ratio(benefit, lowest, 1.0) for one in scores]),
-        stacked([one.patients(benefit) for one in scores]),
+        joined([group_scores.ratio(benefit, lowest, 1.0) for group_scores in scores]),
+        stacked([group_scores.patients(benefit) for group_scores in scores]),
         Plot(kind="line", x=THRESHOLD, y=ESTIMATE, low=LOW, high=HIGH, by=CURVE),
     )
 
@@ -277,5 +277,5 @@ def _rows(without: Floats, having: Floats) -> Floats:
 
 def _sure(value: float) -> Estimates:
     """(1,) what is true of every curve."""
-    found, none = np.array([value]), np.zeros(1)
-    return Estimates(found, found, none, none, found, found)
+    point, none = np.array([value]), np.zeros(1)
+    return Estimates(point, point, none, none, point, point)

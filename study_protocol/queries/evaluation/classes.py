@@ -82,8 +82,8 @@ class Confusion:
 
     def means(self, generator: np.random.Generator) -> Estimates:
         """(2,) macro F1, balanced accuracy; over the classes whose patients stand out of the noise."""
-        least = 3.0 * np.sqrt(self.variance * self.classes)
-        classes = np.flatnonzero(self.raw.sum(axis=1) > max(least, 1e-6))
+        threshold = 3.0 * np.sqrt(self.variance * self.classes)
+        classes = np.flatnonzero(self.raw.sum(axis=1) > max(threshold, 1e-6))
         if len(classes) == 0:
             return replace(unknown(2), low=np.zeros(2), high=np.ones(2))
         noise = np.sqrt(self.variance) * generator.standard_normal((SIMULATIONS, *self.raw.shape))
@@ -100,10 +100,10 @@ class Confusion:
 
 def read_classes(sums: Sequence[GroupSum], left_out: Estimates, generator: np.random.Generator) -> Answer:
     """sums: of each group, everybody first, (classes, classes). left_out: who could not be evaluated."""
-    groups = [one.group for one in sums]
-    found = [Confusion(one.values, one.variance) for one in sums]
-    classes = [str(place) for place in range(found[0].classes)]
-    each = [f"{name} of class {one}" for name in ("recall", "precision", "F1") for one in classes]
+    groups = [group_sum.group for group_sum in sums]
+    matrices = [Confusion(group_sum.values, group_sum.variance) for group_sum in sums]
+    classes = [str(place) for place in range(matrices[0].classes)]
+    each = [f"{name} of class {group_sum}" for name in ("recall", "precision", "F1") for group_sum in classes]
     names = ["accuracy", *each, *MEANS]
     return Answer(
         tables=(
@@ -111,8 +111,16 @@ def read_classes(sums: Sequence[GroupSum], left_out: Estimates, generator: np.ra
                 "performance",
                 "how good the model is",
                 [(GROUP, repeated(groups, len(names))), (MEASURE, repeated(names, 1, len(groups)))],
-                joined([part for one in found for part in (one.shares(), one.f1(), one.means(generator))]),
-                stacked([part for one in found for part in (one.patients, np.full(2, one.shown.sum()))]),
+                joined(
+                    [
+                        part
+                        for group_sum in matrices
+                        for part in (group_sum.shares(), group_sum.f1(), group_sum.means(generator))
+                    ]
+                ),
+                stacked(
+                    [part for group_sum in matrices for part in (group_sum.patients, np.full(2, group_sum.shown.sum()))]
+                ),
                 Plot(kind="points", x=MEASURE, y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
             ),
             counts_by(
@@ -123,13 +131,13 @@ def read_classes(sums: Sequence[GroupSum], left_out: Estimates, generator: np.ra
                     ("outcome", repeated(classes, len(classes), len(groups))),
                     ("predicted", repeated(classes, 1, len(classes) * len(groups))),
                 ],
-                joined([_cells(one) for one in found]),
+                joined([_cells(group_sum) for group_sum in matrices]),
             ),
             counts_by(
                 "patients",
                 "patients evaluated",
                 [(GROUP, [*groups, NOT_EVALUATED])],
-                joined([*(_in_all(one) for one in found), left_out]),
+                joined([*(_in_all(group_sum) for group_sum in matrices), left_out]),
             ),
         ),
         notes=NOTES,

@@ -65,27 +65,29 @@ class Errors:
 
     def figures(self, generator: np.random.Generator) -> Estimates:
         """(4,) mean outcome, mean error, root mean square error, R²."""
-        least = np.array([self.low, -self.largest, 0.0, -np.inf])
-        most = np.array([self.high, self.largest, self.largest, 1.0])
+        lower_bounds = np.array([self.low, -self.largest, 0.0, -np.inf])
+        upper_bounds = np.array([self.high, self.largest, self.largest, 1.0])
         if not self.enough:
-            return replace(unknown(4), low=least, high=most)
+            return replace(unknown(4), low=lower_bounds, high=upper_bounds)
         noise = np.sqrt(self.variance) * generator.standard_normal((SIMULATIONS, 5))
-        found = clipped(simulated(self.values, noise, self._sampling(generator), self._read), least, most)
+        estimates = clipped(
+            simulated(self.values, noise, self._sampling(generator), self._read), lower_bounds, upper_bounds
+        )
         # It divides by the spread of the outcome: where noise may have left none, there is no lowest R².
-        low = np.where(found.low < _NO_SPREAD, -np.inf, found.low)
-        if found.raw[-1] >= _NO_SPREAD and self._varies:
-            return replace(found, low=low)
-        said, nothing = split(found, [3])[0], replace(unknown(1), low=least[-1:], high=most[-1:])
-        return joined([replace(said, low=low[:-1]), nothing])
+        low = np.where(estimates.low < _NO_SPREAD, -np.inf, estimates.low)
+        if estimates.raw[-1] >= _NO_SPREAD and self._varies:
+            return replace(estimates, low=low)
+        bounded, nothing = split(estimates, [3])[0], replace(unknown(1), low=lower_bounds[-1:], high=upper_bounds[-1:])
+        return joined([replace(bounded, low=low[:-1]), nothing])
 
     @property
     def _varies(self) -> bool:
         """Whether the outcome's spread is above 3 deviations of its noise, to first order in it."""
         count, y, rest = (float(value) for value in self.values[:3])
-        centre, away = y / count, rest / count
-        parts = (1.0, 2 * centre, away + 2 * centre**2)
+        centre, remainder = y / count, rest / count
+        parts = (1.0, 2 * centre, remainder + 2 * centre**2)
         deviation = np.sqrt(self.variance) / count * float(np.linalg.norm(parts))
-        return 1 - away - centre**2 > STANDS_OUT * deviation
+        return 1 - remainder - centre**2 > STANDS_OUT * deviation
 
     def _read(self, sums: Floats) -> Floats:
         """(s, 5) to (s, 4)."""
@@ -112,8 +114,8 @@ class Errors:
         mean = np.array([1.0, y / count, error / count])
         covariance = np.array([[0.0, 0.0, 0.0], [0.0, spread, together], [0.0, together, scatter]])
         moments = SecondMoments(count * (np.outer(mean, mean) + covariance * (count - 1) / count), np.zeros((3, 3)))
-        drawn = moments.draws(generator).sampling
-        parts = (drawn[:, 0, 0], drawn[:, 0, 1], drawn[:, 0, 0] - drawn[:, 1, 1], drawn[:, 0, 2], drawn[:, 2, 2])
+        draws = moments.draws(generator).sampling
+        parts = (draws[:, 0, 0], draws[:, 0, 1], draws[:, 0, 0] - draws[:, 1, 1], draws[:, 0, 2], draws[:, 2, 2])
         return np.stack(parts, axis=1)
 
 
@@ -126,18 +128,18 @@ def read_numbers(
     generator: np.random.Generator,
 ) -> Answer:
     """sums: of each group, everybody first, (5,). left_out: who could not be evaluated."""
-    groups = [one.group for one in sums]
-    found = [Errors(one.values, one.variance, low, high, largest) for one in sums]
-    people = [counts(one.values[:1], np.array([one.variance])) for one in sums]
-    few = () if all(one.enough for one in found) else (TOO_FEW,)
+    groups = [group_sum.group for group_sum in sums]
+    errors = [Errors(group_sum.values, group_sum.variance, low, high, largest) for group_sum in sums]
+    people = [counts(group_sum.values[:1], np.array([group_sum.variance])) for group_sum in sums]
+    warnings = () if all(group_sum.enough for group_sum in errors) else (TOO_FEW,)
     return Answer(
         tables=(
             figures_table(
                 "performance",
                 "how good the model is",
                 [(GROUP, repeated(groups, len(MEASURES))), (MEASURE, repeated(MEASURES, 1, len(groups)))],
-                joined([one.figures(generator) for one in found]),
-                stacked([np.repeat(one.estimate, len(MEASURES)) for one in people]),
+                joined([group_sum.figures(generator) for group_sum in errors]),
+                stacked([np.repeat(group_sum.estimate, len(MEASURES)) for group_sum in people]),
                 Plot(kind="points", x=MEASURE, y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
             ),
             counts_by(
@@ -147,5 +149,5 @@ def read_numbers(
                 joined([*people, left_out]),
             ),
         ),
-        notes=(*NOTES, *few),
+        notes=(*NOTES, *warnings),
     )

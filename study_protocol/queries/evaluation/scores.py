@@ -60,13 +60,17 @@ class Scores:
         noise = Quadratic(
             self.variance * total(above @ self.covariance, above), -2 * total(smeared, above), total(smeared, below)
         )
-        squares = Quadratic(*(total(one, self.shown) for one in (above**2, -2 * above * below, below**2)))
+        squares = Quadratic(
+            *(total(coefficients, self.shown) for coefficients in (above**2, -2 * above * below, below**2))
+        )
         sampling = of_share(denominator) if weights.share else of_weights(numerator, denominator, squares)
-        found = ratios(numerator, denominator, noise, sampling, low, high)
+        estimates = ratios(numerator, denominator, noise, sampling, low, high)
         patients = self.patients(weights)
         fitting = total(above, self.shown) / np.where(patients > 0, patients, np.nan)
-        shown = np.where(np.isnan(found.estimate) | np.isnan(fitting), found.estimate, np.clip(fitting, low, high))
-        return replace(found, estimate=shown)
+        estimate = np.where(
+            np.isnan(estimates.estimate) | np.isnan(fitting), estimates.estimate, np.clip(fitting, low, high)
+        )
+        return replace(estimates, estimate=estimate)
 
     def patients(self, weights: Weights) -> Floats:
         """(n,) how many each ratio rests on."""
@@ -84,16 +88,16 @@ class Scores:
     def areas(self, generator: np.random.Generator) -> Estimates:
         """(4,) area under the ROC curve of the binned scores, the least and most that it can be for the scores
         themselves, average precision."""
-        least = _LEAST_PATIENTS * np.sqrt(self.variance * float(self.covariance.sum()))
-        if bool((self.raw.sum(axis=1) <= max(least, 1e-6)).any()):
+        threshold = _LEAST_PATIENTS * np.sqrt(self.variance * float(self.covariance.sum()))
+        if bool((self.raw.sum(axis=1) <= max(threshold, 1e-6)).any()):
             nothing = np.full(4, np.nan)
             return Estimates(nothing, nothing, nothing, nothing, np.zeros(4), np.ones(4))
         nodes = generator.standard_normal((SIMULATIONS, 2, sum(self.tree.sizes)))
         noise = np.sqrt(self.variance) * self.tree.least_squares(nodes)
         sampling = recounted(self.shown, generator)
-        found = simulated(self.raw, noise, sampling, _areas)
-        low, high = ends_within(found.raw, found.low, found.high, 0.0, 1.0)
-        return replace(found, estimate=np.clip(_areas(self.shown[None])[0], 0.0, 1.0), low=low, high=high)
+        estimates = simulated(self.raw, noise, sampling, _areas)
+        low, high = ends_within(estimates.raw, estimates.low, estimates.high, 0.0, 1.0)
+        return replace(estimates, estimate=np.clip(_areas(self.shown[None])[0], 0.0, 1.0), low=low, high=high)
 
 
 def total(weights: Floats, table: Floats) -> Floats:
@@ -118,8 +122,8 @@ def _areas(tables: Floats) -> Floats:
     below = np.cumsum(without, axis=1) - without
     won, tied = (having * below).sum(axis=1), (having * without).sum(axis=1)
     # From high scores to low: of those at least so high, the share that has the outcome.
-    found = np.cumsum(having[:, ::-1], axis=1)[:, ::-1]
+    true_positives = np.cumsum(having[:, ::-1], axis=1)[:, ::-1]
     called = np.cumsum(tables.sum(axis=1)[:, ::-1], axis=1)[:, ::-1]
-    precision = np.clip(found / np.maximum(called, nobody), 0.0, 1.0)
+    precision = np.clip(true_positives / np.maximum(called, nobody), 0.0, 1.0)
     average = (having * precision).sum(axis=1) / everybody
     return np.stack([(won + tied / 2) / pairs, won / pairs, (won + tied) / pairs, average], axis=1)

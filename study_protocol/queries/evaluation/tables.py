@@ -42,7 +42,7 @@ def figures_table(
         title=title,
         columns=(*(label for label, _ in labels), ESTIMATE, *_ERRORS, PATIENTS),
         rows=tuple(
-            (*(one if isinstance(one, str) else value(one) for one in before), *after)
+            (*(label if isinstance(label, str) else value(label) for label in before), *after)
             for before, after in zip(zip(*columns, strict=True), rows_of([()] * len(patients), *numbers), strict=True)
         ),
         counts=PATIENTS,

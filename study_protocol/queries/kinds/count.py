@@ -49,9 +49,16 @@ class Count(BaseQuestion):
         return np.array([float(patients)])
 
     def answer(self, noised: NoisedSum) -> Answer:
-        found = counts(noised.total, np.array([noised.std**2]))
+        estimates = counts(noised.total, np.array([noised.std**2]))
         columns = (ESTIMATE, RAW, DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
-        numbers = (found.estimate, found.raw, found.dp_error, found.sampling_error, found.low, found.high)
+        numbers = (
+            estimates.estimate,
+            estimates.raw,
+            estimates.dp_error,
+            estimates.sampling_error,
+            estimates.low,
+            estimates.high,
+        )
         table = AnswerTable(
             name="count", title="patients", columns=columns, rows=rows_of([()], *numbers), counts=ESTIMATE
         )

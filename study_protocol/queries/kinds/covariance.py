@@ -79,20 +79,20 @@ class Covariance(BaseQuestion):
         moments = moments_of(noised, len(self.numbers))
         k = len(self.numbers)
         rows, columns = np.triu_indices(k)
-        apart = rows != columns
+        off_diagonal = rows != columns
         patients = counts(np.array([moments.patients]), np.array([float(moments.noise[0, 0]) ** 2]))
         if moments.enough:
             mean, covariance, correlation = self._read(moments, noised.generator())
         else:
-            mean, covariance, correlation = unknown(k), unknown(len(rows)), unknown(int(apart.sum()))
+            mean, covariance, correlation = unknown(k), unknown(len(rows)), unknown(int(off_diagonal.sum()))
         names = [label_of(number) for number in self.numbers]
         pairs = [(names[i], names[j]) for i, j in zip(rows.tolist(), columns.tolist(), strict=True)]
-        others = [pair for pair, off in zip(pairs, apart.tolist(), strict=True) if off]
+        distinct_pairs = [pair for pair, off in zip(pairs, off_diagonal.tolist(), strict=True) if off]
         rest = float(patients.estimate[0])
         return Answer(
             tables=(
                 numbers_table("covariance", "covariance", pairs, covariance, rest),
-                numbers_table("correlation", "correlation", others, correlation, rest),
+                numbers_table("correlation", "correlation", distinct_pairs, correlation, rest),
                 numbers_table("mean", "mean", [(name,) for name in names], mean, rest),
                 counts_table("patients", "patients with every value", [()], patients),
             ),
@@ -114,17 +114,17 @@ class Covariance(BaseQuestion):
                 [middles + halves * means(sums), (covariance * units)[:, *upper], correlation], axis=1
             )
 
-        found = moments.draws(generator).read(read)
-        mean, covariance, correlation = split(found, [len(halves), len(halves) + len(upper[0])])
+        estimates = moments.draws(generator).read(read)
+        mean, covariance, correlation = split(estimates, [len(halves), len(halves) + len(upper[0])])
         # Units first or last: what is possible stays so. Intervals are of what was found.
-        possible = nearest_possible(moments.covariance)
-        shown = np.clip(correlations(possible[None])[0][above], -1.0, 1.0)
-        ends = np.ones(len(shown))
+        nearest = nearest_possible(moments.covariance)
+        fitted = np.clip(correlations(nearest[None])[0][above], -1.0, 1.0)
+        ends = np.ones(len(fitted))
         sure = moments.varies[above[0]] & moments.varies[above[1]]
-        correlation = known_where(sure, replace(clipped(correlation, -ends, ends), estimate=shown), -ends, ends)
+        correlation = known_where(sure, replace(clipped(correlation, -ends, ends), estimate=fitted), -ends, ends)
         return (
             clipped(mean, lows, highs),
-            replace(covariance, estimate=(possible * units)[upper]),
+            replace(covariance, estimate=(nearest * units)[upper]),
             correlation,
         )
 

@@ -92,8 +92,8 @@ class Evaluation(BaseQuestion):
 
     @model_validator(mode="after")
     def _says_what_it_needs(self) -> Self:
-        others = [name for kind, names in _OWN.items() if kind != self.prediction for name in names]
-        if odd := [name for name in others if getattr(self, name) is not None]:
+        foreign = [name for kind, names in _OWN.items() if kind != self.prediction for name in names]
+        if odd := [name for name in foreign if getattr(self, name) is not None]:
             raise ValueError(f"{odd[0]}: is not for predictions of the form {self.prediction}")
         needed = () if self.prediction == "binary" else _OWN[self.prediction]
         if lacking := [name for name in needed if getattr(self, name) is None]:
@@ -135,7 +135,7 @@ class Evaluation(BaseQuestion):
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
-        return tuple((one,) for one in self.groups) if self.apart and self.groups else (self.groups,)
+        return tuple((variable,) for variable in self.groups) if self.apart and self.groups else (self.groups,)
 
     @property
     def ends(self) -> tuple[float, ...]:
@@ -175,8 +175,8 @@ class Evaluation(BaseQuestion):
         parts: list[NDArray[np.int64]] = []
         for partition in self.partitions:
             groups = places_of(partition, patients, len(included))[included][usable]
-            found = self._summed(predicted[usable], outcome[usable], groups, size_of(partition), spacing)
-            parts.append(found.ravel())
+            sums = self._summed(predicted[usable], outcome[usable], groups, size_of(partition), spacing)
+            parts.append(sums.ravel())
         unusable = int((~usable).sum()) * round(1 / spacing)
         return np.concatenate([*parts, np.array([unusable], np.int64)])
 
@@ -185,17 +185,17 @@ class Evaluation(BaseQuestion):
             return ~np.isnan(predicted) & np.isin(outcome, (0.0, 1.0))
         if self.prediction == "number":
             return ~np.isnan(predicted) & np.isfinite(outcome)
-        known = np.arange(self.classes or 0)
-        return np.isin(predicted, known) & np.isin(outcome, known)
+        classes = np.arange(self.classes or 0)
+        return np.isin(predicted, classes) & np.isin(outcome, classes)
 
     def _summed(
         self, predicted: Floats, outcome: Floats, groups: Places, count: int, spacing: float
     ) -> NDArray[np.int64]:
         """(count, *shape) the usable patients' vectors, in grid steps."""
         if self.prediction == "number":
-            found = np.zeros((count, _NUMBERS), np.int64)
-            np.add.at(found, groups, np.rint(self._vectors(predicted, outcome) / spacing).astype(np.int64))
-            return found
+            sums = np.zeros((count, _NUMBERS), np.int64)
+            np.add.at(sums, groups, np.rint(self._vectors(predicted, outcome) / spacing).astype(np.int64))
+            return sums
         if self.prediction == "classes":
             places = (groups, outcome.astype(np.int64), predicted.astype(np.int64))
             return counted_in(places, (count, *self.shape)) * round(1 / spacing)
@@ -236,7 +236,7 @@ class Evaluation(BaseQuestion):
         return self.tree.grown(np.stack([(1 - middles) * widths, middles * widths]))
 
     def answer(self, noised: NoisedSum) -> Answer:
-        sizes = [size_of(one) * math.prod(self.shape) for one in self.partitions]
+        sizes = [size_of(partition) * math.prod(self.shape) for partition in self.partitions]
         *parts, unusable = np.split(noised.total, np.cumsum(sizes))
         shaped = [part.reshape(-1, *self.shape) for part in parts]
         left_out = counts(unusable, np.array([noised.std**2]))
@@ -256,7 +256,7 @@ class Evaluation(BaseQuestion):
 
     def _asked_in_words(self) -> str:
         if self.prediction == "number":
-            low, high, largest = (plain(one) for one in self._range)
+            low, high, largest = (plain(bound) for bound in self._range)
             return (
                 f"mean and spread of the outcome (clipped to {low} to {high}) and of the error of its prediction "
                 f"(clipped to {largest} in size)"

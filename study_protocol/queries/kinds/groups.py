@@ -68,21 +68,21 @@ def curve_table(
     plot      its form; None: it is not drawn
     """
     labels = [(*group, value) for group in group_names(by) for value in x[1]]
-    found = joined(curves)
-    errors = (found.dp_error, found.sampling_error, found.low, found.high)
+    estimates = joined(curves)
+    errors = (estimates.dp_error, estimates.sampling_error, estimates.low, estimates.high)
     if patients is None:
-        last, columns = (found.raw, *errors), (ESTIMATE, RAW, *_ERRORS)
+        last, columns = (estimates.raw, *errors), (ESTIMATE, RAW, *_ERRORS)
     else:
-        rests = np.concatenate([np.broadcast_to(one, len(x[1])) for one in patients])
+        rests = np.concatenate([np.broadcast_to(counts, len(x[1])) for counts in patients])
         last, columns = (*errors, rests), (ESTIMATE, *_ERRORS, PATIENTS)
     # A hospital's column may be called as one of ours.
-    taken = {x[0], *columns, RAW}
-    heads = () if by is None else (f"column {by.column}" if by.column in taken else by.column,)
+    reserved = {x[0], *columns, RAW}
+    heads = () if by is None else (f"column {by.column}" if by.column in reserved else by.column,)
     return AnswerTable(
         name=name,
         title=title,
         columns=(*heads, x[0], *columns),
-        rows=rows_of(labels, found.estimate, *last),
+        rows=rows_of(labels, estimates.estimate, *last),
         counts=ESTIMATE if patients is None else PATIENTS,
         plot=None
         if plot is None

@@ -117,17 +117,17 @@ class LinearRegression(BaseQuestion):
             fitted = _solved(sums, ridge)
             slopes = fitted[:, 1:] * units
             intercept = self.outcome.middle + scale * fitted[:, 0] - slopes @ middles
-            left = np.column_stack([-fitted[:, 1:], np.ones(len(sums))])
+            residual_weights = np.column_stack([-fitted[:, 1:], np.ones(len(sums))])
             covariance = covariances(sums, size)
             # Of an outcome that never varies nothing is to be explained: there is no R².
             varying = np.where(covariance[:, -1, -1] == 0, np.nan, covariance[:, -1, -1])
-            unexplained = ((left[:, None] @ covariance)[:, 0] * left).sum(axis=1) / varying
+            unexplained = ((residual_weights[:, None] @ covariance)[:, 0] * residual_weights).sum(axis=1) / varying
             return np.column_stack([slopes, intercept, 1 - unexplained])
 
         coefficients, explained = split(draws.read(read), [len(units) + 1])
         if float(explained.raw[0]) <= _LITTLE:
-            both = read(np.concatenate([draws.matrix[None], draws.matrix + draws.noise + draws.sampling]))
-            ends = interval_of_explained(both[:, :-2] / units, both[:, -1], moments.covariance[:-1, :-1])
+            readings = read(np.concatenate([draws.matrix[None], draws.matrix + draws.noise + draws.sampling]))
+            ends = interval_of_explained(readings[:, :-2] / units, readings[:, -1], moments.covariance[:-1, :-1])
             low, high = np.minimum(explained.low, ends[0]), np.maximum(explained.high, ends[1])
             explained = replace(explained, low=low, high=high)
         explained = clipped(explained, np.zeros(1), np.ones(1))
@@ -173,10 +173,10 @@ def _ridge(moments: SecondMoments) -> float:
     (Wigner 1955). Least squares alone where the smallest eigenvalue is above that.
     """
     predictors = moments.matrix[:-1, :-1]
-    least = float(np.linalg.eigvalsh(predictors)[0])
+    smallest = float(np.linalg.eigvalsh(predictors)[0])
     noise = float(moments.noise[0, 0]) * math.sqrt(2 * len(predictors))
-    wanted = max(noise * (1 + _ROUNDING * moments.patients), _LEAST_EIGENVALUE * moments.patients)
-    return max(0.0, wanted - least)
+    target = max(noise * (1 + _ROUNDING * moments.patients), _LEAST_EIGENVALUE * moments.patients)
+    return max(0.0, target - smallest)
 
 
 def _solved(sums: Floats, ridge: float) -> Floats:

@@ -72,21 +72,21 @@ class Moments(BaseQuestion):
 
     def answer(self, noised: NoisedSum) -> Answer:
         generator = noised.generator()
-        found = [
+        estimates = [
             _read(number, sums, noised.std, generator)
             for number, sums in zip(self.numbers, noised.total.reshape(-1, 3), strict=True)
         ]
         patients = counts(noised.total[::3], np.full(len(self.numbers), noised.std**2))
         labels = [(label_of(number),) for number in self.numbers]
-        unsure = any(np.isnan(mean.raw).any() for mean, _ in found)
+        unsure = any(np.isnan(mean.raw).any() for mean, _ in estimates)
         return Answer(
             tables=(
-                numbers_table("mean", "mean", labels, joined([mean for mean, _ in found]), patients.estimate),
+                numbers_table("mean", "mean", labels, joined([mean for mean, _ in estimates]), patients.estimate),
                 numbers_table(
                     "standard-deviation",
                     "standard deviation",
                     labels,
-                    joined([deviation for _, deviation in found]),
+                    joined([deviation for _, deviation in estimates]),
                     patients.estimate,
                 ),
                 counts_table("patients", "patients with a value", labels, patients),

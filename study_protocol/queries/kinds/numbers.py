@@ -32,8 +32,8 @@ _ERRORS = (DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
 
 def require_numbers_once(numbers: Sequence[Range | Indicator]) -> None:
     """Raises ValueError: the same column in the same range twice; indicators of other categories are other numbers."""
-    named = [(n.column, n.categories if isinstance(n, Indicator) else None) for n in numbers]
-    twice = [name for (name, _), times in Counter(named).items() if times > 1]
+    keys = [(n.column, n.categories if isinstance(n, Indicator) else None) for n in numbers]
+    twice = [name for (name, _), times in Counter(keys).items() if times > 1]
     if twice:
         raise ValueError(f"column {twice[0]}: stands twice")
 

@@ -99,8 +99,8 @@ class Quantiles(BaseQuestion):
         column = column_of(patients, self.number.column)
         numbers = read_numbers(column, self.number.missing_values).values[included]
         groups = group_places(self.by, patients, len(included))[included]
-        found = [self._cells_of(numbers[groups == group]) for group in range(group_count(self.by))]
-        return np.concatenate(found) * round(1 / spacing)
+        sums = [self._cells_of(numbers[groups == group]) for group in range(group_count(self.by))]
+        return np.concatenate(sums) * round(1 / spacing)
 
     def _cells_of(self, numbers: Floats) -> NDArray[np.int64]:
         low, high = self.number.low, self.number.high
@@ -149,7 +149,12 @@ class Quantiles(BaseQuestion):
                     "bars",
                 ),
                 curve_table(
-                    "patients", "patients", self.by, ("who", ("with a number",)), [one.count() for one in groups], None
+                    "patients",
+                    "patients",
+                    self.by,
+                    ("who", ("with a number",)),
+                    [distribution.count() for distribution in groups],
+                    None,
                 ),
             ),
             notes=(_NOTE.format(f"{(self.number.high - self.number.low) / self.leaves:.4g}"), *((TOO_FEW,) * unsure)),
@@ -218,19 +223,19 @@ class Distribution:
         """(leaves + 1,) of the edges."""
         noise = self.std**2 * (1 + self.errors.starts)
         with_total = self.std**2 * (1 + self.errors.with_total)
-        shown = self.fitted[:-1]
-        found = shares_of(self.starts, shown, self.total, noise, with_total, self.std**2 * self._total_noise)
+        fitted = self.fitted[:-1]
+        estimates = shares_of(self.starts, fitted, self.total, noise, with_total, self.std**2 * self._total_noise)
         if not self.enough:
-            nothing = np.full(len(shown), np.nan)
-            return replace(found, raw=nothing, estimate=nothing, dp_error=nothing, sampling_error=nothing)
-        return replace(found, estimate=shown / self.patients)
+            nothing = np.full(len(fitted), np.nan)
+            return replace(estimates, raw=nothing, estimate=nothing, dp_error=nothing, sampling_error=nothing)
+        return replace(estimates, estimate=fitted / self.patients)
 
     def histogram(self) -> Estimates:
         """(leaves + 3,) below, every leaf, above, missing."""
         raw = np.concatenate([self.outside[:1], self.leaves, self.outside[1:]])
         noise = self.std**2 * np.concatenate([[1.0], self.errors.leaves, [1.0, 1.0]])
-        shown = np.concatenate([self.fitted[:1], np.diff(self.fitted), np.maximum(self.outside[_MISSING:], 0.0)])
-        return counts(raw, noise, shown)
+        fitted = np.concatenate([self.fitted[:1], np.diff(self.fitted), np.maximum(self.outside[_MISSING:], 0.0)])
+        return counts(raw, noise, fitted)
 
     def count(self) -> Estimates:
         """(1,) patients with a number."""
@@ -243,16 +248,16 @@ class Distribution:
 
     def _quantile(self, share: float) -> tuple[float, float, float, float, float]:
         """Estimate, DP error, sampling error, low, high. Woodruff 1952, with noise."""
-        places, away, noise, sampling = self._away(share)
+        places, deviations, noise, sampling = self._away(share)
         reach = NORMAL * np.sqrt(noise + sampling)
-        low, high = reached(places, away + reach, 0.0), left(places, away - reach, 0.0)
+        low, high = reached(places, deviations + reach, 0.0), left(places, deviations - reach, 0.0)
         first, last = float(places[0]), float(places[-1])
         low, high = last if math.isnan(low) else low, first if math.isnan(high) else high
         if not self.enough:
             return math.nan, math.nan, math.nan, low, high
-        found = self._inverse(share * self.patients)
-        dp, sampled = (math.sqrt(np.interp(found, places, one)) for one in (noise, sampling))
-        return found, *errors_along(self._inverse, share * self.patients, dp, sampled), low, high
+        quantile = self._inverse(share * self.patients)
+        dp, sampled = (math.sqrt(np.interp(quantile, places, variances)) for variances in (noise, sampling))
+        return quantile, *errors_along(self._inverse, share * self.patients, dp, sampled), low, high
 
     def _away(self, share: float) -> tuple[Floats, Floats, Floats, Floats]:
         """Places in the range; there, patients below minus this share of all, with the variances of noise and sampling
@@ -269,13 +274,13 @@ class Distribution:
         nothing, size = np.zeros(len(self.leaves)), max(self.total, 0.0)
         noise = self.std**2 * between(of_share, self.errors.leaves)
         sampling = between(np.full(len(self.edges), share * (1 - share) * size), np.diff(self.fitted)[:-1])
-        away = between(self.starts - share * self.total, nothing)
-        return between(self.edges, nothing), away, np.maximum(noise, 0.0), np.maximum(sampling, 0.0)
+        deviations = between(self.starts - share * self.total, nothing)
+        return between(self.edges, nothing), deviations, np.maximum(noise, 0.0), np.maximum(sampling, 0.0)
 
     def _inverse(self, patients: float) -> float:
         """Where the fitted curve reaches so many patients, within the range."""
-        found = reached(self.edges, self.fitted[:-1], patients)
-        return float(self.edges[-1]) if math.isnan(found) else found
+        place = reached(self.edges, self.fitted[:-1], patients)
+        return float(self.edges[-1]) if math.isnan(place) else place
 
 
 def _bins(edges: Floats) -> tuple[str, ...]:

@@ -108,10 +108,10 @@ class Survival(BaseQuestion):
     def _curves(self, groups: list[LifeTable], left_out: Estimates) -> list[AnswerTable]:
         by, edges = self.by, self.edges
         curves, at_risk = [group.survival for group in groups], [group.numbers_at_risk() for group in groups]
-        patients = [one.estimate for one in at_risk]
+        patients = [estimates.estimate for estimates in at_risk]
         medians = [group.median(np.array(edges)) for group in groups]
-        chosen = [edges.index(time) for time in self.times]
-        followed = [joined([at(found, [0]), at(left_out, [place])]) for place, found in enumerate(at_risk)]
+        edge_places = [edges.index(time) for time in self.times]
+        followed = [joined([at(estimates, [0]), at(left_out, [place])]) for place, estimates in enumerate(at_risk)]
         tables = [
             curve_table("survival", "survival", by, ("time", edges), curves, patients, "steps"),
             curve_table(
@@ -120,8 +120,11 @@ class Survival(BaseQuestion):
             curve_table("at-risk", "patients at risk", by, ("time", edges), at_risk, None),
             curve_table("patients", "patients", by, ("who", ("followed", "left out")), followed, None),
         ]
-        if chosen:
-            some, rests = [at(curve, chosen) for curve in curves], [one[chosen] for one in patients]
+        if edge_places:
+            some, rests = (
+                [at(curve, edge_places) for curve in curves],
+                [estimates[edge_places] for estimates in patients],
+            )
             tables.insert(1, curve_table("at-times", "survival", by, ("time", self.times), some, rests))
         return tables
 
@@ -170,4 +173,4 @@ def _test(found: LogRank) -> AnswerTable:
 
 
 def _firsts(curves: Sequence[Floats]) -> list[float]:
-    return [float(one[0]) for one in curves]
+    return [float(curve[0]) for curve in curves]

@@ -68,8 +68,8 @@ class Table(BaseQuestion):
     def answer(self, noised: NoisedSum) -> Answer:
         names = tuple(variable.column for variable in self.variables)
         labels = list(itertools.product(*(variable.labels for variable in self.variables)))
-        found = counted([noised.total], noised.std)
-        return answer_of(names, labels, found.cells[0], found.shares[0], found.patients, "table")
+        estimates = counted([noised.total], noised.std)
+        return answer_of(names, labels, estimates.cells[0], estimates.shares[0], estimates.patients, "table")
 
     def in_words(self) -> str:
         variables = listed(variable_in_words(variable) for variable in self.variables)
@@ -105,7 +105,7 @@ def answer_of(
     """Counts, shares and the number of all patients. names: of the columns with the labels."""
     # A hospital's column may be called as one of ours.
     ours = {ESTIMATE, RAW, PATIENTS, *_ERRORS}
-    names = tuple(f"column {one}" if one in ours else one for one in names)
+    names = tuple(f"column {column}" if column in ours else column for column in names)
     by = names[0] if len(names) == 2 else None
     plot = Plot(kind="bars", x=names[-1], y=ESTIMATE, low=LOW, high=HIGH, by=by)
     numbers = (cells.estimate, cells.raw, cells.dp_error, cells.sampling_error, cells.low, cells.high)

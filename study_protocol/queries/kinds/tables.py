@@ -60,21 +60,26 @@ class Tables(BaseQuestion):
 
     def answer(self, noised: NoisedSum) -> Answer:
         ends = np.cumsum([cells_of(variables) for variables in self.tables])
-        found = counted(np.split(noised.total, ends[:-1]), noised.std)
+        estimates = counted(np.split(noised.total, ends[:-1]), noised.std)
         labels = [
             (" and ".join(variable.column for variable in variables), ", ".join(cell))
             for variables in self.tables
             for cell in itertools.product(*(variable.labels for variable in variables))
         ]
         return answer_of(
-            ("variable", "cell"), labels, joined(found.cells), joined(found.shares), found.patients, "tables"
+            ("variable", "cell"),
+            labels,
+            joined(estimates.cells),
+            joined(estimates.shares),
+            estimates.patients,
+            "tables",
         )
 
     def in_words(self) -> str:
         tables = [listed(variable_in_words(variable) for variable in variables) for variables in self.tables]
-        numbered = tables[0] if len(tables) == 1 else "; ".join(f"({i}) {one}" for i, one in enumerate(tables, 1))
-        several = "" if len(tables) == 1 else f" in {len(tables)} tables"
-        return f"How many patients there are{several} by {numbered}, of patients{self.who()}"
+        numbered = tables[0] if len(tables) == 1 else "; ".join(f"({i}) {table}" for i, table in enumerate(tables, 1))
+        suffix = "" if len(tables) == 1 else f" in {len(tables)} tables"
+        return f"How many patients there are{suffix} by {numbered}, of patients{self.who()}"
 
 
 def root_up(square: int) -> float:
