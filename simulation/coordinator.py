@@ -133,7 +133,7 @@ class Coordinator:
         self._require_going_on()
         round = self.budget.last_round + 1
         self._record("reserved", round, {})
-        heads = partial(self._coins.heads, round=round)
+        heads = partial(self._coins.heads, round_number=round)
         rate = self.settings.privacy.client_sampling_rate
         chosen = set(sample(self.names, rate, heads))
         drawn = tuple(place for place, name in enumerate(self.names) if name in chosen)
@@ -196,7 +196,7 @@ class Coordinator:
         if self.settings.privacy.masking is None:
             return ()
         named = {"study": _STUDY, "roster": _NOBODY, "model": _NOBODY}
-        plan = SessionPlan.of(self.settings, self._spec, round=round, ledger=(round, _NOBODY), **named)
+        plan = SessionPlan.of(self.settings, self._spec, round_number=round, ledger=(round, _NOBODY), **named)
         return plan.parameters(drawn, session=bytes(32), now=0.0).vectors
 
     def _collected(self, opening: Opening, findings: tuple[Findings, ...]) -> Collected:

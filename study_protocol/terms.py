@@ -13,7 +13,7 @@ from study_protocol.study.settings import StudySettings
 from study_protocol.study.slots import planned_slot
 from study_protocol.study.statistics import Statistics
 from study_protocol.study.training import ALL, rank_of
-from study_protocol.study.who_sees_what import WHOM, seen
+from study_protocol.study.who_sees_what import PROTECTED_UNITS, disclosures
 from study_protocol.wire.rounded import at_least
 
 
@@ -27,7 +27,10 @@ def in_words(settings: AnySettings, *, mine: bool) -> list[tuple[str, str]]:
     """
     privacy = settings.privacy
     protected = {limit.level for limit in privacy.limits}
-    rows = [("protects", f"{level}: {WHOM[level] if level in protected else 'nobody'}") for level in WHOM]
+    rows = [
+        ("protects", f"{level}: {PROTECTED_UNITS[level] if level in protected else 'nobody'}")
+        for level in PROTECTED_UNITS
+    ]
     rows += [
         (f"limit, {limit.level} {limit.definition}", f"epsilon {limit.epsilon:g} at delta {limit.delta:g}")
         for limit in privacy.limits
@@ -40,7 +43,7 @@ def in_words(settings: AnySettings, *, mine: bool) -> list[tuple[str, str]]:
         rows += [("evaluation", line) for line in _of_evaluation(settings, settings.evaluation)]
     rows += [
         ("waiting", _waiting(settings)),
-        *(("who sees what", line) for line in seen(settings, mine=mine)),
+        *(("who sees what", line) for line in disclosures(settings, mine=mine)),
         *(("under masks", line) for line in sums(privacy.masking)),
     ]
     if settings.beyond_bounds:
@@ -54,7 +57,7 @@ def _of_training(settings: StudySettings) -> list[tuple[str, str]]:
         ("noise", f"multiplier {sure} that is sure, at clip norm {_clips(settings)}"),
         ("steps", f"at most {settings.privacy.max_steps} with noise, in {settings.rounds} rounds"),
         ("training", _training(settings)),
-        ("drawn", _drawn(settings)),
+        ("drawn", _sampling(settings)),
     ]
 
 
@@ -105,7 +108,7 @@ def _part(trainable: str | tuple[str, ...]) -> str:
     return f"its {trainable}" if isinstance(trainable, str) else f"what is called {' or '.join(trainable)}"
 
 
-def _drawn(settings: StudySettings) -> str:
+def _sampling(settings: StudySettings) -> str:
     privacy = settings.privacy
     clients = (
         "every hospital"

@@ -24,7 +24,7 @@ STUDY_PROTOCOL_HEADER = "Wardround-Study-Protocol"
 UNKNOWN_VERSION = "unknown"
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}")
 # Nobody counts further, and every database holds it.
-_MOST = 1_000_000
+_MAX_PROTOCOL = 1_000_000
 
 Settings = Mapping[str, Any]
 
@@ -34,7 +34,7 @@ class Requirement:
     """From which number on a study works that uses something; `used_by` is told its settings as JSON."""
 
     protocol: int
-    what: str
+    feature: str
     used_by: Callable[[Settings], bool]
 
 
@@ -74,7 +74,7 @@ def study_protocol(settings: Settings, *, names_models: bool) -> int:
 def needed_for(settings: Settings, spoken: int) -> list[str]:
     """What these settings use that whoever speaks `spoken` does not know, in words."""
     return [
-        requirement.what
+        requirement.feature
         for requirement in REQUIREMENTS
         if requirement.protocol > spoken and requirement.used_by(settings)
     ]
@@ -82,7 +82,7 @@ def needed_for(settings: Settings, spoken: int) -> list[str]:
 
 def is_protocol(value: object) -> bool:
     """Whether it is a number of a protocol."""
-    return type(value) is int and UNNUMBERED <= value <= _MOST
+    return type(value) is int and UNNUMBERED <= value <= _MAX_PROTOCOL
 
 
 def protocol_in(text: str | None) -> int:

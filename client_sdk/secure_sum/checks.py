@@ -107,7 +107,7 @@ def check_cohort(
     """
     proof = {"keys": [entry.model_dump(mode="json") for entry in entries]}
     _require_sorted(entries, "unsorted-cohort", CohortRefused)
-    least, most = current.parameters.least, current.parameters.clients
+    least, most = current.parameters.min_clients, current.parameters.clients
     if not least <= len(entries) <= most:
         raise CohortRefused("cohort-size", f"{len(entries)} clients have keys; the session allows {least} to {most}")
     for entry in entries:

@@ -239,12 +239,14 @@ class MaskedDelivery:
             document, about = assignment.query.document, assignment.query.model
             model = None if about is None else about.sha256
             return SessionPlan.of_query(
-                self._settings, document, study=study, round=round, roster=roster, model=model, ledger=ledger
+                self._settings, document, study=study, round_number=round, roster=roster, model=model, ledger=ledger
             )
         if assignment.model is None:
             raise BadAssignment("the assignment names neither a model nor a query")
         settings, spec, model = trained(self._settings), self._summed.model, assignment.model.sha256
-        return SessionPlan.of(settings, spec, study=study, round=round, roster=roster, model=model, ledger=ledger)
+        return SessionPlan.of(
+            settings, spec, study=study, round_number=round, roster=roster, model=model, ledger=ledger
+        )
 
     def _party(self, assignment: AssignmentBody) -> Party:
         if not isinstance(self._client.credentials, Signature):

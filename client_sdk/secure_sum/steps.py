@@ -158,8 +158,8 @@ def open_inbox(current: Current, inbox: Inbox) -> dict[str, bytes]:
     sharers = frozenset(inbox.sharers)
     if not (sharers <= current.cohort.keys() and client in sharers and list(inbox.sharers) == sorted(sharers)):
         raise SharesRefused("unexpected-share", "the senders of shares are not members of the cohort, each once")
-    if len(sharers) < current.parameters.least:
-        least = current.parameters.least
+    if len(sharers) < current.parameters.min_clients:
+        least = current.parameters.min_clients
         raise SharesRefused("few-shares", f"only {len(sharers)} clients shared their secrets, {least} must")
     senders = [name for name in current.graph.neighbours(client) if name in sharers]
     # The sender's own share is one of its t.

@@ -15,7 +15,7 @@ from study_protocol.cells.reading import Categories
 # Of a public range: values that fill no more of it may have another unit or another decimal mark.
 _NARROW = 0.02
 # Fewer values may well lie close together.
-_SEVERAL = 3
+_MIN_VALUES = 3
 
 
 class Reading(Protocol):
@@ -65,7 +65,7 @@ class CellCounts:
         values = self.cells - self.missing - self.wrong
         share = 0.0 if self.filled is None else self.filled[1] - self.filled[0]
         # One value for all may be a rare event that nobody had.
-        if values < _SEVERAL or not 0 < share <= _NARROW:
+        if values < _MIN_VALUES or not 0 < share <= _NARROW:
             return ""
         return (
             f"column {self.column}: all {values} values lie in {share:.2%} of the public range. Is the unit or the "
@@ -81,18 +81,18 @@ class CellCounts:
         )
         return tuple(words for words in (self.narrow, near if self.near else "") if words)
 
-    def __add__(self, other: CellCounts) -> CellCounts:
+    def __add__(self, addend: CellCounts) -> CellCounts:
         """Of further cells of the same column."""
         return replace(
             self,
-            cells=self.cells + other.cells,
-            missing=self.missing + other.missing,
-            wrong=self.wrong + other.wrong,
-            outside=self.outside + other.outside,
-            kind=self.kind or other.kind,
-            first=self.first or other.first,
-            near=self.near + other.near,
-            filled=_both(self.filled, other.filled),
+            cells=self.cells + addend.cells,
+            missing=self.missing + addend.missing,
+            wrong=self.wrong + addend.wrong,
+            outside=self.outside + addend.outside,
+            kind=self.kind or addend.kind,
+            first=self.first or addend.first,
+            near=self.near + addend.near,
+            filled=_union(self.filled, addend.filled),
         )
 
 
@@ -124,17 +124,17 @@ class Declaration:
         )
 
 
-def _filled(found: Any, low: float, high: float) -> tuple[float, float] | None:
-    present = found.values[~np.isnan(found.values)]
+def _filled(reading: Any, low: float, high: float) -> tuple[float, float] | None:
+    present = reading.values[~np.isnan(reading.values)]
     if not len(present) or not np.isfinite(high - low):
         return None
     return float((present.min() - low) / (high - low)), float((present.max() - low) / (high - low))
 
 
-def _both(one: tuple[float, float] | None, other: tuple[float, float] | None) -> tuple[float, float] | None:
-    if one is None or other is None:
-        return one or other
-    return min(one[0], other[0]), max(one[1], other[1])
+def _union(left_ends: tuple[float, float] | None, right_ends: tuple[float, float] | None) -> tuple[float, float] | None:
+    if left_ends is None or right_ends is None:
+        return left_ends or right_ends
+    return min(left_ends[0], right_ends[0]), max(left_ends[1], right_ends[1])
 
 
 def added(parts: Iterable[Iterable[CellCounts]]) -> tuple[CellCounts, ...]:

@@ -46,21 +46,21 @@ class TableDigest:
     names: of the columns. named: rows say whose they are.
     """
 
-    def __init__(self, names: Iterable[str], *, named: bool) -> None:
-        self._names, self._named = sorted(names), named
+    def __init__(self, names: Iterable[str], *, with_patients: bool) -> None:
+        self._names, self._with_patients = sorted(names), with_patients
         self._rows = bytearray()
 
     def add(self, columns: Mapping[str, Column], patients: Sequence[str]) -> None:
         """Some rows. columns: all of the names, at least. patients: whose each row is, read where rows are named."""
         cells: list[Iterable[bytes]] = [cell_forms(columns[name]) for name in self._names]
         patient_cells = (f"p{patient}".encode("utf-8", "surrogatepass") for patient in patients)
-        cells.append(patient_cells if self._named else repeat(b"", len(patients)))
+        cells.append(patient_cells if self._with_patients else repeat(b"", len(patients)))
         for row in zip(*cells, strict=True):
             self._rows += hashlib.sha256(_BETWEEN.join(row)).digest()
 
     def hexdigest(self) -> str:
         """Of all rows that were added, 64 digits."""
-        head = {"format": FORMAT, "columns": self._names, "patients": self._named}
+        head = {"format": FORMAT, "columns": self._names, "patients": self._with_patients}
         digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode() + b"\n")
         # In place.
         np.frombuffer(self._rows, "S32").sort()
@@ -146,9 +146,9 @@ def _is_python_s(text: str) -> bool:
         return False
 
 
-def digest_of(parts: Iterable[Any], names: Iterable[str], *, named: bool) -> str:
+def digest_of(parts: Iterable[Any], names: Iterable[str], *, with_patients: bool) -> str:
     """The digest of a table in parts, each with `columns` and `patients`."""
-    digest = TableDigest(names, named=named)
+    digest = TableDigest(names, with_patients=with_patients)
     for part in parts:
         digest.add(part.columns, part.patients)
     return digest.hexdigest()

@@ -15,7 +15,7 @@ _THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}(?:[.,'’\s][0-9]{3})+(?:[.,][0-9]+)?"
 _PLAIN = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)?")
 # A currency, a sign of comparison, brackets, a long minus.
 _WITH_MORE = re.compile(r"[^\w\s]{0,2}\s*[0-9].*", re.DOTALL)
-_OTHER = "text: if it says that nothing was measured, missing-values of the study can name it"
+_PLAIN_TEXT = "text: if it says that nothing was measured, missing-values of the study can name it"
 
 
 def kind_of_no_number(text: str, spelling: Spelling) -> str:
@@ -50,7 +50,7 @@ def kind_of_no_date(text: str, spelling: Spelling) -> str:
         return "a date that is in no calendar, or has a time that is not understood: 2024-01-31 23:59 would be"
     if _PLAIN.fullmatch(text):
         return "a number and no date"
-    return _OTHER
+    return _PLAIN_TEXT
 
 
 def _kind_of_marked(text: str, spelling: Spelling) -> str:
@@ -71,4 +71,4 @@ def _kind_of_marked(text: str, spelling: Spelling) -> str:
 
 def _more_or_other(text: str) -> str:
     more = _WITH_MORE.fullmatch(text)
-    return "a number with a sign or a unit: write the number alone" if more else _OTHER
+    return "a number with a sign or a unit: write the number alone" if more else _PLAIN_TEXT

@@ -92,7 +92,7 @@ def column_name(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-def are_several(text: str, *, alone: bool) -> bool:
+def are_several(text: str, *, is_only: bool) -> bool:
     """Does a code look like several with commas between? alone: it is the only one of its list.
 
     Numbers with commas always do, as studies write decimal points. A text that stands alone does where no space follows
@@ -100,7 +100,7 @@ def are_several(text: str, *, alone: bool) -> bool:
     """
     parts = text.split(",")
     numbers = all(number_in(part.strip(), POINTS) is not None for part in parts)
-    return len(parts) > 1 and (numbers or (alone and re.search(r",\S", text) is not None))
+    return len(parts) > 1 and (numbers or (is_only and re.search(r",\S", text) is not None))
 
 
 def is_miswritten(code: str) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 
-from study_protocol.documents.words import ONE, exact, exact_delta, hospitals, training_rounds
+from study_protocol.documents.words import UNIT_NOUNS, exact, exact_delta, hospitals, training_rounds
 from study_protocol.study.any_settings import trained
 from study_protocol.study.certificate import Certificate
 from study_protocol.study.messages import Metrics, Study
@@ -182,7 +182,7 @@ def _privacy(stated: Certificate) -> tuple[str, ...]:
 def _limits(stated: Certificate) -> tuple[tuple[str, ...], ...]:
     return tuple(
         (
-            f"each {ONE[limit.level]}, {limit.definition}",
+            f"each {UNIT_NOUNS[limit.level]}, {limit.definition}",
             number(limit.spent),
             exact(limit.epsilon),
             exact_delta(limit),

@@ -13,7 +13,7 @@ from accounting.budget.ledger import Entry
 from accounting.budget.releases import NamedModel, named_models
 from accounting.plan.plan import Plan
 from study_protocol.documents.nist import answers
-from study_protocol.documents.words import ONE, hospitals, meaning, questions, training_rounds
+from study_protocol.documents.words import UNIT_NOUNS, hospitals, meaning, questions, training_rounds
 from study_protocol.secure_sum.promises import sums
 from study_protocol.study.any_settings import trained
 from study_protocol.study.certificate import (
@@ -32,7 +32,7 @@ from study_protocol.study.certificate import (
 from study_protocol.study.messages import LimitStatement, ModelInfo, Percentile, StopReason, StudyState
 from study_protocol.study.plan_of import plan_of, require_plan
 from study_protocol.study.settings import StudySettings
-from study_protocol.study.who_sees_what import seen
+from study_protocol.study.who_sees_what import disclosures
 from study_protocol.wire.signing import as_digits, decode_public_key, fingerprint
 
 
@@ -81,17 +81,17 @@ class Facts:
     model: ModelInfo | None
 
 
-def computed(entries: Sequence[Entry], round: int | None = None) -> Computed:
-    """Every number of a certificate, up to the charge of `round`, or up to the end.
+def computed(entries: Sequence[Entry], round_number: int | None = None) -> Computed:
+    """Every number of a certificate, up to the charge of `round_number`, or up to the end.
 
     Raises:
         LedgerError, PlanDiffers: the entries are no ledger of one study's settings.
-        InvalidArgument: `round` was not charged.
+        InvalidArgument: `round_number` was not charged.
         ValueError: a study of queries alone, whose answers are signed one by one.
     """
     begun = any(entry.kind in ("reserved", "asked") for entry in entries)
-    history = history_of(entries, round)
-    return stated(entries[0], history, entries[-1], bound_by(named_models(entries), entries[-1], begun, round))
+    history = history_of(entries, round_number)
+    return stated(entries[0], history, entries[-1], bound_by(named_models(entries), entries[-1], begun, round_number))
 
 
 def stated(opening: Entry, history: History, newest: Entry, bound: Bound | None) -> Computed:
@@ -119,38 +119,38 @@ def stated(opening: Entry, history: History, newest: Entry, bound: Bound | None)
     )
 
 
-def bound_by(named: Mapping[int, NamedModel], newest: Entry, begun: bool, round: int | None) -> Bound | None:
+def bound_by(models: Mapping[int, NamedModel], newest: Entry, begun: bool, round_number: int | None) -> Bound | None:
     """What follows from the models that a ledger names, by version, and from its newest entry.
 
     begun  whether a round of training or of a question was reserved
     round  whose model is asked for; None: the newest one's
     """
-    if not named:
+    if not models:
         return None
     # No record went into the initial one.
-    model = named.get(max(named) if round is None else round) if max(named) else None
+    model = models.get(max(models) if round_number is None else round_number) if max(models) else None
     if newest.kind == "finished":
         return Bound(model, "finished", event_in(newest)["reason"])
     return Bound(model, "running" if begun else "enrolling", None)
 
 
-def issued(found: Computed, facts: Facts) -> Certificate:
+def issued(account: Computed, facts: Facts) -> Certificate:
     """The certificate, not signed yet."""
-    settings, plan = found.settings, plan_of(found.settings)
-    rounds, members = _rounds(found, plan), _members(found)
+    settings, plan = account.settings, plan_of(account.settings)
+    rounds, members = _rounds(account, plan), _members(account)
     limits = [
-        CertifiedLimit(**limit.model_dump(), meaning=meaning(limit, plan, found.round, found.answered))
-        for limit in found.limits
+        CertifiedLimit(**limit.model_dump(), meaning=meaning(limit, plan, account.round, account.answered))
+        for limit in account.limits
     ]
     mark = fingerprint(decode_public_key(facts.coordinator_key))
-    bound = found.bound
+    bound = account.bound
     model_entry = None if bound is None else bound.model
     model = facts.model if bound is None else None
     if model_entry is not None:
         model = ModelInfo(version=model_entry.version, sha256=model_entry.sha256, bytes=model_entry.bytes)
     return Certificate(
         format=FORMAT,
-        study=found.study,
+        study=account.study,
         title=facts.title,
         state=facts.state if bound is None else bound.state,
         stop_reason=facts.stop_reason if bound is None else bound.stop_reason,
@@ -158,26 +158,26 @@ def issued(found: Computed, facts: Facts) -> Certificate:
         coordinator_key=facts.coordinator_key,
         coordinator_fingerprint=mark,
         settings_sha256=settings.digest(),
-        round=found.round,
+        round=account.round,
         model=model,
-        summary=_summary(limits, members, _counted(settings, rounds, found.round)),
+        summary=_summary(limits, members, _counted_rounds(settings, rounds, account.round)),
         limits=limits,
-        percentiles=list(found.percentiles),
+        percentiles=list(account.percentiles),
         mechanism=_mechanism(settings, plan),
         rounds=rounds,
         members=members,
-        spent_after=_thinned(found.charged),
-        who_sees_what=seen(settings, mine=False),
+        spent_after=_thinned(account.charged),
+        who_sees_what=disclosures(settings, mine=False),
         under_masks=sums(settings.privacy.masking),
-        nist=answers(settings, found.limits, found.round, found.answered),
+        nist=answers(settings, account.limits, account.round, account.answered),
         ledger=CertifiedLedger(
-            entries=found.entries,
-            sha256=found.sha256,
+            entries=account.entries,
+            sha256=account.sha256,
             signature=facts.head_signature,
-            counted=found.counted,
+            counted=account.counted,
             released=None if model_entry is None else model_entry.entry,
         ),
-        verify=how_to_verify(found.study, mark),
+        verify=how_to_verify(account.study, mark),
     )
 
 
@@ -205,20 +205,22 @@ def how_to_verify(study: str, mark: str) -> list[HowToVerify]:
     ]
 
 
-def _summary(limits: Sequence[CertifiedLimit], members: CertifiedMembers, counted: str) -> list[str]:
+def _summary(limits: Sequence[CertifiedLimit], members: CertifiedMembers, counted_rounds: str) -> list[str]:
     protected = [limit for limit in limits if limit.state != "unbounded"]
-    bare = [f"No promise is made to a single {ONE[limit.level]}." for limit in limits if limit.state == "unbounded"]
+    bare = [
+        f"No promise is made to a single {UNIT_NOUNS[limit.level]}." for limit in limits if limit.state == "unbounded"
+    ]
     return [
         f"The model is trained with {hospitals(members)}. Their records stay with them; this document says how much "
         "the released models can give away about one of them.",
         *(limit.meaning for limit in protected if limit.definition == "classical"),
         *bare,
-        f"{counted}. No round begins that could pass a limit.",
+        f"{counted_rounds}. No round begins that could pass a limit.",
         "Not promised: that the model is right, or fair. What is true of all patients alike can be learnt from it.",
     ]
 
 
-def _counted(settings: StudySettings, rounds: CertifiedRounds, last: int) -> str:
+def _counted_rounds(settings: StudySettings, rounds: CertifiedRounds, last: int) -> str:
     """Which rounds the numbers count. Who sees a later one, too, learns more than they say."""
     statistics, trained = settings.statistics, training_rounds(rounds, plan_of(settings).steps_per_round)
     if statistics is None:
@@ -258,22 +260,22 @@ def _mechanism(settings: StudySettings, plan: Plan) -> CertifiedMechanism:
     )
 
 
-def _rounds(found: Computed, plan: Plan) -> CertifiedRounds:
-    kinds, charged = found.kinds, len(found.charged)
+def _rounds(account: Computed, plan: Plan) -> CertifiedRounds:
+    kinds, charged = account.kinds, len(account.charged)
     return CertifiedRounds(
         most=plan.rounds,
         charged=charged,
         in_full=kinds["charged-in-full"],
         cancelled=kinds["cancelled"],
-        steps=(charged - found.answered) * plan.steps_per_round,
+        steps=(charged - account.answered) * plan.steps_per_round,
     )
 
 
-def _members(found: Computed) -> CertifiedMembers:
-    smallest, largest = found.members or (None, None)
-    roster = found.standing.roster_sha256
+def _members(account: Computed) -> CertifiedMembers:
+    smallest, largest = account.members or (None, None)
+    roster = account.standing.roster_sha256
     return CertifiedMembers(
-        active=found.standing.members,
+        active=account.standing.members,
         least=smallest,
         most=largest,
         roster_sha256=roster,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from study_protocol.documents.words import ONE
+from study_protocol.documents.words import UNIT_NOUNS
 from study_protocol.study.certificate import Certificate
 
 _TICKS = 5
@@ -22,7 +22,7 @@ def chart_of(stated: Certificate) -> dict[str, Any] | None:
     last = max(stated.spent_after[-1].round, stated.rounds.most, 1)
     series = [
         {
-            "label": f"{ONE[limit.level]}, {limit.definition}",
+            "label": f"{UNIT_NOUNS[limit.level]}, {limit.definition}",
             "limit": epsilon / top,
             "points": [
                 [point.round / last, value / top]

@@ -75,7 +75,7 @@ def opened(body: bytes) -> Opened:
     return Opened(cast("dict[str, Any]", value), signed)
 
 
-def signature(document: Opened, key: str, whose: str, *, known: bool) -> Check:
+def signature(document: Opened, key: str, key_name: str, *, is_confirmed: bool) -> Check:
     """Whether `key` signed exactly this. known: somebody other than the document says whose key it is."""
     stated = document.certificate
     try:
@@ -83,12 +83,14 @@ def signature(document: Opened, key: str, whose: str, *, known: bool) -> Check:
         # What was read from the file, not what came of reading it: two texts of one time are two documents.
         verify_document(trusted, CERTIFICATE, document.raw["certificate"], document.signed.signature)
     except SigningError:
-        return Check("signature", "bad", f"not made with {whose}, or something was changed afterwards")
+        return Check("signature", "bad", f"not made with {key_name}, or something was changed afterwards")
     if (stated.coordinator_key, stated.coordinator_fingerprint) != (key, fingerprint(trusted)):
-        return Check("signature", "bad", f"made with {whose}, but the document names another key")
-    if known:
-        return Check("signature", "good", f"made with {whose}; nothing was changed since {stated.issued_at:%Y-%m-%d}")
-    return Check("signature", "not known", f"made with {whose}, which proves nothing about who made it")
+        return Check("signature", "bad", f"made with {key_name}, but the document names another key")
+    if is_confirmed:
+        return Check(
+            "signature", "good", f"made with {key_name}; nothing was changed since {stated.issued_at:%Y-%m-%d}"
+        )
+    return Check("signature", "not known", f"made with {key_name}, which proves nothing about who made it")
 
 
 def model(stated: Certificate, path: Path) -> Check:
@@ -133,14 +135,14 @@ def _mean_of(stated: Certificate, path: Path) -> str | None:
     )
 
 
-def _of_another(stated: Certificate, named: ModelInfo, path: Path) -> str | None:
+def _of_another(stated: Certificate, stated_model: ModelInfo, path: Path) -> str | None:
     """What the file says of itself, where that is not what the certificate is about."""
     try:
         with path.open("rb") as file:
             metadata = ModelMetadata.within(TensorFile(file.fileno()).metadata)
     except TensorError as error:
         return error.detail
-    expected = (stated.study, named.version, stated.settings_sha256, ())
+    expected = (stated.study, stated_model.version, stated.settings_sha256, ())
     if metadata is None or (metadata.study, metadata.round, metadata.settings_sha256, metadata.mean_of) == expected:
         return None
     return f"says itself that it is of study {metadata.study}, round {metadata.round}: its numbers are not these"
@@ -173,7 +175,8 @@ def ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
     if account.counted != stated_ledger.counted:
         mismatch = "certificate.round and certificate.ledger.counted do not belong together"
         return [Check("ledger", "bad", f"{mismatch}: round {stated.round} was charged by entry {account.counted}")]
-    lead = f"entries 1 to {stated_ledger.entries} lead to the head that the certificate names{_charged_since(stated, entries)}"
+    since = _charged_since(stated, entries)
+    lead = f"entries 1 to {stated_ledger.entries} lead to the head that the certificate names{since}"
     good = Check("ledger", "good", lead)
     if len(stated.limits) != len(account.limits):
         return [good, Check("ε", "bad", f"the ledger has {len(account.limits)} limits, not {len(stated.limits)}")]
@@ -192,12 +195,12 @@ def ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
     return [good, *limits, _released(stated, account), *_rest(stated, remade)]
 
 
-def _released(stated: Certificate, again: Computed) -> Check:
+def _released(stated: Certificate, account: Computed) -> Check:
     """Whether the ledger names the model's file."""
-    if again.bound is None:
+    if account.bound is None:
         unnamed = "this ledger names no models: which file is the model, the coordinator's word alone says"
         return Check("named model", "not known" if stated.model is not None else "good", unnamed)
-    ledger_model = again.bound.model
+    ledger_model = account.bound.model
     if (None if stated.model is None else stated.model.model_dump()) != (
         None
         if ledger_model is None
@@ -228,17 +231,25 @@ def _charged_since(stated: Certificate, entries: Sequence[Entry]) -> str:
     return f"; {rounds} in the ledger and not in these numbers" if since else ""
 
 
-def _limit(stated: Certificate, at: int, again: LimitStatement) -> Check:
-    subject = f"ε, {again.level} {again.definition}"
+def _limit(stated: Certificate, at: int, recomputed_limit: LimitStatement) -> Check:
+    subject = f"ε, {recomputed_limit.level} {recomputed_limit.definition}"
     stated_limit = stated.limits[at].model_dump(exclude={"meaning"}) if at < len(stated.limits) else None
-    recomputed = again.model_dump() if stated_limit is None else in_form_of(stated_limit, again.model_dump())
+    recomputed = (
+        recomputed_limit.model_dump()
+        if stated_limit is None
+        else in_form_of(stated_limit, recomputed_limit.model_dump())
+    )
     different = difference(stated_limit, recomputed, "limit")
     if different is not None:
         return Check(subject, "bad", f"the ledger gives another number: {different}")
     if (rough := difference(stated_limit, recomputed, "limit", strict=True)) is not None:
         words = f"{rough} differs, which the last bits of another processor can do: everything else agrees"
         return Check(subject, "not known", words)
-    spent = "not protected" if again.state == "unbounded" else f"{again.spent} of {again.epsilon}"
+    spent = (
+        "not protected"
+        if recomputed_limit.state == "unbounded"
+        else f"{recomputed_limit.spent} of {recomputed_limit.epsilon}"
+    )
     return Check(subject, "good", f"computed again from the raw events: {spent}")
 
 

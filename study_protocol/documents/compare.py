@@ -9,18 +9,18 @@ from typing import Any, cast
 from accounting.budget.statements import chance_by_epsilon
 
 # Differences of numbers near each other keep fewer digits; a count hangs on the last bits as a whole.
-_LEAST = {"reserved": 1e-9, "remaining": 1e-9}
-_COUNTED = {"rounds_left_estimate": 1.0}
+_ABSOLUTE_TOLERANCES = {"reserved": 1e-9, "remaining": 1e-9}
+_COUNT_TOLERANCES = {"rounds_left_estimate": 1.0}
 _ABSENT = object()
 
 
-def difference(shown: Any, recomputed: Any, name: str, *, strict: bool = False) -> str | None:
+def difference(stated: Any, recomputed: Any, name: str, *, strict: bool = False) -> str | None:
     """The first part of a statement that differs, by name; None where all of it is the same but for last bits.
 
     strict  also where last bits can choose another count, or another of several orders
     """
-    if isinstance(shown, dict) and isinstance(recomputed, dict):
-        stated_fields, right = cast("dict[str, Any]", shown), cast("dict[str, Any]", recomputed)
+    if isinstance(stated, dict) and isinstance(recomputed, dict):
+        stated_fields, right = cast("dict[str, Any]", stated), cast("dict[str, Any]", recomputed)
         names = {*stated_fields, *right}
         # Of orders that give the same, last bits choose.
         if not strict and _is_known(stated_fields, right):
@@ -29,8 +29,8 @@ def difference(shown: Any, recomputed: Any, name: str, *, strict: bool = False) 
             [(stated_fields.get(key, _ABSENT), right.get(key, _ABSENT), f"{name}.{key}") for key in sorted(names)],
             strict,
         )
-    if isinstance(shown, list | tuple) and isinstance(recomputed, list | tuple):
-        ones, recomputed_items = cast("Sequence[Any]", shown), cast("Sequence[Any]", recomputed)
+    if isinstance(stated, list | tuple) and isinstance(recomputed, list | tuple):
+        ones, recomputed_items = cast("Sequence[Any]", stated), cast("Sequence[Any]", recomputed)
         if len(ones) != len(recomputed_items):
             return f"{name} has {len(ones)} parts, not {len(recomputed_items)}"
         pairs = zip(ones, recomputed_items, strict=True)
@@ -41,15 +41,15 @@ def difference(shown: Any, recomputed: Any, name: str, *, strict: bool = False) 
             ],
             strict,
         )
-    return None if _alike(cast("object", shown), cast("object", recomputed), name, strict=strict) else name
+    return None if _is_close(cast("object", stated), cast("object", recomputed), name, strict=strict) else name
 
 
-def in_form_of(shown: Mapping[str, Any], limit: dict[str, Any]) -> dict[str, Any]:
-    """A limit as computed now, in the form of an earlier version where `shown` has that form.
+def in_form_of(stated: Mapping[str, Any], limit: dict[str, Any]) -> dict[str, Any]:
+    """A limit as computed now, in the form of an earlier version where `stated` has that form.
 
     Before `guess_from` was stated, the chance of a right guess was what the spent ε and δ allow.
     """
-    written, certificate = shown.get("certificate"), limit["certificate"]
+    written, certificate = stated.get("certificate"), limit["certificate"]
     if certificate is None or written is None or "guess_from" in written:
         return limit
     spent, delta = limit["spent"], limit["delta"]
@@ -73,20 +73,20 @@ def _first(pairs: Iterable[tuple[Any, Any, str]], strict: bool) -> str | None:
     )
 
 
-def _is_known(left: dict[str, Any], right: dict[str, Any]) -> bool:
+def _is_known(stated: dict[str, Any], right: dict[str, Any]) -> bool:
     orders: object = right.get("orders")
-    return isinstance(orders, list | tuple) and all(statement.get("order") in orders for statement in (left, right))
+    return isinstance(orders, list | tuple) and all(statement.get("order") in orders for statement in (stated, right))
 
 
-def _alike(shown: object, recomputed: object, name: str, *, strict: bool) -> bool:
-    if isinstance(shown, bool) or isinstance(recomputed, bool):
-        return shown is recomputed
-    if not isinstance(shown, int | float) or not isinstance(recomputed, int | float):
-        return shown == recomputed
+def _is_close(stated: object, recomputed: object, name: str, *, strict: bool) -> bool:
+    if isinstance(stated, bool) or isinstance(recomputed, bool):
+        return stated is recomputed
+    if not isinstance(stated, int | float) or not isinstance(recomputed, int | float):
+        return stated == recomputed
     field = name.rpartition(".")[2]
-    tolerance = _LEAST.get(field, 0.0 if strict else _COUNTED.get(field, 0.0))
+    tolerance = _ABSOLUTE_TOLERANCES.get(field, 0.0 if strict else _COUNT_TOLERANCES.get(field, 0.0))
     try:
-        return math.isclose(shown, recomputed, rel_tol=1e-9, abs_tol=tolerance)
+        return math.isclose(stated, recomputed, rel_tol=1e-9, abs_tol=tolerance)
     except OverflowError:
         # An integer beyond all floating-point numbers is near none that is computed.
         return False

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from accounting.plan.plan import Plan
 from accounting.plan.schemes import Noise
 from accounting.units import Level, Observer, Relation
-from study_protocol.documents.words import budget_line, exact, questions, whom
+from study_protocol.documents.words import budget_line, exact, observer_phrase, questions
 from study_protocol.study.certificate import Answer
 from study_protocol.study.messages import LimitStatement
 from study_protocol.study.plan_of import plan_of
@@ -30,13 +30,15 @@ _PART = {
 }
 
 
-def answers(settings: StudySettings, limits: Sequence[LimitStatement], round: int, answered: int) -> list[Answer]:
+def answers(
+    settings: StudySettings, limits: Sequence[LimitStatement], round_number: int, answered: int
+) -> list[Answer]:
     """Every question with its answer for this study.
 
     round: the newest that the limits count;  answered: how many of the rounds were of questions
     """
     plan = plan_of(settings)
-    against = whom(plan.observer, round, answered)
+    against = observer_phrase(plan.observer, round_number, answered)
     guarantee = _guarantee(settings, plan, limits, against)
     return [
         *(Answer(part="guarantee", asks=asks, answer=text) for asks, text in guarantee),
@@ -95,9 +97,9 @@ def _queries(settings: StudySettings, plan: Plan) -> str:
     if statistics is None:
         return f"none from outside: {upper_bound}, fixed before the first; each round releases a model"
     return (
-        f"at most {questions(statistics.max_queries)} from outside, each of at most {statistics.max_cells} numbers and charged "
-        f"to the same limits before it is answered; {upper_bound}, fixed before the first; each round of training releases "
-        "a model"
+        f"at most {questions(statistics.max_queries)} from outside, each of at most {statistics.max_cells} numbers "
+        f"and charged to the same limits before it is answered; {upper_bound}, fixed before the first; each round of "
+        "training releases a model"
     )
 
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from study_protocol.documents.words import ONE, charged_rounds, exact, hospitals
+from study_protocol.documents.words import UNIT_NOUNS, charged_rounds, exact, hospitals
 from study_protocol.study.certificate import Certificate, CertifiedLimit
 from study_protocol.wire.rounded import at_least, number
 
@@ -31,16 +31,16 @@ def entry(stated: Certificate) -> dict[str, Any]:
             "dp_variant": {
                 # Of the registry's variants; the Bayesian number has no field of its own and stands in the details.
                 "variant_name": "Approximate DP",
-                "unprotected_quantities": _said(stated, "Quantities without protection"),
+                "unprotected_quantities": _answer_to(stated, "Quantities without protection"),
             },
             "privacy_loss": _privacy_loss(stated),
             "deployment_model": _model(stated),
             "accounting": {
-                "post_processing": _said(stated, "Post-processing"),
-                "composition": _said(stated, "Composition"),
+                "post_processing": _answer_to(stated, "Post-processing"),
+                "composition": _answer_to(stated, "Composition"),
             },
             "implementation": {
-                "preprocessing_and_hyperparameter_tuning": _said(stated, "Choices made on the data"),
+                "preprocessing_and_hyperparameter_tuning": _answer_to(stated, "Choices made on the data"),
                 "mechanisms": "\n".join(f"- {line}" for line in _mechanisms(stated)),
             },
             "administrative": {
@@ -94,10 +94,10 @@ def _privacy_loss(stated: Certificate) -> dict[str, Any]:
     parameters = _parameters(classical[0]) if classical else {}
     return {
         # The parameters are of one unit; the details have every limit.
-        "privacy_unit": ONE[classical[0].level]
+        "privacy_unit": UNIT_NOUNS[classical[0].level]
         if classical
-        else " and ".join(ONE[level.level] for level in stated.mechanism.levels),
-        "privacy_unit_details": f"{_said(stated, 'What is protected')}; {_said(stated, 'Which data sets')}",
+        else " and ".join(UNIT_NOUNS[level.level] for level in stated.mechanism.levels),
+        "privacy_unit_details": f"{_answer_to(stated, 'What is protected')}; {_answer_to(stated, 'Which data sets')}",
         **({"privacy_parameters": parameters} if parameters else {}),
         "privacy_parameters_details": "\n".join(f"- {limit.meaning}" for limit in stated.limits),
     }
@@ -112,10 +112,10 @@ def _parameters(limit: CertifiedLimit) -> dict[str, float]:
 
 def _model(stated: Certificate) -> dict[str, str]:
     rounds = charged_rounds(stated.rounds, stated.mechanism.steps_per_round)
-    queries = _said(stated, "Queries")
+    queries = _answer_to(stated, "Queries")
     return {
         "model_name": "Federated",
-        "model_name_details": _said(stated, "Trust model"),
+        "model_name_details": _answer_to(stated, "Trust model"),
         "actors": "\n".join(f"- {line}" for line in (*stated.who_sees_what, *stated.under_masks)),
         "release_type": "Many releases",
         "release_type_details": f"rounds: {rounds}; the budget is never reset",
@@ -127,13 +127,13 @@ def _model(stated: Certificate) -> dict[str, str]:
 
 def _mechanisms(stated: Certificate) -> list[str]:
     steps = [
-        f"{level.level} level: clip norm {exact(level.clip_norm)}, noise multiplier ≥ {at_least(level.noise_multiplier)}"
-        for level in stated.mechanism.levels
+        f"{row.level} level: clip norm {exact(row.clip_norm)}, noise multiplier ≥ {at_least(row.noise_multiplier)}"
+        for row in stated.mechanism.levels
     ]
-    hazards = [f"{asks}: {_said(stated, asks)}" for asks in _HAZARDS]
+    hazards = [f"{asks}: {_answer_to(stated, asks)}" for asks in _HAZARDS]
     return ["Discrete Gaussian mechanism on clipped sums, implemented by Wardround", *steps, *hazards]
 
 
-def _said(stated: Certificate, asks: str) -> str:
+def _answer_to(stated: Certificate, asks: str) -> str:
     """The certificate's own answer to a question of NIST SP 800-226, by how it begins."""
     return next((answer.answer for answer in stated.nist if answer.asks.startswith(asks)), "")

@@ -13,7 +13,7 @@ from study_protocol.documents.card import Card
 from study_protocol.documents.chart import chart_of
 from study_protocol.documents.check import Opened
 from study_protocol.documents.pdf import breakable, rendered
-from study_protocol.documents.words import ONE, charged_rounds, exact, exact_delta
+from study_protocol.documents.words import UNIT_NOUNS, charged_rounds, exact, exact_delta
 from study_protocol.study.certificate import Certificate, CertifiedLimit
 from study_protocol.wire.rounded import at_least, number, percent
 from study_protocol.wire.signing import canonical_json
@@ -106,7 +106,7 @@ def _subtitle(stated: Certificate) -> str:
 
 
 def _limit(limit: CertifiedLimit) -> dict[str, Any]:
-    name = f"Each {ONE[limit.level]}, {limit.definition}"
+    name = f"Each {UNIT_NOUNS[limit.level]}, {limit.definition}"
     certificate = limit.certificate or {}
     common = {"name": name, "meaning": limit.meaning, "assumption": certificate.get("assumption")}
     if limit.epsilon is None:
@@ -126,7 +126,7 @@ def _limit(limit: CertifiedLimit) -> dict[str, Any]:
 def _reports(stated: Certificate) -> list[list[str]]:
     return [
         [
-            f"{ONE[limit.level]}, {report.name}",
+            f"{UNIT_NOUNS[limit.level]}, {report.name}",
             number(report.epsilon),
             str(report.certificate.get("assumption", "")),
         ]
@@ -141,8 +141,8 @@ def _chart_said(stated: Certificate) -> str:
     first, last = stated.spent_after[0], stated.spent_after[-1]
     bounded = [limit for limit in stated.limits if limit.epsilon is not None]
     sentences = [
-        f"{ONE[limit.level]} {limit.definition}: ε {number(first_epsilon)} after round {first.round}, {number(last_epsilon)} after "
-        f"round {last.round}, limit {exact(limit.epsilon or math.inf)}"
+        f"{UNIT_NOUNS[limit.level]} {limit.definition}: ε {number(first_epsilon)} after round {first.round}, "
+        f"{number(last_epsilon)} after round {last.round}, limit {exact(limit.epsilon or math.inf)}"
         for limit, first_epsilon, last_epsilon in zip(bounded, first.spent, last.spent, strict=False)
     ]
     return "Chart of ε by round. " + "; ".join(sentences)
@@ -163,7 +163,8 @@ def _mechanism(stated: Certificate) -> list[list[str]]:
     return [
         [
             "Scheme",
-            f"{mechanism.scheme} ({mechanism.title}); noise by: {mechanism.noise_by}{masked}; disclosure {mechanism.disclosure}",
+            f"{mechanism.scheme} ({mechanism.title}); noise by: {mechanism.noise_by}{masked}; "
+            f"disclosure {mechanism.disclosure}",
         ],
         *levels,
         ["Steps", f"{rounds.steps} of at most {mechanism.max_steps} noised steps, {mechanism.steps_per_round} a round"],
@@ -180,9 +181,9 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _part(stated: Certificate, part: str, said: str) -> dict[str, Any]:
+def _part(stated: Certificate, part: str, heading: str) -> dict[str, Any]:
     return {
-        "name": said,
+        "name": heading,
         "rows": [[answer.asks, _sentence(answer.answer)] for answer in stated.nist if answer.part == part],
     }
 

@@ -9,7 +9,7 @@ from study_protocol.study.certificate import CertifiedMembers, CertifiedRounds
 from study_protocol.study.messages import LimitStatement
 from study_protocol.wire.rounded import number, percent
 
-ONE = {"instance": "patient", "client": "hospital"}
+UNIT_NOUNS = {"instance": "patient", "client": "hospital"}
 _TOOK_PART = {
     Relation.ADD_REMOVE: "took part",
     Relation.ZERO_OUT: "had its data used (that it is a member is known)",
@@ -22,38 +22,38 @@ def exact(value: float) -> str:
     return repr(value).removesuffix(".0").replace("e-0", "e-")
 
 
-def sees(observer: str, round: int, answered: int) -> str:
-    """What an observer sees of a study; of rounds after `round` it may see more, which the numbers do not count.
+def sees(observer: str, round_number: int, answered: int) -> str:
+    """What an observer sees of a study; of rounds after `round_number` it may see more, which the numbers do not count.
 
     answered: how many of the rounds were of questions
     """
-    if round == 0:
+    if round_number == 0:
         models, period = "the initial model", "before the first round"
-    elif round == 1:
+    elif round_number == 1:
         models, period = f"the {'answer' if answered else 'model'} that round 1 released", "in round 1"
     else:
         releases = "models and answers" if answered else "models"
-        models, period = f"the {releases} that rounds 1 to {round} released", f"in rounds 1 to {round}"
+        models, period = f"the {releases} that rounds 1 to {round_number} released", f"in rounds 1 to {round_number}"
     return {
         "releases": f"sees {models}, and this certificate",
         "coordinator": f"sees {models}, and all that the coordinator saw {period}",
     }[observer]
 
 
-def meaning(limit: LimitStatement, plan: Plan, round: int, answered: int) -> str:
+def meaning(limit: LimitStatement, plan: Plan, round_number: int, answered: int) -> str:
     """What this limit leaves an attacker's guess, for whom it holds, and against whom it does not.
 
     round: the newest that the limit counts;  answered: how many of them were of questions
     """
-    unit_noun = ONE[limit.level]
+    unit_noun = UNIT_NOUNS[limit.level]
     if limit.state == "unbounded":
         return f"Nothing is promised to a single {unit_noun}: the noise of this study does not protect this level."
     if limit.spent is None or limit.attack_success is None:
         return f"More was spent than any finite ε covers: nothing is promised to a single {unit_noun} any more."
     took_part = _TOOK_PART[plan.protection(Level(limit.level)).relation]
     sentence = (
-        f"Somebody who {sees(str(limit.observer), round, answered)}, who knows all other records, and who gives equal "
-        f"odds to both, guesses rightly whether one {unit_noun} {took_part} with a probability of at most "
+        f"Somebody who {sees(str(limit.observer), round_number, answered)}, who knows all other records, and who gives "
+        f"equal odds to both, guesses rightly whether one {unit_noun} {took_part} with a probability of at most "
         f"{percent(limit.attack_success)} instead of 50 % "
         f"(ε = {number(limit.spent)}, δ = {exact_delta(limit)})."
     )
@@ -90,12 +90,12 @@ def exact_delta(limit: LimitStatement) -> str:
     return "" if limit.delta is None else exact(limit.delta)
 
 
-def _for_whom(limit: LimitStatement, one: str) -> str:
+def _for_whom(limit: LimitStatement, unit_noun: str) -> str:
     if limit.definition == "classical":
-        return f"This holds for every {one}, whatever else that somebody knows."
+        return f"This holds for every {unit_noun}, whatever else that somebody knows."
     return (
-        f"This holds on average over {one}s like those that the study measured; a {one} unlike them is covered by the "
-        "classical limit alone."
+        f"This holds on average over {unit_noun}s like those that the study measured; a {unit_noun} unlike them is "
+        "covered by the classical limit alone."
     )
 
 
@@ -107,16 +107,16 @@ def _void(limit: LimitStatement) -> str:
 
 def budget_line(limit: LimitStatement) -> str:
     """What of a limit is spent, for people."""
-    kind = f"{ONE[limit.level]}, {limit.definition}"
+    kind = f"{UNIT_NOUNS[limit.level]}, {limit.definition}"
     if limit.epsilon is None:
         return f"{kind}: not protected"
     spent = "more than any finite ε" if limit.spent is None else f"ε {number(limit.spent)}"
     return f"{kind}: {spent} of at most {exact(limit.epsilon)} at δ = {exact_delta(limit)}"
 
 
-def whom(observer: Observer, round: int, answered: int) -> str:
+def observer_phrase(observer: Observer, round_number: int, answered: int) -> str:
     """Against whom the numbers hold, as a sentence's subject."""
-    return f"whoever {sees(observer, round, answered)}"
+    return f"whoever {sees(observer, round_number, answered)}"
 
 
 def training_rounds(rounds: CertifiedRounds, steps_per_round: int) -> int:

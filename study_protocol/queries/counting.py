@@ -35,7 +35,7 @@ _NAMES = tuple(field.name for field in fields(Estimates))
 
 
 @dataclass(frozen=True)
-class Counted:
+class TableEstimates:
     """Several tables over the same patients. cells, shares: for each table; patients: one number, how many in all."""
 
     cells: tuple[Estimates, ...]
@@ -62,7 +62,7 @@ def counts(raw: Floats, variance: Floats, estimate: Floats | None = None) -> Est
     )
 
 
-def counted(tables: list[Floats], std: float) -> Counted:
+def estimate_tables(tables: list[Floats], std: float) -> TableEstimates:
     """Of tables that count the same patients, with noise of this standard deviation in every cell.
 
     Every table's sum estimates the number of patients; least squares gives one number for all and moves every cell
@@ -82,7 +82,7 @@ def counted(tables: list[Floats], std: float) -> Counted:
         fitted = on_simplex(raw, max(patients, 0.0))
         cells.append(counts(raw, np.full(len(raw), noise), fitted))
         shares.append(shares_of(raw, fitted, patients, noise, variance / size, variance))
-    return Counted(tuple(cells), tuple(shares), counts(np.array([patients]), np.array([variance])))
+    return TableEstimates(tuple(cells), tuple(shares), counts(np.array([patients]), np.array([variance])))
 
 
 def on_simplex(values: Floats, total: float) -> Floats:
@@ -94,7 +94,7 @@ def on_simplex(values: Floats, total: float) -> Floats:
 
 
 def shares_of(
-    raw: Floats, shown: Floats, total: float, noise: Floats | float, with_total: Floats | float, of_total: float
+    raw: Floats, fitted: Floats, total: float, noise: Floats | float, with_total: Floats | float, of_total: float
 ) -> Estimates:
     """raw / total. noise: variance in a cell; with_total: its covariance with the total's noise, which has of_total.
 
@@ -115,7 +115,7 @@ def shares_of(
     low, high = ends_within(share, (-b - root) / (2 * a), (-b + root) / (2 * a), 0.0, 1.0)
     return Estimates(
         raw=share,
-        estimate=shown / total,
+        estimate=fitted / total,
         dp_error=np.sqrt(np.maximum(noise - 2 * share * with_total + share**2 * of_total, 0.0)) / total,
         sampling_error=np.sqrt(inside * (1 - inside) / total),
         low=low,
@@ -123,33 +123,37 @@ def shares_of(
     )
 
 
-def clipped(found: Estimates, low: Floats, high: Floats) -> Estimates:
+def clipped(estimates: Estimates, low: Floats, high: Floats) -> Estimates:
     """What is shown of it lies where it can lie."""
-    low_ends, high_ends = ends_within(found.raw, found.low, found.high, low, high)
-    return replace(found, estimate=np.clip(found.estimate, low, high), low=low_ends, high=high_ends)
+    low_ends, high_ends = ends_within(estimates.raw, estimates.low, estimates.high, low, high)
+    return replace(estimates, estimate=np.clip(estimates.estimate, low, high), low=low_ends, high=high_ends)
 
 
 def ends_within(
-    raw: Floats, low: Floats, high: Floats, least: Floats | float, most: Floats | float
+    raw: Floats, low: Floats, high: Floats, lower_bound: Floats | float, upper_bound: Floats | float
 ) -> tuple[Floats, Floats]:
     """The ends of intervals around `raw`, cut to what is possible.
 
     Where noise has carried `raw` beyond it, the nearer end is as far from the bound as it was from `raw`. Cut alone,
     such an interval would be narrow or empty, and hold the truth the less often the narrower it is.
     """
-    moved = np.nan_to_num(np.clip(raw, least, most) - raw, nan=0.0)
-    return np.clip(np.minimum(low, low + moved), least, most), np.clip(np.maximum(high, high + moved), least, most)
+    moved = np.nan_to_num(np.clip(raw, lower_bound, upper_bound) - raw, nan=0.0)
+    return np.clip(np.minimum(low, low + moved), lower_bound, upper_bound), np.clip(
+        np.maximum(high, high + moved), lower_bound, upper_bound
+    )
 
 
-def known_where(sure: NDArray[np.bool_], found: Estimates, low: Floats, high: Floats) -> Estimates:
+def known_where(sure: NDArray[np.bool_], estimates: Estimates, low: Floats, high: Floats) -> Estimates:
     """No estimate, no errors and an interval of all that is possible where nothing is sure."""
-    parts = {name: np.where(sure, getattr(found, name), np.nan) for name in _NAMES}
-    return Estimates(**{**parts, "low": np.where(sure, found.low, low), "high": np.where(sure, found.high, high)})
+    parts = {name: np.where(sure, getattr(estimates, name), np.nan) for name in _NAMES}
+    return Estimates(
+        **{**parts, "low": np.where(sure, estimates.low, low), "high": np.where(sure, estimates.high, high)}
+    )
 
 
-def split(found: Estimates, places: Sequence[int]) -> list[Estimates]:
+def split(estimates: Estimates, places: Sequence[int]) -> list[Estimates]:
     """Taken apart before these places."""
-    parts = [np.split(getattr(found, name), places) for name in _NAMES]
+    parts = [np.split(getattr(estimates, name), places) for name in _NAMES]
     return [Estimates(*part) for part in zip(*parts, strict=True)]
 
 

@@ -48,7 +48,7 @@ def expected_errors(question: BaseQuestion, patients: int, std: float) -> tuple[
             continue
         error = _error(table.title, cells)
         groups.setdefault((cells.get(MEASURE), error.estimate, error.dp_error, error.sampling_error), []).append(error)
-    return tuple(_alike(errors) for errors in groups.values())
+    return tuple(_merged(errors) for errors in groups.values())
 
 
 def _error(title: str, cells: dict[str, float | str | None]) -> ExpectedError:
@@ -60,8 +60,8 @@ def _error(title: str, cells: dict[str, float | str | None]) -> ExpectedError:
     )
 
 
-def _alike(several: list[ExpectedError]) -> ExpectedError:
-    first, *similar = several
+def _merged(errors: list[ExpectedError]) -> ExpectedError:
+    first, *similar = errors
     more = f" (and {len(similar)} more like it)" if similar else ""
     return first.model_copy(update={"figure": first.figure + more})
 

@@ -7,7 +7,7 @@ import numpy as np
 from study_protocol.queries.counting import Floats
 
 # Of R²: where Fisher's transformation is still finite.
-_MOST = 1 - 1e-9
+_MAX_EXPLAINED = 1 - 1e-9
 _PLACES = 400
 _TAIL = 0.025
 
@@ -26,7 +26,7 @@ def interval_of_explained(slopes: Floats, explained: Floats, covariance: Floats)
     """
     values, vectors = np.linalg.eigh(covariance)
     across = slopes @ (vectors * np.sqrt(np.maximum(values, 0.0)))
-    lengths = np.arctanh(np.sqrt(np.clip(explained, 0.0, _MOST)))
+    lengths = np.arctanh(np.sqrt(np.clip(explained, 0.0, _MAX_EXPLAINED)))
     norms = np.linalg.norm(across, axis=1)
     directions = across / np.where(norms > 0, norms, 1.0)[:, None]
     scaled, length = directions * lengths[:, None], lengths[0]

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from study_protocol.queries.counting import NORMAL, Estimates, Floats, counts
-from study_protocol.queries.monotone import errors_along, left, reached, rising
+from study_protocol.queries.monotone import errors_along, last_reached, reached, rising
 
 # Fewer patients at risk than this many standard deviations of their number's noise say nothing about a hazard.
 _LEAST_AT_RISK = 3.0
@@ -42,7 +42,7 @@ class LifeTable:
         return np.cumsum(np.append(self.events + self.censored, self.later)[::-1])[::-1]
 
     @cached_property
-    def known(self) -> int:
+    def known_bins(self) -> int:
         """Bins, from the first on, in which there are patients enough for a hazard."""
         too_few = (self.at_risk <= _LEAST_AT_RISK * np.sqrt(self._at_risk_noise))[:-1]
         return int(np.argmax(too_few)) if too_few.any() else len(too_few)
@@ -81,24 +81,24 @@ class LifeTable:
         an end (NaN) where that of the last known time does.
         """
         times, narrower, low, high = self._between(edges)
-        known_edges, last = slice(self.known + 1), float(times[-1])
+        known_edges, last = slice(self.known_bins + 1), float(times[-1])
         fitted = self.survival.estimate[known_edges]
 
         def time_of(share: float) -> float:
             time = reached(edges[known_edges], -fitted, -share)
             return last if math.isnan(time) else time
 
-        earliest, latest = reached(times, -low, -0.5), left(times, -high, -0.5)
+        earliest, latest = reached(times, -low, -0.5), last_reached(times, -high, -0.5)
         ends = (last if math.isnan(earliest) else earliest, math.nan if high[-1] >= 0.5 else latest)
         median = reached(edges[known_edges], -fitted, -0.5)
         if math.isnan(median):
-            return _one(math.nan, math.nan, math.nan, *ends)
+            return _single(math.nan, math.nan, math.nan, *ends)
         factor = float(np.interp(median, times, narrower))
         noise, sampling = (
             factor * float(np.interp(median, edges[known_edges], errors[known_edges]))
             for errors in (self.survival.dp_error, self.survival.sampling_error)
         )
-        return _one(median, *errors_along(time_of, 0.5, noise, sampling), *ends)
+        return _single(median, *errors_along(time_of, 0.5, noise, sampling), *ends)
 
     def _between(self, edges: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """Times of the known curve, those inside bins among them; there, by how much its errors are smaller than on the
@@ -106,7 +106,7 @@ class LifeTable:
 
         At the part t of a bin the variance is t(1 - t) times that of the bin's own fall less than the straight line.
         """
-        known_edges, part = slice(self.known + 1), np.linspace(0.0, 1.0, _PARTS, endpoint=False)
+        known_edges, part = slice(self.known_bins + 1), np.linspace(0.0, 1.0, _PARTS, endpoint=False)
         curve, (_, at_risk) = self.survival, self._hazards
         raw = curve.raw[known_edges]
 
@@ -130,7 +130,7 @@ class LifeTable:
     @cached_property
     def _hazards(self) -> tuple[Floats, Floats]:
         """(known,) events and patients at risk."""
-        return self.events[: self.known], self.at_risk[: self.known]
+        return self.events[: self.known_bins], self.at_risk[: self.known_bins]
 
     @cached_property
     def _raw(self) -> Floats:
@@ -146,7 +146,7 @@ class LifeTable:
         steps = np.cumsum(events / (at_risk * surviving))
         # A cell of a bin k is in the numbers at risk up to k; one of events also in those of events.
         before = np.cumsum(steps**2 + (steps - 1 / surviving) ** 2)
-        after = 2.0 * (len(self.events) - 1 - np.arange(self.known)) + 1
+        after = 2.0 * (len(self.events) - 1 - np.arange(self.known_bins)) + 1
         noise = self.std**2 * (before + after * steps**2)
         observed = np.maximum(events, 0.0)
         spread = np.cumsum(observed / (at_risk * np.maximum(at_risk - observed, _LEAST_LEFT)))
@@ -154,9 +154,9 @@ class LifeTable:
         unit = np.where(hazard > 0, spread / np.where(hazard > 0, hazard, 1.0), 1 / at_risk)
         return noise, np.maximum(steps, 0.0), unit
 
-    def _from_one(self, found: Floats, first: float = 1.0, unknown: float = math.nan) -> Floats:
+    def _from_one(self, values: Floats, first: float = 1.0, unknown: float = math.nan) -> Floats:
         """(m + 1,) of (known,)."""
-        return np.concatenate([[first], found, np.full(len(self.events) - self.known, unknown)])
+        return np.concatenate([[first], values, np.full(len(self.events) - self.known_bins, unknown)])
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def log_rank(groups: Sequence[LifeTable]) -> LogRank:
         sum(group.later for group in groups),
         std * math.sqrt(len(groups)),
     )
-    used = pooled.known
+    used = pooled.known_bins
     events, at_risk, of_all, risk = events[:, :used], at_risk[:, :used], pooled.events[:used], pooled.at_risk[:used]
     shares = at_risk / risk
     excess = (events - of_all * shares).sum(axis=1)
@@ -225,5 +225,5 @@ def _chi_square(excess: Floats, covariance: Floats) -> LogRank:
     return LogRank(statistic, len(some), chi_square_tail(statistic, len(some)))
 
 
-def _one(estimate: float, dp: float, sampling: float, low: float, high: float) -> Estimates:
+def _single(estimate: float, dp: float, sampling: float, low: float, high: float) -> Estimates:
     return Estimates(*(np.array([value]) for value in (estimate, estimate, dp, sampling, low, high)))

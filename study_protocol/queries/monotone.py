@@ -41,7 +41,7 @@ def reached(places: Floats, values: Floats, level: float) -> float:
     return float(places[at - 1] + part * (places[at] - places[at - 1]))
 
 
-def left(places: Floats, values: Floats, level: float) -> float:
+def last_reached(places: Floats, values: Floats, level: float) -> float:
     """The last place at which the straight line through the points is at the level or below; NaN: nowhere."""
     return reached(places[::-1], -values[::-1], -level)
 

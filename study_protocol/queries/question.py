@@ -141,11 +141,11 @@ class BaseQuestion(Message):
         sensitivity = _up(self.sensitivity / spacing + rounding)
         return Grid(spacing, sensitivity, _up(self.noise_multiplier * sensitivity))
 
-    def who(self) -> str:
+    def who_in_words(self) -> str:
         """Whom it is about, and which row of each, in words."""
         return who_in_words(self.where, self.rows)
 
-    def named(self, *columns: str) -> tuple[str, ...]:
+    def with_conditions(self, *columns: str) -> tuple[str, ...]:
         """These columns and those of `where`, each once."""
         return tuple(dict.fromkeys([*(condition.column for condition in self.where), *columns]))
 

@@ -72,5 +72,5 @@ def ratios(
     )
 
 
-def _if(known: NDArray[np.bool_], values: Floats) -> Floats:
-    return np.where(known, values, np.nan)
+def _if(is_known: NDArray[np.bool_], values: Floats) -> Floats:
+    return np.where(is_known, values, np.nan)

@@ -98,21 +98,21 @@ def _places(patients: Sequence[str]) -> tuple[_Index, _Index, _Index]:
     return patient_of, first, last
 
 
-def _mean(numbers: NDArray[np.float64], whose: _Index, count: int) -> NDArray[np.float64]:
+def _mean(numbers: NDArray[np.float64], patient_of: _Index, count: int) -> NDArray[np.float64]:
     present = ~np.isnan(numbers)
-    times = np.bincount(whose[present], minlength=count)
+    times = np.bincount(patient_of[present], minlength=count)
     # Divided before they are added: large numbers do not overflow.
-    parts = numbers[present] / times[whose[present]]
-    return np.where(times > 0, np.bincount(whose[present], parts, minlength=count), np.nan)
+    parts = numbers[present] / times[patient_of[present]]
+    return np.where(times > 0, np.bincount(patient_of[present], parts, minlength=count), np.nan)
 
 
-def _largest(numbers: NDArray[np.float64], whose: _Index, count: int) -> NDArray[np.float64]:
+def _largest(numbers: NDArray[np.float64], patient_of: _Index, count: int) -> NDArray[np.float64]:
     largest = np.full(count, np.nan)
-    np.fmax.at(largest, whose, numbers)
+    np.fmax.at(largest, patient_of, numbers)
     return largest
 
 
-def _last_listed(column: Column, readings: Sequence[Reading], whose: _Index, count: int) -> _Index:
+def _last_listed(column: Column, readings: Sequence[Reading], patient_of: _Index, count: int) -> _Index:
     """(patients,) the row that counts."""
     lists = [
         reading.categories for reading in readings if not isinstance(reading, Range) and reading.categories is not None
@@ -122,8 +122,8 @@ def _last_listed(column: Column, readings: Sequence[Reading], whose: _Index, cou
     # Missing ones before other values, those before the listed ones.
     ranks = np.where(cells.missing, 0, cells.places + 2)
     # By patient, then by rank, then earlier rows later: the last of each patient counts.
-    order = np.lexsort((-np.arange(len(whose)), ranks, whose))
-    ends = np.cumsum(np.bincount(whose, minlength=count)) - 1
+    order = np.lexsort((-np.arange(len(patient_of)), ranks, patient_of))
+    ends = np.cumsum(np.bincount(patient_of, minlength=count)) - 1
     return order[ends]
 
 

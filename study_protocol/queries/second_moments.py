@@ -25,9 +25,9 @@ Estimator = Callable[[Floats], Floats]
 """(s, k + 1, k + 1) sums of products -> (s, o) what is read off each."""
 
 
-def scaled_columns(numbers: Sequence[Range | Indicator], patients: Patients, who: NDArray[np.bool_]) -> Floats:
+def scaled_columns(numbers: Sequence[Range | Indicator], patients: Patients, included: NDArray[np.bool_]) -> Floats:
     """(n, k) of those asked about, scaled to [-1, 1], NaN where missing. Raises UnreadableColumn."""
-    return np.stack([number.scaled(patients) for number in numbers], axis=1)[who]
+    return np.stack([number.scaled(patients) for number in numbers], axis=1)[included]
 
 
 def rounded_sum(scaled: Floats, vectors: Callable[[Floats], Floats], cells: int, spacing: float) -> NDArray[np.int64]:
@@ -122,7 +122,7 @@ class Draws:
         return simulated(self.matrix, self.noise, self.sampling, estimator)
 
 
-def simulated(found: Floats, noise: Floats, sampling: Floats, estimator: Estimator) -> Estimates:
+def simulated(sums: Floats, noise: Floats, sampling: Floats, estimator: Estimator) -> Estimates:
     """What is read off a noised sum, with errors of noise and sampling, and the interval of both.
 
     Errors are half the central 68 % of the draws, so that one that divides by nearly zero does not decide.
@@ -130,9 +130,9 @@ def simulated(found: Floats, noise: Floats, sampling: Floats, estimator: Estimat
     found            (…) the noised sum
     noise, sampling  (s, …) what each would add to it
     """
-    raw = estimator(found[None])[0]
-    of_noise, of_sampling = (_half_width(estimator(found + deviation)) for deviation in (noise, sampling))
-    low, high = _bias_corrected(raw, estimator(found + noise + sampling))
+    raw = estimator(sums[None])[0]
+    of_noise, of_sampling = (_half_width(estimator(sums + deviation)) for deviation in (noise, sampling))
+    low, high = _bias_corrected(raw, estimator(sums + noise + sampling))
     return Estimates(raw, raw, of_noise, of_sampling, low, high)
 
 

@@ -224,7 +224,7 @@ def require_codes(column: str, categories: tuple[str, ...], missing_values: tupl
     if set(values) & set(absent):
         raise ValueError(f"column {column}: a value is both a category and one of missing_values")
     for codes in (categories, missing_values):
-        if any(are_several(code, alone=len(codes) == 1) for code in codes):
+        if any(are_several(code, is_only=len(codes) == 1) for code in codes):
             raise ValueError(f"column {column}: 0,-1 is one text with a comma in it; write each value by itself")
     if any("|" in code or (not categories and is_miswritten(code)) for code in missing_values):
         raise ValueError(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from study_protocol.queries.variables import Condition, Indicator, Range, Variable, plain
 
 # Longer lists of bins are said by their number and their ends. Who is asked about is always said in full.
-_SHOWN = 12
+_MAX_LABELS = 12
 _ROWS = {
     "first": "Of a patient with several rows, the first counts.",
     "last": "Of a patient with several rows, the last counts.",
@@ -41,7 +41,7 @@ def variable_in_words(variable: Variable) -> str:
     codes = codes_in_words(variable.missing_values)
     if variable.presence:
         return f"whether {variable.column} is missing{codes}"
-    if len(variable.labels) <= _SHOWN:
+    if len(variable.labels) <= _MAX_LABELS:
         return f"{variable.column} ({', '.join(variable.labels)}{codes})"
     if variable.edges is None:
         return f"{variable.column} ({', '.join(variable.labels)}{codes})"

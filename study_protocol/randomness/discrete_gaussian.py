@@ -85,9 +85,9 @@ class DiscreteGaussian:
 
     def sample(self, size: int, source: RandomSource) -> NDArray[np.int64]:
         """(size,) independent integers."""
-        return self.drawn(size, source).astype(np.int64, copy=False)
+        return self.sample_compact(size, source).astype(np.int64, copy=False)
 
-    def drawn(self, size: int, source: RandomSource) -> NDArray[np.signedinteger]:
+    def sample_compact(self, size: int, source: RandomSource) -> NDArray[np.signedinteger]:
         """The same in the smallest type that holds every sample."""
         out = np.empty(size, self.dtype)
         for start, part in self.chunks(size, source):
@@ -200,7 +200,7 @@ class DiscreteGaussianNoise:
     def __init__(self, randomness: Randomness | None = None) -> None:
         self._randomness = randomness or SecureRandomness()
 
-    def of(self, round: int) -> Callable[[float, int], NDArray[np.int64]]:
+    def of(self, round_number: int) -> Callable[[float, int], NDArray[np.int64]]:
         """draw(std, size): the round's next (size,) independent draws with parameter `std`, in grid units."""
-        source = self._randomness.of(Purpose.CENTRAL_NOISE, party=COORDINATOR, round=round)
+        source = self._randomness.of(Purpose.CENTRAL_NOISE, party=COORDINATOR, round_number=round_number)
         return lambda std, size: sampler(std).sample(size, source)

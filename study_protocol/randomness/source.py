@@ -80,7 +80,7 @@ class RandomSource(ABC):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stream: CipherContext | None = None
-        self._given = 0
+        self._bytes_used = 0
 
     @abstractmethod
     def _key(self) -> bytes:
@@ -100,10 +100,10 @@ class RandomSource(ABC):
             return self._opened(size).update(plain)
 
     def _opened(self, size: int) -> CipherContext:
-        if self._stream is None or self._must_rekey() or self._given + size > _REKEY_BYTES:
+        if self._stream is None or self._must_rekey() or self._bytes_used + size > _REKEY_BYTES:
             self._stream = Cipher(algorithms.AES256(self._key()), modes.CTR(bytes(16))).encryptor()
-            self._given = 0
-        self._given += size
+            self._bytes_used = 0
+        self._bytes_used += size
         return self._stream
 
     def _must_rekey(self) -> bool:
@@ -163,7 +163,9 @@ class Randomness(ABC):
     secure: bool
 
     @abstractmethod
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
+    def of(
+        self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
+    ) -> RandomSource:
         """The stream of this address.
 
         party    a client's name, or COORDINATOR
@@ -179,9 +181,9 @@ class Randomness(ABC):
         """A secret of 32 bytes out of 32 fresh ones. Also beside seeded randomness nobody can reproduce it."""
         return fresh
 
-    def in_round(self, party: str, round: int) -> RoundRandomness:
+    def in_round(self, party: str, round_number: int) -> RoundRandomness:
         """The part of one party in one round."""
-        return RoundRandomness(self, party, round)
+        return RoundRandomness(self, party, round_number)
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ class RoundRandomness:
 
     def of(self, purpose: Purpose, *, step: int = 0, subject: Subject = b"") -> RandomSource:
         """The stream of this address. subject: as `Randomness.of`."""
-        return self.randomness.of(purpose, party=self.party, round=self.round, step=step, subject=subject)
+        return self.randomness.of(purpose, party=self.party, round_number=self.round, step=step, subject=subject)
 
 
 class SecureRandomness(Randomness):
@@ -205,7 +207,9 @@ class SecureRandomness(Randomness):
     def __init__(self) -> None:
         self._source = SecureSource()
 
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
+    def of(
+        self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
+    ) -> RandomSource:
         """The stream of the operating system's key, wherever it has come to."""
         return self._source
 
@@ -231,9 +235,11 @@ class HospitalRandomness(Randomness):
         """Session, heads of the ledgers, round, and digests of what is computed on."""
         self._context = context
 
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
+    def of(
+        self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
+    ) -> RandomSource:
         """A new stream: an address that is asked for twice gives two, while the fresh bytes differ."""
-        use = json.dumps([Purpose(purpose).value, party, operator.index(round), operator.index(step)])
+        use = json.dumps([Purpose(purpose).value, party, operator.index(round_number), operator.index(step)])
         # Bound now: the stream may be read, and its key be drawn, in another thread.
         context, streams = self._context, itertools.count()
         return SecureSource(
@@ -262,10 +268,14 @@ class SeededRandomness(Randomness):
         _require_allowed(allow_insecure)
         self._seed = operator.index(seed)
 
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
+    def of(
+        self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
+    ) -> RandomSource:
         """The stream of this address, from its beginning."""
         # JSON: no two addresses are written alike.
-        address = json.dumps([self._seed, party, operator.index(round), Purpose(purpose).value, operator.index(step)])
+        address = json.dumps(
+            [self._seed, party, operator.index(round_number), Purpose(purpose).value, operator.index(step)]
+        )
         return _DerivedSource(f"wardround seeded address {address}")
 
 
@@ -275,7 +285,7 @@ class AddressedCoins:
     def __init__(self, randomness: Randomness | None = None) -> None:
         self._randomness = randomness or SecureRandomness()
 
-    def heads(self, rate: float, *, client: str, round: int) -> bool:
+    def heads(self, rate: float, *, client: str, round_number: int) -> bool:
         """True with probability exactly `rate`: a float is a fraction whose denominator is a power of two.
 
         Raises:
@@ -287,12 +297,12 @@ class AddressedCoins:
         # As many uniform bits as the rate's denominator has: the comparison is exact.
         bits = denominator.bit_length() - 1
         octets = -(-bits // 8)
-        words = self._randomness.of(Purpose.COINS, party=client, round=round).read(octets)
+        words = self._randomness.of(Purpose.COINS, party=client, round_number=round_number).read(octets)
         return int.from_bytes(words) >> (8 * octets - bits) < numerator
 
-    def session(self, round: int) -> bytes:
+    def session(self, round_number: int) -> bytes:
         """32 bytes that name the round's secure sum."""
-        return self._randomness.of(Purpose.SESSION, party=COORDINATOR, round=round).read(32)
+        return self._randomness.of(Purpose.SESSION, party=COORDINATOR, round_number=round_number).read(32)
 
     def token(self, size: int) -> bytes:
         """`size` unpredictable bytes, also beside seeded randomness: keys and invitations are secrets in any case."""

@@ -69,12 +69,12 @@ class Graph:
         membership[[self.places[name] for name in names]] = True
         return membership
 
-    def holders_among(self, chosen: NDArray[np.bool_]) -> NDArray[np.intp]:
+    def holders_among(self, holders: NDArray[np.bool_]) -> NDArray[np.intp]:
         """By place, how many holders of that member's secrets are chosen; both of shape (|U1|,)."""
         if self.is_complete:
-            return np.full(chosen.size, int(chosen.sum()), dtype=np.intp)
-        counts = np.empty(chosen.size, dtype=np.intp)
-        counts[self.ring] = self._windows(chosen, -self._reach, 2 * self._reach + 1)
+            return np.full(holders.size, int(holders.sum()), dtype=np.intp)
+        counts = np.empty(holders.size, dtype=np.intp)
+        counts[self.ring] = self._windows(holders, -self._reach, 2 * self._reach + 1)
         return counts
 
     def can_open(self, owners: NDArray[np.bool_], present: NDArray[np.bool_], threshold: int) -> bool:
@@ -112,10 +112,10 @@ class Graph:
         positions[self.ring] = np.arange(self.ring.size)
         return positions
 
-    def _windows(self, chosen: NDArray[np.bool_], first: int, length: int) -> NDArray[np.intp]:
+    def _windows(self, members: NDArray[np.bool_], first: int, length: int) -> NDArray[np.intp]:
         """By position on the ring, how many are chosen of the `length` members from `first` steps further on."""
-        size = chosen.size
-        along = np.concatenate([[0], np.cumsum(np.tile(chosen[self.ring], 2))])
+        size = members.size
+        along = np.concatenate([[0], np.cumsum(np.tile(members[self.ring], 2))])
         starts = (np.arange(size) + first) % size
         return along[starts + length] - along[starts]
 

@@ -204,7 +204,7 @@ class Masks:
             raise MaskingError("a mask key is 32 bytes")
         self._adding, self._subtracting = [keystream(key) for key in add], [keystream(key) for key in subtract]
         self._buffer = aligned(CHUNK_BYTES, np.dtype(np.uint8))
-        self._given = 0
+        self._bytes_used = 0
 
     def apply(self, words: RingVector, *, head: RingVector | None = None) -> None:
         """Apply the next words of every keystream in place, modulo 2^32 or 2^64 by the dtype of `words`.
@@ -217,11 +217,11 @@ class Masks:
         """
         if words.ndim != 1 or words.dtype.str not in ("<u4", "<u8") or not words.flags.carray:
             raise MaskingError("words is a contiguous, writeable vector of 32- or 64-bit words")
-        if self._given + words.nbytes > MAX_BYTES:
+        if self._bytes_used + words.nbytes > MAX_BYTES:
             raise MaskingError("words is longer than one keystream")
         if head is not None and (head.ndim != 1 or head.dtype != words.dtype or head.size > words.size):
             raise MaskingError("head is a vector of the same words, no longer than words")
-        self._given += words.nbytes
+        self._bytes_used += words.nbytes
         mask = self._buffer.view(words.dtype)
         for start in range(0, words.size, mask.size):
             chunk = words[start : start + mask.size]

@@ -138,16 +138,16 @@ class SessionParameters(Message):
     @property
     def quorum(self) -> int:
         """How many survivors must have signed one survivor list: no other list can have as many, whoever colludes."""
-        return least_threshold(self.clients, self.colluders)
+        return min_threshold(self.clients, self.colluders)
 
     @property
-    def least(self) -> int:
+    def min_clients(self) -> int:
         """Fewest clients that must go on for the session to end in a sum."""
         return max(self.quorum, self.min_survivors)
 
 
 # n clients are planned, c of them may collude with the coordinator, t shares rebuild a secret.
-def least_threshold(holders: int, colluders: int) -> int:
+def min_threshold(holders: int, colluders: int) -> int:
     """More than half of what holders that answer once, and colluders twice, can say: floor((holders + c) / 2) + 1.
 
     Of the k + 1 holders of one client's secrets: t, with 2t > k + 1 + c, so that nobody ever holds t shares of both.
@@ -156,9 +156,9 @@ def least_threshold(holders: int, colluders: int) -> int:
     return (holders + colluders) // 2 + 1
 
 
-def least_survivors(clients: int, colluders: int, threshold: int) -> int:
+def min_survivors_of(clients: int, colluders: int, threshold: int) -> int:
     """max(t, quorum, c + 3): at least three honest values in every sum. Among three clients nobody may be missing."""
-    return 3 if clients == 3 else max(threshold, least_threshold(clients, colluders), colluders + 3)
+    return 3 if clients == 3 else max(threshold, min_threshold(clients, colluders), colluders + 3)
 
 
 def require_sound(parameters: SessionParameters) -> None:
@@ -179,14 +179,14 @@ def require_sound(parameters: SessionParameters) -> None:
     if k != n - 1 and not (k % 2 == 0 and c < k < n - 1):
         detail = f"{k} neighbours for {n} clients: all {n - 1} others, or fewer, an even number above c = {c}"
         raise ParameterFault("unsound-graph", detail)
-    if t < (lowest := least_threshold(k + 1, c)):
+    if t < (lowest := min_threshold(k + 1, c)):
         raise ParameterFault("low-threshold", f"threshold {t} is below {lowest} for {k} neighbours, c = {c}")
     if t > k + 1:
         raise ParameterFault("unreachable-threshold", f"{k + 1} holders of a secret cannot reach {t}")
     if parameters.min_survivors > n:
         raise ParameterFault("unreachable-threshold", f"{n} clients cannot reach {parameters.min_survivors}")
-    if (survivors := parameters.min_survivors) < least_survivors(n, c, t):
-        raise ParameterFault("low-survivors", f"min_survivors {survivors} is below {least_survivors(n, c, t)}")
+    if (survivors := parameters.min_survivors) < min_survivors_of(n, c, t):
+        raise ParameterFault("low-survivors", f"min_survivors {survivors} is below {min_survivors_of(n, c, t)}")
     names = [spec.name for spec in parameters.vectors]
     if len(set(names)) != len(names):
         raise ParameterFault("repeated-vector", "two vectors share a name, and with it their masks")

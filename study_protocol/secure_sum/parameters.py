@@ -31,8 +31,8 @@ from study_protocol.secure_sum.messages import (
     Deadlines,
     ParameterFault,
     SessionParameters,
-    least_survivors,
-    least_threshold,
+    min_survivors_of,
+    min_threshold,
     require_sound,
 )
 from study_protocol.secure_sum.vectors import (
@@ -86,7 +86,7 @@ class SessionPlan:
         spec: Spec,
         *,
         study: str,
-        round: int,
+        round_number: int,
         roster: str,
         model: str,
         ledger: tuple[int, str],
@@ -103,7 +103,7 @@ class SessionPlan:
             raise ValueError("masking: this study sums nothing under masks")
         return cls(
             study,
-            round,
+            round_number,
             settings.digest(),
             ledger,
             roster,
@@ -121,7 +121,7 @@ class SessionPlan:
         document: QueryDocument,
         *,
         study: str,
-        round: int,
+        round_number: int,
         roster: str,
         model: str | None,
         ledger: tuple[int, str],
@@ -139,7 +139,7 @@ class SessionPlan:
         cells = document.question.cells
         return cls(
             study,
-            round,
+            round_number,
             settings.digest(),
             ledger,
             roster,
@@ -167,8 +167,8 @@ class SessionPlan:
         if clients > MOST_CLIENTS:
             raise ParameterFault("too-many-clients", f"a session has {MOST_CLIENTS} clients at most, not {clients}")
         neighbours = masking.neighbours_among(clients)
-        threshold = least_threshold(neighbours + 1, masking.colluders)
-        survivors = max(masking.min_survivors, least_survivors(clients, masking.colluders, threshold))
+        threshold = min_threshold(neighbours + 1, masking.colluders)
+        survivors = max(masking.min_survivors, min_survivors_of(clients, masking.colluders, threshold))
         if survivors > clients:
             raise ParameterFault("unreachable-threshold", f"{clients} clients cannot reach {survivors}")
         start, step = math.ceil(now), math.ceil(masking.step_deadline_seconds)

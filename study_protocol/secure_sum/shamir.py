@@ -145,9 +145,9 @@ def _powers(holders: int, threshold: int) -> NDArray[np.uint64]:
     return powers
 
 
-def _product(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _product(multiplicand: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """left @ right mod p. 16-bit halves keep 65,536 products of 48 bits within 64."""
-    high, low = left @ (right >> _HALF), left @ (right & _LOW)
+    high, low = multiplicand @ (right >> _HALF), multiplicand @ (right & _LOW)
     return ((high % _P << _HALF) + low) % _P
 
 

@@ -99,16 +99,16 @@ def _arrays(data: bytes) -> dict[str, Array]:
     return arrays
 
 
-def _metadata(said: Sequence[ModelMetadata | None], shares: Sequence[float] | None) -> Mapping[str, str]:
-    present = [item for item in said if item is not None]
+def _metadata(metadata: Sequence[ModelMetadata | None], shares: Sequence[float] | None) -> Mapping[str, str]:
+    present = [item for item in metadata if item is not None]
     if not present:
         return {}
     newest = max(present, key=lambda item: item.round)
     # Nobody knows of what a file without a word is. Two studies of equal settings cost the ε of both.
     origins = {(item.study, item.settings_sha256) for item in present}
-    if len(present) < len(said) or len(origins) > 1:
+    if len(present) < len(metadata) or len(origins) > 1:
         raise TensorError("wrong-metadata", "the models are not all of one study: average such only")
-    if len(said) == 1:
+    if len(metadata) == 1:
         return newest.header()
     # Which rounds count how much in a mean of means, no file could say.
     if any(item.mean_of for item in present):

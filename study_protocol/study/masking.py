@@ -11,7 +11,7 @@ from study_protocol.wire.values import Finite, Message, Whole
 MOST_CLIENTS = 1_000  # of a secure sum
 
 
-def least_promise(colluders: int, *, allow_three: bool) -> int:
+def min_promise(colluders: int, *, allow_three: bool) -> int:
     """The least `min_survivors` that some session of a study can have; any number of clients from it on is sound.
 
     c + 3. A sum of three is of three clients and bears one colluder, so allowing it helps no study with more of them.
@@ -47,7 +47,7 @@ class Masking(Message):
 
     @model_validator(mode="after")
     def _enough_honest_survivors(self) -> Self:
-        minimum = least_promise(self.colluders, allow_three=self.allow_three)
+        minimum = min_promise(self.colluders, allow_three=self.allow_three)
         if self.min_survivors < minimum:
             honest = "fewer than three honest clients beside the colluders, or two among three clients"
             raise ValueError(f"min_survivors must be at least {minimum}: no sum is opened that leaves {honest}")

@@ -92,12 +92,14 @@ class ModelMetadata(Message):
         return self
 
     @classmethod
-    def of(cls, study: str, settings: StudySettings, round: int, ledger: tuple[int, str] = (0, _EMPTY_LEDGER)) -> Self:
+    def of(
+        cls, study: str, settings: StudySettings, round_number: int, ledger: tuple[int, str] = (0, _EMPTY_LEDGER)
+    ) -> Self:
         """ledger: sequence and hash of the entry that settled the round."""
         training = settings.training
         return cls(
             study=study,
-            round=round,
+            round=round_number,
             task=training.task,
             task_parameters=training.task_parameters,
             columns=_columns_of(training.task_parameters),
@@ -140,7 +142,7 @@ class ModelMetadata(Message):
         }
         return {FORMAT: "1", **written}
 
-    def require(self, study: str, settings: StudySettings, round: int) -> None:
+    def require(self, study: str, settings: StudySettings, round_number: int) -> None:
         """The file is the model of that round, made under these settings.
 
         Raises:
@@ -148,11 +150,11 @@ class ModelMetadata(Message):
         """
         if self.mean_of:
             raise TensorError("wrong-metadata", "the file is the mean of several models, and no round released it")
-        expected = ModelMetadata.of(study, settings, round, (self.ledger_entries, self.ledger_sha256))
+        expected = ModelMetadata.of(study, settings, round_number, (self.ledger_entries, self.ledger_sha256))
         for name in ("study", "round", "settings_sha256", "task", "task_parameters", "columns", *_PART):
             if getattr(self, name) != getattr(expected, name):
                 raise TensorError("wrong-metadata", f"the model's file says that it is of another {name}")
-        if round == 0 and (self.ledger_entries, self.ledger_sha256) != (0, _EMPTY_LEDGER):
+        if round_number == 0 and (self.ledger_entries, self.ledger_sha256) != (0, _EMPTY_LEDGER):
             raise TensorError("wrong-metadata", "an initial model's file names an entry of a ledger")
 
 

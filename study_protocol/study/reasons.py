@@ -15,12 +15,12 @@ FOR_GOOD = ("query-opened", "max-queries-reached", STUDY_FINISHED)
 # Refusals that both sides tell apart from others: after them the next rounds would end in the same way, so that the
 # round takes their code as its reason.
 STUCK = (SAME_MODEL_AGAIN, SUM_OF_THREE)
-_WHO = "`wardround study rounds STUDY` shows operators who is missing or refuses"
-_JOIN = f"{_WHO}; have them run `wardround join`"
+_SHOW_MISSING = "`wardround study rounds STUDY` shows operators who is missing or refuses"
+_JOIN = f"{_SHOW_MISSING}; have them run `wardround join`"
 
 
-def _longer(why: str, setting: str) -> str:
-    return f"If {why}, a new study with a larger {setting} waits longer"
+def _longer(reason: str, setting: str) -> str:
+    return f"If {reason}, a new study with a larger {setting} waits longer"
 
 
 _STEP = "privacy.masking.step_deadline_seconds"
@@ -35,12 +35,12 @@ _WORDS = {
     "too-few-shares": "too few hospitals went on after the secure sum had begun: "
     f"{_JOIN}. {_longer('they are slow', _STEP)}",
     "too-few-survivors": "hospitals left during the round, and a sum needs privacy.masking.min_survivors of them: "
-    f"{_WHO}. {_ROUND}",
-    "too-sparse-survivors": f"hospitals left that lie too close together on the ring: {_WHO}; a new study with more "
-    "privacy.masking.neighbours bears more of it",
+    f"{_SHOW_MISSING}. {_ROUND}",
+    "too-sparse-survivors": f"hospitals left that lie too close together on the ring: {_SHOW_MISSING}; a new study "
+    "with more privacy.masking.neighbours bears more of it",
     "too-few-replies": f"too few hospitals were left to open the sum: {_JOIN}. {_longer('they are slow', _STEP)}",
     "expired": "the secure sum was not opened in time: "
-    f"{_WHO}. {_longer('hospitals are slow', 'privacy.masking.expiry_seconds')}",
+    f"{_SHOW_MISSING}. {_longer('hospitals are slow', 'privacy.masking.expiry_seconds')}",
     "canary-mismatch": "what was opened is not the sum of what hospitals sent: keep the coordinator's log, and compare "
     "versions on both sides (`wardround doctor`) before the study goes on",
     SUM_OF_THREE: "sums of three hospitals are not allowed by one of them: one more hospital is needed, or allow_three "

@@ -25,7 +25,9 @@ _FALSE_ALARM = 1e-12
 _ROUNDING = 1 + 1e-9
 
 
-def fault_of_report(settings: StudySettings, report: RoundReport | None, *, round: int, members: int) -> str | None:
+def fault_of_report(
+    settings: StudySettings, report: RoundReport | None, *, round_number: int, members: int
+) -> str | None:
     """Why no honest round could report this, in words; None if one could, and for no report at all.
 
     members  active clients when the round was reserved: nobody else was drawn
@@ -36,7 +38,7 @@ def fault_of_report(settings: StudySettings, report: RoundReport | None, *, roun
         return "a round was reported on, and the study has no Bayesian limit"
     plan, histogram, moments = plan_of(settings), histogram_in(report), moments_in(report)
     # Bounds are reported in every round; between two published histograms they are worst cases.
-    if histogram is not None and plan.release is not None and not plan.publishes(round):
+    if histogram is not None and plan.release is not None and not plan.publishes(round_number):
         return "a histogram of a round that publishes none"
     parts = {Tells.HISTOGRAM: histogram, Tells.CUMULATIVE: moments}
     reportable = {protection.tells for protection in plan.rules.protects}

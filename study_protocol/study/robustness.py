@@ -41,10 +41,10 @@ class Robustness(Message):
             raise ValueError("trim and aggregation trimmed-mean come together")
         return self
 
-    def require(self, scheme: Scheme, clip_norm: float, *, summed: bool, least: int) -> None:
+    def require(self, scheme: Scheme, clip_norm: float, *, summed: bool, min_clients: int) -> None:
         """Raises ValueError where these settings make no sense for the scheme; arguments as of the two checks."""
         self._require_bound(scheme, clip_norm)
-        self._require_updates(scheme, summed=summed, least=least)
+        self._require_updates(scheme, summed=summed, min_clients=min_clients)
 
     def _require_bound(self, scheme: Scheme, clip_norm: float) -> None:
         """Raises ValueError for a sum_radius that the scheme has no use for, or that one record alone may pass."""
@@ -56,7 +56,7 @@ class Robustness(Message):
         if self.sum_radius < clip_norm:
             raise ValueError("sum_radius must be at least clip_norm: one record alone may reach that")
 
-    def _require_updates(self, scheme: Scheme, *, summed: bool, least: int) -> None:
+    def _require_updates(self, scheme: Scheme, *, summed: bool, min_clients: int) -> None:
         """Raises ValueError unless the aggregation can be computed, and is no more than post-processing.
 
         summed  updates are summed under masks
@@ -73,11 +73,11 @@ class Robustness(Message):
             raise ValueError(f"aggregation {self.aggregation} needs updates noised by the hospitals: {central}")
         # The median of two is their mean; of a trimmed mean something must be left.
         needed = 3 if self.trim is None else 2 * self.trim + 1
-        if least < needed:
+        if min_clients < needed:
             raise ValueError(f"aggregation {self.aggregation}: min_clients must be at least {needed}")
 
 
-def most_records(expected: float) -> int:
+def max_records(expected: float) -> int:
     """A size that a Poisson batch expected to have `expected` records reaches with probability at most 10⁻¹².
 
     Bernstein's inequality for independent coins (Boucheron, Lugosi & Massart 2013, Theorem 2.10, with variance at most

@@ -27,7 +27,7 @@ from study_protocol.study.clip_norm import ClipNorm
 from study_protocol.study.evaluation import EvaluationSettings
 from study_protocol.study.limits import Limit, Schedule
 from study_protocol.study.masking import Masking
-from study_protocol.study.robustness import Robustness, most_records
+from study_protocol.study.robustness import Robustness, max_records
 from study_protocol.study.statistics import Statistics
 from study_protocol.study.training import Training
 from study_protocol.wire.signing import canonical_json
@@ -362,7 +362,7 @@ class StudySettings(Message):
     def _robustness_fits_the_scheme(self) -> Self:
         privacy, masking = self.privacy, self.privacy.masking
         summed = masking is not None and masking.mask_updates
-        self.robustness.require(privacy.rules, privacy.clip_norm, summed=summed, least=self.schedule.min_clients)
+        self.robustness.require(privacy.rules, privacy.clip_norm, summed=summed, min_clients=self.schedule.min_clients)
         return self
 
     @property
@@ -371,7 +371,7 @@ class StudySettings(Message):
         if (privacy := self.privacy).rules.clips_updates:
             return None
         radius = self.robustness.sum_radius or privacy.client_clip_norm
-        return radius or privacy.clip_norm * most_records(privacy.expected_batch_size)
+        return radius or privacy.clip_norm * max_records(privacy.expected_batch_size)
 
     @property
     def steps_per_round(self) -> int:

@@ -31,7 +31,7 @@ LOST_BY_NOISE = 0.4
 LOST_AT_MOST = 1.52
 MARGIN = 0.01
 # Accuracy lost by n patients alone, without privacy: ALONE / √n as a median, ALONE_AT_LEAST / √n in three of four.
-ALONE = 0.29
+LOST_ALONE = 0.29
 ALONE_AT_LEAST = 0.18
 # Of the error that naming the commonest class makes: a study that may lose more than this share may be no better.
 LEARNABLE = 0.25
@@ -111,7 +111,7 @@ def forecast_accuracy(numbers: PublicNumbers, noise: float) -> AccuracyForecast:
         # Guessing is right once in so many classes.
         lost=min(lost, 1 - 1 / numbers.classes),
         lost_at_most=min(MARGIN + LOST_AT_MOST * lost, 1.0),
-        alone=min(ALONE / math.sqrt(numbers.largest), 1.0),
+        alone=min(LOST_ALONE / math.sqrt(numbers.largest), 1.0),
         alone_at_least=min(ALONE_AT_LEAST / math.sqrt(numbers.largest), 1.0),
         commonest=numbers.commonest,
     )

@@ -80,15 +80,17 @@ class LearningRateSchedule(Message):
         default=0.0, description="share of the learning rate at the end of the cosine"
     )
 
-    def share(self, round: int, rounds: int) -> float:
-        """What the learning rate is multiplied with in round `round`; in [0, 1].
+    def share(self, round_number: int, rounds: int) -> float:
+        """What the learning rate is multiplied with in round `round_number`; in [0, 1].
 
         rounds  within max_steps; rounds that came to nothing push the last ones past it, which keep the last rate
         """
         if self.name == "step":
-            return self.factor ** ((round - 1) // self.every)
+            return self.factor ** ((round_number - 1) // self.every)
         if self.name == "cosine":
-            return self.final + (1 - self.final) * (1 + math.cos(math.pi * (min(round, rounds) - 1) / rounds)) / 2
+            return (
+                self.final + (1 - self.final) * (1 + math.cos(math.pi * (min(round_number, rounds) - 1) / rounds)) / 2
+            )
         return 1.0
 
 
@@ -176,21 +178,21 @@ class Training(Message):
 
     @field_validator("task_parameters")
     @classmethod
-    def _of_bounded_size(cls, given: dict[str, float | int | bool | str]) -> dict[str, float | int | bool | str]:
+    def _of_bounded_size(cls, parameters: dict[str, float | int | bool | str]) -> dict[str, float | int | bool | str]:
         # They stand in the header of every model.
-        if len(canonical_json(given)) > LONGEST_PARAMETERS:
+        if len(canonical_json(parameters)) > LONGEST_PARAMETERS:
             raise ValueError(f"task_parameters have at most {LONGEST_PARAMETERS} bytes as JSON")
-        prior_of(given)
-        return given
+        prior_of(parameters)
+        return parameters
 
     @field_validator("trainable")
     @classmethod
-    def _names_a_part(cls, given: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        if isinstance(given, str) and given not in (ALL, HEAD) and rank_of(given) is None:
+    def _names_a_part(cls, trainable: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if isinstance(trainable, str) and trainable not in (ALL, HEAD) and rank_of(trainable) is None:
             raise ValueError(
                 "say all, head, lora:R with a rank R of 1 to 9999, or a list of patterns such as ['layer4.*', 'fc.*']"
             )
-        return given
+        return trainable
 
     @model_validator(mode="after")
     def _features_are_of_the_records_themselves(self) -> Self:

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from study_protocol.study.any_settings import AnySettings
     from study_protocol.study.outside_witness import OutsideWitness
 
-WHOM = {"instance": "each patient", "client": "each hospital as a whole"}
+PROTECTED_UNITS = {"instance": "each patient", "client": "each hospital as a whole"}
 
 
-def seen(settings: AnySettings, *, mine: bool) -> list[str]:
+def disclosures(settings: AnySettings, *, mine: bool) -> list[str]:
     """Who sees what of a hospital, one sentence each. mine: it is the reader's own; else anybody's that takes part."""
     schedule = settings.schedule
     return [
@@ -42,7 +42,10 @@ def _time_seen(slots: tuple[float, ...] | None, *, mine: bool) -> str:
 def _parties(settings: AnySettings, *, mine: bool) -> list[str]:
     privacy = settings.privacy
     if isinstance(privacy, StatisticsPrivacy):
-        return [_query_seen(masked=privacy.masking is not None, mine=mine), *_others(mine=mine, what="answers")]
+        return [
+            _query_seen(masked=privacy.masking is not None, mine=mine),
+            *_other_parties(mine=mine, releases="answers"),
+        ]
     your, yours, place = ("your", "yours", "here") if mine else ("each hospital's", "its own", "at the hospital")
     masked = privacy.masking is not None and privacy.masking.mask_updates
     noised = f"without noise of {yours}" if privacy.rules.central else f"with noise that is added {place}"
@@ -59,9 +62,9 @@ def _parties(settings: AnySettings, *, mine: bool) -> list[str]:
         }
         lines.append(f"the coordinator: {disclosed[privacy.disclosure]}")
     if settings.statistics is None:
-        return [*lines, *_others(mine=mine, what="models")]
+        return [*lines, *_other_parties(mine=mine, releases="models")]
     query = _query_seen(masked=privacy.masking is not None, mine=mine)
-    return [*lines, query, *_others(mine=mine, what="models and answers")]
+    return [*lines, query, *_other_parties(mine=mine, releases="models and answers")]
 
 
 def _query_seen(*, masked: bool, mine: bool) -> str:
@@ -70,6 +73,6 @@ def _query_seen(*, masked: bool, mine: bool) -> str:
     return f"the coordinator, of a query: {part}; who takes part"
 
 
-def _others(*, mine: bool, what: str) -> list[str]:
+def _other_parties(*, mine: bool, releases: str) -> list[str]:
     name = "your name and key, nothing of your data" if mine else "each other's names and keys, nothing of their data"
-    return [f"the other hospitals: {name}", f"readers: the released {what}"]
+    return [f"the other hospitals: {name}", f"readers: the released {releases}"]

@@ -9,7 +9,7 @@ import re
 _COMMANDS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """The text with every character replaced that could move a cursor or turn a line's direction; line ends stay."""
     return _COMMANDS.sub("\N{REPLACEMENT CHARACTER}", text)
 

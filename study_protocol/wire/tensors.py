@@ -160,16 +160,16 @@ def _deserialize(data: bytes) -> list[tuple[str, dict[str, Any]]]:
         raise TensorError("malformed", "the body is not a safetensors file") from error
 
 
-def require_spec(found: Mapping[str, tuple[tuple[int, ...], str]], spec: Spec) -> None:
+def require_spec(header: Mapping[str, tuple[tuple[int, ...], str]], spec: Spec) -> None:
     """What a file's header says (names → shape, type code) is exactly `spec`.
 
     Raises:
         TensorError: `wrong-names`, `wrong-dtype`, `wrong-shape`.
     """
-    if set(found) != set(spec):
-        missing, unknown = sorted(set(spec) - set(found)), len(set(found) - set(spec))
+    if set(header) != set(spec):
+        missing, unknown = sorted(set(spec) - set(header)), len(set(header) - set(spec))
         raise TensorError("wrong-names", f"missing tensors: {missing[:5]}; {unknown} that nobody asked for")
-    for name, (shape, dtype) in found.items():
+    for name, (shape, dtype) in header.items():
         if DTYPES.get(dtype) != spec[name][1]:
             raise TensorError("wrong-dtype", f"{name} must be {spec[name][1]}")
         if shape != spec[name][0]:

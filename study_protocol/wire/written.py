@@ -80,13 +80,13 @@ def _text(data: bytes | str) -> str:
         raise Unreadable(f"line {line}: it is no text in UTF-8: save it as one") from None
 
 
-def _toml_words(told: str, text: str) -> str:
-    place = _PLACE.search(told)
+def _toml_words(parser_message: str, text: str) -> str:
+    place = _PLACE.search(parser_message)
     lines = text.rstrip().splitlines() or [""]
     ended = place is None or place[1] is None
     number = len(lines) if place is None or place[1] is None else min(int(place[1]), len(lines))
     line = lines[number - 1]
-    if told.startswith("Cannot "):
+    if parser_message.startswith("Cannot "):
         return f"line {number}: this name or table stands in the file already"
     if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", line):
         return f"line {number}: a character in it cannot be seen and is not allowed"

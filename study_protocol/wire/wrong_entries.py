@@ -27,7 +27,9 @@ def wrong_entries(error: ValidationError, model: type[BaseModel]) -> list[str]:
         place = tuple(detail["loc"])
         depth = _free_name(place, model)
         if depth is None:
-            refusals.append((place, detail["type"], _told(detail["type"], detail.get("ctx", {})) or detail["msg"]))
+            refusals.append(
+                (place, detail["type"], _description(detail["type"], detail.get("ctx", {})) or detail["msg"])
+            )
         else:
             # Every form that a value may have says why it is none.
             named_lines[place[:depth]] = _free_value(place[:depth], detail["input"])
@@ -78,15 +80,15 @@ def _line(place: tuple[str | int, ...], kind: str, message: str, model: type[Bas
     return f"{path}: {words}" if path else words
 
 
-def _told(kind: str, told: Mapping[str, Any]) -> str:
+def _description(kind: str, context: Mapping[str, Any]) -> str:
     """Where pydantic's own words are no user's: a kind that does not exist, a list that is too long or too short."""
     if kind == "union_tag_invalid":
-        return f"must be one of {told['expected_tags']}".replace("'", "")
+        return f"must be one of {context['expected_tags']}".replace("'", "")
     if kind == "union_tag_not_found":
         return "is missing"
-    if "actual_length" not in told:
+    if "actual_length" not in context:
         return ""
-    word, number = ("most", told["max_length"]) if "max_length" in told else ("least", told["min_length"])
+    word, number = ("most", context["max_length"]) if "max_length" in context else ("least", context["min_length"])
     return f"must have at {word} {number} entr{'y' if number == 1 else 'ies'}"
 
 

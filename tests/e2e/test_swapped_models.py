@@ -166,7 +166,7 @@ def checks(here: Live, folder: Path, version: int) -> dict[str, str]:
     path = folder / "model.safetensors"
     path.write_bytes(here.operator("GET", f"/v1/studies/sepsis/models/{version}").content)
     found = [
-        check.signature(document, here.coordinator.signer.public_key, "the key", known=True),
+        check.signature(document, here.coordinator.signer.public_key, "the key", is_confirmed=True),
         check.model(document.certificate, path),
         *check.ledger(document.certificate, ledger_of(here)),
     ]

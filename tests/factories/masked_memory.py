@@ -119,10 +119,10 @@ class MaskedHospitals:
         ledger = (round, ROSTER)
         if asked is not None:
             of = SessionPlan.of_query
-            return of(self._settings, asked, study=STUDY, round=round, roster=ROSTER, model=None, ledger=ledger)
+            return of(self._settings, asked, study=STUDY, round_number=round, roster=ROSTER, model=None, ledger=ledger)
         of = SessionPlan.of
         settings = trained(self._settings)
-        return of(settings, self._model, study=STUDY, round=round, roster=ROSTER, model=MODEL, ledger=ledger)
+        return of(settings, self._model, study=STUDY, round_number=round, roster=ROSTER, model=MODEL, ledger=ledger)
 
 
 def _opened(session: domain.Session, uploads: Mapping[str, MaskedUpload]) -> dict[str, tuple[VectorSpec, RingVector]]:

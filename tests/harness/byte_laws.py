@@ -129,7 +129,9 @@ def _total(
             name: np.sum([part[tensors.UPDATE + name].astype(np.float64) for part in parts], axis=0) for name in spec
         }
     digest = "0" * 64
-    plan = SessionPlan.of(settings, spec, study="none", round=round, roster=digest, model=digest, ledger=(1, digest))
+    plan = SessionPlan.of(
+        settings, spec, study="none", round_number=round, roster=digest, model=digest, ledger=(1, digest)
+    )
     (vector,) = [one for one in plan.vectors(len(bodies)) if one.name == UPDATE]
     words = _summed([from_bytes(body)[0][UPDATE] for body in bodies.values()])
     flat, total, place = decode_signed(words, scale_bits=vector.scale_bits), {}, 0

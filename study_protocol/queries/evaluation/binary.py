@@ -131,7 +131,7 @@ def read_scores(
                     ("outcome", repeated(OUTCOMES, bins.count, len(groups))),
                     (BIN, repeated(bins.labels, 1, 2 * len(groups))),
                 ],
-                joined([group_sum.counted() for group_sum in scores]),
+                joined([group_sum.cell_counts() for group_sum in scores]),
             ),
             counts_by(
                 "patients",

@@ -47,14 +47,14 @@ class Confusion:
         return len(self.raw)
 
     @property
-    def shown(self) -> Floats:
+    def fitted(self) -> Floats:
         return on_simplex(self.raw.ravel(), max(float(self.raw.sum()), 0.0)).reshape(self.raw.shape)
 
     @property
     def patients(self) -> Floats:
         """(1 + 3 · classes,) how many accuracy, recalls, precisions and F1 rest on."""
-        having, called = self.shown.sum(axis=1), self.shown.sum(axis=0)
-        return np.concatenate([[self.shown.sum()], having, called, np.minimum(having, called)])
+        having, called = self.fitted.sum(axis=1), self.fitted.sum(axis=0)
+        return np.concatenate([[self.fitted.sum()], having, called, np.minimum(having, called)])
 
     def shares(self) -> Estimates:
         """(1 + 2 · classes,) accuracy, then the recall and the precision of each class."""
@@ -87,7 +87,7 @@ class Confusion:
         if len(classes) == 0:
             return replace(unknown(2), low=np.zeros(2), high=np.ones(2))
         noise = np.sqrt(self.variance) * generator.standard_normal((SIMULATIONS, *self.raw.shape))
-        sampling = recounted(self.shown, generator)
+        sampling = recounted(self.fitted, generator)
 
         def read(matrices: Floats) -> Floats:
             diagonal = np.diagonal(matrices, axis1=1, axis2=2)[:, classes]
@@ -119,7 +119,11 @@ def read_classes(sums: Sequence[GroupSum], left_out: Estimates, generator: np.ra
                     ]
                 ),
                 stacked(
-                    [part for group_sum in matrices for part in (group_sum.patients, np.full(2, group_sum.shown.sum()))]
+                    [
+                        part
+                        for group_sum in matrices
+                        for part in (group_sum.patients, np.full(2, group_sum.fitted.sum()))
+                    ]
                 ),
                 Plot(kind="points", x=MEASURE, y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
             ),
@@ -144,12 +148,12 @@ def read_classes(sums: Sequence[GroupSum], left_out: Estimates, generator: np.ra
     )
 
 
-def _cells(one: Confusion) -> Estimates:
-    return counts(one.raw.ravel(), np.full(one.raw.size, one.variance), one.shown.ravel())
+def _cells(confusion: Confusion) -> Estimates:
+    return counts(confusion.raw.ravel(), np.full(confusion.raw.size, confusion.variance), confusion.fitted.ravel())
 
 
-def _in_all(one: Confusion) -> Estimates:
-    return counts(np.array([one.raw.sum()]), np.array([one.variance * one.raw.size]))
+def _in_all(confusion: Confusion) -> Estimates:
+    return counts(np.array([confusion.raw.sum()]), np.array([confusion.variance * confusion.raw.size]))
 
 
 def _away_from_zero(values: Floats) -> Floats:

@@ -76,7 +76,7 @@ class Scores:
         """(n,) how many each ratio rests on."""
         return total(weights.below, self.shown)
 
-    def counted(self) -> Estimates:
+    def cell_counts(self) -> Estimates:
         """(2 · bins,) patients in every cell."""
         noise = np.tile(self.variance * np.diagonal(self.covariance), 2)
         return counts(self.raw.ravel(), noise, self.shown.ravel())

@@ -30,13 +30,20 @@ def figures_table(
     name: str,
     title: str,
     labels: Sequence[tuple[str, Sequence[str] | Floats]],
-    found: Estimates,
+    estimates: Estimates,
     patients: Floats,
     plot: Plot | None = None,
 ) -> AnswerTable:
     """labels: columns before the estimates. patients: (rows,) how many each row rests on."""
     columns = [values for _, values in labels]
-    numbers = (found.estimate, found.dp_error, found.sampling_error, found.low, found.high, patients)
+    numbers = (
+        estimates.estimate,
+        estimates.dp_error,
+        estimates.sampling_error,
+        estimates.low,
+        estimates.high,
+        patients,
+    )
     return AnswerTable(
         name=name,
         title=title,
@@ -50,9 +57,16 @@ def figures_table(
     )
 
 
-def counts_by(name: str, title: str, labels: Sequence[tuple[str, Sequence[str]]], found: Estimates) -> AnswerTable:
+def counts_by(name: str, title: str, labels: Sequence[tuple[str, Sequence[str]]], estimates: Estimates) -> AnswerTable:
     """labels: columns before the counts."""
-    numbers = (found.estimate, found.raw, found.dp_error, found.sampling_error, found.low, found.high)
+    numbers = (
+        estimates.estimate,
+        estimates.raw,
+        estimates.dp_error,
+        estimates.sampling_error,
+        estimates.low,
+        estimates.high,
+    )
     return AnswerTable(
         name=name,
         title=title,

@@ -40,7 +40,7 @@ class Count(BaseQuestion):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.named()
+        return self.with_conditions()
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         return np.array([int(self.included(patients).sum()) * round(1 / spacing)], np.int64)
@@ -65,4 +65,4 @@ class Count(BaseQuestion):
         return Answer(tables=(table,))
 
     def in_words(self) -> str:
-        return f"How many patients there are{self.who()}"
+        return f"How many patients there are{self.who_in_words()}"

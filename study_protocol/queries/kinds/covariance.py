@@ -70,7 +70,7 @@ class Covariance(BaseQuestion):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.named(*(number.column for number in self.numbers))
+        return self.with_conditions(*(number.column for number in self.numbers))
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         return sum_of_products(self.numbers, patients, self.included(patients), spacing)
@@ -130,7 +130,9 @@ class Covariance(BaseQuestion):
 
     def in_words(self) -> str:
         numbers = listed(number_in_words(number) for number in self.numbers)
-        return f"Means, covariances and correlations of {numbers}, of patients that have all of them{self.who()}"
+        return (
+            f"Means, covariances and correlations of {numbers}, of patients that have all of them{self.who_in_words()}"
+        )
 
 
 def triangle(numbers: int) -> int:

@@ -43,7 +43,7 @@ MOST_CLASSES = 64
 MOST_GROUPS = 256
 # Of (1, y, 1 - y², e, e²): 1 + y² + (1 - y²)² + e² + e⁴ ≤ 1 + 1 + 2, as y² + (1 - y²)² ≤ 1.
 _NUMBERS, _SQUARE = 5, 4
-_OWN = {
+_SPECIFIC_FIELDS = {
     "binary": ("bins", "edges"),
     "classes": ("classes",),
     "number": ("low", "high", "largest_error"),
@@ -92,10 +92,10 @@ class Evaluation(BaseQuestion):
 
     @model_validator(mode="after")
     def _says_what_it_needs(self) -> Self:
-        foreign = [name for kind, names in _OWN.items() if kind != self.prediction for name in names]
+        foreign = [name for kind, names in _SPECIFIC_FIELDS.items() if kind != self.prediction for name in names]
         if odd := [name for name in foreign if getattr(self, name) is not None]:
             raise ValueError(f"{odd[0]}: is not for predictions of the form {self.prediction}")
-        needed = () if self.prediction == "binary" else _OWN[self.prediction]
+        needed = () if self.prediction == "binary" else _SPECIFIC_FIELDS[self.prediction]
         if lacking := [name for name in needed if getattr(self, name) is None]:
             raise ValueError(f"{lacking[0]}: is needed for predictions of the form {self.prediction}")
         require_columns_once(self.groups)
@@ -166,7 +166,7 @@ class Evaluation(BaseQuestion):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.named(*(variable.column for variable in self.groups))
+        return self.with_conditions(*(variable.column for variable in self.groups))
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         included = self.included(patients)
@@ -252,7 +252,8 @@ class Evaluation(BaseQuestion):
     def in_words(self) -> str:
         groups = [variable_in_words(variable) for variable in self.groups]
         by = f", by {listed(groups)}{', each by itself' if self.apart and len(groups) > 1 else ''}" if groups else ""
-        return f"How good model {self.model} of this study is: {self._asked_in_words()}{by}, of patients{self.who()}"
+        patients = f"of patients{self.who_in_words()}"
+        return f"How good model {self.model} of this study is: {self._asked_in_words()}{by}, {patients}"
 
     def _asked_in_words(self) -> str:
         if self.prediction == "number":

@@ -46,9 +46,9 @@ def by_in_words(by: Variable | None) -> str:
     return "" if by is None else f" by {variable_in_words(by)}"
 
 
-def at(found: Estimates, places: Sequence[int]) -> Estimates:
+def at(estimates: Estimates, places: Sequence[int]) -> Estimates:
     """Some rows of it."""
-    return Estimates(*(getattr(found, field.name)[list(places)] for field in fields(Estimates)))
+    return Estimates(*(getattr(estimates, field.name)[list(places)] for field in fields(Estimates)))
 
 
 def curve_table(

@@ -77,7 +77,7 @@ class LinearRegression(BaseQuestion):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.named(*(number.column for number in self.predictors), self.outcome.column)
+        return self.with_conditions(*(number.column for number in self.predictors), self.outcome.column)
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         return sum_of_products((*self.predictors, self.outcome), patients, self.included(patients), spacing)
@@ -141,7 +141,7 @@ class LinearRegression(BaseQuestion):
     def in_words(self) -> str:
         numbers = listed(number_in_words(number) for number in self.predictors)
         outcome = number_in_words(self.outcome)
-        return f"How {outcome} depends linearly on {numbers}, of patients that have all of them{self.who()}"
+        return f"How {outcome} depends linearly on {numbers}, of patients that have all of them{self.who_in_words()}"
 
 
 _LONGER = (

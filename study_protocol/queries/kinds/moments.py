@@ -63,7 +63,7 @@ class Moments(BaseQuestion):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.named(*(number.column for number in self.numbers))
+        return self.with_conditions(*(number.column for number in self.numbers))
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         return rounded_sum(
@@ -96,7 +96,9 @@ class Moments(BaseQuestion):
 
     def in_words(self) -> str:
         numbers = listed(number_in_words(number) for number in self.numbers)
-        return f"How many have a value, the mean and the standard deviation of {numbers}, of patients{self.who()}"
+        return (
+            f"How many have a value, the mean and the standard deviation of {numbers}, of patients{self.who_in_words()}"
+        )
 
 
 def _vectors(scaled: Floats) -> Floats:

@@ -43,7 +43,7 @@ def label_of(number: Range | Indicator) -> str:
 
 
 def numbers_table(
-    name: str, title: str, labels: Sequence[Sequence[str]], found: Estimates, patients: Floats | float
+    name: str, title: str, labels: Sequence[Sequence[str]], estimates: Estimates, patients: Floats | float
 ) -> AnswerTable:
     """One row each; patients: (rows,) how many it rests on. labels: (column,) or (column, with)."""
     names = ("column", "with")[: len(labels[0])] if labels else ("column",)
@@ -53,11 +53,11 @@ def numbers_table(
         columns=(*names, ESTIMATE, *_ERRORS, PATIENTS),
         rows=rows_of(
             labels,
-            found.estimate,
-            found.dp_error,
-            found.sampling_error,
-            found.low,
-            found.high,
+            estimates.estimate,
+            estimates.dp_error,
+            estimates.sampling_error,
+            estimates.low,
+            estimates.high,
             np.broadcast_to(patients, len(labels)),
         ),
         counts=PATIENTS,
@@ -65,12 +65,20 @@ def numbers_table(
     )
 
 
-def counts_table(name: str, title: str, labels: Sequence[Sequence[str]], found: Estimates) -> AnswerTable:
+def counts_table(name: str, title: str, labels: Sequence[Sequence[str]], estimates: Estimates) -> AnswerTable:
     names = ("column",)[: len(labels[0])]
     return AnswerTable(
         name=name,
         title=title,
         columns=(*names, ESTIMATE, RAW, *_ERRORS),
-        rows=rows_of(labels, found.estimate, found.raw, found.dp_error, found.sampling_error, found.low, found.high),
+        rows=rows_of(
+            labels,
+            estimates.estimate,
+            estimates.raw,
+            estimates.dp_error,
+            estimates.sampling_error,
+            estimates.low,
+            estimates.high,
+        ),
         counts=ESTIMATE,
     )

@@ -23,7 +23,7 @@ from study_protocol.queries.kinds.groups import (
 )
 from study_protocol.queries.kinds.numbers import TOO_FEW
 from study_protocol.queries.kinds.tables import root_up
-from study_protocol.queries.monotone import errors_along, left, reached, rising
+from study_protocol.queries.monotone import errors_along, last_reached, reached, rising
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.tree import MOST_LEAVES, SumErrors, Tree
 from study_protocol.queries.variables import Patients, Range, Variable, bins_of, column_of, plain
@@ -92,7 +92,7 @@ class Quantiles(BaseQuestion):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.named(self.number.column, *(() if self.by is None else (self.by.column,)))
+        return self.with_conditions(self.number.column, *(() if self.by is None else (self.by.column,)))
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         included = self.included(patients)
@@ -164,7 +164,7 @@ class Quantiles(BaseQuestion):
         shares = listed(f"{plain(100 * share)} %" for share in self.quantiles)
         return (
             f"The quantiles at {shares} and the distribution of {number_in_words(self.number)} in {self.leaves} "
-            f"bins{by_in_words(self.by)}, of patients{self.who()}"
+            f"bins{by_in_words(self.by)}, of patients{self.who_in_words()}"
         )
 
 
@@ -248,9 +248,9 @@ class Distribution:
 
     def _quantile(self, share: float) -> tuple[float, float, float, float, float]:
         """Estimate, DP error, sampling error, low, high. Woodruff 1952, with noise."""
-        places, deviations, noise, sampling = self._away(share)
+        places, deviations, noise, sampling = self._deviations_from(share)
         reach = NORMAL * np.sqrt(noise + sampling)
-        low, high = reached(places, deviations + reach, 0.0), left(places, deviations - reach, 0.0)
+        low, high = reached(places, deviations + reach, 0.0), last_reached(places, deviations - reach, 0.0)
         first, last = float(places[0]), float(places[-1])
         low, high = last if math.isnan(low) else low, first if math.isnan(high) else high
         if not self.enough:
@@ -259,7 +259,7 @@ class Distribution:
         dp, sampled = (math.sqrt(np.interp(quantile, places, variances)) for variances in (noise, sampling))
         return quantile, *errors_along(self._inverse, share * self.patients, dp, sampled), low, high
 
-    def _away(self, share: float) -> tuple[Floats, Floats, Floats, Floats]:
+    def _deviations_from(self, share: float) -> tuple[Floats, Floats, Floats, Floats]:
         """Places in the range; there, patients below minus this share of all, with the variances of noise and sampling
         if that is zero. Inside a leaf of n patients, at its part t, the variance is t(1 - t)n less than between the
         ends: nobody is taken to be on one side.

@@ -79,7 +79,9 @@ class Survival(BaseQuestion):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.named(self.time.column, self.event.column, *(() if self.by is None else (self.by.column,)))
+        return self.with_conditions(
+            self.time.column, self.event.column, *(() if self.by is None else (self.by.column,))
+        )
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         included = self.included(patients)
@@ -98,7 +100,7 @@ class Survival(BaseQuestion):
         ]
         left_out = counts(rows[:, _LEFT_OUT], np.full(len(rows), noised.std**2))
         compared = [groups[place] for place in self._compared]
-        notes = [_BINNED, *([_TOO_FEW] if any(group.known < self.bins for group in groups) else [])]
+        notes = [_BINNED, *([_TOO_FEW] if any(group.known_bins < self.bins for group in groups) else [])]
         tables = self._curves(groups, left_out)
         if len(compared) > 1:
             tables.append(_test(log_rank(compared)))
@@ -142,7 +144,7 @@ class Survival(BaseQuestion):
         )
         return (
             f"How long it takes until {until}: survival over {self.time.column} in {self.bins} bins from {first} to "
-            f"{last}{codes_in_words(self.time.missing_values)}{by_in_words(self.by)}, of patients{self.who()}"
+            f"{last}{codes_in_words(self.time.missing_values)}{by_in_words(self.by)}, of patients{self.who_in_words()}"
         )
 
 
@@ -163,12 +165,12 @@ _TESTED = (
 )
 
 
-def _test(found: LogRank) -> AnswerTable:
+def _test(log_rank: LogRank) -> AnswerTable:
     return AnswerTable(
         name="log-rank",
         title="log-rank test: do all groups fare alike",
         columns=("statistic", "degrees", "p_value"),
-        rows=rows_of([()], [found.statistic], [found.degrees], [found.p_value]),
+        rows=rows_of([()], [log_rank.statistic], [log_rank.degrees], [log_rank.p_value]),
     )
 
 

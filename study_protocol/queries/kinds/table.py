@@ -26,7 +26,7 @@ from study_protocol.queries.answer import (
     Plot,
     rows_of,
 )
-from study_protocol.queries.counting import Estimates, counted
+from study_protocol.queries.counting import Estimates, estimate_tables
 from study_protocol.queries.groups import evenly
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.variables import Patients, Variable
@@ -57,7 +57,7 @@ class Table(BaseQuestion):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.named(*(variable.column for variable in self.variables))
+        return self.with_conditions(*(variable.column for variable in self.variables))
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         return patients_in(self.variables, patients, self.included(patients)) * round(1 / spacing)
@@ -68,12 +68,12 @@ class Table(BaseQuestion):
     def answer(self, noised: NoisedSum) -> Answer:
         names = tuple(variable.column for variable in self.variables)
         labels = list(itertools.product(*(variable.labels for variable in self.variables)))
-        estimates = counted([noised.total], noised.std)
+        estimates = estimate_tables([noised.total], noised.std)
         return answer_of(names, labels, estimates.cells[0], estimates.shares[0], estimates.patients, "table")
 
     def in_words(self) -> str:
         variables = listed(variable_in_words(variable) for variable in self.variables)
-        return f"How many patients there are by {variables}, of patients{self.who()}"
+        return f"How many patients there are by {variables}, of patients{self.who_in_words()}"
 
 
 def require_columns_once(variables: Sequence[Variable]) -> None:

@@ -52,7 +52,7 @@ def test_it_holds_the_numbers_of_the_budget_and_follows_from_the_ledger(coordina
         limit.model_dump() for limit in budget.limits
     ]
     assert stated.model == views.locate_model(coordinator, "sepsis").info
-    assert check.signature(found, coordinator.signer.public_key, "the key", known=True).result == "good"
+    assert check.signature(found, coordinator.signer.public_key, "the key", is_confirmed=True).result == "good"
     entries = [Entry.from_dict(one.model_dump(mode="json")) for one in ledger_page(coordinator, "sepsis").entries]
     assert {one.result for one in check.ledger(stated, entries)} == {"good"}
     # Who takes part is nowhere in it; keys and signatures may hold any two letters.

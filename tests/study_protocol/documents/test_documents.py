@@ -118,12 +118,12 @@ def _require_found(path: tuple[Any, ...], which: int) -> None:
         forged = check.opened(json.dumps(raw).encode())
     except check.NoCertificate:
         return
-    assert check.signature(forged, PUBLIC, "the key", known=True).result == "bad", path
+    assert check.signature(forged, PUBLIC, "the key", is_confirmed=True).result == "bad", path
 
 
 def test_what_is_unchanged_is_good_and_every_number_follows_from_the_ledger() -> None:
-    assert check.signature(ONE, PUBLIC, "the key", known=True).result == "good"
-    assert check.signature(ONE, PUBLIC, "its own key", known=False).result == "not known"
+    assert check.signature(ONE, PUBLIC, "the key", is_confirmed=True).result == "good"
+    assert check.signature(ONE, PUBLIC, "its own key", is_confirmed=False).result == "not known"
     assert {one.result for one in check.ledger(ONE.certificate, ledger(bayesian=True))} == {"good"}
     assert {one.result for one in check.ledger(ONE.certificate, ledger(bayesian=True)[:3])} == {"not known"}
     assert "bad" in {one.result for one in check.ledger(ONE.certificate, ledger(bayesian=True, noise_multiplier=2.0))}
@@ -147,7 +147,7 @@ def test_what_a_coordinator_signs_beside_the_ledger_is_found(lie: Callable[[dict
     value = copy.deepcopy(ONE.raw["certificate"])
     lie(value)
     document = sealed(value)
-    assert check.signature(document, PUBLIC, "the key", known=True).result == "good"
+    assert check.signature(document, PUBLIC, "the key", is_confirmed=True).result == "good"
     bad = [one.words for one in check.ledger(document.certificate, ledger(bayesian=True)) if one.result == "bad"]
     # A lie about the model or a limit is found by a second check, too.
     assert any(found in words for words in bad), bad
@@ -215,7 +215,7 @@ def test_a_key_that_only_pretends_to_be_the_coordinator_s_is_no_good() -> None:
     key = encode_public_key(stranger.public_key())
     value = {**ONE.raw["certificate"], "coordinator_key": key}
     whole = {"certificate": value, "signature": sign_document(stranger, CERTIFICATE, value)}
-    found = check.signature(check.opened(json.dumps(whole).encode()), key, "its own key", known=False)
+    found = check.signature(check.opened(json.dumps(whole).encode()), key, "its own key", is_confirmed=False)
     assert (found.result, "names another key" in found.words) == ("bad", True)
 
 

@@ -84,7 +84,10 @@ def complaints(body: bytes, entries: list[Entry]) -> str:
         document = check.opened(body)
     except check.NoCertificate as error:
         return str(error)
-    found = [check.signature(document, PUBLIC, "the key", known=True), *check.ledger(document.certificate, entries)]
+    found = [
+        check.signature(document, PUBLIC, "the key", is_confirmed=True),
+        *check.ledger(document.certificate, entries),
+    ]
     return "; ".join(f"{one.what}: {one.words}" for one in found if one.result != "good")
 
 

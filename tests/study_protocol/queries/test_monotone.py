@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.isotonic import isotonic_regression
 
-from study_protocol.queries.monotone import errors_along, left, reached, rising
+from study_protocol.queries.monotone import errors_along, last_reached, reached, rising
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60)
 
@@ -32,10 +32,10 @@ def test_places_lie_on_the_straight_line_between_points() -> None:
     assert reached(places, values, 1.0) == 0.5
     assert reached(places, values, 2.0) == 1.0
     assert reached(places, values, -1.0) == 0.0
-    assert left(places, values, 1.0) == 4.0
-    assert left(places, values, 2.0) == 4.5
+    assert last_reached(places, values, 1.0) == 4.0
+    assert last_reached(places, values, 2.0) == 4.5
     assert math.isnan(reached(places, values, 4.0))
-    assert math.isnan(left(places, values, -1.0))
+    assert math.isnan(last_reached(places, values, -1.0))
 
 
 def test_errors_are_those_of_the_curve_over_its_slope() -> None:

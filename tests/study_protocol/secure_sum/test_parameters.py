@@ -31,7 +31,7 @@ def settings(clients: int, colluders: int, min_survivors: int, allow_three: bool
 
 def session_plan(chosen: StudySettings, **changes: str) -> SessionPlan:
     names = {"study": "sepsis", "roster": "0a" * 32, "model": "0b" * 32} | changes
-    return SessionPlan.of(chosen, MODEL, round=1, ledger=(2, "0c" * 32), **names)
+    return SessionPlan.of(chosen, MODEL, round_number=1, ledger=(2, "0c" * 32), **names)
 
 
 @cache

@@ -91,7 +91,7 @@ def pdf(file: CertificateFile, output: PdfFile, fonts: Fonts = None) -> None:
         document = opened(file.read_bytes(), str(file))
         key = document.certificate.coordinator_key
         # A PDF of made-up numbers would look like any other.
-        if check.signature(document, key, "its own key", known=False).result == "bad":
+        if check.signature(document, key, "its own key", is_confirmed=False).result == "bad":
             raise LedgerNotExtended(f"{file}: something was changed after it was signed; no PDF is made of it")
         body = certificate_pdf(document, fonts)
         write_durably(output, body)
@@ -113,7 +113,7 @@ def verify(
     with plain_errors():
         document = opened(file.read_bytes(), str(file))
         key, whose, known = _key(document, coordinator_key, home)
-        found = [check.signature(document, key, whose, known=known)]
+        found = [check.signature(document, key, whose, is_confirmed=known)]
         if model is not None:
             found.append(check.model(document.certificate, model))
         if ledger is not None:
@@ -183,7 +183,7 @@ def checked(
 
     document = opened(client.certificate(study, round), f"the certificate of {study}")
     trusted = trust(client, study, None, key_file, home, "records")
-    stated, found = document.certificate, check.signature(document, trusted.key, trusted.why, known=True)
+    stated, found = document.certificate, check.signature(document, trusted.key, trusted.why, is_confirmed=True)
     if found.result != "good":
         raise LedgerNotExtended(f"the certificate's signature: {found.words}")
     about = stated.round, None if stated.model is None else stated.model.version
