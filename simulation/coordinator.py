@@ -43,7 +43,7 @@ from study_protocol.secure_sum.vectors import EncodingError, RingVector, VectorS
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.reasons import in_words
 from study_protocol.study.settings import StudySettings
-from study_protocol.wire.tensor_files import Arrays, Tensors, gathered, read
+from study_protocol.wire.tensor_files import Arrays, ReadableTensors, gathered, read
 from study_protocol.wire.tensors import Array, spec_of
 
 # A session's parameters name them; nothing that is computed depends on them.
@@ -76,7 +76,7 @@ class Opening:
 class Answers:
     """What a round's clients gave. updates, findings: in the clear, in order of their names; sums: total data words."""
 
-    updates: Sequence[Tensors]
+    updates: Sequence[ReadableTensors]
     findings: tuple[Findings, ...]
     sums: Mapping[str, RingVector]
 

@@ -50,7 +50,7 @@ class Computed:
     kinds: Counter[str]
     members: tuple[int, int] | None
     standing: Standing
-    counted: int
+    counted_entry: int
     entries: int
     sha256: str
     bound: Bound | None
@@ -112,7 +112,7 @@ def stated(opening: Entry, history: History, newest: Entry, bound: Bound | None)
         kinds=history.kinds,
         members=history.members,
         standing=history.standing,
-        counted=history.counted,
+        counted_entry=history.counted,
         entries=newest.sequence,
         sha256=newest.sha256,
         bound=bound,
@@ -174,7 +174,7 @@ def issued(account: Computed, facts: Facts) -> Certificate:
             entries=account.entries,
             sha256=account.sha256,
             signature=facts.head_signature,
-            counted=account.counted,
+            counted=account.counted_entry,
             released=None if model_entry is None else model_entry.entry,
         ),
         verify=how_to_verify(account.study, mark),

@@ -44,13 +44,13 @@ class NoCertificate(ValueError):
 class Check:
     """One thing that was looked at, what came of it, and what that means."""
 
-    what: str
+    subject: str
     result: Result
     words: str
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedCertificate:
     """A certificate's file: as it was signed, value by value, and as it is read."""
 
     raw: dict[str, Any]
@@ -61,7 +61,7 @@ class Opened:
         return self.signed.certificate
 
 
-def opened(body: bytes) -> Opened:
+def opened(body: bytes) -> OpenedCertificate:
     """A file's certificate, of which nothing is believed yet.
 
     Raises:
@@ -72,10 +72,10 @@ def opened(body: bytes) -> Opened:
         signed = read_document(SignedCertificate, body)
     except ValueError as error:
         raise NoCertificate("it is no certificate that this version can read, or it was changed") from error
-    return Opened(cast("dict[str, Any]", value), signed)
+    return OpenedCertificate(cast("dict[str, Any]", value), signed)
 
 
-def signature(document: Opened, key: str, key_name: str, *, is_confirmed: bool) -> Check:
+def signature(document: OpenedCertificate, key: str, key_name: str, *, is_confirmed: bool) -> Check:
     """Whether `key` signed exactly this. known: somebody other than the document says whose key it is."""
     stated = document.certificate
     try:
@@ -172,9 +172,11 @@ def ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
         account = computed(entries[: stated_ledger.entries], None if whole else stated.round)
     except (LedgerError, PlanDiffers, InvalidArgument, ValueError) as error:
         return [Check("ledger", "bad", f"no such certificate can be made from it: {error}")]
-    if account.counted != stated_ledger.counted:
+    if account.counted_entry != stated_ledger.counted:
         mismatch = "certificate.round and certificate.ledger.counted do not belong together"
-        return [Check("ledger", "bad", f"{mismatch}: round {stated.round} was charged by entry {account.counted}")]
+        return [
+            Check("ledger", "bad", f"{mismatch}: round {stated.round} was charged by entry {account.counted_entry}")
+        ]
     since = _charged_since(stated, entries)
     lead = f"entries 1 to {stated_ledger.entries} lead to the head that the certificate names{since}"
     good = Check("ledger", "good", lead)

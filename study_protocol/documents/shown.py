@@ -11,7 +11,7 @@ from typing import Any
 
 from study_protocol.documents.card import Card
 from study_protocol.documents.chart import chart_of
-from study_protocol.documents.check import Opened
+from study_protocol.documents.check import OpenedCertificate
 from study_protocol.documents.pdf import breakable, rendered
 from study_protocol.documents.words import UNIT_NOUNS, charged_rounds, exact, exact_delta
 from study_protocol.study.certificate import Certificate, CertifiedLimit
@@ -31,18 +31,18 @@ _PARTS = {
 }
 
 
-def digest(document: Opened) -> str:
+def digest(document: OpenedCertificate) -> str:
     """SHA-256 (hex) of the canonical JSON of what is signed: what the QR code holds."""
     return hashlib.sha256(canonical_json(document.raw["certificate"])).hexdigest()
 
 
-def certificate_pdf(document: Opened, fonts: Path | None = None) -> bytes:
+def certificate_pdf(document: OpenedCertificate, fonts: Path | None = None) -> bytes:
     """The PDF of a certificate; equal JSON, equal bytes. ModuleNotFoundError: the extra `documents` is missing."""
     issued = int(document.certificate.issued_at.timestamp())
     return rendered("certificate", _data(document), issued=issued, fonts=fonts)
 
 
-def _data(document: Opened) -> dict[str, Any]:
+def _data(document: OpenedCertificate) -> dict[str, Any]:
     stated, mark = document.certificate, digest(document)
     title = stated.title or stated.study
     chart = chart_of(stated)

@@ -22,10 +22,10 @@ def listed(parts: Iterable[str], word: str = "and") -> str:
     return f"{', '.join(leading)} {word} {last}" if leading else last
 
 
-def who_in_words(where: Sequence[Condition], rows: str) -> str:
+def who_in_words(conditions: Sequence[Condition], rows: str) -> str:
     """ "" or " whose …", a full stop, and which of several rows counts."""
-    conditions = f" whose {listed(condition_in_words(condition) for condition in where)}" if where else ""
-    return f"{conditions}. {_ROWS[rows]}"
+    clause = f" whose {listed(condition_in_words(condition) for condition in conditions)}" if conditions else ""
+    return f"{clause}. {_ROWS[rows]}"
 
 
 def condition_in_words(condition: Condition) -> str:

@@ -53,7 +53,7 @@ def keystream(key: bytes) -> CipherContext:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class KeyAgreement:
     """One client's X25519 private key together with the cohort hash H1 that salts everything it derives."""
 
     owner: str

@@ -36,7 +36,7 @@ Piece = tuple[str, int, Array]
 """A tensor's name, where in the flattened tensor the piece begins, and its numbers: (n,)."""
 
 
-class Tensors(Protocol):
+class ReadableTensors(Protocol):
     """Named tensors, in memory or in a file."""
 
     @property
@@ -117,7 +117,7 @@ def runs(name: str, numbers: int, size: int = PIECE) -> Iterator[tuple[str, int,
         yield name, start, min(start + size, numbers)
 
 
-def read(tensors: Tensors, size: int = PIECE) -> Iterator[Piece]:
+def read(tensors: ReadableTensors, size: int = PIECE) -> Iterator[Piece]:
     """All numbers, in the order of `pieces`."""
     for name, start, stop in pieces(tensors.spec, size):
         yield name, start, tensors.piece(name, start, stop)

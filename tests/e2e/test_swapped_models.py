@@ -171,4 +171,4 @@ def checks(here: Live, folder: Path, version: int) -> dict[str, str]:
         *check.ledger(document.certificate, ledger_of(here)),
     ]
     # The worst of each name.
-    return {one.what: one.result for one in sorted(found, key=lambda one: one.result, reverse=True)}
+    return {one.subject: one.result for one in sorted(found, key=lambda one: one.result, reverse=True)}

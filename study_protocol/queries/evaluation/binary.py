@@ -10,7 +10,7 @@ import numpy as np
 
 from study_protocol.queries.answer import ESTIMATE, HIGH, LOW, Answer, AnswerTable, Plot
 from study_protocol.queries.counting import Estimates, Floats, joined
-from study_protocol.queries.evaluation.scores import Scores, Weights
+from study_protocol.queries.evaluation.scores import RatioWeights, ScoreHistogram
 from study_protocol.queries.evaluation.tables import (
     GROUP,
     MEASURE,
@@ -42,7 +42,7 @@ NOTES = (
 
 
 @dataclass(frozen=True)
-class Bins:
+class ProbabilityBins:
     """Of a probability. ends: 0 and 1 included; (bins + 1,)."""
 
     ends: Floats
@@ -70,51 +70,51 @@ class Bins:
         """(bins - 1, bins) 1 in the bins at and above each threshold."""
         return np.triu(np.ones((self.count, self.count)))[1:]
 
-    def measures(self) -> dict[str, Weights]:
+    def measures(self) -> dict[str, RatioWeights]:
         """At every threshold."""
         called = self.called()
         none, ones = np.zeros_like(called), np.ones_like(called)
         right = _rows(1 - called, called)
         return {
-            ACCURACY: Weights(right, _rows(ones, ones)),
-            SENSITIVITY: Weights(_rows(none, called), _rows(none, ones)),
-            SPECIFICITY: Weights(_rows(1 - called, none), _rows(ones, none)),
-            PPV: Weights(_rows(none, called), _rows(called, called)),
-            NPV: Weights(_rows(1 - called, none), _rows(1 - called, 1 - called)),
+            ACCURACY: RatioWeights(right, _rows(ones, ones)),
+            SENSITIVITY: RatioWeights(_rows(none, called), _rows(none, ones)),
+            SPECIFICITY: RatioWeights(_rows(1 - called, none), _rows(ones, none)),
+            PPV: RatioWeights(_rows(none, called), _rows(called, called)),
+            NPV: RatioWeights(_rows(1 - called, none), _rows(1 - called, 1 - called)),
         }
 
-    def observed(self) -> Weights:
+    def observed(self) -> RatioWeights:
         """(bins): of each bin's patients, the share with the outcome."""
         identity = np.eye(self.count)
-        return Weights(_rows(np.zeros_like(identity), identity), _rows(identity, identity))
+        return RatioWeights(_rows(np.zeros_like(identity), identity), _rows(identity, identity))
 
-    def prevalence(self) -> Weights:
+    def prevalence(self) -> RatioWeights:
         ones = np.ones((1, self.count))
-        return Weights(_rows(np.zeros_like(ones), ones), _rows(ones, ones))
+        return RatioWeights(_rows(np.zeros_like(ones), ones), _rows(ones, ones))
 
-    def brier(self) -> Weights:
+    def brier(self) -> RatioWeights:
         """Of the middles of the bins; the least and the most that it can be."""
         low, high = self.ends[:-1], self.ends[1:]
         middle = (low + high) / 2
         without = np.stack([middle**2, low**2, high**2])
         having = np.stack([(1 - middle) ** 2, (1 - high) ** 2, (1 - low) ** 2])
-        return Weights(_rows(without, having), np.ones((3, 2, self.count)), share=False)
+        return RatioWeights(_rows(without, having), np.ones((3, 2, self.count)), share=False)
 
-    def net_benefit(self) -> Weights:
+    def net_benefit(self) -> RatioWeights:
         """Vickers, Elkin 2006: of calling whom the model calls at each threshold, then of calling everybody."""
         odds = (self.thresholds / (1 - self.thresholds))[:, None]
         called = np.concatenate([self.called(), np.ones_like(self.called())])
         above = _rows(-np.tile(odds, (2, 1)) * called, called)
-        return Weights(above, np.ones_like(above), share=False)
+        return RatioWeights(above, np.ones_like(above), share=False)
 
 
 def read_scores(
     sums: Sequence[GroupSum], tree: Tree, ends: Sequence[float], left_out: Estimates, generator: np.random.Generator
 ) -> Answer:
     """sums: of each group, everybody first, (2, bins) fitted from the tree. left_out: who could not be evaluated."""
-    bins, covariance = Bins(np.array(ends)), tree.covariance()
+    bins, covariance = ProbabilityBins(np.array(ends)), tree.covariance()
     groups = [group_sum.group for group_sum in sums]
-    scores = [Scores.of(group_sum.values, group_sum.variance, tree, covariance) for group_sum in sums]
+    scores = [ScoreHistogram.of(group_sum.values, group_sum.variance, tree, covariance) for group_sum in sums]
     return Answer(
         tables=(
             _performance(groups, scores, bins, generator),
@@ -145,10 +145,10 @@ def read_scores(
 
 
 def _performance(
-    groups: Sequence[str], scores: Sequence[Scores], bins: Bins, generator: np.random.Generator
+    groups: Sequence[str], scores: Sequence[ScoreHistogram], bins: ProbabilityBins, generator: np.random.Generator
 ) -> AnswerTable:
     place = slice(bins.headline, bins.headline + 1)
-    at = {name: Weights(measure.above[place], measure.below[place]) for name, measure in bins.measures().items()}
+    at = {name: RatioWeights(measure.above[place], measure.below[place]) for name, measure in bins.measures().items()}
     threshold = plain(float(bins.thresholds[bins.headline]))
     names = [*(f"{name} at {threshold}" for name in at), *AREAS, *BRIERS, PREVALENCE]
     estimates: list[Estimates] = []
@@ -157,7 +157,7 @@ def _performance(
         estimates += [measure.ratio(weights) for weights in at.values()]
         estimates += [measure.areas(generator), measure.ratio(bins.brier()), measure.ratio(bins.prevalence())]
         patients += [measure.patients(weights) for weights in at.values()]
-        patients.append(np.full(len(AREAS) + len(BRIERS) + 1, measure.shown.sum()))
+        patients.append(np.full(len(AREAS) + len(BRIERS) + 1, measure.fitted.sum()))
     return figures_table(
         "performance",
         "how good the model is",
@@ -168,7 +168,7 @@ def _performance(
     )
 
 
-def _thresholds(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) -> AnswerTable:
+def _thresholds(groups: Sequence[str], scores: Sequence[ScoreHistogram], bins: ProbabilityBins) -> AnswerTable:
     measures = bins.measures()
     parts = [(group_scores, weights) for group_scores in scores for weights in measures.values()]
     count = len(bins.thresholds)
@@ -188,11 +188,11 @@ def _thresholds(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) -> 
     )
 
 
-def _roc(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) -> AnswerTable:
+def _roc(groups: Sequence[str], scores: Sequence[ScoreHistogram], bins: ProbabilityBins) -> AnswerTable:
     """From (0, 0) to (1, 1): thresholds falling."""
     sensitivity = bins.measures()[SENSITIVITY]
     falling = slice(None, None, -1)
-    weights = Weights(sensitivity.above[falling], sensitivity.below[falling])
+    weights = RatioWeights(sensitivity.above[falling], sensitivity.below[falling])
     estimates: list[Estimates] = []
     false: list[Floats] = []
     for group_scores in scores:
@@ -209,17 +209,17 @@ def _roc(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) -> AnswerT
             ("false positive rate", stacked(false)),
         ],
         joined(estimates),
-        stacked([np.full(count, group_scores.shown.sum()) for group_scores in scores]),
+        stacked([np.full(count, group_scores.fitted.sum()) for group_scores in scores]),
         Plot(kind="line", x="false positive rate", y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
     )
 
 
-def _precision_recall(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) -> AnswerTable:
+def _precision_recall(groups: Sequence[str], scores: Sequence[ScoreHistogram], bins: ProbabilityBins) -> AnswerTable:
     """Thresholds falling; the last calls everybody."""
     called = np.concatenate([np.ones((1, bins.count)), bins.called()])[::-1]
     none = np.zeros_like(called)
-    precision = Weights(_rows(none, called), _rows(called, called))
-    recall = Weights(_rows(none, called), _rows(none, np.ones_like(called)))
+    precision = RatioWeights(_rows(none, called), _rows(called, called))
+    recall = RatioWeights(_rows(none, called), _rows(none, np.ones_like(called)))
     return figures_table(
         "precision-recall",
         "precision-recall curve: precision",
@@ -234,7 +234,7 @@ def _precision_recall(groups: Sequence[str], scores: Sequence[Scores], bins: Bin
     )
 
 
-def _calibration(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) -> AnswerTable:
+def _calibration(groups: Sequence[str], scores: Sequence[ScoreHistogram], bins: ProbabilityBins) -> AnswerTable:
     observed = bins.observed()
     middles = (bins.ends[:-1] + bins.ends[1:]) / 2
     return figures_table(
@@ -251,7 +251,7 @@ def _calibration(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) ->
     )
 
 
-def _net_benefit(groups: Sequence[str], scores: Sequence[Scores], bins: Bins) -> AnswerTable:
+def _net_benefit(groups: Sequence[str], scores: Sequence[ScoreHistogram], bins: ProbabilityBins) -> AnswerTable:
     count, benefit = len(bins.thresholds), bins.net_benefit()
     policies = ("whom the model calls", "everybody")
     curves = [name if len(groups) == 1 else f"{group}: {name}" for group in groups for name in policies]

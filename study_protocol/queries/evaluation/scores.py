@@ -21,7 +21,7 @@ _LEAST_PATIENTS = 3.0
 
 
 @dataclass(frozen=True)
-class Weights:
+class RatioWeights:
     """Ratios of weighted counts: Σ above·table / Σ below·table. (n, 2, bins) each.
 
     share: above is below or zero, and both are 0 or 1, so that the ratio is a share of patients
@@ -33,7 +33,7 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Scores:
+class ScoreHistogram:
     """One group's histogram.
 
     raw         (2, bins) unbiased, perhaps below zero
@@ -43,16 +43,16 @@ class Scores:
     """
 
     raw: Floats
-    shown: Floats
+    fitted: Floats
     variance: float
     tree: Tree
     covariance: Floats
 
     @classmethod
-    def of(cls, raw: Floats, variance: float, tree: Tree, covariance: Floats) -> Scores:
+    def of(cls, raw: Floats, variance: float, tree: Tree, covariance: Floats) -> ScoreHistogram:
         return cls(raw, np.stack([made_to_fit(row) for row in raw]), variance, tree, covariance)
 
-    def ratio(self, weights: Weights, low: Floats | float = 0.0, high: Floats | float = 1.0) -> Estimates:
+    def ratio(self, weights: RatioWeights, low: Floats | float = 0.0, high: Floats | float = 1.0) -> Estimates:
         """Estimates of what is shown; errors and intervals of what is raw."""
         above, below = weights.above, weights.below
         numerator, denominator = total(above, self.raw), total(below, self.raw)
@@ -61,25 +61,25 @@ class Scores:
             self.variance * total(above @ self.covariance, above), -2 * total(smeared, above), total(smeared, below)
         )
         squares = Quadratic(
-            *(total(coefficients, self.shown) for coefficients in (above**2, -2 * above * below, below**2))
+            *(total(coefficients, self.fitted) for coefficients in (above**2, -2 * above * below, below**2))
         )
         sampling = of_share(denominator) if weights.share else of_weights(numerator, denominator, squares)
         estimates = ratios(numerator, denominator, noise, sampling, low, high)
         patients = self.patients(weights)
-        fitting = total(above, self.shown) / np.where(patients > 0, patients, np.nan)
+        fitting = total(above, self.fitted) / np.where(patients > 0, patients, np.nan)
         estimate = np.where(
             np.isnan(estimates.estimate) | np.isnan(fitting), estimates.estimate, np.clip(fitting, low, high)
         )
         return replace(estimates, estimate=estimate)
 
-    def patients(self, weights: Weights) -> Floats:
+    def patients(self, weights: RatioWeights) -> Floats:
         """(n,) how many each ratio rests on."""
-        return total(weights.below, self.shown)
+        return total(weights.below, self.fitted)
 
     def cell_counts(self) -> Estimates:
         """(2 · bins,) patients in every cell."""
         noise = np.tile(self.variance * np.diagonal(self.covariance), 2)
-        return counts(self.raw.ravel(), noise, self.shown.ravel())
+        return counts(self.raw.ravel(), noise, self.fitted.ravel())
 
     def in_all(self) -> Estimates:
         """(1,)."""
@@ -94,10 +94,10 @@ class Scores:
             return Estimates(nothing, nothing, nothing, nothing, np.zeros(4), np.ones(4))
         nodes = generator.standard_normal((SIMULATIONS, 2, sum(self.tree.sizes)))
         noise = np.sqrt(self.variance) * self.tree.least_squares(nodes)
-        sampling = recounted(self.shown, generator)
+        sampling = recounted(self.fitted, generator)
         estimates = simulated(self.raw, noise, sampling, _areas)
         low, high = ends_within(estimates.raw, estimates.low, estimates.high, 0.0, 1.0)
-        return replace(estimates, estimate=np.clip(_areas(self.shown[None])[0], 0.0, 1.0), low=low, high=high)
+        return replace(estimates, estimate=np.clip(_areas(self.fitted[None])[0], 0.0, 1.0), low=low, high=high)
 
 
 def total(weights: Floats, table: Floats) -> Floats:

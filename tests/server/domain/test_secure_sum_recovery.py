@@ -233,7 +233,7 @@ def test_a_late_upload_of_a_lost_client_stays_masked_by_its_own_seed() -> None:
     recovered = recovery.recover(run.session)
     assert set(recovered.mask_keys) == {"h005"}
     assert "h005" not in recovered.seeds
-    agreement = masking.Agreement("h005", recovered.mask_keys["h005"], run.session.h1)
+    agreement = masking.KeyAgreement("h005", recovered.mask_keys["h005"], run.session.h1)
     public = {e.client: e.mask_key for e in run.session.cohort}
     keys = [agreement.mask_key(peer, public[peer], "terms") for peer in run.session.survivors]
     masking.apply_masks(late, add=keys)

@@ -40,7 +40,7 @@ def train(coordinator: Coordinator, hospitals: list[Hospital], *rounds: int) -> 
         work(coordinator)
 
 
-def opened(coordinator: Coordinator, round: int | None = None) -> check.Opened:
+def opened(coordinator: Coordinator, round: int | None = None) -> check.OpenedCertificate:
     return check.opened(certificate(coordinator, "sepsis", round).model_dump_json().encode())
 
 

@@ -59,7 +59,7 @@ def ledger(*, named: bool = True, **options: Any) -> list[Entry]:
     return entries
 
 
-def signed(title: str = "Sepsis at four hospitals", **options: Any) -> check.Opened:
+def signed(title: str = "Sepsis at four hospitals", **options: Any) -> check.OpenedCertificate:
     found = computed(ledger(**options))
     head = {"study": "sepsis", "entries": found.entries, "sha256": found.sha256}
     head_signature = sign_document(KEY, LEDGER_HEAD, head)
@@ -68,7 +68,7 @@ def signed(title: str = "Sepsis at four hospitals", **options: Any) -> check.Ope
     return sealed(issued(found, facts).model_dump(mode="json"))
 
 
-def sealed(value: dict[str, Any]) -> check.Opened:
+def sealed(value: dict[str, Any]) -> check.OpenedCertificate:
     """With a good signature, whatever it says."""
     whole = {"certificate": value, "signature": sign_document(KEY, CERTIFICATE, value)}
     return check.opened(json.dumps(whole).encode())
@@ -157,7 +157,7 @@ def test_rounds_that_were_charged_since_are_told() -> None:
     entries = ledger(bayesian=True)
     entries.append(after(entries, "reserved", 3))
     entries.append(after(entries, "settled", 3, report=None))
-    found = {one.what: one for one in check.ledger(ONE.certificate, entries)}
+    found = {one.subject: one for one in check.ledger(ONE.certificate, entries)}
     assert {one.result for one in found.values()} == {"good"}
     assert "1 later round is in the ledger and not in these numbers" in found["ledger"].words
 

@@ -88,7 +88,7 @@ def complaints(body: bytes, entries: list[Entry]) -> str:
         check.signature(document, PUBLIC, "the key", is_confirmed=True),
         *check.ledger(document.certificate, entries),
     ]
-    return "; ".join(f"{one.what}: {one.words}" for one in found if one.result != "good")
+    return "; ".join(f"{one.subject}: {one.words}" for one in found if one.result != "good")
 
 
 def others(value: Any) -> list[Any]:
@@ -281,7 +281,7 @@ def test_steps_that_an_earlier_version_counted_for_questions_are_no_alarm() -> N
     entries = ledger_of(asked=1, statistics={"max_queries": 3, "max_cells": 100})
     value = put(certified(entries), ("certificate", "rounds", "steps"), 3)
     found = check.ledger(check.opened(signed_again(value)).certificate, entries)
-    told = {one.what: one for one in found}["everything else"]
+    told = {one.subject: one for one in found}["everything else"]
     assert told.result == "not known"
     assert "earlier version" in told.words
 
