@@ -1,6 +1,6 @@
 """A study's settings in plain sentences: whom it protects, how far, and who sees what.
 
-The same for a hospital before it joins, for the dashboard and for documents, so that nobody reads another text.
+They are the same for a hospital before it joins, for the dashboard and for documents, so that all read one text.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from study_protocol.wire.rounded import at_least
 
 
 def in_words(settings: AnySettings, *, mine: bool) -> list[tuple[str, str]]:
-    """(about what, sentence), in the order in which a person should read them.
+    """Return (subject, sentence), in the order in which a person should read them.
 
-    mine  who reads is a hospital that takes part
+    Args:
+        mine: whether the reader is a hospital that takes part.
 
     Raises:
         PlanError, InvalidArgument: settings that no budget can be kept for.

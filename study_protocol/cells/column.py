@@ -15,7 +15,7 @@ from study_protocol.cells.stored import Array, StoredCells
 
 @dataclass(frozen=True, eq=False)
 class Column(StoredCells, NDArrayOperatorsMixin):
-    """(n,) cells. Made by `column_of`; `reading` says what they mean under a declaration.
+    """(n,) cells, made by `column_of`. `reading` gives their values under a declaration.
 
     In arithmetic and comparisons, for NumPy and for torch, a column is its numbers, NaN where a cell is empty. Beside a
     text it is compared as a category. Cells that are no number raise DataError there, which counts them.

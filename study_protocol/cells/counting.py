@@ -19,7 +19,7 @@ _MIN_VALUES = 3
 
 
 class Reading(Protocol):
-    """What was read, as `Numbers` and `Categories` have it."""
+    """The values that were read, as `Numbers` and `Categories` have them."""
 
     @property
     def missing(self) -> NDArray[np.bool_]: ...
@@ -29,13 +29,19 @@ class Reading(Protocol):
 
 @dataclass(frozen=True)
 class CellCounts:
-    """Cells of one column under one declaration; for the hospital's own eyes.
+    """Cells of one column under one declaration, for the hospital's own eyes.
 
-    column: its name. cells: in all. missing: empty, a word for missing, or a declared code. wrong: neither a value nor
-    a declared code. outside: values outside the declared range or categories. kind: what the first wrong one may be, in
-    words that quote nothing of it. first: where it is. near: cells that are a category but for capitals or leading
-    zeros, and so another value. filled: the smallest and the largest value as shares of the public range, 0 at its low
-    end and 1 at its high end; None: there is no range, or no value.
+    Attributes:
+        column: its name.
+        cells: number of all cells.
+        missing: cells that are empty, a word for missing, or a declared code.
+        wrong: cells that are neither a value nor a declared code.
+        outside: values outside the declared range or categories.
+        kind: words for a possible kind of the first wrong cell, which do not quote it.
+        first: the place of the first wrong cell.
+        near: cells that differ from a category only in capitals or leading zeros. They are another value.
+        filled: the smallest and the largest value as shares of the public range, 0 at its low end and 1 at its high
+            end. None without a range or without a value.
     """
 
     column: str
@@ -50,7 +56,7 @@ class CellCounts:
 
     @property
     def unusable(self) -> str:
-        """A warning where cells fit nothing that was declared, with what the first of them may be."""
+        """A warning about cells that do not fit the declaration, with a possible kind of the first of them."""
         if not self.wrong:
             return ""
         kind = f", and is {self.kind}" if self.kind else ""
@@ -64,7 +70,7 @@ class CellCounts:
         """A warning where several values lie in so little of the public range that their unit may be another."""
         values = self.cells - self.missing - self.wrong
         share = 0.0 if self.filled is None else self.filled[1] - self.filled[0]
-        # One value for all may be a rare event that nobody had.
+        # One value for all may be a rare event that no patient had.
         if values < _MIN_VALUES or not 0 < share <= _NARROW:
             return ""
         return (
@@ -74,7 +80,7 @@ class CellCounts:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a person should look at before these cells are used."""
+        """Warnings that a person should read before these cells are used."""
         near = (
             f"column {self.column}: {self.near} of {self.cells} cells are one of the categories but for capitals or "
             "leading zeros, and do not count as it"
@@ -82,7 +88,7 @@ class CellCounts:
         return tuple(words for words in (self.narrow, near if self.near else "") if words)
 
     def __add__(self, addend: CellCounts) -> CellCounts:
-        """Of further cells of the same column."""
+        """Return the counts with those of further cells of the same column."""
         return replace(
             self,
             cells=self.cells + addend.cells,
@@ -98,9 +104,12 @@ class CellCounts:
 
 @dataclass(frozen=True)
 class Declaration:
-    """How one column is read. read: its cells -> what they say, how many of them are outside, what a wrong one is.
+    """How one column is read.
 
-    within: the public range of its values; None: it has none.
+    Attributes:
+        column: its name.
+        read: maps cells to their values, the number of values outside, and the kind of a wrong cell.
+        within: the public range of its values. None without a range.
     """
 
     column: str
@@ -138,7 +147,7 @@ def _union(left_ends: tuple[float, float] | None, right_ends: tuple[float, float
 
 
 def added(parts: Iterable[Iterable[CellCounts]]) -> tuple[CellCounts, ...]:
-    """Counts over all parts of a table; each part has the same declarations in the same order."""
+    """Return the counts over all parts of a table. Each part has the same declarations in the same order."""
     total: list[CellCounts] = []
     for part in parts:
         counts = list(part)

@@ -1,4 +1,4 @@
-"""What a text that a declaration does not know may be, in words that quote nothing of it and say what to do."""
+"""Words for a text that a declaration does not know. They say what it may be and what to do, and do not quote it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLAIN_TEXT = "text: if it says that nothing was measured, missing-values of the
 
 
 def kind_of_no_number(text: str, spelling: Spelling) -> str:
-    """Of a text that is no number in this spelling."""
+    """Return the kind of a text that is no number in this spelling."""
     if _YEAR_LAST.fullmatch(text):
         order = "" if spelling.dates else ", and their order with --dates"
         return f"a date with its year last: declare the column as dates{order}"
@@ -37,7 +37,7 @@ def kind_of_no_number(text: str, spelling: Spelling) -> str:
 
 
 def kind_of_no_date(text: str, spelling: Spelling) -> str:
-    """Of a text that is no date in this spelling."""
+    """Return the kind of a text that is no date in this spelling."""
     if _YEAR_LAST.fullmatch(text) and spelling.dates is None:
         return "a date with its year last: declare the order of day and month (--dates)"
     if _SHORT_YEAR.fullmatch(text):
@@ -54,7 +54,7 @@ def kind_of_no_date(text: str, spelling: Spelling) -> str:
 
 
 def _kind_of_marked(text: str, spelling: Spelling) -> str:
-    """Of digits with one point or one comma."""
+    """Return the kind of digits with one point or one comma."""
     if spelling.decimal is None:
         return "a number whose comma or point may mean thousands: declare the decimal mark of the data set (--decimal)"
     opposite: Decimal = "comma" if spelling.decimal == "point" else "point"

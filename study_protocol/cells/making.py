@@ -18,18 +18,18 @@ from study_protocol.cells.stored import Array, day_text
 
 # Stored types whose cells need no words.
 _TYPED = "fiubM"
-# Types of Python of which a list is an array of numbers; of any other, and of several, each cell is written by itself.
+# A list of one of these types is an array of numbers. With any other type, or several, each cell is written by itself.
 _PLAIN = (bool, int, float)
 
 
 def column_of(values: Any, *, spelling: Spelling = AS_WRITTEN, name: str = "") -> Column:
-    """A column out of what programs hold: a `Column` as it is, NumPy arrays, lists, series of pandas.
+    """Return a column from a `Column`, a NumPy array, a list or a pandas series. A `Column` stays as it is.
 
     Numbers, Booleans and dates of one type keep it. Where the cells are objects, every one is written as text by
     itself: numbers in their own digits, bytes as UTF-8, dates as ISO 8601.
 
     Raises:
-        DataError: more than one axis, or cells that are neither text, number, Boolean, date nor empty; it counts them.
+        DataError: more than one axis, or cells that are neither text, number, Boolean, date nor empty. It counts them.
     """
     if isinstance(values, Column):
         return values
@@ -69,7 +69,7 @@ def _of_objects(cells: list[Any], absent: NDArray[np.bool_] | None, spelling: Sp
 
 
 def _array_of(values: Any) -> tuple[Array, NDArray[np.bool_] | None]:
-    """The cells, and which are empty where their type has no NaN."""
+    """Return the cells, and which are empty where their type has no NaN."""
     # Series of pandas with a type of its own: nullable numbers, categories, texts of Arrow. By shape, as pandas need
     # not be installed.
     extension_array = getattr(values, "array", None)
@@ -81,7 +81,7 @@ def _array_of(values: Any) -> tuple[Array, NDArray[np.bool_] | None]:
         values = _of_tensor(values)
     if isinstance(values, np.ma.MaskedArray):
         masked = cast("Any", values)
-        # What lies under a mask is no cell.
+        # A value under a mask is no cell.
         return np.asarray(masked.data), np.ma.getmaskarray(masked)
     array = np.asarray(values)
     return (_durations(array), np.isnat(array)) if array.dtype.kind == "m" else (array, None)
@@ -137,7 +137,7 @@ def _of_list(cells: Sequence[Any]) -> Array:
 
 
 def text_of(cell: object, spelling: Spelling) -> str | None:
-    """One cell as a file would write it; None: it is empty. Raises TypeError."""
+    """Return one cell as a file would write it, or None for an empty cell. Raises TypeError."""
     if cell is None or isinstance(cell, str):
         return cell
     if isinstance(cell, bytes):
@@ -148,7 +148,7 @@ def text_of(cell: object, spelling: Spelling) -> str | None:
         return None if np.isnat(moment) else day_text(str(cast(object, moment.astype("datetime64[us]"))))
     if isinstance(cell, float | decimal.Decimal | np.floating):
         number = cast("float | decimal.Decimal", cell)
-        # A signalling NaN of `decimal` compares with nothing.
+        # A signalling NaN of `decimal` cannot be compared.
         is_nan = number.is_nan() if isinstance(number, decimal.Decimal) else math.isnan(number)
         return None if is_nan else number_text(number, spelling)
     if isinstance(cell, int | np.integer | np.bool_):
@@ -157,7 +157,7 @@ def text_of(cell: object, spelling: Spelling) -> str | None:
         return day_text(cell.isoformat())
     if isinstance(cell, datetime.time | datetime.timedelta) and cell == cell:
         return str(cell)
-    # pandas' NA and NaT compare with nothing, themselves included.
+    # pandas' NA and NaT equal no value, not even themselves.
     if type(cell).__name__ in ("NAType", "NaTType"):
         return None
     raise TypeError(type(cell).__name__)

@@ -14,9 +14,10 @@ _BLOCK = 1 << 13
 
 
 def widened(values: np.ndarray[Any, np.dtype[Any]]) -> NDArray[np.float64]:
-    """(n,) float64 of stored numbers or Booleans. Of float16 and float32 the shortest decimal number that is theirs.
+    """Return float64 of stored numbers or Booleans, shape (n,).
 
-    Whole numbers, and all of float64, are as they are.
+    Of float16 and float32 it is the shortest decimal number that is theirs. Whole numbers, and all of float64, are as
+    they are.
     """
     wide = values.astype(np.float64)
     if values.dtype.kind == "f" and values.dtype.itemsize < 8:
@@ -26,7 +27,7 @@ def widened(values: np.ndarray[Any, np.dtype[Any]]) -> NDArray[np.float64]:
 
 
 def _shorten(wide: NDArray[np.float64], values: np.ndarray[Any, np.dtype[Any]]) -> None:
-    """In place."""
+    """Shorten the numbers in place."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
         (places,) = np.nonzero(np.isfinite(wide) & (wide != np.rint(wide)))
         exponent = np.floor(np.log10(np.abs(wide[places])))

@@ -16,12 +16,14 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, eq=False)
 class StoredCells:
-    """(n,) cells; `reading` says what they mean under a declaration.
+    """(n,) cells. `reading` gives their values under a declaration.
 
-    values: numbers, Booleans or dates of their stored type (float16 to float64, integers, bool, datetime64), or places
-        among the words. words: (k,) cleaned texts, and None for an empty cell; None: the column stores no texts.
-    absent: (n,) booleans, empty cells of a type that has no NaN; None: there are none.
-    spelling: how texts of the data set are written, a public setting.
+    Attributes:
+        values: numbers, Booleans or dates of their stored type (float16 to float64, integers, bool, datetime64), or
+            places among the words.
+        words: (k,) cleaned texts, and None for an empty cell. None if the column stores no texts.
+        absent: (n,) booleans, empty cells of a type that has no NaN. None without such cells.
+        spelling: how texts of the data set are written, a public setting.
     """
 
     values: Array
@@ -39,7 +41,7 @@ class StoredCells:
         return len(self.values)
 
     def take(self, rows: Sequence[int] | Array) -> Self:
-        """The given rows, in the given order."""
+        """Return the given rows, in the given order."""
         index = np.asarray(rows)
         # An empty list is an array of floats, which are no places.
         index = index if index.dtype.kind == "b" else index.astype(np.int64)
@@ -64,7 +66,7 @@ class StoredCells:
 
     @property
     def empty(self) -> NDArray[np.bool_]:
-        """(n,) whether nothing stands in the cell; of texts, None."""
+        """(n,) whether the cell is empty, which for a text is None."""
         if self.words is not None:
             none = np.array([word is None for word in self.words.tolist()], bool)
             return none[self.values] if len(self) else np.zeros(0, bool)
@@ -72,7 +74,7 @@ class StoredCells:
         return nulls | np.isnan(self.values) if self.values.dtype.kind == "f" else nulls
 
     def tolist(self) -> list[Any]:
-        """Cells as Python's own values: text, number, Boolean, date; None where a cell is empty."""
+        """Return the cells as Python's own values: text, number, Boolean, date, or None for an empty cell."""
         if self.words is not None:
             return self.words[self.values].tolist()
         cells = cast("list[Any]", self.values.tolist())
@@ -106,7 +108,7 @@ class StoredCells:
 
     @classmethod
     def of_texts(cls, cells: Sequence[str | None], spelling: Spelling = AS_WRITTEN, name: str = "") -> Self:
-        """Of texts as they stand in a file; None: there is no cell."""
+        """Return a column of texts as they stand in a file. A text is None where there is no cell."""
         words = list(dict.fromkeys(cells))
         places = dict(zip(words, range(len(words)), strict=True))
         return cls.of_words(np.fromiter(map(places.__getitem__, cells), np.int32, len(cells)), words, spelling, name)
@@ -115,13 +117,16 @@ class StoredCells:
     def of_words(
         cls, codes: Array, words: Sequence[str | None], spelling: Spelling = AS_WRITTEN, name: str = ""
     ) -> Self:
-        """Of places among words that are texts as they stand in a file."""
+        """Return a column of places among words that are texts as they stand in a file."""
         tidy = [None if word is None else cleaned(word) or None for word in words]
         return cls(np.asarray(codes, np.int32), np.array(tidy, dtype=object), None, spelling, name)
 
     @classmethod
     def joined(cls, columns: Sequence[Self]) -> Self:
-        """All cells of one after those of another. Where the stored types differ, each cell is kept as its text."""
+        """Return the cells of all columns one after another.
+
+        Where the stored types differ, each cell is kept as its text.
+        """
         first = columns[0]
         if len(columns) == 1:
             return first
@@ -145,7 +150,7 @@ class StoredCells:
 
 
 def day_text(written: str) -> str:
-    """A date as ISO 8601 writes it, without a time of day at midnight and without zeros behind its seconds."""
+    """Return a date as ISO 8601 writes it, without a time of day at midnight and without zeros behind its seconds."""
     time = written.partition(".")
     short = time[0] + (f".{time[2]}".rstrip("0").rstrip("."))
     return short.removesuffix("T00:00:00")

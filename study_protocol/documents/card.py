@@ -1,6 +1,6 @@
-"""A released model's card: what it is, how it was made, what it may give away; in the order of Mitchell et al. (2019).
+"""A released model's card, in the order of Mitchell et al. (2019): the model, how it was made, what it may give away.
 
-What only people know (for what it is meant, whom to ask) comes from their notes; until then the card says so.
+Facts that only people know (the intended use, a contact) come from their notes. Without notes the card says so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OUTSIDE = (
 
 
 class Notes(BaseModel):
-    """What people write: the file of --notes, TOML, every entry a text. Names as in Mitchell et al. (2019)."""
+    """Notes that people write: the file of --notes, TOML, every entry a text. Names as in Mitchell et al. (2019)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -53,7 +53,11 @@ class Section:
 
 @dataclass(frozen=True)
 class Card:
-    """metrics: by round, oldest first; those of the model that the card is about and of the ones before it."""
+    """A model's card.
+
+    Attributes:
+        metrics: by round, oldest first, for the model of the card and the ones before it.
+    """
 
     study: Study
     certificate: Certificate
@@ -62,11 +66,11 @@ class Card:
 
     @property
     def title(self) -> str:
-        """As the study's people call it."""
+        """The title that the study's people use."""
         return self.study.title or self.study.study
 
     def sections(self) -> list[Section]:
-        """Everything, in order."""
+        """Return all sections, in order."""
         notes = self.notes
         return [
             Section("Model details", rows=_details(self), columns=("What", "Value")),
@@ -112,7 +116,7 @@ def _details(card: Card) -> tuple[tuple[str, ...], ...]:
 
 
 def _part(training: Training) -> tuple[tuple[str, str], ...]:
-    """What of the model is trained, where it is not all of it."""
+    """Return words for the trained part of the model, if it is not the whole model."""
     names = training.trainable if isinstance(training.trainable, str) else ", ".join(training.trainable)
     trained = () if training.trainable == ALL else (("Trained part", names),)
     return trained + (() if training.backbone is None else (("Backbone, SHA-256", training.backbone.sha256),))
@@ -166,7 +170,7 @@ def _settings(study: Study) -> tuple[tuple[str, ...], ...]:
 
 
 def _in_words(mean: Averaging) -> str:
-    """Which mean of the released models is the study's result."""
+    """Return the mean of the released models that is the study's result, in words."""
     if mean.name == "tail":
         return f"the mean of the newest models, {exact(mean.share)} of all"
     return f"the mean of the models, each counting {exact(mean.decay)} times the next newer one"

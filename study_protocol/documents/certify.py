@@ -1,4 +1,7 @@
-"""From a ledger's entries to a certificate: the same for the coordinator that signs one and for whoever checks it."""
+"""From a ledger's entries to a certificate.
+
+The coordinator that signs one and a reader who checks it use the same functions.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ from study_protocol.wire.signing import as_digits, decode_public_key, fingerprin
 
 @dataclass(frozen=True)
 class Computed:
-    """All that the ledger says. `round`: the newest that is charged; 0 before the first."""
+    """The facts of a certificate that follow from the ledger.
+
+    `round` is the newest charged round, 0 before the first.
+    """
 
     study: str
     settings: StudySettings
@@ -58,7 +64,7 @@ class Computed:
 
 @dataclass(frozen=True)
 class Bound:
-    """What a ledger that names its models says besides: no word of the coordinator's is needed for it."""
+    """The facts that a ledger with named models adds. They do not depend on the coordinator's word."""
 
     model: NamedModel | None
     state: StudyState
@@ -67,9 +73,9 @@ class Bound:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the ledger does not say: the coordinator's own word at the time of issue.
+    """The facts that the ledger does not hold: the coordinator's own word at the time of issue.
 
-    Of a ledger that names its models, `state`, `stop_reason` and `model` are taken from there.
+    If the ledger names its models, `state`, `stop_reason` and `model` are taken from the ledger.
     """
 
     title: str
@@ -82,7 +88,7 @@ class Facts:
 
 
 def computed(entries: Sequence[Entry], round_number: int | None = None) -> Computed:
-    """Every number of a certificate, up to the charge of `round_number`, or up to the end.
+    """Return every number of a certificate, up to the charge of `round_number`, or up to the end.
 
     Raises:
         LedgerError, PlanDiffers: the entries are no ledger of one study's settings.
@@ -95,7 +101,7 @@ def computed(entries: Sequence[Entry], round_number: int | None = None) -> Compu
 
 
 def stated(opening: Entry, history: History, newest: Entry, bound: Bound | None) -> Computed:
-    """The numbers of one history; `opening` and `newest` are the ledger's first and last entry.
+    """Return the numbers of one history. `opening` and `newest` are the ledger's first and last entry.
 
     Raises:
         PlanDiffers, ValueError: as `computed`.
@@ -120,10 +126,11 @@ def stated(opening: Entry, history: History, newest: Entry, bound: Bound | None)
 
 
 def bound_by(models: Mapping[int, NamedModel], newest: Entry, begun: bool, round_number: int | None) -> Bound | None:
-    """What follows from the models that a ledger names, by version, and from its newest entry.
+    """Return the facts that follow from the models that a ledger names, by version, and from its newest entry.
 
-    begun  whether a round of training or of a question was reserved
-    round  whose model is asked for; None: the newest one's
+    Args:
+        begun: whether a round of training or of a question was reserved.
+        round_number: the round whose model is wanted. None: the newest model.
     """
     if not models:
         return None
@@ -135,7 +142,7 @@ def bound_by(models: Mapping[int, NamedModel], newest: Entry, begun: bool, round
 
 
 def issued(account: Computed, facts: Facts) -> Certificate:
-    """The certificate, not signed yet."""
+    """Return the certificate, not signed yet."""
     settings, plan = account.settings, plan_of(account.settings)
     rounds, members = _rounds(account, plan), _members(account)
     limits = [
@@ -182,7 +189,11 @@ def issued(account: Computed, facts: Facts) -> Certificate:
 
 
 def how_to_verify(study: str, mark: str) -> list[HowToVerify]:
-    """The commands, complete. mark: fingerprint of the coordinator's key, to be compared with a hospital's own."""
+    """Return the commands, complete.
+
+    Args:
+        mark: fingerprint of the coordinator's key, to be compared with a hospital's own.
+    """
     check, key = "wardround certificate verify certificate.json", f"--coordinator-key {mark}"
     return [
         HowToVerify(shows="at a hospital of the study: that its own coordinator signed this", command=check),
@@ -221,7 +232,10 @@ def _summary(limits: Sequence[CertifiedLimit], members: CertifiedMembers, counte
 
 
 def _counted_rounds(settings: StudySettings, rounds: CertifiedRounds, last: int) -> str:
-    """Which rounds the numbers count. Who sees a later one, too, learns more than they say."""
+    """Return a sentence about the rounds that the numbers count.
+
+    A reader of a later round learns more than they say.
+    """
     statistics, trained = settings.statistics, training_rounds(rounds, plan_of(settings).steps_per_round)
     if statistics is None:
         return f"{trained} of at most {rounds.most} rounds are counted{_up_to(trained == rounds.most, last)}"
@@ -284,7 +298,7 @@ def _members(account: Computed) -> CertifiedMembers:
 
 
 def _thinned(charged: Sequence[SpentAfter]) -> list[SpentAfterRound]:
-    """At most MOST_POINTS of them, the first and the last among them."""
+    """Return at most MOST_POINTS of them, the first and the last among them."""
     last, gaps = len(charged) - 1, MOST_POINTS - 1
     places = range(len(charged)) if last <= gaps else [last * i // gaps for i in range(MOST_POINTS)]
     return [SpentAfterRound(round=charged[at].round, spent=list(charged[at].spent)) for at in places]

@@ -1,4 +1,4 @@
-"""The curve of ε by round, as shares of a drawing's width and height; the layout only draws it."""
+"""The curve of ε by round, as shares of a drawing's width and height. The layout only draws it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TICKS = 5
 
 
 def chart_of(stated: Certificate) -> dict[str, Any] | None:
-    """Axes and one line for every limit; None before the first round."""
+    """Return the axes and one line for every limit, or None before the first round."""
     if not stated.spent_after:
         return None
     bounded = [(limit, limit.epsilon) for limit in stated.limits if limit.epsilon is not None]

@@ -1,4 +1,4 @@
-"""Is a certificate what it says? By its signature, by a ledger's export, by a model's file; each check in words."""
+"""Checks of a certificate by its signature, a ledger's export and a model's file, each with its result in words."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class OpenedCertificate:
 
 
 def opened(body: bytes) -> OpenedCertificate:
-    """A file's certificate, of which nothing is believed yet.
+    """Return a file's certificate, whose content is not trusted yet.
 
     Raises:
-        NoCertificate: it holds none that this version can read.
+        NoCertificate: the file holds none that this version can read.
     """
     try:
         value = load_json(body)
@@ -76,11 +76,15 @@ def opened(body: bytes) -> OpenedCertificate:
 
 
 def signature(document: OpenedCertificate, key: str, key_name: str, *, is_confirmed: bool) -> Check:
-    """Whether `key` signed exactly this. known: somebody other than the document says whose key it is."""
+    """Return the check that `key` signed exactly this document.
+
+    Args:
+        is_confirmed: whether a source other than the document says whose key it is.
+    """
     stated = document.certificate
     try:
         trusted = decode_public_key(key)
-        # What was read from the file, not what came of reading it: two texts of one time are two documents.
+        # The content of the file is verified, not its parsed form: two texts of one time are two documents.
         verify_document(trusted, CERTIFICATE, document.raw["certificate"], document.signed.signature)
     except SigningError:
         return Check("signature", "bad", f"not made with {key_name}, or something was changed afterwards")
@@ -94,7 +98,7 @@ def signature(document: OpenedCertificate, key: str, key_name: str, *, is_confir
 
 
 def model(stated: Certificate, path: Path) -> Check:
-    """Whether the file is the model that the certificate names.
+    """Return the check that the file is the model that the certificate names.
 
     Raises:
         OSError: it cannot be read.
@@ -118,7 +122,7 @@ def model(stated: Certificate, path: Path) -> Check:
 
 
 def _mean_of(stated: Certificate, path: Path) -> str | None:
-    """What to say of a file that says of itself that it is a mean of models that the numbers count."""
+    """Return words about a file that calls itself a mean of models that the numbers count, else None."""
     try:
         with path.open("rb") as file:
             metadata = ModelMetadata.within(TensorFile(file.fileno()).metadata)
@@ -136,7 +140,7 @@ def _mean_of(stated: Certificate, path: Path) -> str | None:
 
 
 def _of_another(stated: Certificate, stated_model: ModelInfo, path: Path) -> str | None:
-    """What the file says of itself, where that is not what the certificate is about."""
+    """Return the file's own statement about itself where it is not the model of the certificate, else None."""
     try:
         with path.open("rb") as file:
             metadata = ModelMetadata.within(TensorFile(file.fileno()).metadata)
@@ -149,14 +153,20 @@ def _of_another(stated: Certificate, stated_model: ModelInfo, path: Path) -> str
 
 
 def _beyond(stated: Certificate) -> str | None:
-    """A model knows of every round up to its own, so that all of them must be counted."""
+    """Return why the model is beyond the numbers, or None.
+
+    A model knows of every round up to its own, so that all of them must be counted.
+    """
     if stated.model is None or stated.model.version <= stated.round:
         return None
     return f"round {stated.model.version} released it, and the numbers end with round {stated.round}"
 
 
 def ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
-    """Whether every number follows from these entries of a ledger, whose signed head the caller has checked."""
+    """Return the checks that every number follows from these entries of a ledger.
+
+    The caller has checked the ledger's signed head.
+    """
     stated_ledger = stated.ledger
     if len(entries) < stated_ledger.entries:
         words = (
@@ -192,13 +202,13 @@ def ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
     try:
         remade = issued(account, _facts(stated))
     except ValueError:
-        # Of a ledger that says what no message can, such as an end for a reason that nobody knows.
+        # The ledger holds a value that no message can hold, such as an end for an unknown reason.
         return [Check("ledger", "bad", "no such certificate can be made from it: it says what no certificate can say")]
     return [good, *limits, _released(stated, account), *_rest(stated, remade)]
 
 
 def _released(stated: Certificate, account: Computed) -> Check:
-    """Whether the ledger names the model's file."""
+    """Return the check that the ledger names the model's file."""
     if account.bound is None:
         unnamed = "this ledger names no models: which file is the model, the coordinator's word alone says"
         return Check("named model", "not known" if stated.model is not None else "good", unnamed)

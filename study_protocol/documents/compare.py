@@ -8,16 +8,17 @@ from typing import Any, cast
 
 from accounting.budget.statements import chance_by_epsilon
 
-# Differences of numbers near each other keep fewer digits; a count hangs on the last bits as a whole.
+# Differences of numbers near each other keep fewer digits. A count hangs on the last bits as a whole.
 _ABSOLUTE_TOLERANCES = {"reserved": 1e-9, "remaining": 1e-9}
 _COUNT_TOLERANCES = {"rounds_left_estimate": 1.0}
 _ABSENT = object()
 
 
 def difference(stated: Any, recomputed: Any, name: str, *, strict: bool = False) -> str | None:
-    """The first part of a statement that differs, by name; None where all of it is the same but for last bits.
+    """Return the name of the first part of a statement that differs, or None if all parts agree but for last bits.
 
-    strict  also where last bits can choose another count, or another of several orders
+    Args:
+        strict: also report parts where last bits can choose another count, or another of several orders.
     """
     if isinstance(stated, dict) and isinstance(recomputed, dict):
         stated_fields, right = cast("dict[str, Any]", stated), cast("dict[str, Any]", recomputed)
@@ -45,7 +46,7 @@ def difference(stated: Any, recomputed: Any, name: str, *, strict: bool = False)
 
 
 def in_form_of(stated: Mapping[str, Any], limit: dict[str, Any]) -> dict[str, Any]:
-    """A limit as computed now, in the form of an earlier version where `stated` has that form.
+    """Return a limit as computed now, in the form of an earlier version if `stated` has that form.
 
     Before `guess_from` was stated, the chance of a right guess was what the spent ε and δ allow.
     """

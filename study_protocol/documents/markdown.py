@@ -15,12 +15,12 @@ _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!$]|:(?=//)|(?<=www)\.)")
 
 
 def plain(text: str) -> str:
-    """The text so that Markdown shows it as it is, on one line."""
+    """Return the text so that Markdown shows it as it is, on one line."""
     return _MARKUP.sub(r"\\\1", " ".join(text.split()))
 
 
 def as_markdown(card: Card) -> str:
-    """The whole card. What people wrote in their notes is Markdown of their own, and stays as it is."""
+    """Return the whole card. Notes are Markdown that people wrote, and stay as they are."""
     head = ["---", *yaml_lines(_metadata(card)), "---", "", f"# {plain(card.title)}"]
     return "\n".join([*head, *(line for section in card.sections() for line in _section(section))]) + "\n"
 

@@ -1,6 +1,7 @@
-"""What NIST SP 800-226 (March 2025, Guidelines for Evaluating Differential Privacy Guarantees) asks, answered.
+"""Answers to the questions of NIST SP 800-226 (March 2025, Guidelines for Evaluating Differential Privacy Guarantees).
 
-Three parts: what is claimed; the algorithm that is to keep it; the hazards by which a true claim fails in practice.
+The three parts are the claim, the algorithm that is to keep it, and the hazards by which a true claim fails in
+practice.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ _PART = {
 def answers(
     settings: StudySettings, limits: Sequence[LimitStatement], round_number: int, answered: int
 ) -> list[Answer]:
-    """Every question with its answer for this study.
+    """Return every question with its answer for this study.
 
-    round: the newest that the limits count;  answered: how many of the rounds were of questions
+    Args:
+        round_number: the newest round that the limits count.
+        answered: how many of the rounds were of questions.
     """
     plan = plan_of(settings)
     against = observer_phrase(plan.observer, round_number, answered)
@@ -48,7 +51,7 @@ def answers(
 
 
 def unit(level: Level, settings: StudySettings) -> str:
-    """The unit of privacy at a level."""
+    """Return the unit of privacy at a level."""
     if level is Level.CLIENT:
         return "everything that one hospital contributes"
     rows = settings.training.rows_per_patient
@@ -57,13 +60,13 @@ def unit(level: Level, settings: StudySettings) -> str:
 
 
 def neighbours(plan: Plan, level: Level) -> str:
-    """Which two data sets are compared."""
+    """Return the two data sets that are compared, in words."""
     member = "hospital" if level is Level.CLIENT else "record"
     return _NEIGHBOURS[plan.protection(level).relation].format(one=member)
 
 
 def trust(settings: StudySettings, plan: Plan) -> str:
-    """Who adds the noise, and what the coordinator is trusted with."""
+    """Return who adds the noise and what the coordinator is trusted with, in words."""
     masking, noise = settings.privacy.masking, plan.rules.noise
     model = f"{_PART[noise]} model in a federation: hospitals keep their records and are trusted with their own"
     if plan.rules.pooled and masking is not None:

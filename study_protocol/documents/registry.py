@@ -1,8 +1,9 @@
 """The entry of the public Differential Privacy Deployments Registry (registry.opendp.org) for a study.
 
-Field names and words: `schemas/deployments-schema.yaml` of github.com/opendp/deployments-registry-data, as it stood at
-commit 3e9c812 (15 July 2026); the schema follows Ghazi, Nanayakkara and Vadhan (arXiv 2509.13509). What a study does
-not know (who publishes, for what, where) is left for people: required fields say TO BE WRITTEN, others are left out.
+Field names and words are those of `schemas/deployments-schema.yaml` of github.com/opendp/deployments-registry-data, as
+it stood at commit 3e9c812 (15 July 2026). The schema follows Ghazi, Nanayakkara and Vadhan (arXiv 2509.13509). Facts
+that a study does not know (who publishes, for what, where) are left for people. Required fields then say TO BE WRITTEN,
+and others are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _HAZARDS = ("Floating point", "Random numbers", "Side channels", "Security and a
 
 
 def entry(stated: Certificate) -> dict[str, Any]:
-    """The entry, a draft of tier 3, for the model that the certificate is about."""
+    """Return the entry, a draft of tier 3, for the model that the certificate is about."""
     return {
         "url_slug": stated.study,
         "status": "Draft",
@@ -29,7 +30,7 @@ def entry(stated: Certificate) -> dict[str, Any]:
         "deployment": {
             "basic": _basic(stated),
             "dp_variant": {
-                # Of the registry's variants; the Bayesian number has no field of its own and stands in the details.
+                # One of the registry's variants. The Bayesian number has no field of its own and stands in the details.
                 "variant_name": "Approximate DP",
                 "unprotected_quantities": _answer_to(stated, "Quantities without protection"),
             },
@@ -53,12 +54,12 @@ def entry(stated: Certificate) -> dict[str, Any]:
 
 
 def as_yaml(value: Mapping[str, Any]) -> str:
-    """The registry's entries are YAML. Texts are quoted as in JSON, which YAML reads, so that none is markup."""
+    """Return the registry's entry as YAML. Texts are quoted as in JSON, which YAML reads, so that none is markup."""
     return "\n".join([f"# fields: {SCHEMA}", *yaml_lines(value)]) + "\n"
 
 
 def yaml_lines(value: Mapping[str, Any], indent: str = "") -> list[str]:
-    """A mapping as YAML, line by line: mappings in blocks, all else as JSON, which YAML reads."""
+    """Return a mapping as YAML, line by line: mappings in blocks, all else as JSON, which YAML reads."""
     lines: list[str] = []
     for name, inner in value.items():
         if isinstance(inner, Mapping):
@@ -69,7 +70,7 @@ def yaml_lines(value: Mapping[str, Any], indent: str = "") -> list[str]:
 
 
 def _scalar(value: Any) -> str:
-    # YAML 1.1 reads 1e-05 as text; with a point it is a number.
+    # YAML 1.1 reads 1e-05 as text. With a point it is a number.
     if isinstance(value, float):
         text = repr(value)
         return text if "." in text or "e" not in text else text.replace("e", ".0e")
@@ -93,7 +94,7 @@ def _privacy_loss(stated: Certificate) -> dict[str, Any]:
     classical = [limit for limit in stated.limits if limit.state != "unbounded" and limit.definition == "classical"]
     parameters = _parameters(classical[0]) if classical else {}
     return {
-        # The parameters are of one unit; the details have every limit.
+        # The parameters are of one unit. The details have every limit.
         "privacy_unit": UNIT_NOUNS[classical[0].level]
         if classical
         else " and ".join(UNIT_NOUNS[level.level] for level in stated.mechanism.levels),
@@ -135,5 +136,5 @@ def _mechanisms(stated: Certificate) -> list[str]:
 
 
 def _answer_to(stated: Certificate, asks: str) -> str:
-    """The certificate's own answer to a question of NIST SP 800-226, by how it begins."""
+    """Return the certificate's own answer to a question of NIST SP 800-226, by how it begins."""
     return next((answer.answer for answer in stated.nist if answer.asks.startswith(asks)), "")

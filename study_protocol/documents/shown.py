@@ -37,7 +37,11 @@ def digest(document: OpenedCertificate) -> str:
 
 
 def certificate_pdf(document: OpenedCertificate, fonts: Path | None = None) -> bytes:
-    """The PDF of a certificate; equal JSON, equal bytes. ModuleNotFoundError: the extra `documents` is missing."""
+    """Return the PDF of a certificate. Equal JSON gives equal bytes.
+
+    Raises:
+        ModuleNotFoundError: the extra `documents` is missing.
+    """
     issued = int(document.certificate.issued_at.timestamp())
     return rendered("certificate", _data(document), issued=issued, fonts=fonts)
 
@@ -71,7 +75,7 @@ def _data(document: OpenedCertificate) -> dict[str, Any]:
 
 
 def card_pdf(card: Card, fonts: Path | None = None) -> bytes:
-    """The PDF of a model's card. ModuleNotFoundError: as `certificate_pdf`."""
+    """Return the PDF of a model's card. ModuleNotFoundError: as `certificate_pdf`."""
     stated = card.certificate
     data = {
         "document_title": f"Model card: {card.title}",
@@ -85,7 +89,7 @@ def card_pdf(card: Card, fonts: Path | None = None) -> bytes:
 
 
 def _dated(stated: Certificate) -> dict[str, int]:
-    """The day of issue, as typst takes it."""
+    """Return the day of issue, as typst takes it."""
     return {"year": stated.issued_at.year, "month": stated.issued_at.month, "day": stated.issued_at.day}
 
 

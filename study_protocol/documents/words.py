@@ -1,4 +1,4 @@
-"""What ε means, in sentences that need no mathematics. Shares are rounded up: the attacker is never underrated."""
+"""The meaning of ε in sentences that need no mathematics. Shares are rounded up: the attacker is never underrated."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ _TOOK_PART = {
 
 
 def exact(value: float) -> str:
-    """A number of the settings, with all its digits and no more."""
+    """Return a number of the settings, with all its digits and no more."""
     return repr(value).removesuffix(".0").replace("e-0", "e-")
 
 
 def sees(observer: str, round_number: int, answered: int) -> str:
-    """What an observer sees of a study; of rounds after `round_number` it may see more, which the numbers do not count.
+    """Return what an observer sees of a study.
 
-    answered: how many of the rounds were of questions
+    It may see more of rounds after `round_number`, which the numbers do not count.
+
+    Args:
+        answered: how many of the rounds were of questions.
     """
     if round_number == 0:
         models, period = "the initial model", "before the first round"
@@ -41,9 +44,11 @@ def sees(observer: str, round_number: int, answered: int) -> str:
 
 
 def meaning(limit: LimitStatement, plan: Plan, round_number: int, answered: int) -> str:
-    """What this limit leaves an attacker's guess, for whom it holds, and against whom it does not.
+    """Return how well an attacker can still guess, for whom this limit holds, and against whom it does not.
 
-    round: the newest that the limit counts;  answered: how many of them were of questions
+    Args:
+        round_number: the newest round that the limit counts.
+        answered: how many of them were of questions.
     """
     unit_noun = UNIT_NOUNS[limit.level]
     if limit.state == "unbounded":
@@ -61,7 +66,7 @@ def meaning(limit: LimitStatement, plan: Plan, round_number: int, answered: int)
 
 
 def on_average(limit: LimitStatement) -> str:
-    """What the chance of a right guess is computed from, and that it is an average."""
+    """Return the source of the chance of a right guess, and that it is an average."""
     rare = "It is an average: on a rare output the attacker may be surer, which ε and δ bound."
     if (limit.certificate or {}).get("guess_from") == "loss-distribution":
         return f"That chance is over all that the plan may release, whenever the study stops. {rare}"
@@ -74,7 +79,7 @@ def on_average(limit: LimitStatement) -> str:
 
 
 def hospitals(members: CertifiedMembers) -> str:
-    """How many there were when rounds were reserved: one that left has been trained on, too."""
+    """Return how many there were when rounds were reserved: one that left has been trained on, too."""
     smallest, largest = (members.active if count is None else count for count in (members.least, members.most))
     return (
         f"{smallest} to {largest} hospitals"
@@ -86,7 +91,7 @@ def hospitals(members: CertifiedMembers) -> str:
 
 
 def exact_delta(limit: LimitStatement) -> str:
-    """δ of a limit; nothing where there is none."""
+    """Return δ of a limit, or an empty text without one."""
     return "" if limit.delta is None else exact(limit.delta)
 
 
@@ -106,7 +111,7 @@ def _void(limit: LimitStatement) -> str:
 
 
 def budget_line(limit: LimitStatement) -> str:
-    """What of a limit is spent, for people."""
+    """Return how much of a limit is spent, for people."""
     kind = f"{UNIT_NOUNS[limit.level]}, {limit.definition}"
     if limit.epsilon is None:
         return f"{kind}: not protected"
@@ -120,12 +125,12 @@ def observer_phrase(observer: Observer, round_number: int, answered: int) -> str
 
 
 def training_rounds(rounds: CertifiedRounds, steps_per_round: int) -> int:
-    """How many of the charged rounds trained. The others were of questions, which take no step."""
+    """Return how many of the charged rounds trained. The others were of questions, which take no step."""
     return rounds.steps // steps_per_round
 
 
 def charged_rounds(rounds: CertifiedRounds, steps_per_round: int) -> str:
-    """How many rounds are charged, and how many of them were of questions."""
+    """Return how many rounds are charged, and how many of them were of questions."""
     trained = training_rounds(rounds, steps_per_round)
     if trained == rounds.charged:
         return f"{trained} charged of at most {rounds.most}"

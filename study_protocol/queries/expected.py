@@ -1,6 +1,6 @@
-"""How exact an answer will be, before anybody is asked: from public knowledge alone, never from records.
+"""Expected errors of an answer before a question is asked: from public knowledge alone, never from records.
 
-Whoever asks says how many patients there may be. What they are like is assumed: see `assumed` of each kind.
+The asker says how many patients there may be. Their values are assumed: see `assumed` of each kind.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_PATIENTS = 10**9
 
 
 class ExpectedError(Message):
-    """Of one figure of the answer; null where nothing could be said."""
+    """The expected error of one figure of the answer, null where it is unknown."""
 
     figure: Text = Field(description="what is estimated")
     estimate: Finite | None = Field(description="what is assumed that it is")
@@ -31,10 +31,11 @@ class ExpectedError(Message):
 
 
 def expected_errors(question: BaseQuestion, patients: int, std: float) -> tuple[ExpectedError, ...]:
-    """Of the first figures of the answer; none where the kind does not say what to assume.
+    """Return the errors of the first figures of the answer, or none if the kind does not say what to assume.
 
-    patients  how many are asked about, over all hospitals
-    std       standard deviation of the noise in each number, on the scale of one patient's vector
+    Args:
+        patients: how many are asked about, over all hospitals.
+        std: standard deviation of the noise in each number, on the scale of one patient's vector.
     """
     assumed = question.assumed(patients)
     if assumed is None:
@@ -44,7 +45,7 @@ def expected_errors(question: BaseQuestion, patients: int, std: float) -> tuple[
     for row in table.rows:
         cells = dict(zip(table.columns, row, strict=True))
         if cells[table.counts or ESTIMATE] == 0:
-            # A group in which nobody is expected.
+            # A group in which no patient is expected.
             continue
         error = _error(table.title, cells)
         groups.setdefault((cells.get(MEASURE), error.estimate, error.dp_error, error.sampling_error), []).append(error)

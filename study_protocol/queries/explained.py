@@ -13,16 +13,17 @@ _TAIL = 0.025
 
 
 def interval_of_explained(slopes: Floats, explained: Floats, covariance: Floats) -> tuple[float, float]:
-    """The shares that what was found does not contradict at 5 %.
+    """Return the ends of the shares that the estimate does not contradict at 5 %.
 
-    R² is the square of a length, and chance alone makes it longer: draws around what was found are all too long where
-    little is explained. So each share that may be true is tried: the vector found is scaled to its length, and the
-    draws around that say how often what is found would be shorter. In the one-predictor case this is the test of a
-    correlation in Fisher's scale (1915).
+    R² is the square of a length, and chance alone makes it longer. Draws around the estimate are all too long where
+    little is explained. So each possible share is tried. The estimated vector is scaled to its length, and the draws
+    around that say how often an estimate would be shorter. In the one-predictor case this is the test of a correlation
+    in Fisher's scale (1915).
 
-    slopes      (1 + s, p) as found, then draws of noise and sampling together
-    explained   (1 + s,) R² of each, not cut
-    covariance  (p, p) of the predictors as found
+    Args:
+        slopes: (1 + s, p) the estimate, then draws of noise and sampling together.
+        explained: (1 + s,) R² of each, not cut.
+        covariance: (p, p) of the predictors as estimated.
     """
     values, vectors = np.linalg.eigh(covariance)
     across = slopes @ (vectors * np.sqrt(np.maximum(values, 0.0)))

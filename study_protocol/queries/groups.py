@@ -39,13 +39,13 @@ def size_of(partition: Partition) -> int:
 
 
 def evenly(partition: Partition, patients: int) -> Floats:
-    """(groups,) so many patients, spread over the groups in which one expects any."""
+    """Return so many patients, spread over the groups in which one expects any, shape (groups,)."""
     usual = np.array([all(cell) for cell in itertools.product(*(variable.usual for variable in partition))], bool)
     return patients * usual / usual.sum()
 
 
 def places_of(partition: Partition, patients: Patients, count: int) -> Places:
-    """(count,) the group of every patient. Raises UnreadableColumn."""
+    """Return the group of every patient, shape (count,). Raises UnreadableColumn."""
     if not partition:
         return np.zeros(count, np.int64)
     places = tuple(variable.places(patients) for variable in partition)
@@ -53,11 +53,13 @@ def places_of(partition: Partition, patients: Patients, count: int) -> Places:
 
 
 def sums_by_group(partitions: Sequence[Partition], parts: Sequence[Floats], std: float) -> list[GroupSum]:
-    """Everybody first, then every group where there are several.
+    """Return the sum over all patients first, then of every group if there are several.
 
-    parts: for each partition (groups, …), with noise of this standard deviation in each number. Every partition's
-    groups add up to everybody; least squares gives one sum for all and moves the groups of a partition by equal
-    amounts: linear, unbiased.
+    Every partition's groups add up to all patients. Least squares gives one sum for all and moves the groups of a
+    partition by equal amounts. That is linear and unbiased.
+
+    Args:
+        parts: for each partition (groups, …), with noise of this standard deviation in each number.
     """
     sizes = [len(part) for part in parts]
     inverse = sum(1 / size for size in sizes)

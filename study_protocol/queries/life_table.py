@@ -1,8 +1,8 @@
 """Noised life tables: Kaplan-Meier curves and the log-rank test, with errors of noise and sampling.
 
-A life table counts, for each of m time bins, the patients whose event or whose censoring is in it, and those that are
-followed to the end of all bins. In a bin events come before censorings, as Kaplan and Meier 1958 order ties. Errors are
-those of the delta method: right to first order in noise / patients at risk.
+A life table counts, for each of m time bins, the patients whose event or whose censoring is in it. It also counts those
+that are followed to the end of all bins. In a bin events come before censorings, as Kaplan and Meier 1958 order ties.
+Errors are those of the delta method: right to first order in noise / patients at risk.
 """
 
 from __future__ import annotations
@@ -17,18 +17,22 @@ import numpy as np
 from study_protocol.queries.counting import NORMAL, Estimates, Floats, counts
 from study_protocol.queries.monotone import errors_along, last_reached, reached, rising
 
-# Fewer patients at risk than this many standard deviations of their number's noise say nothing about a hazard.
+# A hazard needs more patients at risk than this many standard deviations of their number's noise.
 _LEAST_AT_RISK = 3.0
 # Places inside a bin at which an end of the median's interval is looked for.
 _PARTS = 8
-# Where the noise leaves fewer after a bin than this, or a smaller share, variances and logarithms take this instead.
+# If the noise leaves fewer after a bin than this, or a smaller share, variances and logarithms take this instead.
 _LEAST_LEFT, _LEAST_SURVIVAL = 0.5, 1e-12
 
 
 @dataclass(frozen=True)
 class LifeTable:
-    """One group. events, censored: (m,) raw counts of every bin; later: raw count of those followed to the end; std: of
-    the noise in each.
+    """The life table of one group.
+
+    Attributes:
+        events, censored: (m,) raw counts of every bin.
+        later: raw count of those followed to the end.
+        std: of the noise in each.
     """
 
     events: Floats
@@ -48,19 +52,21 @@ class LifeTable:
         return int(np.argmax(too_few)) if too_few.any() else len(too_few)
 
     def numbers_at_risk(self) -> Estimates:
-        """(m + 1,) at every edge; made to fit: falling, none below zero."""
+        """Return the numbers at risk at every edge, shape (m + 1,). They are made to fit: falling, none below zero."""
         return counts(self.at_risk, self._at_risk_noise, np.maximum(-rising(-self.at_risk), 0.0))
 
     @cached_property
     def survival(self) -> Estimates:
-        """(m + 1,) at every edge; made to fit: falling from 1 to 0 or above. NaN, in [0, 1], where too few are at risk.
+        """(m + 1,) survival at every edge, made to fit: falling from 1 to 0 or above.
 
-        The interval is on the scale of the cumulative hazard Λ: it holds the numbers λ with |Λ - λ| ≤ 1.96 √(noise +
-        λ·unit), unit the sampling variance for each unit of it, as in `counts`.
+        NaN, in [0, 1], if too few are at risk.
+
+        The interval is on the scale of the cumulative hazard Λ. It holds the numbers λ with |Λ - λ| ≤ 1.96 √(noise +
+        λ·unit), as in `counts`. unit is the sampling variance for each unit of Λ.
         """
         noise, sampling, unit = self._log_errors()
         raw = self._raw
-        # Noise may have more survive than there were: the interval is then as wide as where nobody died.
+        # Noise may have more survive than there were: the interval is then as wide as without a death.
         hazard = -np.log(np.clip(raw, _LEAST_SURVIVAL, 1.0))
         middle = hazard + NORMAL**2 * unit / 2
         reach = NORMAL * np.sqrt(np.maximum(noise + hazard * unit + (NORMAL * unit / 2) ** 2, 0.0))
@@ -75,10 +81,10 @@ class LifeTable:
         )
 
     def median(self, edges: Floats) -> Estimates:
-        """(1,) the time at which half survive, on the straight line between edges; NaN: not reached.
+        """Return the time at which half survive, on the straight line between edges, shape (1,). NaN: not reached.
 
-        Its interval holds the times whose own interval of survival holds one half (Brookmeyer, Crowley 1982); without
-        an end (NaN) where that of the last known time does.
+        Its interval holds the times whose own interval of survival holds one half (Brookmeyer, Crowley 1982). It has no
+        end (NaN) where that of the last known time holds one half.
         """
         times, narrower, low, high = self._between(edges)
         known_edges, last = slice(self.known_bins + 1), float(times[-1])
@@ -101,10 +107,11 @@ class LifeTable:
         return _single(median, *errors_along(time_of, 0.5, noise, sampling), *ends)
 
     def _between(self, edges: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Times of the known curve, those inside bins among them; there, by how much its errors are smaller than on the
-        straight line between the edges' errors; the interval's ends.
+        """Return the times of the known curve with those inside bins, a factor of its errors, and the interval's ends.
 
-        At the part t of a bin the variance is t(1 - t) times that of the bin's own fall less than the straight line.
+        The factor says by how much the errors are smaller than on the straight line between the edges' errors. At the
+        part t of a bin the variance is less than the straight line by t(1 - t) times the variance of the bin's own
+        fall.
         """
         known_edges, part = slice(self.known_bins + 1), np.linspace(0.0, 1.0, _PARTS, endpoint=False)
         curve, (_, at_risk) = self.survival, self._hazards
@@ -139,12 +146,15 @@ class LifeTable:
         return np.cumprod(np.maximum(1 - events / at_risk, 0.0), dtype=np.float64)
 
     def _log_errors(self) -> tuple[Floats, Floats, Floats]:
-        """(known,) variances of log survival by noise and by sampling (Greenwood 1926); the latter for a unit of Λ."""
+        """Return variances of log survival by noise and by sampling, and the latter for a unit of Λ.
+
+        Each has shape (known,). Source: Greenwood 1926.
+        """
         events, at_risk = self._hazards
         surviving = np.maximum(at_risk - events, _LEAST_LEFT)
-        # By one patient more at risk in every bin so far; this sum is Greenwood's, too.
+        # By one patient more at risk in every bin so far. This sum is Greenwood's, too.
         steps = np.cumsum(events / (at_risk * surviving))
-        # A cell of a bin k is in the numbers at risk up to k; one of events also in those of events.
+        # A cell of a bin k is in the numbers at risk up to k. One of events is also in those of events.
         before = np.cumsum(steps**2 + (steps - 1 / surviving) ** 2)
         after = 2.0 * (len(self.events) - 1 - np.arange(self.known_bins)) + 1
         noise = self.std**2 * (before + after * steps**2)
@@ -155,13 +165,16 @@ class LifeTable:
         return noise, np.maximum(steps, 0.0), unit
 
     def _from_one(self, values: Floats, first: float = 1.0, unknown: float = math.nan) -> Floats:
-        """(m + 1,) of (known,)."""
+        """Return (m + 1,) values that begin at one, of (known,) values."""
         return np.concatenate([[first], values, np.full(len(self.events) - self.known_bins, unknown)])
 
 
 @dataclass(frozen=True)
 class LogRank:
-    """statistic: χ² with so many degrees of freedom where all groups have the same hazards; NaN: cannot be said."""
+    """The log-rank test.
+
+    Its statistic is χ² with so many degrees of freedom if all groups have the same hazards, NaN if unknown.
+    """
 
     statistic: float
     degrees: int
@@ -190,7 +203,7 @@ def log_rank(groups: Sequence[LifeTable]) -> LogRank:
     # One patient is at risk with no variance to it: not 0/0.
     spread = np.where(risk > 1, of_all * (risk - of_all) / np.where(risk > 1, risk - 1, 1.0), 0.0)
     sampling = np.einsum("j,gj,hgj->gh", spread, shares, direct)
-    # What one patient more of group h at risk up to a bin takes from it.
+    # The amount that one patient more of group h at risk up to a bin takes from it.
     indirect = np.cumsum(of_all / risk * direct, axis=2)
     noise = (
         _products(indirect) + _products(direct - indirect) + (2 * (bins - used) + 1) * _products(indirect[:, :, -1:])
@@ -211,12 +224,12 @@ def chi_square_tail(value: float, degrees: int) -> float:
 
 
 def _products(changes: Floats) -> Floats:
-    """(g, g) Σ over cells of what each does to two groups."""
+    """Return Σ over cells of what each does to two groups, shape (g, g)."""
     return np.einsum("ahj,bhj->ab", changes, changes)
 
 
 def _chi_square(excess: Floats, covariance: Floats) -> LogRank:
-    """The excesses add up to zero: the last says nothing new."""
+    """Return χ² of the excesses. They add up to zero, so that the last one adds no information."""
     some, spread = excess[:-1], covariance[:-1, :-1]
     values = np.linalg.eigvalsh(spread) if np.isfinite(spread).all() else np.zeros(1)
     if values[0] <= 1e-12 * max(float(values[-1]), 1e-300):

@@ -14,7 +14,7 @@ _WIDE = 1.959963984540054
 
 
 def rising(values: Floats) -> Floats:
-    """(n,) the nearest numbers in least squares that never fall. Ayer and others 1955."""
+    """Return the nearest numbers in least squares that never fall, shape (n,). Ayer and others 1955."""
     means: list[float] = []
     sizes: list[int] = []
     for value in values.tolist():
@@ -30,7 +30,10 @@ def rising(values: Floats) -> Floats:
 
 
 def reached(places: Floats, values: Floats, level: float) -> float:
-    """The first place at which the straight line through the points is at the level or above; NaN: nowhere."""
+    """Return the first place at which the straight line through the points is at the level or above.
+
+    NaN if there is none.
+    """
     above = values >= level
     if not above.any():
         return float("nan")
@@ -42,17 +45,20 @@ def reached(places: Floats, values: Floats, level: float) -> float:
 
 
 def last_reached(places: Floats, values: Floats, level: float) -> float:
-    """The last place at which the straight line through the points is at the level or below; NaN: nowhere."""
+    """Return the last place at which the straight line through the points is at the level or below.
+
+    NaN if there is none.
+    """
     return reached(places[::-1], -values[::-1], -level)
 
 
 def errors_along(
     place_of: Callable[[float], float], level: float, noise: float, sampling: float
 ) -> tuple[float, float]:
-    """Of the place at which a curve is at a level, from errors of the curve there.
+    """Return the errors of the place at which a curve is at a level, from errors of the curve there.
 
-    From what the curve covers within 1.96 errors of both together (Woodruff 1952): the slope at the place alone would
-    be as noisy as the curve.
+    They follow from the part that the curve covers within 1.96 errors of both together (Woodruff 1952). The slope at
+    the place alone would be as noisy as the curve.
     """
     combined = math.hypot(noise, sampling)
     if combined == 0:

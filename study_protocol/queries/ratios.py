@@ -1,7 +1,7 @@
-"""Ratios of two noised sums, such as a share or a mean: errors, and intervals that hold however few patients there are.
+"""Ratios of two noised sums, such as a share or a mean: errors, and intervals that hold with few patients, too.
 
-The interval holds the ratios r with |numerator - r·denominator| ≤ 1.96 √variance(r), of noise and sampling together,
-a quadratic in r: Fieller 1954, and Wilson 1927 where it is a share.
+The interval holds the ratios r with |numerator - r·denominator| ≤ 1.96 √variance(r), of noise and sampling together.
+That is a quadratic in r: Fieller 1954, and Wilson 1927 where it is a share.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from study_protocol.queries.counting import NORMAL, STANDS_OUT, Estimates, Float
 
 @dataclass(frozen=True)
 class Quadratic:
-    """A variance as a function of the ratio r: constant + linear·r + square·r²; (n,) each."""
+    """A variance as a function of the ratio r: constant + linear·r + square·r², each of shape (n,)."""
 
     constant: Floats
     linear: Floats
@@ -32,9 +32,10 @@ def of_share(total: Floats) -> Quadratic:
 
 
 def of_weights(numerator: Floats, denominator: Floats, squares: Quadratic) -> Quadratic:
-    """Sampling of a ratio of weighted counts: as it is at the ratio found, whatever the ratio.
+    """Return the sampling variance of a ratio of weighted counts, as it is at the estimated ratio, for every ratio.
 
-    squares: Σ (above - r·below)²·count over the cells
+    Args:
+        squares: Σ (above - r·below)²·count over the cells.
     """
     ratio = numerator / np.where(denominator > 0, denominator, 1.0)
     return Quadratic(squares.at(ratio), np.zeros_like(ratio), np.zeros_like(ratio))

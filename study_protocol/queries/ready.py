@@ -18,13 +18,16 @@ _TIME_BINS, _GROUPS = 24, 4
 
 
 def table_one(columns: Sequence[Declared], noise_multiplier: float) -> Tables:
-    """The first table of a paper: of each column, how many patients are in each bin or category. Δ = √columns."""
+    """Return the first table of a paper: of each column, how many patients are in each bin or category.
+
+    Δ = √columns.
+    """
     tables = tuple((binned(column) if isinstance(column, Range) else column,) for column in columns)
     return Tables(kind="tables", title="Table 1", noise_multiplier=noise_multiplier, tables=tables)
 
 
 def missingness(columns: Sequence[Declared], noise_multiplier: float) -> Tables:
-    """Of each column, how many patients have a value and how many have none. Δ = √columns."""
+    """Return, of each column, how many patients have a value and how many have none. Δ = √columns."""
     tables = tuple(
         (Variable(column=column.column, presence=True, missing_values=column.missing_values),) for column in columns
     )
@@ -32,10 +35,11 @@ def missingness(columns: Sequence[Declared], noise_multiplier: float) -> Tables:
 
 
 def survival(columns: Sequence[Declared], noise_multiplier: float) -> Survival:
-    """Kaplan-Meier curves, and the log-rank test if there are groups. Δ = 1.
+    """Return Kaplan-Meier curves, and the log-rank test if there are groups. Δ = 1.
 
-    columns  in this order: the time that patients were followed (its range, or edges), the event (the categories that
-             mean it), and groups, if there are any
+    Args:
+        columns: in this order: the time that patients were followed (its range, or edges), the event (the categories
+            that mean it), and any groups.
 
     Raises:
         ValueError: other columns.
@@ -62,8 +66,10 @@ def survival(columns: Sequence[Declared], noise_multiplier: float) -> Survival:
 
 
 def evaluation(columns: Sequence[Declared], noise_multiplier: float, model: int) -> Evaluation:
-    """How good a released model of a yes or no is, for all patients and for each column's groups: the 2 x 2 table at
-    a half, which is right with few patients. Δ = √columns, 1 without a column."""
+    """Return the quality of a released model of a yes or no, for all patients and for each column's groups.
+
+    It is the 2 x 2 table at a half, which is right with few patients. Δ = √columns, 1 without a column.
+    """
     groups = tuple(binned(column) if isinstance(column, Range) else column for column in columns)
     return Evaluation(
         kind="evaluation",

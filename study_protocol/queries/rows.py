@@ -26,28 +26,29 @@ _Index = NDArray[np.int64]
 
 
 def one_row_each(question: BaseQuestion, columns: Patients, patients: Sequence[str]) -> Patients:
-    """The columns that the question reads, one row a patient, in the order of the patients' first rows.
+    """Return the columns that the question reads, one row a patient, in the order of the patients' first rows.
 
-    first, last  the patient's first or last row as it stands, empty cells included
-    mean         of a number: the mean of the values that are not missing; of anything else: as `first`
-    any          of a number: the largest value that is not missing; of a category: the value that stands last in the
-                 question's first list for that column; before those of the list other values, before them missing
-                 ones; among equals the first row
+    first, last  the patient's first or last row as it stands, empty cells included.
+    mean         of a number: the mean of the values that are not missing. Anything else: as `first`.
+    any          of a number: the largest value that is not missing. Of a category: the value that stands last in the
+                 question's first list for that column. Values outside the list come before it, and missing ones before
+                 them. Among equals it is the first row.
 
-    A column is a number if the question reads it as one anywhere (bins, ranges, bounds). Rows are merged before anybody
-    is left out: `where` is about the merged row.
+    A column is a number if the question reads it as one anywhere (bins, ranges, bounds). Rows are merged before
+    patients are left out: `where` is about the merged row.
 
-    patients  whose row each row is
+    Args:
+        patients: the patient of each row.
 
     Raises:
-        UnreadableColumn: a column lacks.
+        UnreadableColumn: a column is missing.
     """
     patient_of, first, last = _places(patients)
     needed = {name: column_of(columns, name) for name in question.columns}
     if not needed:
-        # A question without a column still counts everybody.
+        # A question without a column still counts all patients.
         return {"": np.zeros(len(first))}
-    # Merged also where everybody has one row: whether somebody has two may change nothing about the others.
+    # Merged also if all patients have one row: a patient with two may not change the result of the others.
     if question.rows in ("first", "last"):
         places = last if question.rows == "last" else first
         return {name: column.take(places) for name, column in needed.items()}
@@ -73,9 +74,10 @@ def one_value_each(
     *,
     numeric: bool,
 ) -> NDArray[np.float64]:
-    """(patients,) of (rows,) values that stand in no column, merged by the same rule; NaN: missing.
+    """Return (rows,) values that stand in no column, merged by the same rule, shape (patients,). NaN is missing.
 
-    numeric  mean and any are of numbers; otherwise the first row counts
+    Args:
+        numeric: whether mean and any are of numbers. Otherwise the first row counts.
     """
     patient_of, first, last = _places(patients)
     if rule == "last":
@@ -86,7 +88,10 @@ def one_value_each(
 
 
 def _places(patients: Sequence[str]) -> tuple[_Index, _Index, _Index]:
-    """(rows,) the patient of every row, counted by first rows; (patients,) their first rows and their last."""
+    """Return the patient of every row, counted by first rows, and the first and last row of every patient.
+
+    The shapes are (rows,), (patients,) and (patients,).
+    """
     numbering: dict[str, int] = {}
     patient_of = np.fromiter(
         (numbering.setdefault(patient, len(numbering)) for patient in patients), np.int64, len(patients)
@@ -113,7 +118,7 @@ def _largest(numbers: NDArray[np.float64], patient_of: _Index, count: int) -> ND
 
 
 def _last_listed(column: Column, readings: Sequence[Reading], patient_of: _Index, count: int) -> _Index:
-    """(patients,) the row that counts."""
+    """Return the row that counts, shape (patients,)."""
     lists = [
         reading.categories for reading in readings if not isinstance(reading, Range) and reading.categories is not None
     ]
@@ -134,7 +139,7 @@ def _is_number(reading: Reading) -> bool:
 
 
 def readings_of(value: object) -> Iterator[Reading]:
-    """Every way in which a question reads a column, in the order of its document."""
+    """Yield every way in which a question reads a column, in the order of its document."""
     if isinstance(value, Reading):
         yield value
     elif isinstance(value, Message):

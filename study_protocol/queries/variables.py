@@ -41,7 +41,7 @@ class UnreadableColumn(ValueError):
 
 
 class Variable(Message):
-    """One column cut into cells that hold everybody: bins and what lies outside, categories and others, or presence.
+    """One column cut into cells that hold all patients.
 
     edges e₁ < … < e_k  cells: below e₁, [e₁, e₂), …, e_k and above, missing
     categories          cells: each of them, other, missing
@@ -72,7 +72,7 @@ class Variable(Message):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Of the cells, in order; the last is for missing values."""
+        """Labels of the cells, in order. The last is for missing values."""
         if self.edges is not None:
             return bins_of(self.edges)
         return (PRESENT, MISSING) if self.categories is None else (*self.categories, OTHER, MISSING)
@@ -83,7 +83,7 @@ class Variable(Message):
         return tuple(self.presence or label not in (OTHER, MISSING) for label in self.labels)
 
     def places(self, patients: Patients) -> Places:
-        """(n,) the cell of every patient.
+        """Return the cell of every patient, shape (n,).
 
         Raises:
             UnreadableColumn: the table lacks the column.
@@ -126,7 +126,7 @@ class Range(Message):
         return (self.high - self.low) / 2
 
     def scaled(self, patients: Patients) -> NDArray[np.float64]:
-        """(n,) clipped and scaled to [-1, 1]; NaN where it is missing. Raises UnreadableColumn."""
+        """Return the numbers clipped and scaled to [-1, 1], shape (n,), NaN where missing. Raises UnreadableColumn."""
         numbers = read_numbers(column_of(patients, self.column), self.missing_values).values
         return np.clip((np.clip(numbers, self.low, self.high) - self.middle) / self.half, -1.0, 1.0)
 
@@ -160,7 +160,7 @@ class Indicator(Message):
         return 0.5
 
     def scaled(self, patients: Patients) -> NDArray[np.float64]:
-        """(n,) 1 for the categories, -1 for other values, NaN where it is missing. Raises UnreadableColumn."""
+        """Return 1 for the categories, -1 for other values, NaN where missing, shape (n,). Raises UnreadableColumn."""
         read = read_categories(column_of(patients, self.column), self.categories, self.missing_values)
         return np.where(read.missing, np.nan, np.where(read.places >= 0, 1.0, -1.0))
 
@@ -178,7 +178,10 @@ Number = Annotated[
 
 
 class Condition(Message):
-    """Who is asked about: patients whose column is one of the categories, or lies in [low, high); missing: nobody."""
+    """A condition on patients: the column is one of the categories, or lies in [low, high).
+
+    A missing value never meets it.
+    """
 
     column: ColumnName = Field(description="its name in every hospital's table")
     categories: Annotated[Codes, Field(min_length=1)] | None = Field(default=None, description="one of these")
@@ -196,7 +199,7 @@ class Condition(Message):
         return self
 
     def holds(self, patients: Patients) -> NDArray[np.bool_]:
-        """(n,) who meets it. Raises UnreadableColumn."""
+        """Return the patients that meet it, shape (n,). Raises UnreadableColumn."""
         column = column_of(patients, self.column)
         if self.categories is not None:
             return read_categories(column, self.categories, self.missing_values).places >= 0
@@ -234,12 +237,12 @@ def require_codes(column: str, categories: tuple[str, ...], missing_values: tupl
 
 
 def bins_of(edges: Sequence[float]) -> tuple[str, ...]:
-    """Labels: below, between two edges each, above, missing."""
+    """Return labels: below, between two edges each, above, missing."""
     texts = [plain(edge) for edge in edges]
     between = (f"{low} to {high}" for low, high in pairwise(texts))
     return (f"below {texts[0]}", *between, f"{texts[-1]} and above", MISSING)
 
 
 def plain(number: float) -> str:
-    """As a person writes it, and different numbers differently."""
+    """Return the number as a person writes it, and different numbers differently."""
     return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)

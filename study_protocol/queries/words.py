@@ -17,13 +17,13 @@ _ROWS = {
 
 
 def listed(parts: Iterable[str], word: str = "and") -> str:
-    """a, b and c."""
+    """Return "a, b and c"."""
     *leading, last = parts
     return f"{', '.join(leading)} {word} {last}" if leading else last
 
 
 def who_in_words(conditions: Sequence[Condition], rows: str) -> str:
-    """ "" or " whose …", a full stop, and which of several rows counts."""
+    """Return "" or " whose …", a full stop, and which of several rows counts."""
     clause = f" whose {listed(condition_in_words(condition) for condition in conditions)}" if conditions else ""
     return f"{clause}. {_ROWS[rows]}"
 

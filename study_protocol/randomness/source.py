@@ -1,8 +1,11 @@
-"""Where private noise and private coins come from: AES-256 in counter mode, keyed by the operating system and, at a
-hospital, by a stored secret and what the draw is for.
+"""Private noise and private coins: AES-256 in counter mode.
 
-Randomness is addressed: `randomness.of(purpose, party=…, round=…, step=…)` is a stream of its own. Seeded, what an
-address gives depends on the seed and the address alone, not on what was drawn before, in which order or process.
+The key comes from the operating system. At a hospital it comes also from a stored secret and from the purpose of the
+draw.
+
+Randomness is addressed: `randomness.of(purpose, party=…, round_number=…, step=…)` is a stream of its own. Seeded, the
+stream of an address depends on the seed and the address alone. It does not depend on earlier draws, their order or the
+process.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ class InsecureSource(ValueError):
 
 
 class Purpose(StrEnum):
-    """What a stream is drawn for; streams for two purposes are independent."""
+    """The purpose for which a stream is drawn. Streams for two purposes are independent."""
 
     SAMPLE = "sample"
     """The Poisson batch of a local step."""
@@ -73,7 +76,7 @@ COORDINATOR = "coordinator"
 
 
 class RandomSource(ABC):
-    """A stream of uniform bytes. `secure` says whether nobody else can reproduce it."""
+    """A stream of uniform bytes. `secure` says that no other party can reproduce it."""
 
     secure: bool
 
@@ -111,9 +114,10 @@ class RandomSource(ABC):
 
 
 class SecureSource(RandomSource):
-    """AES-256-CTR under a fresh key; rekeyed after a fork.
+    """AES-256-CTR under a fresh key, rekeyed after a fork.
 
-    derive  makes a key of 32 fresh bytes of the operating system; None: they are the key
+    Args:
+        derive: makes a key of 32 fresh bytes of the operating system. None: they are the key.
     """
 
     secure = True
@@ -133,7 +137,7 @@ class SecureSource(RandomSource):
 
 
 class _DerivedSource(RandomSource):
-    """AES-256-CTR under the hash of a label: whoever knows the label knows the stream."""
+    """AES-256-CTR under the hash of a label. A party that knows the label knows the stream."""
 
     secure = False
 
@@ -147,7 +151,7 @@ class _DerivedSource(RandomSource):
 
 
 class SeededSource(_DerivedSource):
-    """One stream from a seed, for tests and experiments that draw in one order; protects nobody.
+    """One stream from a seed, for tests and experiments that draw in one order. It does not protect anyone.
 
     Raises InsecureSource unless allow_insecure=True is passed, and announces itself in the log.
     """
@@ -158,7 +162,7 @@ class SeededSource(_DerivedSource):
 
 
 class Randomness(ABC):
-    """Streams by address. `secure` says whether nobody else can reproduce them."""
+    """Streams by address. `secure` says that no other party can reproduce them."""
 
     secure: bool
 
@@ -166,23 +170,28 @@ class Randomness(ABC):
     def of(
         self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
     ) -> RandomSource:
-        """The stream of this address.
+        """Return the stream of this address.
 
-        party    a client's name, or COORDINATOR
-        round    from 1; 0: before the first
-        step     within the round, where the purpose has several
-        subject  what the stream hides, where that is known before it is first read: no part of the address
+        Args:
+            party: a client's name, or COORDINATOR.
+            round_number: from 1. 0 is before the first round.
+            step: the step within the round, if the purpose has several.
+            subject: the value that the stream hides, if it is known before it is first read. It is no part of the
+                address.
         """
 
     def bind(self, *context: str) -> None:  # noqa: B027
         """Say what all later draws are for, such as a session."""
 
     def derived(self, fresh: bytes, use: str, context: bytes) -> bytes:
-        """A secret of 32 bytes out of 32 fresh ones. Also beside seeded randomness nobody can reproduce it."""
+        """Return a secret of 32 bytes out of 32 fresh ones.
+
+        Also beside seeded randomness no other party can reproduce it.
+        """
         return fresh
 
     def in_round(self, party: str, round_number: int) -> RoundRandomness:
-        """The part of one party in one round."""
+        """Return the part of one party in one round."""
         return RoundRandomness(self, party, round_number)
 
 
@@ -195,7 +204,7 @@ class RoundRandomness:
     round: int
 
     def of(self, purpose: Purpose, *, step: int = 0, subject: Subject = b"") -> RandomSource:
-        """The stream of this address. subject: as `Randomness.of`."""
+        """Return the stream of this address. subject: as `Randomness.of`."""
         return self.randomness.of(purpose, party=self.party, round_number=self.round, step=step, subject=subject)
 
 
@@ -210,20 +219,21 @@ class SecureRandomness(Randomness):
     def of(
         self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
     ) -> RandomSource:
-        """The stream of the operating system's key, wherever it has come to."""
+        """Return the stream of the operating system's key, wherever it has come to."""
         return self._source
 
 
 class HospitalRandomness(Randomness):
-    """Every stream under a key of its own, out of fresh bytes, a stored secret and what the draw is for.
+    """Every stream under a key of its own, made of fresh bytes, a stored secret and the purpose of the draw.
 
-    A machine that is put back to a snapshot of its memory may be given the same fresh bytes again. Then streams are
-    alike only where all else is alike, too: the secret, what was bound, the address, and the subject. Who knows the
-    fresh bytes, from a weak generator or a copy of the memory, still lacks the secret, and the reverse.
+    A machine that is put back to a snapshot of its memory may be given the same fresh bytes again. Streams are then
+    alike only if all else is alike, too: the secret, the bound values, the address, and the subject. An attacker with
+    the fresh bytes, from a weak generator or a copy of the memory, still lacks the secret, and the reverse.
 
     The key is HKDF-SHA-256 (RFC 5869) with salt = secret, input = fresh bytes and info = the rest.
 
-    secret  32 bytes that this hospital keeps
+    Args:
+        secret: 32 bytes that this hospital keeps.
     """
 
     secure = True
@@ -238,7 +248,7 @@ class HospitalRandomness(Randomness):
     def of(
         self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
     ) -> RandomSource:
-        """A new stream: an address that is asked for twice gives two, while the fresh bytes differ."""
+        """Return a new stream: an address that is asked for twice gives two, while the fresh bytes differ."""
         use = json.dumps([Purpose(purpose).value, party, operator.index(round_number), operator.index(step)])
         # Bound now: the stream may be read, and its key be drawn, in another thread.
         context, streams = self._context, itertools.count()
@@ -256,10 +266,10 @@ class HospitalRandomness(Randomness):
 
 
 class SeededRandomness(Randomness):
-    """The streams of one study under a key derived from a seed: for tests and simulation, protects nobody.
+    """The streams of one study under a key derived from a seed, for tests and simulation. They do not protect anyone.
 
-    An address asked for twice gives the same bytes twice, in any process. Two studies under one seed draw alike.
-    Raises InsecureSource unless allow_insecure=True is passed, and announces itself in the log.
+    An address asked for twice gives the same bytes twice, in any process. Two studies under one seed draw alike. Raises
+    InsecureSource unless allow_insecure=True is passed, and announces itself in the log.
     """
 
     secure = False
@@ -271,7 +281,7 @@ class SeededRandomness(Randomness):
     def of(
         self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
     ) -> RandomSource:
-        """The stream of this address, from its beginning."""
+        """Return the stream of this address, from its beginning."""
         # JSON: no two addresses are written alike.
         address = json.dumps(
             [self._seed, party, operator.index(round_number), Purpose(purpose).value, operator.index(step)]
@@ -280,7 +290,7 @@ class SeededRandomness(Randomness):
 
 
 class AddressedCoins:
-    """Every client's coin and every session's identifier at an address of its own; secrets are never addressed."""
+    """Every client's coin and every session's identifier at an address of its own. Secrets are never addressed."""
 
     def __init__(self, randomness: Randomness | None = None) -> None:
         self._randomness = randomness or SecureRandomness()

@@ -1,8 +1,8 @@
-"""Who shares secrets and masks with whom in one session.
+"""The graph of one session: the pairs of clients that share secrets and masks.
 
-With k >= |U1| - 1 neighbours everybody does with everybody. Else the members of U1 lie on a ring, in the order of
-SHA-256 over (label, H1, name), and each has the k/2 before and the k/2 behind it for neighbours, k even. Whoever knows
-H1, the names and k computes the same graph; nothing of it travels.
+With k >= |U1| - 1 neighbours all clients share with all others. Otherwise the members of U1 lie on a ring, in the order
+of SHA-256 over (label, H1, name). The neighbours of each are the k/2 before it and the k/2 behind it, k even. A party
+that knows H1, the names and k computes the same graph, so that it need not travel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Graph:
     """
 
     def __init__(self, h1: bytes, members: Sequence[str], neighbours: int) -> None:
-        """`neighbours` is k of the signed parameters: even, unless it is enough for everybody to know everybody."""
+        """Make the graph. `neighbours` is k of the signed parameters: even, unless all clients are neighbours."""
         self.members = tuple(members)
         self._reach = neighbours // 2
         self.is_complete = neighbours >= len(self.members) - 1
@@ -43,7 +43,7 @@ class Graph:
         return np.array([place for _, place in order], dtype=np.intp)
 
     def holders(self, owner: str) -> tuple[str, ...]:
-        """Who holds a share of the owner's secrets, in the order of the names: its neighbours and itself."""
+        """Return the holders of a share of the owner's secrets by name: its neighbours and itself."""
         if self.is_complete:
             return self.members
         if owner not in self._holders:
@@ -64,13 +64,13 @@ class Graph:
         return tuple(name for name in self.holders(client) if name != client)
 
     def mask(self, names: Iterable[str]) -> NDArray[np.bool_]:
-        """By place, whether a member is among `names`; shape (|U1|,). Raises KeyError for a stranger."""
+        """Return by place whether a member is among `names`, shape (|U1|,). Raises KeyError for a stranger."""
         membership = np.zeros(len(self.members), dtype=np.bool_)
         membership[[self.places[name] for name in names]] = True
         return membership
 
     def holders_among(self, holders: NDArray[np.bool_]) -> NDArray[np.intp]:
-        """By place, how many holders of that member's secrets are chosen; both of shape (|U1|,)."""
+        """Return by place how many of `holders` hold that member's secrets. Both have shape (|U1|,)."""
         if self.is_complete:
             return np.full(holders.size, int(holders.sum()), dtype=np.intp)
         counts = np.empty(holders.size, dtype=np.intp)
@@ -78,7 +78,10 @@ class Graph:
         return counts
 
     def can_open(self, owners: NDArray[np.bool_], present: NDArray[np.bool_], threshold: int) -> bool:
-        """Whether `threshold` holders of each owner's secrets are present; both as `mask` makes them."""
+        """Return whether `threshold` holders of each owner's secrets are present.
+
+        Both arrays are as `mask` makes them.
+        """
         return bool((self.holders_among(present)[owners] >= threshold).all())
 
     @cached_property
@@ -93,13 +96,14 @@ class Graph:
         return matrix
 
     def is_tied(self, survivors: NDArray[np.bool_], colluders: int) -> bool:
-        """Whether no `colluders` of the survivors can split the others into parts that share no mask.
+        """Return whether no `colluders` of the survivors can split the others into parts that share no mask.
 
-        survivors  by place, as `mask` makes it
-
-        Among any k/2 that follow each other on the ring more than colluders/2 survive: to part two honest survivors,
-        two such runs without an honest survivor would be needed, with more than `colluders` colluders in them
+        Among any k/2 that follow each other on the ring more than colluders/2 survive. To part two honest survivors,
+        two such runs without an honest survivor would be needed. They would hold more than `colluders` colluders
         (docs/threat-model.md, argument 3). In the complete graph all are neighbours.
+
+        Args:
+            survivors: by place, as `mask` makes it.
         """
         if self.is_complete:
             return True
@@ -122,5 +126,5 @@ class Graph:
 
 @lru_cache(maxsize=16)
 def graph_of(h1: bytes, members: tuple[str, ...], neighbours: int) -> Graph:
-    """The graph of a session; the same object for the same session, because every message asks for it."""
+    """Return the graph of a session. It is the same object for the same session, because every message asks for it."""
     return Graph(h1, members, neighbours)

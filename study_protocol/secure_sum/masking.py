@@ -1,11 +1,11 @@
-"""Keys and keystreams of pairwise additive masking (Bonawitz et al. 2017, with signed keys; section 4).
+"""Keys and keystreams of pairwise additive masking (Bonawitz et al. 2017, section 4, with signed keys).
 
-Every mask key is derived by HKDF-SHA-256 for one session, one pair of clients (or one client) and one vector,
-and its AES-256 keystream is added to that vector only: a key never masks twice.
+Every mask key is derived by HKDF-SHA-256 for one session, one pair of clients (or one client) and one vector. Its
+AES-256 keystream is added to that vector only: a key never masks twice.
 
-The keystream is AES-256 in counter mode; counter blocks are twelve zero bytes and a big-endian 32-bit counter that
+The keystream is AES-256 in counter mode. Counter blocks are twelve zero bytes and a big-endian 32-bit counter that
 starts at 2. That is the keystream of AES-256-GCM with a zero nonce (NIST SP 800-38D, section 7.1), and is taken from
-there, without the tag: OpenSSL computes GCM with wide vector instructions, 2.4 times as fast as plain counter mode
+there, without the tag. OpenSSL computes GCM with wide vector instructions, 2.4 times as fast as plain counter mode
 where the processor has them.
 """
 
@@ -29,7 +29,7 @@ from study_protocol.secure_sum.vectors import RingVector, aligned
 TAG_BYTES = 16
 KEY_BYTES = 32
 NONCE_BYTES = 12
-# The 32-bit counter repeats beyond this many bytes; OpenSSL refuses to go on there.
+# The 32-bit counter repeats beyond this many bytes. OpenSSL refuses to go on there.
 MAX_BYTES = 16 * (2**32 - 2)
 # Target, keystream and zeros of one chunk stay in the second-level cache together.
 CHUNK_BYTES = 1 << 17
@@ -42,7 +42,7 @@ class MaskingError(ValueError):
 
 
 def keystream(key: bytes) -> CipherContext:
-    """A cipher whose `update` of zeros yields the keystream of a 32-byte key from its beginning.
+    """Return a cipher whose `update` of zeros yields the keystream of a 32-byte key from its beginning.
 
     Raises:
         ValueError: a key of another length.
@@ -98,7 +98,7 @@ def derive_key(secret: bytes, salt: bytes, *info: str) -> bytes:
 
 
 def hkdf(secret: bytes, salt: bytes, info: bytes) -> bytes:
-    """The first 32 bytes of HKDF-SHA-256 (RFC 5869)."""
+    """Return the first 32 bytes of HKDF-SHA-256 (RFC 5869)."""
     return HKDF(SHA256(), KEY_BYTES, salt, info).derive(secret)
 
 
@@ -108,16 +108,16 @@ def self_mask_key(seed: bytes, h1: bytes, vector: str) -> bytes:
 
 
 def public_key(private: bytes) -> bytes:
-    """The 32-byte X25519 public key of a 32-byte private key."""
+    """Return the 32-byte X25519 public key of a 32-byte private key."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
 def agree(private: X25519PrivateKey, public: bytes) -> bytes:
-    """The shared secret of 32 bytes.
+    """Return the shared secret of 32 bytes.
 
     Raises:
-        ValueError: `public` has small order, so that the secret would be a constant (RFC 7748, section 6.1), or is a
-            second encoding of a key. RFC 7748 reads that one; here keys are compared, hashed and signed as bytes.
+        ValueError: `public` has small order, so that the secret would be a constant (RFC 7748, section 6.1). Or it is a
+            second encoding of a key. RFC 7748 reads that one, but here keys are compared, hashed and signed as bytes.
     """
     if len(public) != KEY_BYTES or int.from_bytes(public, "little") >= _FIELD:
         raise ValueError("no canonical X25519 key")
@@ -125,9 +125,9 @@ def agree(private: X25519PrivateKey, public: bytes) -> bytes:
 
 
 def is_usable(public: bytes) -> bool:
-    """Whether secrets can be agreed with a public key."""
+    """Return whether secrets can be agreed with a public key."""
     try:
-        # Any private key will do: the exchange fails for exactly the points that agree on nothing with anybody.
+        # Any private key will do: the exchange fails for exactly the points that agree with no key.
         agree(X25519PrivateKey.generate(), public)
     except ValueError:
         return False
@@ -189,9 +189,9 @@ def _direction(sender: str, recipient: str) -> bytes:
 
 
 class Masks:
-    """The keystreams of these keys, to be added and subtracted; words may come in pieces, one after the other.
+    """The keystreams of these keys, to be added and subtracted. Words may come in pieces, one after the other.
 
-    Memory: one chunk, whatever the number of keys. The chunk loop is outside, so the words are walked once.
+    Memory: one chunk, for any number of keys. The chunk loop is outside, so the words are walked once.
 
     Raises:
         MaskingError: a key is not 32 bytes, or a key occurs twice.
@@ -231,7 +231,7 @@ class Masks:
             self._apply(chunk, mask[: chunk.size])
 
     def _apply(self, chunk: RingVector, stream: RingVector) -> None:
-        # Views: nothing is allocated for a mask.
+        # Views: no memory is allocated for a mask.
         zeros, room = memoryview(_ZEROS)[: chunk.nbytes], self._buffer.data[: chunk.nbytes]
         for cipher in self._adding:
             cipher.update_into(zeros, room)

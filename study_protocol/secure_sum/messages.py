@@ -1,6 +1,6 @@
 """Wire types of the secure sum: the signed parameters of a session and the messages of its five exchanges.
 
-Signatures cover values (`transcript`), not JSON; only `SessionParameters` is hashed as the bytes that travel.
+Signatures cover values (`transcript`), not JSON. Only `SessionParameters` is hashed as the bytes that travel.
 """
 
 from __future__ import annotations
@@ -52,25 +52,27 @@ _SINCE_2 = {"settings", "ledger_entries", "ledger_sha256", "query"}
 
 
 class SessionParameters(Message):
-    """Everything the parties agree on before a key exists; the coordinator signs the canonical JSON.
+    """The values that the parties agree on before a key exists. The coordinator signs their canonical JSON.
 
-    Each hospital computes them from what it was shown itself. Its keys are signed over their hash, so that hospitals
-    that were shown two of anything accept no keys of each other.
+    Each hospital computes them from the values that it received itself. Its keys are signed over their hash. So
+    hospitals that were shown two versions of any value accept no keys of each other.
 
-    version        1: of a session that an earlier version opened. It names neither settings, ledger nor query, and for
-                   a query's round `model` is the digest of its document. Only who has joined one goes on with it
-    session        32 random bytes, unique to this attempt at the round
-    settings       digest of the study's settings
-    ledger_entries, ledger_sha256  number and hash of the entry that charges the round: all before it hangs on that
-    roster         fingerprint of the pinned roster
-    query          digest of the document that is asked; None: a round of training
-    model          digest of the model that the round starts from, or that the query is about; None: it is about none
-    clients        n, the planned cohort
-    colluders      c, how many of them may share what they know with the coordinator
-    threshold      t of the k + 1 shares of a secret rebuild it
-    neighbours     k, with how many others a client exchanges shares and masks: n - 1 in the complete graph
-    min_survivors  with fewer masked vectors the session fails and nothing is opened
-    expires        after this the session is dead and clients erase its secrets
+    version        1 for a session that an earlier version opened. It names neither settings, ledger nor query, and for
+                   a query's round `model` is the digest of its document. Only a client that has joined one goes on with
+                   it.
+    session        32 random bytes, unique to this attempt at the round.
+    settings       digest of the study's settings.
+    ledger_entries, ledger_sha256  number and hash of the entry that charges the round. All entries before it hang on
+                                   that.
+    roster         fingerprint of the pinned roster.
+    query          digest of the document that is asked. None: a round of training.
+    model          digest of the model that the round starts from, or that the query is about. None: it is about none.
+    clients        n, the planned cohort.
+    colluders      c, how many of them may share their knowledge with the coordinator.
+    threshold      t of the k + 1 shares of a secret rebuild it.
+    neighbours     k, with how many others a client exchanges shares and masks. It is n - 1 in the complete graph.
+    min_survivors  with fewer masked vectors the session fails, and no sum is opened.
+    expires        after this the session is dead and clients erase its secrets.
     """
 
     version: Literal[1, 2] = 2
@@ -137,7 +139,10 @@ class SessionParameters(Message):
 
     @property
     def quorum(self) -> int:
-        """How many survivors must have signed one survivor list: no other list can have as many, whoever colludes."""
+        """How many survivors must have signed one survivor list.
+
+        No other list can have as many, even with all colluders.
+        """
         return min_threshold(self.clients, self.colluders)
 
     @property
@@ -148,21 +153,25 @@ class SessionParameters(Message):
 
 # n clients are planned, c of them may collude with the coordinator, t shares rebuild a secret.
 def min_threshold(holders: int, colluders: int) -> int:
-    """More than half of what holders that answer once, and colluders twice, can say: floor((holders + c) / 2) + 1.
+    """Return floor((holders + c) / 2) + 1.
 
-    Of the k + 1 holders of one client's secrets: t, with 2t > k + 1 + c, so that nobody ever holds t shares of both.
-    Of the n clients: the quorum of signatures, so that no two survivor lists have one.
+    That is more than half of the statements of holders that answer once, and colluders twice. Of the k + 1 holders of
+    one client's secrets it is t. There 2t > k + 1 + c, so that no party ever holds t shares of both. Of the n clients
+    it is the quorum of signatures, so that no two survivor lists have one.
     """
     return (holders + colluders) // 2 + 1
 
 
 def min_survivors_of(clients: int, colluders: int, threshold: int) -> int:
-    """max(t, quorum, c + 3): at least three honest values in every sum. Among three clients nobody may be missing."""
+    """Return max(t, quorum, c + 3): at least three honest values in every sum.
+
+    Among three clients none may be missing.
+    """
     return 3 if clients == 3 else max(threshold, min_threshold(clients, colluders), colluders + 3)
 
 
 def require_sound(parameters: SessionParameters) -> None:
-    """The rules that coordinator and client both apply before a key exists.
+    """Apply the rules that coordinator and client both apply before a key exists.
 
     Raises:
         ParameterFault: with the rule that is broken.
@@ -253,10 +262,10 @@ class SharesMessage(Said):
 
 
 class Inbox(Message):
-    """What one client is sent.
+    """The message to one client.
 
-    sharers  U2, in the order of the names
-    slots    the 88 bytes that each neighbour in U2 sealed for it, in the same order
+    sharers  U2, in the order of the names.
+    slots    the 88 bytes that each neighbour in U2 sealed for it, in the same order.
     """
 
     sharers: tuple[Name, ...] = Field(max_length=MOST_CLIENTS)
@@ -286,9 +295,9 @@ class ConsistencyMessage(Said):
 
 
 class ConsistencyList(Message):
-    """What the survivors confirmed.
+    """The confirmations of the survivors.
 
-    entries  one of each that did, in the order of the names
+    entries  one of each that confirmed, in the order of the names.
     """
 
     entries: tuple[ConsistencyMessage, ...] = Field(max_length=MOST_CLIENTS)
@@ -313,18 +322,21 @@ class UnmaskMessage(Said):
 def opened_shares(
     peers: Iterable[str], survivors: Container[str], shares: bytes
 ) -> Iterator[tuple[str, Literal["seed", "mask-key"], bytes]]:
-    """(peer, kind, share) of the shares of an unmask message: of a survivor's seed or of a lost client's mask key."""
+    """Return (peer, kind, share) of the shares of an unmask message.
+
+    Each share is of a survivor's seed or of a lost client's mask key.
+    """
     for index, peer in enumerate(peers):
         kind = "seed" if peer in survivors else "mask-key"
         yield peer, kind, shares[SHARE_BYTES * index : SHARE_BYTES * (index + 1)]
 
 
 class SumResult(Message):
-    """What was summed.
+    """The result of the sum.
 
-    survivors  U3: the clients in the sum, in the order of the names
-    digests    SHA-256 of the octets of each unmasked sum, by the vector's name
-    signature  the coordinator's Ed25519 over the result's statement, in base64url
+    survivors  U3, the clients in the sum, in the order of the names.
+    digests    SHA-256 of the octets of each unmasked sum, by the vector's name.
+    signature  the coordinator's Ed25519 over the result's statement, in base64url.
     """
 
     survivors: tuple[Name, ...] = Field(min_length=1, max_length=MOST_CLIENTS)

@@ -1,4 +1,4 @@
-"""What a secure sum promises, in sentences."""
+"""The promises of a secure sum, in sentences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def sums(masking: Masking | None) -> list[str]:
-    """What the secure sum of a study promises, and what it does not, one sentence each."""
+    """Return the promises of a study's secure sum, and what it does not promise, one sentence each."""
     from study_protocol.secure_sum.messages import min_threshold
 
     if masking is None:

@@ -1,7 +1,7 @@
-"""What the secure sum hashes and signs: every value length-prefixed, every statement under its own label.
+"""Hashes and signatures of the secure sum: every value length-prefixed, every statement under its own label.
 
-`H(label, parts…)` is SHA-256 over each piece preceded by its length in four big-endian bytes, so no two
-different lists of pieces share an encoding. A signature is Ed25519 over the 32 bytes of such a hash.
+`H(label, parts…)` is SHA-256 over each piece preceded by its length in four big-endian bytes, so no two different lists
+of pieces share an encoding. A signature is Ed25519 over the 32 bytes of such a hash.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def parameters_hash(parameters: bytes) -> bytes:
 
 
 def parameters_statement(ph: bytes) -> bytes:
-    """What the coordinator signs to open a session."""
+    """Return the statement that the coordinator signs to open a session."""
     return H("secagg/1/params", ph)
 
 
 def keys_statement(ph: bytes, client: str, share_key: bytes, mask_key: bytes) -> bytes:
-    """What a client signs when it advertises its two X25519 public keys."""
+    """Return the statement that a client signs when it advertises its two X25519 public keys."""
     return H("secagg/1/keys", ph, client.encode(), share_key, mask_key)
 
 
@@ -50,7 +50,7 @@ def seed_commitment(h1: bytes, client: str, seed: bytes) -> bytes:
 
 
 def shares_statement(h1: bytes, client: str, commitment: bytes, slots: bytes) -> bytes:
-    """What a client signs over its encrypted shares."""
+    """Return the statement that a client signs over its encrypted shares."""
     return H("secagg/1/shares", h1, client.encode(), commitment, hashlib.sha256(slots).digest())
 
 
@@ -60,7 +60,7 @@ def sharers_hash(h1: bytes, clients: Iterable[str]) -> bytes:
 
 
 def masked_statement(h1: bytes, sharers: bytes, client: str, digests: Mapping[str, bytes]) -> bytes:
-    """What a client signs over its masked vectors. It names U2: nobody can be shown another one unnoticed."""
+    """Return the statement that a client signs over its masked vectors. It names U2, so another U2 would be noticed."""
     # By name: JSON objects come in any order, and both sides must hash alike.
     pieces = (part for name in sorted(digests) for part in (name.encode(), digests[name]))
     return H("secagg/1/masked", h1, sharers, client.encode(), *pieces)
@@ -72,24 +72,24 @@ def survivors_hash(h1: bytes, statements: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def consistency_statement(h1: bytes, survivors: bytes) -> bytes:
-    """What a survivor signs: this is the survivor set that I was shown."""
+    """Return the statement that a survivor signs over the survivor set that it received."""
     return H("con", h1, survivors)
 
 
 def unmask_statement(h1: bytes, survivors: bytes, client: str, shares: Iterable[tuple[str, str, bytes]]) -> bytes:
-    """What a client signs over the shares (peer, kind, share) that it opens."""
+    """Return the statement that a client signs over the shares (peer, kind, share) that it opens."""
     pieces = (part for peer, kind, share in shares for part in (peer.encode(), kind.encode(), share))
     return H("secagg/1/unmask", h1, survivors, client.encode(), *pieces)
 
 
 def result_statement(h1: bytes, survivors: bytes, digests: Mapping[str, bytes]) -> bytes:
-    """What the coordinator signs over the sums."""
+    """Return the statement that the coordinator signs over the sums."""
     pieces = (part for name in sorted(digests) for part in (name.encode(), digests[name]))
     return H("secagg/1/result", h1, survivors, *pieces)
 
 
 def canary_word(h1: bytes, client: str, vector: str) -> bytes:
-    """Eight bytes that a client adds to its vector; their sum over the survivors is known to the coordinator."""
+    """Return eight bytes that a client adds to its vector. The coordinator knows their sum over the survivors."""
     return H("secagg/1/canary", h1, client.encode(), vector.encode())[:8]
 
 
@@ -99,7 +99,7 @@ def sign(key: Ed25519PrivateKey, statement: bytes) -> bytes:
 
 
 def is_signed(key: Ed25519PublicKey, signature: bytes, statement: bytes) -> bool:
-    """Whether `signature` is the key owner's over `statement`."""
+    """Return whether `signature` is the key owner's over `statement`."""
     try:
         key.verify(signature, statement)
     except InvalidSignature:

@@ -32,7 +32,7 @@ class StatisticsPrivacy(Message):
 
     @property
     def rules(self) -> Scheme:
-        """What the scheme says of itself."""
+        """The rules of the scheme."""
         return SCHEMES[self.scheme]
 
     @property
@@ -65,12 +65,12 @@ class StatisticsSettings(Message):
 
     @property
     def rounds(self) -> int:
-        """Of training: none."""
+        """Number of rounds of training: none."""
         return 0
 
     @property
     def evaluation(self) -> None:
-        """Of released models: there are none."""
+        """Evaluation of released models: there is none."""
 
     def digest(self) -> str:
         """SHA-256 (hex) of the canonical JSON: what an assignment is signed over."""
@@ -81,7 +81,7 @@ class StatisticsSettings(Message):
 
 
 def trains(value: object) -> bool:
-    """Whether these are, or are meant to be, the settings of a study that trains."""
+    """Return whether these are, or are meant to be, the settings of a study that trains."""
     if isinstance(value, StatisticsSettings):
         return False
     privacy = cast("Mapping[str, Any]", value).get("privacy") if isinstance(value, Mapping) else None
@@ -107,7 +107,7 @@ def settings_from(value: object) -> AnySettings:
 
 
 def trained(settings: AnySettings) -> StudySettings:
-    """The settings of a study that trains. Raises ValueError: this one has queries alone."""
+    """Return the settings of a study that trains. Raises ValueError: this one has queries alone."""
     if isinstance(settings, StatisticsSettings):
         raise ValueError("a study of queries alone (scheme statistics) has no rounds of training")
     return settings

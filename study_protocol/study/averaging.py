@@ -21,14 +21,15 @@ _LEAST_WEIGHT = 1e-8
 
 
 def averaged_rounds(averaging: Averaging, released: Sequence[int]) -> dict[int, float]:
-    """Which released rounds the study's result is the mean of, ascending, and their weights, which add up to 1.
-
-    released  the rounds whose models were released, ascending; a round that came to nothing is not among them
+    """Return the released rounds that the study's result averages, ascending, with their weights, which add up to 1.
 
     >>> averaged_rounds(Averaging(name="tail", share=0.5), [1, 2, 4, 5])
     {4: 0.5, 5: 0.5}
     >>> averaged_rounds(Averaging(name="exponential", decay=0.5), [1, 2])
     {1: 0.3333333333333333, 2: 0.6666666666666666}
+
+    Args:
+        released: the rounds whose models were released, ascending. A failed round is not among them.
     """
     if averaging.name == "tail":
         # Of a decimal share the product may lie a last bit above the whole number that is meant.
@@ -41,12 +42,13 @@ def averaged_rounds(averaging: Averaging, released: Sequence[int]) -> dict[int, 
 
 
 def average_models(models: Sequence[Path | bytes], weights: Sequence[float] | None = None) -> bytes:
-    """One model whose every parameter is the mean over `models`: released files of one study, or their bytes.
+    """Return one model whose every parameter is the mean over `models`: released files of one study, or their bytes.
 
-    The noise of single rounds partly cancels in it. What was released is known already: the mean costs no privacy.
-    The result is a safetensors file, which says of which rounds it is the mean, and with which weights.
+    The noise of single rounds partly cancels in it. The models are released already, so that the mean costs no privacy.
+    The result is a safetensors file, which names its rounds and their weights.
 
-    weights  one for each model, all above 0; they are divided by their sum. None: equal ones
+    Args:
+        weights: one for each model, all above 0. They are divided by their sum. None: equal ones.
 
     Raises:
         ValueError: no model is given, or weights that are not one for each, finite and above 0.
@@ -62,9 +64,10 @@ def average_models(models: Sequence[Path | bytes], weights: Sequence[float] | No
 
 
 def mean_weights(models: Sequence[Mapping[str, Array]], shares: Sequence[float] | None = None) -> dict[str, Array]:
-    """The mean of every parameter, summed as float64 and rounded once to the parameter's type.
+    """Return the mean of every parameter, summed as float64 and rounded once to the parameter's type.
 
-    shares  one for each model, which add up to 1; None: equal ones
+    Args:
+        shares: one for each model, which add up to 1. None: equal ones.
 
     Raises:
         TensorError: names, shapes or types differ from the first model's.
@@ -77,7 +80,7 @@ def mean_weights(models: Sequence[Mapping[str, Array]], shares: Sequence[float] 
 
 
 def _shares(weights: Sequence[float], models: int) -> tuple[float, ...] | None:
-    """Weights that add up to 1; None where they are equal. Raises ValueError."""
+    """Return weights that add up to 1, or None if they are equal. Raises ValueError."""
     if len(weights) != models or not all(0 < weight < math.inf for weight in weights):
         raise ValueError(f"give one weight above 0 for each of the {models} models")
     total = math.fsum(weights)
@@ -104,13 +107,13 @@ def _metadata(metadata: Sequence[ModelMetadata | None], shares: Sequence[float] 
     if not present:
         return {}
     newest = max(present, key=lambda item: item.round)
-    # Nobody knows of what a file without a word is. Two studies of equal settings cost the ε of both.
+    # The origin of a file without metadata is unknown. Two studies of equal settings cost the ε of both.
     origins = {(item.study, item.settings_sha256) for item in present}
     if len(present) < len(metadata) or len(origins) > 1:
         raise TensorError("wrong-metadata", "the models are not all of one study: average such only")
     if len(metadata) == 1:
         return newest.header()
-    # Which rounds count how much in a mean of means, no file could say.
+    # No file could say how much each round counts in a mean of means.
     if any(item.mean_of for item in present):
         raise TensorError("wrong-metadata", "one of the models is a mean already: average released models themselves")
     rounds = [item.round for item in present]

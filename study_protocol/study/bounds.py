@@ -1,6 +1,6 @@
-"""Beyond what bounds a study's guarantee says next to nothing: the same for the coordinator and for every hospital.
+"""Bounds beyond which a study's guarantee is nearly void, the same for the coordinator and for every hospital.
 
-A coordinator refuses to open such a study unless its operator says that this is wanted; a hospital takes part only if
+A coordinator refuses to open such a study unless its operator says that this is wanted. A hospital takes part only if
 its site policy says so in its own numbers.
 """
 
@@ -34,13 +34,13 @@ def guaranteed_noise_multiplier(settings: StudySettings) -> float:
 
 
 def largest_classical(settings: AnySettings) -> tuple[float, float]:
-    """The largest ε and the largest δ of the study's classical limits, which every level has."""
+    """Return the largest ε and the largest δ of the study's classical limits, which every level has."""
     classical = [limit for limit in settings.privacy.limits if limit.definition == "classical"]
     return max(limit.epsilon for limit in classical), max(limit.delta for limit in classical)
 
 
 def beyond_bounds(settings: AnySettings) -> list[str]:
-    """Every bound that the settings pass, in words; none where all is well. Raises as `guaranteed_noise_multiplier`."""
+    """Return every bound that the settings pass, in words, or none. Raises as `guaranteed_noise_multiplier`."""
     # Queries bring noise of their own, which the limits alone bound.
     noise = guaranteed_noise_multiplier(settings) if isinstance(settings, StudySettings) else LEAST_NOISE_MULTIPLIER
     epsilon, delta = largest_classical(settings)

@@ -1,4 +1,4 @@
-"""What every study has: the limits that are never passed, and who is waited for."""
+"""Common settings of every study: the limits that are never passed, and the hospitals that a round waits for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Limit(Message):
         return self
 
     def plan(self) -> LimitPlan:
-        """As the accounts know it."""
+        """Return the plan as the accounts know it."""
         failure = self.estimator_failure_probability
         return LimitPlan(Level(self.level), Definition(self.definition), self.epsilon, self.delta, failure)
 
@@ -51,7 +51,7 @@ LEAST_SLOT = 1e-3
 
 
 class Schedule(Message):
-    """Who is waited for, and how long."""
+    """The hospitals that a round waits for, and how long."""
 
     min_clients: Whole = Field(
         ge=0,
@@ -91,7 +91,7 @@ class Schedule(Message):
         return self
 
     def require_sessions(self, masking: Masking | None) -> None:
-        """Whether a round that has enough clients has enough for the sums that the study makes under masks.
+        """Check that a round that has enough clients has enough for the sums that the study makes under masks.
 
         Raises:
             ValueError: it has not.

@@ -12,9 +12,10 @@ MOST_CLIENTS = 1_000  # of a secure sum
 
 
 def min_promise(colluders: int, *, allow_three: bool) -> int:
-    """The least `min_survivors` that some session of a study can have; any number of clients from it on is sound.
+    """Return the smallest `min_survivors` that some session of a study can have. Any larger number of clients is sound.
 
-    c + 3. A sum of three is of three clients and bears one colluder, so allowing it helps no study with more of them.
+    It is c + 3. A sum of three is of three clients and bears one colluder, so allowing it helps no study with more of
+    them.
     """
     return 3 if allow_three and colluders <= 1 else colluders + 3
 

@@ -1,19 +1,20 @@
-"""What a model's file says of itself: the `__metadata__` of its safetensors header, texts by name.
+"""Metadata of a model's file: the `__metadata__` of its safetensors header, texts by name.
 
     wardround        version of this format: 1
-    study, round     whose model, and which round released it; 0: the initial one
-    task             name of the task; task_parameters: as in the study's settings
+    study, round     the study of the model, and the round that released it. 0: the initial one
+    task             name of the task. task_parameters: as in the study's settings
     columns          [{"encoding", "name"}, ...]: the parameters `column.<name>`, in the order of a table's inputs
     settings_sha256  digest of the study's settings
-    trainable        as in the settings, JSON: which parameters the file holds; left out where it holds all
-    backbone_sha256  of the file that the other parameters are in; left out where the settings name none
-    ledger_entries, ledger_sha256   the study's ledger up to the entry that settled the round; 0 and zeros in round 0
-    mean_of          [rounds]: the file is the mean of their models (`average_models`), and `round` the newest of them;
-                     a released model has no such entry
-    mean_weights     [numbers]: what each of these rounds counts, adding up to 1; left out where all count alike
+    trainable        as in the settings, JSON: the parameters that the file holds, left out if it holds all
+    backbone_sha256  of the file that the other parameters are in, left out if the settings name none
+    ledger_entries, ledger_sha256   the study's ledger up to the entry that settled the round, 0 and zeros in round 0
+    mean_of          [rounds]: the file is the mean of their models (`average_models`), and `round` the newest of them.
+                     A released model has no such entry
+    mean_weights     [numbers]: the weight of each of these rounds, adding up to 1, left out if all count alike
 
-What is no text is canonical JSON. Hospitals compare the file's SHA-256, so nothing here depends on when or how often a
-file is written: the entry that settled a round is one and never changes, whatever is appended before the release.
+A value that is no text is canonical JSON. Hospitals compare the file's SHA-256. So the content does not depend on when
+or how often a file is written. The entry that settled a round is one and never changes, even if entries are appended
+before the release.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _OPTIONAL = ("mean_of", "mean_weights", "trainable", "backbone_sha256")
 _PART = ("trainable", "backbone_sha256")
 _NUMBERS = ("round", "ledger_entries")
 _OPTIONAL_JSON = ("mean_of", "mean_weights", "trainable")
-# What a sum of weights may be off.
+# Tolerance of a sum of weights.
 _ROUNDED = 1e-9
 
 
@@ -57,7 +58,7 @@ class InputColumn(Message):
 
 
 class ModelMetadata(Message):
-    """Which study and round a model is of, how records become its inputs, and where the ledger stood."""
+    """The study and round of a model, how records become its inputs, and the state of the ledger."""
 
     format: Literal[1] = Field(default=1, description="version of this format")
     study: Name = Field(description="whose model")
@@ -112,7 +113,7 @@ class ModelMetadata(Message):
 
     @classmethod
     def within(cls, header: Mapping[str, str]) -> Self | None:
-        """What a file's header says; None where it says nothing of a study.
+        """Return the metadata in a file's header, or None if it names no study.
 
         Raises:
             TensorError: `wrong-metadata`: another version of the format, or not in its form.
@@ -132,7 +133,7 @@ class ModelMetadata(Message):
             raise TensorError("wrong-metadata", reason) from error
 
     def header(self) -> dict[str, str]:
-        """The texts by name; equal values give equal texts."""
+        """Return the texts by name. Equal values give equal texts."""
         fields = type(self).model_fields
         absent = {name for name in _OPTIONAL if getattr(self, name) == fields[name].default}
         document = self.model_dump(mode="json", exclude={"format", *absent})
@@ -143,7 +144,7 @@ class ModelMetadata(Message):
         return {FORMAT: "1", **written}
 
     def require(self, study: str, settings: StudySettings, round_number: int) -> None:
-        """The file is the model of that round, made under these settings.
+        """Check that the file is the model of that round, made under these settings.
 
         Raises:
             TensorError: `wrong-metadata`, naming what differs.

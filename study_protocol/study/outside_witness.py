@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from study_protocol.wire.signing import SigningError, decode_public_key
 from study_protocol.wire.values import Message, Name
 
-# Each is a person who is asked; a ledger's page carries a signature of every one.
+# Each is a person who is asked. A ledger's page carries a signature of every one.
 MOST_WITNESSES = 16
 
 
@@ -22,7 +22,7 @@ def _is_a_key(text: str) -> str:
 
 
 class OutsideWitness(Message):
-    """Under this name and key somebody signs heads who is no member of the study."""
+    """The name and key of a signer of heads who is no member of the study."""
 
     name: Name = Field(description="not a hospital's name")
     public_key: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{43}$"), AfterValidator(_is_a_key)] = Field(

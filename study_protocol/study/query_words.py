@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def title_of(query: Query) -> str:
-    """Its title; where it has none, what it asks."""
+    """Return the query's title, or its question if it has none."""
     question = query.document.question
     return question.title or question.in_words()
 
 
 def state_in_words(query: Query) -> str:
-    """What is waited for, or why it failed and what to do."""
+    """Return the state of the query in words: the reason for waiting, or the failure and what to do."""
     match query.state:
         case "waiting":
             refused = f", {query.refused} {'says' if query.refused == 1 else 'say'} no" if query.refused else ""
@@ -32,6 +32,6 @@ def state_in_words(query: Query) -> str:
 
 
 def refusals_of(query: Query) -> list[str]:
-    """Who says no, and why, a line each; empty for readers who may not see it."""
+    """Return the refusals with their reasons, one line each, empty for readers who may not see them."""
     refusals = [(answer.client, answer.consent) for answer in query.consents or [] if not answer.consent.allowed]
     return [f"{client}: {consent.detail or consent.code or 'no reason given'}" for client, consent in refusals]

@@ -1,4 +1,4 @@
-"""Why rounds come to nothing and why a study is paused, in words that name the setting and the way out."""
+"""Reasons of failed rounds and of pauses, in words that name the setting and the way out."""
 
 from __future__ import annotations
 
@@ -65,5 +65,5 @@ _WORDS = {
 
 
 def in_words(reason: str) -> str:
-    """What to do about it; the code itself where nothing more can be said."""
+    """Return advice about the reason, or the code itself if there is none."""
     return _WORDS.get(reason, reason)

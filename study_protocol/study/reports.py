@@ -1,6 +1,6 @@
-"""What no honest round reports: the bounds that everybody can check from public settings and the size of the roster.
+"""Limits of an honest round's report that follow from public settings and the size of the roster.
 
-A coordinator drops such a report and charges the reservation; a hospital that finds one in the ledger stops.
+A coordinator drops a report beyond them and charges the reservation. A hospital that finds one in the ledger stops.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ _ROUNDING = 1 + 1e-9
 def fault_of_report(
     settings: StudySettings, report: RoundReport | None, *, round_number: int, members: int
 ) -> str | None:
-    """Why no honest round could report this, in words; None if one could, and for no report at all.
+    """Return why no honest round could report this, in words. Return None if one could, and for no report at all.
 
-    members  active clients when the round was reserved: nobody else was drawn
+    Args:
+        members: active clients when the round was reserved. No other client was drawn.
     """
     if report is None:
         return None
     if settings.privacy.bayesian is None:
         return "a round was reported on, and the study has no Bayesian limit"
     plan, histogram, moments = plan_of(settings), histogram_in(report), moments_in(report)
-    # Bounds are reported in every round; between two published histograms they are worst cases.
+    # Bounds are reported in every round. Between two published histograms they are worst cases.
     if histogram is not None and plan.release is not None and not plan.publishes(round_number):
         return "a histogram of a round that publishes none"
     parts = {Tells.HISTOGRAM: histogram, Tells.CUMULATIVE: moments}
@@ -49,10 +50,10 @@ def fault_of_report(
 
 
 def reach(noise: float, bins: int) -> float:
-    """The furthest that discrete Gaussian noise of this standard deviation on each of `bins` counts moves their sum.
+    """Return how far discrete Gaussian noise on each of `bins` counts moves their sum at most.
 
-    It goes further with probability below 1e-12, all sums of one histogram taken together: their moment generating
-    function is at most the Gaussian's (Canonne, Kamath & Steinke 2020).
+    `noise` is its standard deviation. It goes further with probability below 1e-12, all sums of one histogram taken
+    together. Their moment generating function is at most the Gaussian's (Canonne, Kamath & Steinke 2020).
     """
     # Every single count, every tail sum and the total, on both sides.
     events = 2 * (2 * DISTANCE_BINS + 1)
@@ -60,7 +61,7 @@ def reach(noise: float, bins: int) -> float:
 
 
 def fault_of_counts(settings: StudySettings, reported: DistanceHistogram, members: int) -> str | None:
-    """The same of a histogram of clients' distances."""
+    """Return the same of a histogram of clients' distances."""
     if len(reported.counts) != DISTANCE_BINS:
         return f"a histogram of {len(reported.counts)} bins, not {DISTANCE_BINS}"
     noise, size = settings.privacy.histogram_noise, reported.sample_size

@@ -1,6 +1,6 @@
 """The frozen settings of a study: what is trained, how, and which privacy limits are kept.
 
-Privacy settings have no defaults: whoever opens a study writes every one of them down.
+Privacy settings have no defaults: the person who opens a study writes every one of them down.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class BayesianSettings(Message):
         return self
 
     def plan(self, sample: Literal["members", "held-out"]) -> BayesianPlan:
-        """As the accounts know it; `sample`: whose records are measured."""
+        """Return the plan as the accounts know it. `sample` names the records that are measured."""
         return BayesianPlan(**self.model_dump(), sample=sample)
 
 
@@ -164,7 +164,7 @@ class Privacy(Message):
     @model_validator(mode="before")
     @classmethod
     def _central_noise_has_an_adder(cls, value: object) -> object:
-        """Where the scheme leaves a choice that was not made: whose noise is counted on under masks, or without."""
+        """Fill in a choice that the scheme leaves open: the adder whose noise is counted on under masks, or without."""
         if not isinstance(value, Mapping):
             return value
         fields = cast("Mapping[str, Any]", value)
@@ -177,7 +177,7 @@ class Privacy(Message):
 
     @property
     def rules(self) -> Scheme:
-        """What the scheme says of itself."""
+        """The rules of the scheme."""
         return schemes_called(self.scheme)[self.central_noise]
 
     @property
@@ -213,7 +213,7 @@ class Privacy(Message):
         return self.rules.central or (self.rules.clips_updates and unnoised)
 
     def noise_of_updates(self, coordinates: int) -> CentralNoise | None:
-        """The noise of a sum of whole updates, whoever adds it; None where every record's gradient is clipped."""
+        """Return the noise of a sum of whole updates, for any adder, or None if every record's gradient is clipped."""
         if not self.rules.clips_updates:
             return None
         return CentralNoise(self.clip_norm, self.noise_multiplier, coordinates, self.honest_adders)
@@ -234,7 +234,7 @@ class Privacy(Message):
             raise ValueError("client_clip_norm must be at least clip_norm: one record alone may reach that")
         if self.rules.pooled and (self.masking is None or not self.masking.mask_updates):
             raise ValueError(f"scheme {self.rules.named} counts on the sum alone being seen: it needs masked updates")
-        # One coordinate has the coarsest grid; a model of more may have noise too large for any grid: see `vectors_of`.
+        # One coordinate has the coarsest grid. A model of more may have noise too large for any grid: see `vectors_of`.
         if (noise := self.noise_of_updates(1)) is not None and (fault := noise.fault) is not None:
             raise ValueError(f"noise_multiplier: {fault}")
         if self.masking is None or self.masking.mask_updates:
@@ -305,7 +305,7 @@ class StudySettings(Message):
             raise ValueError("max_steps must be at least the steps of one round (local_steps)")
         self.schedule.require_sessions(self.privacy.masking)
         rules = self.privacy.rules
-        # A whole update is noised once, whatever steps led to it.
+        # A whole update is noised once, after any number of steps.
         if rules.pooled and not rules.clips_updates and self.training.algorithm != "fedsgd":
             reason = "in a later step a record has moved the point where everybody's gradients are taken"
             raise ValueError(f"scheme {rules.named} has one noisy step a round: set algorithm to fedsgd; {reason}")
@@ -367,7 +367,7 @@ class StudySettings(Message):
 
     @property
     def sum_radius(self) -> float | None:
-        """L2 bound on a client's clipped sum in one local step; None where the whole update is clipped instead."""
+        """L2 bound on a client's clipped sum in one local step, or None if the whole update is clipped instead."""
         if (privacy := self.privacy).rules.clips_updates:
             return None
         radius = self.robustness.sum_radius or privacy.client_clip_norm

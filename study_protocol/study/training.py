@@ -1,4 +1,4 @@
-"""What a client computes and what the coordinator makes of it: the section `training` of a study's settings."""
+"""The computation of a client and its use by the coordinator: the section `training` of a study's settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _LORA = re.compile(r"lora:([1-9][0-9]{0,3})")
 
 
 class LocalOptimiser(Message):
-    """What a client does with its noised gradients: post-processing, costs no privacy. Fresh in every round."""
+    """A client's use of its noised gradients.
+
+    It is post-processing and costs no privacy. It is fresh in every round.
+    """
 
     name: Literal["plain", "momentum", "adam"] = Field(
         default="plain", description="plain takes the mean as it is; momentum and adam smooth the noise"
@@ -33,12 +36,12 @@ class LocalOptimiser(Message):
 
 
 class Averaging(Message):
-    """Which mean of the released models is the study's result: post-processing, costs no privacy.
+    """The mean of the released models that is the study's result. It is post-processing and costs no privacy.
 
-    Rounds train on from the released models themselves; whoever reads the result takes the mean of what was released.
+    Rounds train on from the released models themselves. A reader of the result takes the mean of released models.
 
-    tail         the equal mean of the newest: `share` of all of them, rounded up
-    exponential  weights decay^k for the k-th newest, divided by their sum
+    tail         the equal mean of the newest: `share` of all of them, rounded up.
+    exponential  weights decay^k for the k-th newest, divided by their sum.
     """
 
     name: Literal["tail", "exponential"] = Field(
@@ -49,7 +52,7 @@ class Averaging(Message):
 
 
 class ServerOptimiser(LocalOptimiser):
-    """What the coordinator does with the averaged update: post-processing, costs no privacy."""
+    """The coordinator's use of the averaged update. It is post-processing and costs no privacy."""
 
     learning_rate: Positive = Field(
         default=1.0, description="of the mean update. Larger: faster, and larger steps of noise"
@@ -81,9 +84,10 @@ class LearningRateSchedule(Message):
     )
 
     def share(self, round_number: int, rounds: int) -> float:
-        """What the learning rate is multiplied with in round `round_number`; in [0, 1].
+        """Return the factor of the learning rate in round `round_number`, in [0, 1].
 
-        rounds  within max_steps; rounds that came to nothing push the last ones past it, which keep the last rate
+        Args:
+            rounds: within max_steps. Failed rounds push the last ones past it, which keep the last rate.
         """
         if self.name == "step":
             return self.factor ** ((round_number - 1) // self.every)
@@ -95,7 +99,7 @@ class LearningRateSchedule(Message):
 
 
 def rank_of(trainable: str | tuple[str, ...]) -> int | None:
-    """R of `lora:R`; None: something else is trained."""
+    """Return R of `lora:R`, or None if other parameters are trained."""
     match = _LORA.fullmatch(trainable) if isinstance(trainable, str) else None
     return None if match is None else int(match.group(1))
 
@@ -110,7 +114,7 @@ class Backbone(Message):
 
 
 class Training(Message):
-    """What a client computes. `task` names code that the hospital has installed; it never travels."""
+    """The computation of a client. `task` names code that the hospital has installed, which never travels."""
 
     task: Text = Field(
         min_length=1,
@@ -217,10 +221,10 @@ class Training(Message):
 
     @property
     def program_sha256(self) -> str | None:
-        """Of the program that hospitals run on their records; None: the study has none, of weights or of nothing."""
+        """Of the program that hospitals run on their records. None: the study has none, or has one of weights."""
         return None if self.backbone is None or self.task != PROGRAM_TASK else self.backbone.sha256
 
     @property
     def prior(self) -> Prior | None:
-        """What is added to noised gradients; None: the task has none."""
+        """The prior that is added to noised gradients, or None if the task has none."""
         return prior_of(self.task_parameters)

@@ -1,4 +1,7 @@
-"""Who sees what in a study, in sentences: a hospital reads them before it joins, and a certificate prints them."""
+"""The parties of a study and what each sees, in sentences.
+
+Hospitals read them before they join. Certificates print them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,11 @@ PROTECTED_UNITS = {"instance": "each patient", "client": "each hospital as a who
 
 
 def disclosures(settings: AnySettings, *, mine: bool) -> list[str]:
-    """Who sees what of a hospital, one sentence each. mine: it is the reader's own; else anybody's that takes part."""
+    """Return who sees what of a hospital, one sentence each.
+
+    Args:
+        mine: whether the hospital is the reader's own. Otherwise it is any hospital that takes part.
+    """
     schedule = settings.schedule
     return [
         *_parties(settings, mine=mine),

@@ -1,6 +1,6 @@
-"""Tensors that do not have to be in memory whole: read and written in pieces, byte for byte as `tensors.encode` does.
+"""Tensors that need not be in memory whole: read and written in pieces, byte for byte as `tensors.encode` does.
 
-A piece is a run of one flattened tensor's numbers. Files are read, not mapped: pages of a map count as memory of the
+A piece is a run of one flattened tensor's numbers. Files are read, not mapped. Pages of a map count as memory of the
 process, and a file that is cut short under it kills it.
 """
 
@@ -45,7 +45,7 @@ class ReadableTensors(Protocol):
         ...
 
     def piece(self, name: str, start: int, stop: int) -> Array:
-        """(stop − start,) numbers of the flattened tensor. TensorError `not-finite`, `malformed`."""
+        """Return numbers of the flattened tensor, shape (stop − start,). TensorError `not-finite`, `malformed`."""
         ...
 
 
@@ -61,12 +61,12 @@ class Arrays:
 
 
 class TensorFile:
-    """An opened safetensors file. `descriptor` stays open, and whoever opened it closes it.
+    """An opened safetensors file. `descriptor` stays open, and its opener closes it.
 
     longest_metadata: most bytes that the header may hold beside the tensors of `spec`. metadata: texts by name.
 
     Raises:
-        TensorError: `malformed`, `wrong-dtype`; with a `spec`, everything that `tensors.decode` raises, of which
+        TensorError: `malformed`, `wrong-dtype`. With a `spec` also all errors of `tensors.decode`, of which
             `not-finite` only when the numbers are read.
     """
 
@@ -106,19 +106,19 @@ def read_at(descriptor: int, into: Array, offset: int) -> None:
 
 
 def pieces(spec: Spec, size: int = PIECE) -> Iterator[tuple[str, int, int]]:
-    """(name, start, stop) of all numbers: tensors in order of their names, at most `size` numbers at once."""
+    """Yield (name, start, stop) of all numbers: tensors in order of their names, at most `size` numbers at once."""
     for name in sorted(spec):
         yield from runs(name, math.prod(spec[name][0]), size)
 
 
 def runs(name: str, numbers: int, size: int = PIECE) -> Iterator[tuple[str, int, int]]:
-    """(name, start, stop) of the numbers of one tensor."""
+    """Yield (name, start, stop) of the numbers of one tensor."""
     for start in range(0, numbers, size):
         yield name, start, min(start + size, numbers)
 
 
 def read(tensors: ReadableTensors, size: int = PIECE) -> Iterator[Piece]:
-    """All numbers, in the order of `pieces`."""
+    """Yield all numbers, in the order of `pieces`."""
     for name, start, stop in pieces(tensors.spec, size):
         yield name, start, tensors.piece(name, start, stop)
 
@@ -126,10 +126,12 @@ def read(tensors: ReadableTensors, size: int = PIECE) -> Iterator[Piece]:
 def encoded(
     spec: Spec, values: Iterable[Piece], metadata: Mapping[str, str] | None = None
 ) -> Iterator[bytes | memoryview]:
-    """The bytes that `tensors.encode` makes of the same tensors, without holding them.
+    """Yield the bytes that `tensors.encode` makes of the same tensors, without holding them.
 
-    values    tensors in the order of `file_order`, each from its beginning to its end
-    metadata  texts for the header, written in the order of their names: the library's order differs from run to run
+    Args:
+        values: tensors in the order of `file_order`, each from its beginning to its end.
+        metadata: texts for the header, written in the order of their names. The library's order differs from run to
+            run.
 
     Raises:
         TensorError: `not-finite`.
@@ -152,7 +154,7 @@ def encoded(
 
 
 def encode_model(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
-    """A file with texts in its header; equal tensors and texts give equal bytes. Raises as `encoded`."""
+    """Return a file with texts in its header. Equal tensors and texts give equal bytes. Raises as `encoded`."""
     spec = Arrays(tensors).spec
     whole = ((name, 0, tensors[name].reshape(-1)) for name in file_order(spec) if tensors[name].size)
     return b"".join(encoded(spec, whole, metadata))
@@ -164,7 +166,7 @@ def file_order(spec: Spec) -> list[str]:
 
 
 def gathered(spec: Spec, values: Iterable[Piece]) -> dict[str, Array]:
-    """The tensors in memory, out of pieces in any order."""
+    """Return the tensors in memory, out of pieces in any order."""
     flat = {name: np.empty(math.prod(shape), dtype) for name, (shape, dtype) in sorted(spec.items())}
     for name, start, piece in values:
         flat[name][start : start + piece.size] = piece
@@ -198,7 +200,7 @@ def _read_header(
         raise ValueError("the header is no object")
     entries = {name: _entry(value) for name, value in cast(dict[str, Any], header).items() if name != METADATA}
     end = 0
-    # One behind the other, without holes, to the file's end: no byte is of two tensors, and none of nothing.
+    # One behind the other, without holes, to the file's end: every byte is of exactly one tensor.
     for _, _, begin, stop in sorted(entries.values(), key=lambda entry: entry[2:]):
         if begin != end:
             raise ValueError("the tensors do not lie one behind the other")
@@ -211,7 +213,7 @@ def _read_header(
 
 
 def _entry(value: Any) -> tuple[tuple[int, ...], str, int, int]:
-    """(shape, type code, first and last byte) of one tensor, as the header says them. Raises ValueError."""
+    """Return (shape, type code, first and last byte) of one tensor, as the header says them. Raises ValueError."""
     if not isinstance(value, dict):
         raise ValueError("a tensor's entry is no object")
     entry = cast(dict[str, Any], value)

@@ -1,6 +1,6 @@
 """Models and updates as safetensors: named arrays whose names, shapes and types are fixed beforehand.
 
-Nothing is believed before it is checked: exactly the expected names, shapes and types, and finite numbers only.
+All content is checked before it is used: exactly the expected names, shapes and types, and finite numbers only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ANSWER_TENSOR = "answer"
 Array = np.ndarray[Any, np.dtype[Any]]
 Spec = dict[str, tuple[tuple[int, ...], str]]
 
-# What is no tensor in a header.
+# The entry of a header that is no tensor.
 METADATA = "__metadata__"
 DTYPES = {"F32": "float32", "F64": "float64"}
 _HEADER_ALLOWANCE = 4096
@@ -58,17 +58,17 @@ def spec_of(tensors: Mapping[str, Array]) -> Spec:
 
 
 def prefixed(spec: Spec, prefix: str) -> Spec:
-    """The same spec with every name under `prefix`."""
+    """Return the same spec with every name under `prefix`."""
     return {prefix + name: value for name, value in spec.items()}
 
 
 def terms_spec(orders: int) -> Spec:
-    """A hospital's cumulative log-moment bounds: one at the filter order, one per order of the statement."""
+    """Return a hospital's cumulative log-moment bounds: one at the filter order, one per order of the statement."""
     return {TERMS + "filter": ((1,), "float64"), TERMS + "moments": ((orders,), "float64")}
 
 
 def answer_spec(cells: int) -> Spec:
-    """A hospital's part of a query in the clear: whole numbers, in steps of the query's grid, its noise in them."""
+    """Return the spec of a hospital's part of a query in the clear: whole numbers with noise, in steps of the grid."""
     return {ANSWER_TENSOR: ((cells,), "float64")}
 
 
@@ -89,7 +89,7 @@ def encoded_size_limit(spec: Spec, *, metadata: int = 0) -> int:
 
 
 def encode(tensors: Mapping[str, Array]) -> bytes:
-    """Safetensors bytes; equal arrays give equal bytes.
+    """Return safetensors bytes. Equal arrays give equal bytes.
 
     Raises:
         TensorError: `wrong-dtype` or `not-finite`.
@@ -103,9 +103,10 @@ def encode(tensors: Mapping[str, Array]) -> bytes:
 
 
 def decode(data: bytes, spec: Spec, *, metadata: int = 0) -> dict[str, Array]:
-    """The arrays in `data`, which must be exactly those of `spec`.
+    """Return the arrays in `data`, which must be exactly those of `spec`.
 
-    metadata: most bytes that the header may hold beside them
+    Args:
+        metadata: most bytes that the header may hold beside them.
 
     Raises:
         TensorError: `too-large`, `malformed`, `wrong-names`, `wrong-dtype`, `wrong-shape`, `not-finite`.
@@ -131,7 +132,7 @@ def metadata_in(data: bytes) -> dict[str, str]:
 
 
 def texts_of(header: Any) -> dict[str, str]:
-    """The metadata of a parsed header. Raises TensorError `malformed`."""
+    """Return the metadata of a parsed header. Raises TensorError `malformed`."""
     metadata = cast(dict[str, Any], header).get(METADATA) if isinstance(header, dict) else None
     # Null is what the library takes for none.
     texts = cast(dict[str, Any], {} if metadata is None else metadata)
@@ -141,7 +142,10 @@ def texts_of(header: Any) -> dict[str, str]:
 
 
 def _header_of(data: bytes) -> Any:
-    """Of a header that names a tensor twice the library takes the last; another reader may take the first."""
+    """Return the header.
+
+    If it names a tensor twice the library takes the last, and another reader may take the first.
+    """
     length = int.from_bytes(data[:LENGTH_BYTES], "little")
     try:
         if length > LONGEST_HEADER:
@@ -161,7 +165,7 @@ def _deserialize(data: bytes) -> list[tuple[str, dict[str, Any]]]:
 
 
 def require_spec(header: Mapping[str, tuple[tuple[int, ...], str]], spec: Spec) -> None:
-    """What a file's header says (names → shape, type code) is exactly `spec`.
+    """Check that a file's header (names → shape, type code) is exactly `spec`.
 
     Raises:
         TensorError: `wrong-names`, `wrong-dtype`, `wrong-shape`.

@@ -15,7 +15,7 @@ from study_protocol.wire.documents import UnclearDocument, load_json
 _PLACE = re.compile(r"\(at (?:line (\d+), column (\d+)|end of document)\)")
 _NAME = r"(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')"
 _QUOTES = "a quotation mark of a word processor stands in it: write a straight one, \", or '"
-# Of the line that the parser stopped in, the first that fits; its words are fixed, and never the line's.
+# Patterns of the line that the parser stopped in. The first that fits gives fixed words, never the line's.
 _TOML = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
@@ -43,7 +43,7 @@ class Unreadable(ValueError):
 
 
 def read_toml(data: bytes | str) -> dict[str, Any]:
-    """The entries of a TOML file, with or without a byte order mark. Raises Unreadable."""
+    """Return the entries of a TOML file, with or without a byte order mark. Raises Unreadable."""
     text = _text(data)
     if "\r" in text.replace("\r\n", ""):
         raise Unreadable("its lines end with CR alone, which TOML does not know: save it with other line ends")
@@ -56,7 +56,7 @@ def read_toml(data: bytes | str) -> dict[str, Any]:
 
 
 def read_json(data: bytes | str) -> Any:
-    """The value in a JSON file, with or without a byte order mark. Raises Unreadable."""
+    """Return the value in a JSON file, with or without a byte order mark. Raises Unreadable."""
     text = _text(data)
     if not text.strip():
         raise Unreadable("it is empty")
@@ -100,7 +100,7 @@ def _json_words(error: json.JSONDecodeError, text: str) -> str:
     before, after = text[: error.pos].rstrip(), text[error.pos :].lstrip()
     if not after:
         return "it ends in the middle: a bracket or a quotation mark is not closed"
-    # Where the parser stops differs between versions: before the comma or behind it.
+    # The place at which the parser stops differs between versions: before the comma or behind it.
     if (before.endswith(",") and after[0] in "]}") or after.removeprefix(",").lstrip()[:1] in tuple("]}"):
         return "a comma stands before a closing bracket: take it away"
     if after[0] in "\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u00ab\u00bb":

@@ -1,4 +1,4 @@
-"""What is wrong in a file of settings that a person wrote, entry by entry, in words and without any value."""
+"""Wrong entries of a settings file that a person wrote, entry by entry, in words and without any value."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _WORDS = {
 }
 
 _KINDS = ("union_tag_invalid", "union_tag_not_found")
-"""What pydantic says of a table whose entry `kind` is none that exists, or is missing."""
+"""Types of pydantic's errors for a table whose entry `kind` is unknown or missing."""
 
 
 def wrong_entries(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """One line for each entry that `model` refused; a name that does not exist comes with the nearest one that does."""
+    """Return one line for each entry that `model` refused. An unknown name comes with the nearest one that exists."""
     refusals = list[tuple[tuple[str | int, ...], str, str]]()
     named_lines = dict[tuple[str | int, ...], list[str]]()
     for detail in error.errors(include_url=False):
@@ -40,7 +40,10 @@ def wrong_entries(error: ValidationError, model: type[BaseModel]) -> list[str]:
 
 
 def _free_name(place: tuple[str | int, ...], model: type[BaseModel]) -> int | None:
-    """How many parts of a place lead to an entry whose name is free, as of `column.age`; None: it is no such entry."""
+    """Return how many parts of a place lead to an entry whose name is free, as of `column.age`.
+
+    None for any other entry.
+    """
     sections: list[type[BaseModel]] = [model]
     for depth, part in enumerate(place, start=1):
         fields = [
@@ -81,7 +84,10 @@ def _line(place: tuple[str | int, ...], kind: str, message: str, model: type[Bas
 
 
 def _description(kind: str, context: Mapping[str, Any]) -> str:
-    """Where pydantic's own words are no user's: a kind that does not exist, a list that is too long or too short."""
+    """Return words for a kind that does not exist or a list that is too long or too short.
+
+    Others keep pydantic's words.
+    """
     if kind == "union_tag_invalid":
         return f"must be one of {context['expected_tags']}".replace("'", "")
     if kind == "union_tag_not_found":
@@ -95,7 +101,7 @@ def _description(kind: str, context: Mapping[str, Any]) -> str:
 def _nearest(place: Sequence[str | int], model: type[BaseModel]) -> str:
     sections: list[type[BaseModel]] = [model]
     for part in place[:-1]:
-        # What is no field is a number in a list, or the kind that was chosen among several.
+        # A part that is no field is a number in a list, or the kind that was chosen among several.
         if any(part in section.model_fields for section in sections):
             sections = [
                 inner
@@ -115,7 +121,7 @@ def _nearest(place: Sequence[str | int], model: type[BaseModel]) -> str:
 
 
 def _models(annotated: Any) -> Iterator[type[BaseModel]]:
-    """The models that a field, or a type, may hold."""
+    """Yield the models that a field, or a type, may hold."""
     inner = getattr(annotated, "annotation", annotated)
     if isinstance(inner, type) and issubclass(inner, BaseModel):
         yield inner
@@ -124,6 +130,6 @@ def _models(annotated: Any) -> Iterator[type[BaseModel]]:
 
 
 def _kind(model: type[BaseModel]) -> str | None:
-    """The one value that the entry `kind` of a model may have."""
+    """Return the one value that the entry `kind` of a model may have."""
     values = get_args(model.model_fields["kind"].annotation) if "kind" in model.model_fields else ()
     return str(values[0]) if len(values) == 1 else None

@@ -53,7 +53,7 @@ class ProbabilityBins:
 
     @property
     def thresholds(self) -> Floats:
-        """(bins - 1,) whoever's probability is at least this is called."""
+        """(bins - 1,) a patient whose probability is at least this is called."""
         return self.ends[1:-1]
 
     @property
@@ -67,7 +67,7 @@ class ProbabilityBins:
         return [f"{low} to {high}" for low, high in itertools.pairwise(ends)]
 
     def called(self) -> Floats:
-        """(bins - 1, bins) 1 in the bins at and above each threshold."""
+        """Return 1 in the bins at and above each threshold, shape (bins - 1, bins)."""
         return np.triu(np.ones((self.count, self.count)))[1:]
 
     def measures(self) -> dict[str, RatioWeights]:
@@ -84,7 +84,7 @@ class ProbabilityBins:
         }
 
     def observed(self) -> RatioWeights:
-        """(bins): of each bin's patients, the share with the outcome."""
+        """Return the weights of the share with the outcome of each bin's patients, shape (bins)."""
         identity = np.eye(self.count)
         return RatioWeights(_rows(np.zeros_like(identity), identity), _rows(identity, identity))
 
@@ -93,7 +93,7 @@ class ProbabilityBins:
         return RatioWeights(_rows(np.zeros_like(ones), ones), _rows(ones, ones))
 
     def brier(self) -> RatioWeights:
-        """Of the middles of the bins; the least and the most that it can be."""
+        """Return the weights of the Brier score of the bins' middles, then of its minimum and its maximum."""
         low, high = self.ends[:-1], self.ends[1:]
         middle = (low + high) / 2
         without = np.stack([middle**2, low**2, high**2])
@@ -101,7 +101,10 @@ class ProbabilityBins:
         return RatioWeights(_rows(without, having), np.ones((3, 2, self.count)), share=False)
 
     def net_benefit(self) -> RatioWeights:
-        """Vickers, Elkin 2006: of calling whom the model calls at each threshold, then of calling everybody."""
+        """Return the weights of the net benefit of calling the patients that the model calls, then of calling all.
+
+        Source: Vickers, Elkin 2006.
+        """
         odds = (self.thresholds / (1 - self.thresholds))[:, None]
         called = np.concatenate([self.called(), np.ones_like(self.called())])
         above = _rows(-np.tile(odds, (2, 1)) * called, called)
@@ -111,7 +114,12 @@ class ProbabilityBins:
 def read_scores(
     sums: Sequence[GroupSum], tree: Tree, ends: Sequence[float], left_out: Estimates, generator: np.random.Generator
 ) -> Answer:
-    """sums: of each group, everybody first, (2, bins) fitted from the tree. left_out: who could not be evaluated."""
+    """Return the answer of an evaluation of a binary outcome.
+
+    Args:
+        sums: of each group, all patients first, (2, bins) fitted from the tree.
+        left_out: patients who could not be evaluated.
+    """
     bins, covariance = ProbabilityBins(np.array(ends)), tree.covariance()
     groups = [group_sum.group for group_sum in sums]
     scores = [ScoreHistogram.of(group_sum.values, group_sum.variance, tree, covariance) for group_sum in sums]
@@ -189,7 +197,7 @@ def _thresholds(groups: Sequence[str], scores: Sequence[ScoreHistogram], bins: P
 
 
 def _roc(groups: Sequence[str], scores: Sequence[ScoreHistogram], bins: ProbabilityBins) -> AnswerTable:
-    """From (0, 0) to (1, 1): thresholds falling."""
+    """Return the ROC curve from (0, 0) to (1, 1). Thresholds fall."""
     sensitivity = bins.measures()[SENSITIVITY]
     falling = slice(None, None, -1)
     weights = RatioWeights(sensitivity.above[falling], sensitivity.below[falling])
@@ -215,7 +223,7 @@ def _roc(groups: Sequence[str], scores: Sequence[ScoreHistogram], bins: Probabil
 
 
 def _precision_recall(groups: Sequence[str], scores: Sequence[ScoreHistogram], bins: ProbabilityBins) -> AnswerTable:
-    """Thresholds falling; the last calls everybody."""
+    """Return the precision-recall curve. Thresholds fall, and the last calls all patients."""
     called = np.concatenate([np.ones((1, bins.count)), bins.called()])[::-1]
     none = np.zeros_like(called)
     precision = RatioWeights(_rows(none, called), _rows(called, called))
@@ -271,11 +279,11 @@ def _net_benefit(groups: Sequence[str], scores: Sequence[ScoreHistogram], bins: 
 
 
 def _rows(without: Floats, having: Floats) -> Floats:
-    """(n, bins) twice to (n, 2, bins)."""
+    """Stack two arrays of (n, bins) to (n, 2, bins)."""
     return np.stack([without, having], axis=1)
 
 
 def _sure(value: float) -> Estimates:
-    """(1,) what is true of every curve."""
+    """Return a point that every curve has, shape (1,)."""
     point, none = np.array([value]), np.zeros(1)
     return Estimates(point, point, none, none, point, point)

@@ -57,7 +57,7 @@ class Confusion:
         return np.concatenate([[self.fitted.sum()], having, called, np.minimum(having, called)])
 
     def shares(self) -> Estimates:
-        """(1 + 2 · classes,) accuracy, then the recall and the precision of each class."""
+        """Return accuracy, then the recall and the precision of each class, shape (1 + 2 · classes,)."""
         diagonal, size = np.diagonal(self.raw), self.classes
         above = np.concatenate([[diagonal.sum()], diagonal, diagonal])
         below = np.concatenate([[self.raw.sum()], self.raw.sum(axis=1), self.raw.sum(axis=0)])
@@ -66,7 +66,7 @@ class Confusion:
         return ratios(above, below, Quadratic(inner, -2 * inner, outer), of_share(below))
 
     def f1(self) -> Estimates:
-        """(classes,) 2·TP / (2·TP + FP + FN)."""
+        """Return 2·TP / (2·TP + FP + FN), shape (classes,)."""
         diagonal, size = np.diagonal(self.raw), self.classes
         right, below = 2 * diagonal, self.raw.sum(axis=0) + self.raw.sum(axis=1)
         noise = self.variance * np.ones(size)
@@ -81,7 +81,7 @@ class Confusion:
         )
 
     def means(self, generator: np.random.Generator) -> Estimates:
-        """(2,) macro F1, balanced accuracy; over the classes whose patients stand out of the noise."""
+        """Return macro F1 and balanced accuracy, shape (2,), over the classes whose patients stand out of the noise."""
         threshold = 3.0 * np.sqrt(self.variance * self.classes)
         classes = np.flatnonzero(self.raw.sum(axis=1) > max(threshold, 1e-6))
         if len(classes) == 0:
@@ -99,7 +99,12 @@ class Confusion:
 
 
 def read_classes(sums: Sequence[GroupSum], left_out: Estimates, generator: np.random.Generator) -> Answer:
-    """sums: of each group, everybody first, (classes, classes). left_out: who could not be evaluated."""
+    """Return the answer of an evaluation of classes.
+
+    Args:
+        sums: of each group, all patients first, (classes, classes).
+        left_out: patients who could not be evaluated.
+    """
     groups = [group_sum.group for group_sum in sums]
     matrices = [Confusion(group_sum.values, group_sum.variance) for group_sum in sums]
     classes = [str(place) for place in range(matrices[0].classes)]

@@ -1,6 +1,7 @@
 """How far predicted numbers are from the outcome: bias, root mean square error, R².
 
-Of every group: patients, Σ y, Σ (1 - y²), Σ e, Σ e²; y the outcome scaled to [-1, 1], e the error over the largest one.
+The sums of every group are patients, Σ y, Σ (1 - y²), Σ e and Σ e². y is the outcome scaled to [-1, 1], and e the error
+over the largest one.
 """
 
 from __future__ import annotations
@@ -48,9 +49,12 @@ _NO_SPREAD = -1e6
 
 @dataclass(frozen=True)
 class Errors:
-    """One group's sums. values: (5,); variance: of the noise in each; low, high, largest: ranges of outcome and error.
+    """One group's sums. Raw figures are not cut: below zero, a root is that of the absolute value, with its sign.
 
-    Raw figures are not cut: below zero, a root is that of the absolute value, with its sign.
+    Attributes:
+        values: (5,) the sums.
+        variance: of the noise in each.
+        low, high, largest: ranges of outcome and error.
     """
 
     values: Floats
@@ -64,7 +68,7 @@ class Errors:
         return float(self.values[0]) > max(STANDS_OUT * np.sqrt(self.variance), 2.0)
 
     def figures(self, generator: np.random.Generator) -> Estimates:
-        """(4,) mean outcome, mean error, root mean square error, R²."""
+        """Return mean outcome, mean error, root mean square error and R², shape (4,)."""
         lower_bounds = np.array([self.low, -self.largest, 0.0, -np.inf])
         upper_bounds = np.array([self.high, self.largest, self.largest, 1.0])
         if not self.enough:
@@ -90,21 +94,21 @@ class Errors:
         return 1 - remainder - centre**2 > STANDS_OUT * deviation
 
     def _read(self, sums: Floats) -> Floats:
-        """(s, 5) to (s, 4)."""
+        """Return the figures of each draw: (s, 5) to (s, 4)."""
         count = sums[:, 0]
         y, error, square = sums[:, 1] / count, sums[:, 3] / count, sums[:, 4] / count
         half = (self.high - self.low) / 2
         spread = (1 - sums[:, 2] / count - y**2) * half**2
-        # Noise may have left no spread at all: then nothing is explained.
+        # Noise may have left no spread at all: then there is none to explain.
         explained = 1 - square * self.largest**2 / np.maximum(spread, 1e-12 * half**2)
         root = self.largest * np.sign(square) * np.sqrt(np.abs(square))
         return np.stack([(self.low + self.high) / 2 + half * y, self.largest * error, root, explained], axis=1)
 
     def _sampling(self, generator: np.random.Generator) -> Floats:
-        """(SIMULATIONS, 5) as of a normal law of outcome and error.
+        """Return draws as of a normal law of outcome and error, shape (SIMULATIONS, 5).
 
-        How they go together was not asked. A model that is right on average has correlation² 1 - R²; a smaller one
-        gives R² a larger error: at most a half is assumed.
+        The correlation of the two was not asked. A model that is right on average has correlation² 1 - R². A smaller
+        correlation gives R² a larger error, so at most a half is assumed.
         """
         count, y, rest, error, square = self.values.tolist()
         explained = float(self._read(self.values[None])[0, 3])
@@ -127,7 +131,12 @@ def read_numbers(
     left_out: Estimates,
     generator: np.random.Generator,
 ) -> Answer:
-    """sums: of each group, everybody first, (5,). left_out: who could not be evaluated."""
+    """Return the answer of an evaluation of numbers.
+
+    Args:
+        sums: of each group, all patients first, (5,).
+        left_out: patients who could not be evaluated.
+    """
     groups = [group_sum.group for group_sum in sums]
     errors = [Errors(group_sum.values, group_sum.variance, low, high, largest) for group_sum in sums]
     people = [counts(group_sum.values[:1], np.array([group_sum.variance])) for group_sum in sums]

@@ -1,4 +1,4 @@
-"""What a histogram of predicted probabilities by outcome says: shares, means, areas, each with errors and interval.
+"""Shares, means and areas from a histogram of predicted probabilities by outcome, each with errors and interval.
 
 Tables are (2, bins): of patients without and with the outcome, bins of the probability from low to high.
 """
@@ -16,7 +16,7 @@ from study_protocol.queries.ratios import Quadratic, of_share, of_weights, ratio
 from study_protocol.queries.second_moments import recounted, simulated
 from study_protocol.queries.tree import Tree
 
-# Fewer patients with or without the outcome than this many standard deviations of noise say nothing about an area.
+# An area needs more patients with and without the outcome than this many standard deviations of noise.
 _LEAST_PATIENTS = 3.0
 
 
@@ -53,7 +53,7 @@ class ScoreHistogram:
         return cls(raw, np.stack([made_to_fit(row) for row in raw]), variance, tree, covariance)
 
     def ratio(self, weights: RatioWeights, low: Floats | float = 0.0, high: Floats | float = 1.0) -> Estimates:
-        """Estimates of what is shown; errors and intervals of what is raw."""
+        """Return estimates of the fitted histogram, with errors and intervals of the raw one."""
         above, below = weights.above, weights.below
         numerator, denominator = total(above, self.raw), total(below, self.raw)
         smeared = self.variance * (below @ self.covariance)
@@ -73,21 +73,24 @@ class ScoreHistogram:
         return replace(estimates, estimate=estimate)
 
     def patients(self, weights: RatioWeights) -> Floats:
-        """(n,) how many each ratio rests on."""
+        """Return how many each ratio rests on, shape (n,)."""
         return total(weights.below, self.fitted)
 
     def cell_counts(self) -> Estimates:
-        """(2 · bins,) patients in every cell."""
+        """Return patients in every cell, shape (2 · bins,)."""
         noise = np.tile(self.variance * np.diagonal(self.covariance), 2)
         return counts(self.raw.ravel(), noise, self.fitted.ravel())
 
     def in_all(self) -> Estimates:
-        """(1,)."""
+        """Return the number of all patients, shape (1,)."""
         return counts(np.array([self.raw.sum()]), np.array([2 * self.variance * float(self.covariance.sum())]))
 
     def areas(self, generator: np.random.Generator) -> Estimates:
-        """(4,) area under the ROC curve of the binned scores, the least and most that it can be for the scores
-        themselves, average precision."""
+        """Return the area under the ROC curve, its bounds and the average precision, shape (4,).
+
+        The area is that of the binned scores. The bounds are the least and most that it can be for the scores
+        themselves.
+        """
         threshold = _LEAST_PATIENTS * np.sqrt(self.variance * float(self.covariance.sum()))
         if bool((self.raw.sum(axis=1) <= max(threshold, 1e-6)).any()):
             nothing = np.full(4, np.nan)
@@ -101,21 +104,21 @@ class ScoreHistogram:
 
 
 def total(weights: Floats, table: Floats) -> Floats:
-    """(n, 2, bins) and (2, bins) or (n, 2, bins) to (n,)."""
+    """Return the weighted sums: (n, 2, bins) and (2, bins) or (n, 2, bins) to (n,)."""
     return (weights * table).sum(axis=(-2, -1))
 
 
 def made_to_fit(counts: Floats) -> Floats:
-    """The counts whose cumulated sum rises from 0 to the same total and is nearest to the one given."""
+    """Return the counts whose cumulated sum rises from 0 to the same total and is nearest to the one given."""
     whole = max(float(counts.sum()), 0.0)
     cumulated = np.clip(rising(np.cumsum(counts)[:-1]), 0.0, whole)
     return np.diff(cumulated, prepend=0.0, append=whole)
 
 
 def _areas(tables: Floats) -> Floats:
-    """(s, 2, bins) to (s, 4)."""
+    """Return the areas of each table: (s, 2, bins) to (s, 4)."""
     without, having = tables[:, 0], tables[:, 1]
-    # A draw may have nobody: such draws lie beyond the ends of the interval.
+    # A draw may have no patient: such draws lie beyond the ends of the interval.
     nobody = 1e-9
     everybody = np.maximum(having.sum(axis=1), nobody)
     pairs = np.maximum(without.sum(axis=1), nobody) * everybody

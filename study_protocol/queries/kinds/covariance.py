@@ -42,8 +42,8 @@ _BELOW_ONE = 1 - 2.0**-48
 class Covariance(BaseQuestion):
     """Means, covariances (divisor n - 1) and correlations of k numbers, over the patients that have all of them.
 
-    One patient's vector is the upper triangle of u·uᵀ for u = (1, x)/√(k + 1), x clipped and scaled to [-1, 1], its
-    off-diagonals times √2: its norm is ‖u‖² ≤ 1 = Δ. Each is rounded to the grid.
+    One patient's vector is the upper triangle of u·uᵀ for u = (1, x)/√(k + 1), its off-diagonals times √2. x is clipped
+    and scaled to [-1, 1], so that the vector's norm is ‖u‖² ≤ 1 = Δ. Each is rounded to the grid.
     """
 
     kind: Literal["covariance"] = Field(description="what is asked")
@@ -136,14 +136,14 @@ class Covariance(BaseQuestion):
 
 
 def triangle(numbers: int) -> int:
-    """How many products of 1 and so many numbers there are."""
+    """Return how many products of 1 and so many numbers there are."""
     return (numbers + 1) * (numbers + 2) // 2
 
 
 def sum_of_products(
     numbers: Sequence[Range | Indicator], patients: Patients, included: NDArray[np.bool_], spacing: float
 ) -> NDArray[np.int64]:
-    """(triangle(k),) the sum of the patients' rounded vectors. Raises UnreadableColumn."""
+    """Return the sum of the patients' rounded vectors, shape (triangle(k),). Raises UnreadableColumn."""
     scaled = scaled_columns(numbers, patients, included)
     complete = scaled[~np.isnan(scaled).any(axis=1)]
     size = scaled.shape[1] + 1
@@ -158,7 +158,7 @@ def sum_of_products(
 
 
 def moments_of(noised: NoisedSum, numbers: int) -> SecondMoments:
-    """The sums of products that the vector stands for."""
+    """Return the sums of products that the vector stands for."""
     size = numbers + 1
     rows, columns = np.triu_indices(size)
     factors = np.where(rows == columns, 1.0, math.sqrt(2.0)) / size * _BELOW_ONE

@@ -33,7 +33,7 @@ from study_protocol.queries.variables import (
 from study_protocol.queries.words import listed, variable_in_words
 from study_protocol.wire.values import Finite, Positive, Whole
 
-# Beside the columns of the hospital's table; a control character can be in no column's name.
+# Beside the columns of the hospital's table. A control character can be in no column's name.
 PREDICTION, OUTCOME = "\x00prediction", "\x00outcome"
 MOST_BINS = 256
 # More bins form a tree: areas and accuracy are sums of many bins, which it makes exact.
@@ -51,17 +51,17 @@ _SPECIFIC_FIELDS = {
 
 
 class Evaluation(BaseQuestion):
-    """How good a released model is: of every patient its prediction and the outcome, by group.
+    """Quality of a released model: of every patient its prediction and the outcome, by group.
 
     binary   one-hot of (group × outcome × bin of the predicted probability). Above 8 bins they form a tree of
              `Tree.levels` levels, in each of which a patient is counted once: Δ = √levels
     classes  one-hot of (group × class of the outcome × class predicted): Δ = 1
-    number   (1, y, 1 - y², e, e²) by group, y the outcome in [low, high] scaled to [-1, 1], e the prediction minus it
-             over largest_error, both clipped: Δ = 2
+    number   (1, y, 1 - y², e, e²) by group. y is the outcome in [low, high] scaled to [-1, 1], and e the prediction
+             minus it over largest_error, both clipped: Δ = 2
 
     Several partitions (`apart`): Δ is √partitions times that. A patient whose prediction or outcome cannot be used is
-    counted in the last cell alone: a prediction that is not a number; an outcome that is not finite, or neither 0 nor 1
-    (binary); a class that is none of 0 … classes - 1. A probability beyond [0, 1] counts as 0 or 1.
+    counted in the last cell alone. Such a value is a prediction that is not a number, an outcome that is not finite, or
+    neither 0 nor 1 (binary), or a class that is none of 0 … classes - 1. A probability beyond [0, 1] counts as 0 or 1.
     """
 
     kind: Literal["evaluation"] = Field(description="what is asked")
@@ -139,7 +139,7 @@ class Evaluation(BaseQuestion):
 
     @property
     def ends(self) -> tuple[float, ...]:
-        """Of the bins of a probability, 0 and 1 included."""
+        """Ends of the bins of a probability, 0 and 1 included."""
         if self.bins is not None:
             return tuple(place / self.bins for place in range(self.bins + 1))
         return (0.0, *(self.edges or (0.5,)), 1.0)
@@ -150,7 +150,7 @@ class Evaluation(BaseQuestion):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one group's numbers."""
+        """Shape of one group's numbers."""
         if self.prediction == "binary":
             return 2, sum(self.tree.sizes)
         return (self.classes or 0, self.classes or 0) if self.prediction == "classes" else (_NUMBERS,)
@@ -191,7 +191,7 @@ class Evaluation(BaseQuestion):
     def _summed(
         self, predicted: Floats, outcome: Floats, groups: Places, count: int, spacing: float
     ) -> NDArray[np.int64]:
-        """(count, *shape) the usable patients' vectors, in grid steps."""
+        """Return the usable patients' vectors, in grid steps, shape (count, *shape)."""
         if self.prediction == "number":
             sums = np.zeros((count, _NUMBERS), np.int64)
             np.add.at(sums, groups, np.rint(self._vectors(predicted, outcome) / spacing).astype(np.int64))
@@ -204,7 +204,7 @@ class Evaluation(BaseQuestion):
         return self.tree.grown(counted_in(places, (count, 2, self.tree.leaves))) * round(1 / spacing)
 
     def _vectors(self, predicted: Floats, outcome: Floats) -> Floats:
-        """(n, 5) 1, y, 1 - y², e, e²."""
+        """Return 1, y, 1 - y², e and e² of each patient, shape (n, 5)."""
         low, high, largest = self._range
         clipped = np.clip(outcome, low, high)
         # Halves: the difference of the largest floats overflows, and infinity is clipped as well.
@@ -217,14 +217,16 @@ class Evaluation(BaseQuestion):
         return self.low or 0.0, self.high or 0.0, self.largest_error or 1.0
 
     def assumed(self, patients: int) -> NDArray[np.float64]:
-        """As many in each group. Probabilities are spread evenly and right on average; of classes, all as frequent, 3
-        of 4 are right; of numbers, outcomes are spread evenly, and errors have a quarter of the largest as deviation.
+        """Return assumed sums with as many patients in each group.
+
+        Probabilities are spread evenly and right on average. All classes are as frequent, and 3 of 4 are right. Numbers
+        as outcomes are spread evenly, and errors have a quarter of the largest as deviation.
         """
         parts = [evenly(partition, patients)[:, None] * self._assumed().ravel() for partition in self.partitions]
         return np.concatenate([*(part.ravel() for part in parts), [0.0]])
 
     def _assumed(self) -> Floats:
-        """(*shape) of one patient, on average."""
+        """Return the average vector of one patient, shape (*shape)."""
         if self.prediction == "number":
             return np.array([1.0, 0.0, 2 / 3, 0.0, 1 / 16])
         if self.prediction == "classes":
@@ -270,7 +272,11 @@ class Evaluation(BaseQuestion):
 
 
 def counted_in(places: tuple[Places, ...], shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """(shape) how many patients are in each cell. places: (n,) of each axis."""
+    """Return how many patients are in each cell, with this shape.
+
+    Args:
+        places: (n,) of each axis.
+    """
     return np.bincount(np.ravel_multi_index(places, shape), minlength=math.prod(shape)).astype(np.int64).reshape(shape)
 
 

@@ -33,12 +33,12 @@ def group_count(by: Variable | None) -> int:
 
 
 def group_names(by: Variable | None) -> tuple[tuple[str, ...], ...]:
-    """(groups,) what rows of each begin with: nothing where all patients are one group."""
+    """Return the first cells of each group's rows, shape (groups,). They are empty if all patients are one group."""
     return ((),) if by is None else tuple((label,) for label in by.labels)
 
 
 def group_places(by: Variable | None, patients: Patients, count: int) -> NDArray[np.int64]:
-    """(count,) the group of every patient. Raises UnreadableColumn."""
+    """Return the group of every patient, shape (count,). Raises UnreadableColumn."""
     return np.zeros(count, np.int64) if by is None else by.places(patients)
 
 
@@ -47,7 +47,7 @@ def by_in_words(by: Variable | None) -> str:
 
 
 def at(estimates: Estimates, places: Sequence[int]) -> Estimates:
-    """Some rows of it."""
+    """Return some rows of the estimates."""
     return Estimates(*(getattr(estimates, field.name)[list(places)] for field in fields(Estimates)))
 
 
@@ -60,12 +60,13 @@ def curve_table(
     patients: Sequence[Floats | float] | None,
     plot: Literal["bars", "steps", "line", "points"] | None = None,
 ) -> AnswerTable:
-    """Rows of every group one after another.
+    """Return a table with the rows of every group one after another.
 
-    x         the column's name and its (rows,) values, the same in every group
-    curves    (groups,) of (rows,) each
-    patients  (groups,) how many every row rests on; None: the rows count patients
-    plot      its form; None: it is not drawn
+    Args:
+        x: the column's name and its (rows,) values, the same in every group.
+        curves: (groups,) of (rows,) each.
+        patients: (groups,) how many every row rests on. None if the rows count patients.
+        plot: the form of the drawing. None for no drawing.
     """
     labels = [(*group, value) for group in group_names(by) for value in x[1]]
     estimates = joined(curves)

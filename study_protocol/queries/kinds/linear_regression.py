@@ -107,7 +107,7 @@ class LinearRegression(BaseQuestion):
     def _read(
         self, moments: SecondMoments, ridge: float, generator: np.random.Generator
     ) -> tuple[Estimates, Estimates]:
-        """Coefficients, the intercept last, in the columns' own units; R²."""
+        """Return the coefficients in the columns' own units, the intercept last, and R²."""
         size, scale = moments.patients, self.outcome.half
         units = scale / np.array([number.half for number in self.predictors])
         middles = np.array([number.middle for number in self.predictors])
@@ -119,7 +119,7 @@ class LinearRegression(BaseQuestion):
             intercept = self.outcome.middle + scale * fitted[:, 0] - slopes @ middles
             residual_weights = np.column_stack([-fitted[:, 1:], np.ones(len(sums))])
             covariance = covariances(sums, size)
-            # Of an outcome that never varies nothing is to be explained: there is no R².
+            # An outcome that never varies has no variance to explain: there is no R².
             varying = np.where(covariance[:, -1, -1] == 0, np.nan, covariance[:, -1, -1])
             unexplained = ((residual_weights[:, None] @ covariance)[:, 0] * residual_weights).sum(axis=1) / varying
             return np.column_stack([slopes, intercept, 1 - unexplained])
@@ -160,17 +160,17 @@ _OPEN = (
 
 
 def _determined(moments: SecondMoments) -> bool:
-    """Whether the predictors' smallest eigenvalue is above what noise alone may make of it: see `_ridge`."""
+    """Return whether the predictors' smallest eigenvalue is above what noise alone may make of it: see `_ridge`."""
     predictors = moments.matrix[:-1, :-1]
     noise = float(moments.noise[0, 0]) * max(STANDS_OUT, math.sqrt(2 * len(predictors)))
     return float(np.linalg.eigvalsh(predictors)[0]) > noise
 
 
 def _ridge(moments: SecondMoments) -> float:
-    """What the noise explains of the smallest eigenvalue of the predictors' sums of products.
+    """Return the part of the smallest eigenvalue of the predictors' sums of products that the noise explains.
 
     The noise is a Gaussian orthogonal matrix whose largest eigenvalue is about s√(2d), s the deviation on its diagonal
-    (Wigner 1955). Least squares alone where the smallest eigenvalue is above that.
+    (Wigner 1955). Least squares alone is used where the smallest eigenvalue is above that.
     """
     predictors = moments.matrix[:-1, :-1]
     smallest = float(np.linalg.eigvalsh(predictors)[0])
@@ -180,7 +180,7 @@ def _ridge(moments: SecondMoments) -> float:
 
 
 def _solved(sums: Floats, ridge: float) -> Floats:
-    """(s, p + 1) intercept and slopes on the scaled columns."""
+    """Return intercept and slopes on the scaled columns, shape (s, p + 1)."""
     size = sums.shape[1] - 1
     solved = np.linalg.solve(sums[:, :-1, :-1] + ridge * np.eye(size), sums[:, :-1, -1:])
     return solved[:, :, 0].astype(np.float64)

@@ -35,8 +35,7 @@ class Moments(BaseQuestion):
     """Of each of m numbers: how many patients have it, its mean, its standard deviation (with the divisor n - 1).
 
     One patient's vector has (1, y, y²) for each number, y clipped and scaled to [-1, 1], or zeros where it is missing:
-    Δ = √(3m). Each is rounded to the grid: by half a step at most, so that the sum of n patients moves by n/2 steps at
-    most.
+    Δ = √(3m). Each is rounded to the grid by half a step at most. So the sum of n patients moves by n/2 steps at most.
     """
 
     kind: Literal["moments"] = Field(description="what is asked")
@@ -102,7 +101,7 @@ class Moments(BaseQuestion):
 
 
 def _vectors(scaled: Floats) -> Floats:
-    """(b, m) to (b, 3m)."""
+    """Return the patients' vectors: (b, m) to (b, 3m)."""
     present = ~np.isnan(scaled)
     y = np.where(present, scaled, 0.0)
     return np.stack([present.astype(np.float64), y, y * y], axis=2).reshape(len(scaled), -1)

@@ -1,4 +1,4 @@
-"""What kinds of question about numbers share: checks of their columns, tables of their answers."""
+"""Shared parts of the kinds of question about numbers: checks of their columns, tables of their answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ERRORS = (DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
 
 
 def require_numbers_once(numbers: Sequence[Range | Indicator]) -> None:
-    """Raises ValueError: the same column in the same range twice; indicators of other categories are other numbers."""
+    """Raises ValueError: the same column in the same range twice. Indicators of other categories are other numbers."""
     keys = [(n.column, n.categories if isinstance(n, Indicator) else None) for n in numbers]
     twice = [name for (name, _), times in Counter(keys).items() if times > 1]
     if twice:
@@ -45,7 +45,12 @@ def label_of(number: Range | Indicator) -> str:
 def numbers_table(
     name: str, title: str, labels: Sequence[Sequence[str]], estimates: Estimates, patients: Floats | float
 ) -> AnswerTable:
-    """One row each; patients: (rows,) how many it rests on. labels: (column,) or (column, with)."""
+    """Return a table with one row for each number.
+
+    Args:
+        labels: (column,) or (column, with).
+        patients: (rows,) how many each row rests on.
+    """
     names = ("column", "with")[: len(labels[0])] if labels else ("column",)
     return AnswerTable(
         name=name,

@@ -30,10 +30,10 @@ from study_protocol.queries.variables import Patients, Range, Variable, bins_of,
 from study_protocol.queries.words import listed, number_in_words
 
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
-# Fewer patients than this many standard deviations of their number's noise say nothing about a quantile.
+# A quantile needs more patients than this many standard deviations of their number's noise.
 _LEAST_PATIENTS = 3.0
 MOST_GROUPS = 256
-# Places inside a leaf at which an interval's end is looked for; between them it is a straight line.
+# Places inside a leaf at which an interval's end is looked for. Between them it is a straight line.
 _PARTS = 8
 _BELOW, _ABOVE, _MISSING, _OUTSIDE = 0, 1, 2, 3
 
@@ -41,9 +41,9 @@ _BELOW, _ABOVE, _MISSING, _OUTSIDE = 0, 1, 2, 3
 class Quantiles(BaseQuestion):
     """Quantiles of a number whose range is cut into leaves of equal width, by groups if there are any.
 
-    One patient's vector: among the cells of its group, a one for below the range, above it, or missing; or in each
-    level of a tree over the leaves (`Tree`, one level up to 32 leaves) a one for the node that holds its number. At
-    most one 1 for each level and zeros else: Δ = √levels.
+    One patient's vector has a one among the cells of its group for below the range, above it, or missing. Otherwise
+    each level of a tree over the leaves (`Tree`, one level up to 32 leaves) has a one for the node that holds its
+    number. At most one 1 for each level and zeros else: Δ = √levels.
     """
 
     kind: Literal["quantiles"] = Field(description="what is asked")
@@ -70,7 +70,7 @@ class Quantiles(BaseQuestion):
 
     @property
     def edges(self) -> Floats:
-        """(leaves + 1,) rising; a leaf holds its lower end."""
+        """(leaves + 1,) rising edges. A leaf holds its lower end."""
         return np.linspace(self.number.low, self.number.high, self.leaves + 1)
 
     @property
@@ -178,11 +178,15 @@ _NOTE = (
 
 @dataclass(frozen=True)
 class Distribution:
-    """One group. outside: (3,) raw counts below, above, missing; leaves: (leaves,) raw, of least squares; errors: of
-    these in units of std².
+    """The distribution of one group.
 
-    Every interval holds what the raw counts do not contradict at 5 %, noise and sampling together. That is exact where
-    noise and counts are normal, and needs no draws.
+    Every interval holds the values that the raw counts do not contradict at 5 %, noise and sampling together. That is
+    exact where noise and counts are normal, and needs no draws.
+
+    Attributes:
+        outside: (3,) raw counts below, above, missing.
+        leaves: (leaves,) raw, of least squares.
+        errors: of these in units of std².
     """
 
     edges: Floats
@@ -215,12 +219,12 @@ class Distribution:
         return self.total > _LEAST_PATIENTS * self.std * math.sqrt(self._total_noise) and self.patients > 0
 
     def quantiles(self, shares: Sequence[float]) -> Estimates:
-        """(shares,)."""
+        """Return the quantiles of these shares, shape (shares,)."""
         rows = np.array([self._quantile(share) for share in shares])
         return Estimates(*rows[:, [0, 0, 1, 2, 3, 4]].T)
 
     def shares_below(self) -> Estimates:
-        """(leaves + 1,) of the edges."""
+        """Return the shares of patients below the edges, shape (leaves + 1,)."""
         noise = self.std**2 * (1 + self.errors.starts)
         with_total = self.std**2 * (1 + self.errors.with_total)
         fitted = self.fitted[:-1]
@@ -231,14 +235,14 @@ class Distribution:
         return replace(estimates, estimate=fitted / self.patients)
 
     def histogram(self) -> Estimates:
-        """(leaves + 3,) below, every leaf, above, missing."""
+        """Return the patients below, in every leaf, above and missing, shape (leaves + 3,)."""
         raw = np.concatenate([self.outside[:1], self.leaves, self.outside[1:]])
         noise = self.std**2 * np.concatenate([[1.0], self.errors.leaves, [1.0, 1.0]])
         fitted = np.concatenate([self.fitted[:1], np.diff(self.fitted), np.maximum(self.outside[_MISSING:], 0.0)])
         return counts(raw, noise, fitted)
 
     def count(self) -> Estimates:
-        """(1,) patients with a number."""
+        """Return the number of patients with a number, shape (1,)."""
         noise = np.array([self.std**2 * self._total_noise])
         return counts(np.array([self.total]), noise, np.array([self.patients]))
 
@@ -247,7 +251,7 @@ class Distribution:
         return 2 + self.errors.total
 
     def _quantile(self, share: float) -> tuple[float, float, float, float, float]:
-        """Estimate, DP error, sampling error, low, high. Woodruff 1952, with noise."""
+        """Return the estimate, DP error, sampling error, low and high. Woodruff 1952, with noise."""
         places, deviations, noise, sampling = self._deviations_from(share)
         reach = NORMAL * np.sqrt(noise + sampling)
         low, high = reached(places, deviations + reach, 0.0), last_reached(places, deviations - reach, 0.0)
@@ -260,9 +264,10 @@ class Distribution:
         return quantile, *errors_along(self._inverse, share * self.patients, dp, sampled), low, high
 
     def _deviations_from(self, share: float) -> tuple[Floats, Floats, Floats, Floats]:
-        """Places in the range; there, patients below minus this share of all, with the variances of noise and sampling
-        if that is zero. Inside a leaf of n patients, at its part t, the variance is t(1 - t)n less than between the
-        ends: nobody is taken to be on one side.
+        """Return places in the range, and there the patients below minus this share of all, with two variances.
+
+        The variances are those of noise and of sampling if the deviation is zero. Inside a leaf of n patients, at its
+        part t, the variance is t(1 - t)n less than between the ends. No patient is taken to be on one side.
         """
         of_share = 1 + self.errors.starts - 2 * share * (1 + self.errors.with_total) + share**2 * self._total_noise
         part = np.linspace(0.0, 1.0, _PARTS, endpoint=False)
@@ -278,7 +283,7 @@ class Distribution:
         return between(self.edges, nothing), deviations, np.maximum(noise, 0.0), np.maximum(sampling, 0.0)
 
     def _inverse(self, patients: float) -> float:
-        """Where the fitted curve reaches so many patients, within the range."""
+        """Return the place within the range at which the fitted curve reaches so many patients."""
         place = reached(self.edges, self.fitted[:-1], patients)
         return float(self.edges[-1]) if math.isnan(place) else place
 

@@ -31,9 +31,9 @@ _LEFT_OUT, _LATER, _BINS = 0, 1, 2
 class Survival(BaseQuestion):
     """Kaplan-Meier curves over public time bins, their medians, numbers at risk, and the log-rank test.
 
-    One patient's vector is one-hot: among the cells of its group, the bin of its time crossed with event or censored;
-    or followed to the last edge, whatever happened later; or left out, if its time is missing or before the first edge
-    or if nothing says whether the event happened. Δ = 1.
+    One patient's vector is one-hot, Δ = 1. Among the cells of its group it is the bin of its time crossed with event or
+    censored. A patient who is followed to the last edge has the cell of those, even with an event later. A patient is
+    left out if the time is missing or before the first edge, or if the record does not say whether the event happened.
     """
 
     kind: Literal["survival"] = Field(description="what is asked")
@@ -70,7 +70,7 @@ class Survival(BaseQuestion):
 
     @property
     def cells(self) -> int:
-        """Of each group: left out, later, then the bins' events, then their censorings."""
+        """Cells of each group: left out, later, then the bins' events, then their censorings."""
         return group_count(self.by) * (_BINS + 2 * self.bins)
 
     @property

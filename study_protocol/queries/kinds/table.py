@@ -88,7 +88,7 @@ def cells_of(variables: Sequence[Variable]) -> int:
 
 
 def patients_in(variables: Sequence[Variable], patients: Patients, included: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """(cells,) how many of those included are in each. Raises UnreadableColumn."""
+    """Return how many of those included are in each, shape (cells,). Raises UnreadableColumn."""
     places = tuple(variable.places(patients) for variable in variables)
     cells = np.ravel_multi_index(places, [len(variable.labels) for variable in variables])
     return np.bincount(cells[included], minlength=cells_of(variables)).astype(np.int64)
