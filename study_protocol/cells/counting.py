@@ -117,7 +117,11 @@ class Declaration:
     within: tuple[float, float] | None = None
 
     def count(self, cells: Column, first: Callable[[NDArray[np.bool_]], str]) -> CellCounts:
-        """first: where the first of marked rows is."""
+        """Return the counts of these cells.
+
+        Args:
+            first: returns the place of the first of marked rows.
+        """
         reading, outside, kind = self.read(cells)
         wrong = int(reading.wrong.sum())
         return CellCounts(

@@ -53,7 +53,12 @@ class TableDigest:
         self._rows = bytearray()
 
     def add(self, columns: Mapping[str, Column], patients: Sequence[str]) -> None:
-        """Some rows. columns: all of the names, at least. patients: whose each row is, read where rows are named."""
+        """Add some rows.
+
+        Args:
+            columns: all of the names, at least.
+            patients: the patient of each row, read if rows include them.
+        """
         cells: list[Iterable[bytes]] = [cell_forms(columns[name]) for name in self._names]
         patient_cells = (f"p{patient}".encode("utf-8", "surrogatepass") for patient in patients)
         cells.append(patient_cells if self._with_patients else repeat(b"", len(patients)))
@@ -141,7 +146,7 @@ def _number_form(text: str, spelling: Spelling) -> bytes | None:
 
 
 def _is_python_s(text: str) -> bool:
-    """Does Python write a float so?"""
+    """Return whether Python writes a float so."""
     try:
         return repr(float(text)) == text
     except ValueError:

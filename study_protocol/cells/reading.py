@@ -177,7 +177,7 @@ def _places_of_words(
     names: Sequence[str],
 ) -> Categories:
     def place(word: str | None) -> int:
-        """−1: other, −2: missing."""
+        """Return the place of a word, −1 for another word and −2 for missing."""
         if word is None:
             return -2
         index = place_of(word, column.spelling)
@@ -310,7 +310,7 @@ def _number(text: str) -> int | float | None:
 
 
 def _dates_as_texts(column: StoredCells) -> StoredCells:
-    """Few days stand in many cells: each is written once."""
+    """Return dates as texts. Few days stand in many cells, so that each is written once."""
     days, places = np.unique(column.values, return_inverse=True)
     words = [None if text == "NaT" else day_text(text) for text in np.datetime_as_string(days).tolist()]
     places = np.where(column.empty, len(words), places)

@@ -96,10 +96,13 @@ def column_name(name: str) -> str:
 
 
 def are_several(text: str, *, is_only: bool) -> bool:
-    """Does a code look like several with commas between? alone: it is the only one of its list.
+    """Return whether a code looks like several codes with commas between.
 
-    Numbers with commas always do, as studies write decimal points. A text that stands alone does where no space follows
+    Numbers with commas always do, as studies write decimal points. A text that stands alone does if no space follows
     its comma.
+
+    Args:
+        is_only: whether it is the only code of its list.
     """
     parts = text.split(",")
     numbers = all(number_in(part.strip(), POINTS) is not None for part in parts)
@@ -158,7 +161,7 @@ def is_doubtful(text: str, spelling: Spelling) -> bool:
 
 
 def is_rounded(text: str) -> bool:
-    """Has a spreadsheet written it with three digits, because its column was too narrow?"""
+    """Return whether a spreadsheet has written it with three digits, because its column was too narrow."""
     return _ROUNDED.fullmatch(text) is not None
 
 

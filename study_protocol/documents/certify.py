@@ -21,7 +21,7 @@ from study_protocol.secure_sum.promises import sums
 from study_protocol.study.any_settings import trained
 from study_protocol.study.certificate import (
     FORMAT,
-    MOST_POINTS,
+    MAX_POINTS,
     Certificate,
     CertifiedLedger,
     CertifiedLevel,
@@ -298,7 +298,7 @@ def _members(account: Computed) -> CertifiedMembers:
 
 
 def _thinned(charged: Sequence[SpentAfter]) -> list[SpentAfterRound]:
-    """Return at most MOST_POINTS of them, the first and the last among them."""
-    last, gaps = len(charged) - 1, MOST_POINTS - 1
-    places = range(len(charged)) if last <= gaps else [last * i // gaps for i in range(MOST_POINTS)]
+    """Return at most MAX_POINTS of them, the first and the last among them."""
+    last, gaps = len(charged) - 1, MAX_POINTS - 1
+    places = range(len(charged)) if last <= gaps else [last * i // gaps for i in range(MAX_POINTS)]
     return [SpentAfterRound(round=charged[at].round, spent=list(charged[at].spent)) for at in places]

@@ -42,7 +42,7 @@ def _row(cells: Sequence[str], *, raw: bool = False) -> str:
 
 
 def _metadata(card: Card) -> dict[str, Any]:
-    """Names as model hubs have them (`model-index` after Papers with Code)."""
+    """Return metadata with names as model hubs have them (`model-index` after Papers with Code)."""
     results = [
         {
             "task": {"type": "other", "name": trained(card.study.settings).training.task},

@@ -105,7 +105,7 @@ def _privacy_loss(stated: Certificate) -> dict[str, Any]:
 
 
 def _parameters(limit: CertifiedLimit) -> dict[str, float]:
-    """ε spent, rounded up, and δ of the first classical limit."""
+    """Return ε spent, rounded up, and δ of the first classical limit."""
     if limit.spent is None or limit.delta is None:
         return {}
     return {"epsilon": float(number(limit.spent)), "delta": limit.delta}

@@ -32,7 +32,7 @@ _PARTS = {
 
 
 def digest(document: OpenedCertificate) -> str:
-    """SHA-256 (hex) of the canonical JSON of what is signed: what the QR code holds."""
+    """Return the SHA-256 (hex) of the canonical JSON of the signed content. The QR code holds it."""
     return hashlib.sha256(canonical_json(document.raw["certificate"])).hexdigest()
 
 
@@ -94,7 +94,7 @@ def _dated(stated: Certificate) -> dict[str, int]:
 
 
 def _qr_code(text: str) -> str:
-    """SVG of the text as a QR code."""
+    """Return an SVG of the text as a QR code."""
     import segno
 
     buffer = io.BytesIO()

@@ -120,7 +120,7 @@ def budget_line(limit: LimitStatement) -> str:
 
 
 def observer_phrase(observer: Observer, round_number: int, answered: int) -> str:
-    """Against whom the numbers hold, as a sentence's subject."""
+    """Return against whom the numbers hold, as a sentence's subject."""
     return f"whoever {sees(observer, round_number, answered)}"
 
 
@@ -138,5 +138,5 @@ def charged_rounds(rounds: CertifiedRounds, steps_per_round: int) -> str:
 
 
 def questions(number: int) -> str:
-    """So many questions."""
+    """Return so many questions in words."""
     return "1 question" if number == 1 else f"{number} questions"

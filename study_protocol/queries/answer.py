@@ -31,7 +31,7 @@ def value(number: float) -> float | None:
 def rows_of(
     labels: Iterable[Sequence[float | str]], *columns: Iterable[float]
 ) -> tuple[tuple[float | str | None, ...], ...]:
-    """Rows of a table: of each its labels, then its number in every column."""
+    """Return the rows of a table: of each its labels, then its number in every column."""
     numbers = zip(*columns, strict=True)
     return tuple((*label, *map(value, row)) for label, row in zip(labels, numbers, strict=True))
 
@@ -40,9 +40,9 @@ def rows_of(
 class NoisedSum:
     """The sum over all patients of all hospitals, with the noise of every survivor.
 
-    total  (cells,) on the scale of one patient's vector.
-    std    standard deviation of the noise that is really in every cell, on the same scale.
-    seed   of the simulations behind intervals. Equal sums have equal answers.
+    total  (cells,) on the scale of one patient's vector
+    std    standard deviation of the noise that is really in every cell, on the same scale
+    seed   of the simulations behind intervals. Equal sums have equal answers
     """
 
     total: NDArray[np.float64]

@@ -13,7 +13,7 @@ from study_protocol.queries.question import BaseQuestion
 from study_protocol.wire.text import Text
 from study_protocol.wire.values import Finite, Message
 
-MOST_PATIENTS = 10**9
+MAX_PATIENTS = 10**9
 
 
 class ExpectedError(Message):

@@ -29,7 +29,7 @@ class GroupSum:
 
 
 def groups_of(partition: Partition) -> list[str]:
-    """Their names, in the order of `places_of`."""
+    """Return the names of the groups, in the order of `places_of`."""
     labels = [[f"{variable.column}: {label}" for label in variable.labels] for variable in partition]
     return [", ".join(cell) or EVERYBODY for cell in itertools.product(*labels)]
 

@@ -18,11 +18,11 @@ from study_protocol.queries.counting import NORMAL, Estimates, Floats, counts
 from study_protocol.queries.monotone import errors_along, last_reached, reached, rising
 
 # A hazard needs more patients at risk than this many standard deviations of their number's noise.
-_LEAST_AT_RISK = 3.0
+_MIN_AT_RISK = 3.0
 # Places inside a bin at which an end of the median's interval is looked for.
 _PARTS = 8
 # If the noise leaves fewer after a bin than this, or a smaller share, variances and logarithms take this instead.
-_LEAST_LEFT, _LEAST_SURVIVAL = 0.5, 1e-12
+_MIN_REMAINING, _MIN_SURVIVAL = 0.5, 1e-12
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class LifeTable:
     @cached_property
     def known_bins(self) -> int:
         """Bins, from the first on, in which there are patients enough for a hazard."""
-        too_few = (self.at_risk <= _LEAST_AT_RISK * np.sqrt(self._at_risk_noise))[:-1]
+        too_few = (self.at_risk <= _MIN_AT_RISK * np.sqrt(self._at_risk_noise))[:-1]
         return int(np.argmax(too_few)) if too_few.any() else len(too_few)
 
     def numbers_at_risk(self) -> Estimates:
@@ -67,7 +67,7 @@ class LifeTable:
         noise, sampling, unit = self._log_errors()
         raw = self._raw
         # Noise may have more survive than there were: the interval is then as wide as without a death.
-        hazard = -np.log(np.clip(raw, _LEAST_SURVIVAL, 1.0))
+        hazard = -np.log(np.clip(raw, _MIN_SURVIVAL, 1.0))
         middle = hazard + NORMAL**2 * unit / 2
         reach = NORMAL * np.sqrt(np.maximum(noise + hazard * unit + (NORMAL * unit / 2) ** 2, 0.0))
         fitted = np.clip(-rising(-raw), 0.0, 1.0)
@@ -151,7 +151,7 @@ class LifeTable:
         Each has shape (known,). Source: Greenwood 1926.
         """
         events, at_risk = self._hazards
-        surviving = np.maximum(at_risk - events, _LEAST_LEFT)
+        surviving = np.maximum(at_risk - events, _MIN_REMAINING)
         # By one patient more at risk in every bin so far. This sum is Greenwood's, too.
         steps = np.cumsum(events / (at_risk * surviving))
         # A cell of a bin k is in the numbers at risk up to k. One of events is also in those of events.
@@ -159,8 +159,8 @@ class LifeTable:
         after = 2.0 * (len(self.events) - 1 - np.arange(self.known_bins)) + 1
         noise = self.std**2 * (before + after * steps**2)
         observed = np.maximum(events, 0.0)
-        spread = np.cumsum(observed / (at_risk * np.maximum(at_risk - observed, _LEAST_LEFT)))
-        hazard = np.cumsum(-np.log(np.maximum(at_risk - observed, _LEAST_LEFT) / at_risk))
+        spread = np.cumsum(observed / (at_risk * np.maximum(at_risk - observed, _MIN_REMAINING)))
+        hazard = np.cumsum(-np.log(np.maximum(at_risk - observed, _MIN_REMAINING) / at_risk))
         unit = np.where(hazard > 0, spread / np.where(hazard > 0, hazard, 1.0), 1 / at_risk)
         return noise, np.maximum(steps, 0.0), unit
 
@@ -182,9 +182,12 @@ class LogRank:
 
 
 def log_rank(groups: Sequence[LifeTable]) -> LogRank:
-    """Mantel 1966, Peto 1972, in noise: events less expected ones, over their covariance by sampling and noise.
+    """Return the log-rank test in noise: events less expected ones, over their covariance by sampling and noise.
 
-    groups: two or more, with noise of the same deviation. Bins are used while enough patients are at risk in all.
+    Bins are used while enough patients are at risk in all. Source: Mantel 1966, Peto 1972.
+
+    Args:
+        groups: two or more, with noise of the same deviation.
     """
     events, at_risk = np.stack([group.events for group in groups]), np.stack([group.at_risk[:-1] for group in groups])
     std, bins = groups[0].std, events.shape[1]
@@ -212,7 +215,7 @@ def log_rank(groups: Sequence[LifeTable]) -> LogRank:
 
 
 def chi_square_tail(value: float, degrees: int) -> float:
-    """P(χ² ≥ value). Abramowitz, Stegun 1964, 26.4.4 and 26.4.5."""
+    """Return P(χ² ≥ value). Source: Abramowitz, Stegun 1964, 26.4.4 and 26.4.5."""
     half = value / 2
     odd = degrees % 2
     first = math.erfc(math.sqrt(half)) if odd else 0.0

@@ -23,9 +23,9 @@ from study_protocol.wire.signing import canonical_json
 from study_protocol.wire.text import Text
 from study_protocol.wire.values import Finite, Message
 
-MOST_CELLS = 1 << 17
+MAX_CELLS = 1 << 17
 # Within these bounds 2³¹ patients on the finest grid are less than 2⁶³ steps.
-LEAST_NOISE, MOST_NOISE = 1e-3, 1e6
+MIN_NOISE, MAX_NOISE = 1e-3, 1e6
 # Steps of the grid to the standard deviation of the noise: so many that the discrete law is as good as the continuous
 # one in every account, for every limit and any number of cells.
 _STD_STEPS = 2.0**20
@@ -37,9 +37,9 @@ _ROUNDING_BITS = 14
 class Grid:
     """The public grid of one question's sum.
 
-    spacing      a power of two, on the scale of one patient's vector.
-    sensitivity  Δ′ in grid steps, rounded up. The L2 norm of one patient's rounded vector is at most this.
-    std          s in grid steps, the noise that is sure to be in the sum: noise_multiplier · Δ′, rounded up.
+    spacing      a power of two, on the scale of one patient's vector
+    sensitivity  Δ′ in grid steps, rounded up. The L2 norm of one patient's rounded vector is at most this
+    std          s in grid steps, the noise that is sure to be in the sum: noise_multiplier · Δ′, rounded up
     """
 
     spacing: float
@@ -55,8 +55,8 @@ class BaseQuestion(Message):
 
     title: Annotated[Text, Field(max_length=200)] = Field(default="", description="for people")
     noise_multiplier: Finite = Field(
-        ge=LEAST_NOISE,
-        le=MOST_NOISE,
+        ge=MIN_NOISE,
+        le=MAX_NOISE,
         description="standard deviation of the whole noise / what one patient can change; more costs less ε",
     )
     where: Annotated[tuple[Condition, ...], Field(max_length=16)] = Field(
@@ -70,8 +70,8 @@ class BaseQuestion(Message):
 
     @model_validator(mode="after")
     def _is_of_bounded_size(self) -> Self:
-        if self.cells > MOST_CELLS:
-            raise ValueError(f"the question has {self.cells} cells, and at most {MOST_CELLS} are allowed")
+        if self.cells > MAX_CELLS:
+            raise ValueError(f"the question has {self.cells} cells, and at most {MAX_CELLS} are allowed")
         return self
 
     @property
@@ -150,7 +150,7 @@ class BaseQuestion(Message):
         return tuple(dict.fromkeys([*(condition.column for condition in self.where), *columns]))
 
     def digest(self) -> str:
-        """SHA-256 (hex) of the canonical JSON: what an assignment is signed over."""
+        """Return the SHA-256 (hex) of the canonical JSON, over which an assignment is signed."""
         return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).hexdigest()
 
     def included(self, patients: Patients) -> NDArray[np.bool_]:

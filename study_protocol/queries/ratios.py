@@ -27,7 +27,7 @@ class Quadratic:
 
 
 def of_share(total: Floats) -> Quadratic:
-    """Sampling of a share of so many patients: r(1 - r)·total, as Wilson has it."""
+    """Return the sampling variance of a share of so many patients: r(1 - r)·total, as Wilson has it."""
     return Quadratic(np.zeros_like(total), total, -total)
 
 

@@ -92,7 +92,7 @@ READY_OF_MODEL: Mapping[str, ReadyOfModel] = {"evaluation": evaluation}
 
 
 def binned(number: Range, max_bins: int = 8) -> Variable:
-    """Bins of round width, at most so many: 18 to 90 becomes below 20, 20 to 30, …, 80 and above."""
+    """Return bins of round width, at most `max_bins`: 18 to 90 becomes below 20, 20 to 30, …, 80 and above."""
     width = (number.high - number.low) / max_bins
     power = 10.0 ** math.floor(math.log10(width))
     step = next(times * power for times in (1, 2, 5, 10) if times * power >= width * (1 - 1e-12))

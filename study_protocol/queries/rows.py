@@ -28,11 +28,11 @@ _Index = NDArray[np.int64]
 def one_row_each(question: BaseQuestion, columns: Patients, patients: Sequence[str]) -> Patients:
     """Return the columns that the question reads, one row a patient, in the order of the patients' first rows.
 
-    first, last  the patient's first or last row as it stands, empty cells included.
-    mean         of a number: the mean of the values that are not missing. Anything else: as `first`.
+    first, last  the patient's first or last row as it stands, empty cells included
+    mean         of a number: the mean of the values that are not missing. Anything else: as `first`
     any          of a number: the largest value that is not missing. Of a category: the value that stands last in the
                  question's first list for that column. Values outside the list come before it, and missing ones before
-                 them. Among equals it is the first row.
+                 them. Among equals it is the first row
 
     A column is a number if the question reads it as one anywhere (bins, ranges, bounds). Rows are merged before
     patients are left out: `where` is about the merged row.

@@ -19,7 +19,7 @@ from study_protocol.queries.counting import NORMAL, STANDS_OUT, Estimates, Float
 from study_protocol.queries.variables import Indicator, Patients, Range
 
 _BLOCK = 4096
-_MOST_PATIENTS = 1e15
+_MAX_PATIENTS = 1e15
 
 Estimator = Callable[[Floats], Floats]
 """(s, k + 1, k + 1) sums of products -> (s, o) what is read off each."""
@@ -147,7 +147,7 @@ def recounted(patients: Floats, generator: np.random.Generator) -> Floats:
     They follow Poisson's law.
     """
     # No study has more. A hospital that falsifies its sum must not keep the answer from being made.
-    capped = np.minimum(patients, _MOST_PATIENTS)
+    capped = np.minimum(patients, _MAX_PATIENTS)
     return generator.poisson(capped, (SIMULATIONS, *patients.shape)).astype(np.float64) - capped
 
 
@@ -188,7 +188,7 @@ def _half_width(draws: Floats) -> Floats:
 
 
 def _bias_corrected(raw: Floats, draws: Floats) -> tuple[Floats, Floats]:
-    """Efron 1981: quantiles moved by twice the bias of the median. Of a ratio, nearly Fieller's interval."""
+    """Return quantiles moved by twice the bias of the median (Efron 1981). Of a ratio, nearly Fieller's interval."""
     below = (draws < raw).mean(axis=0) + (draws == raw).mean(axis=0) / 2
     normal = NormalDist()
     bias = [normal.inv_cdf(share) for share in np.clip(below, 0.05, 0.95).tolist()]

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-MOST_LEAVES = 4096
+MAX_LEAVES = 4096
 # Leaves up to here -> levels. One patient changes a number in each level, so that for equal privacy the variance of the
 # noise grows with the levels. In the variance of Σ_{leaves < i} - i/leaves · Σ, averaged over i, these lie within 7 %
 # of the best number of levels at every size from 33 on. A branching of 2, 4, 8 or 16 everywhere lies up to 75, 34, 45
 # or 70 % above it. A flat row is up to 27 % above it at 32 leaves, and the best below 20.
-_LEVELS = ((32, 1), (100, 2), (700, 3), (MOST_LEAVES, 4))
+_LEVELS = ((32, 1), (100, 2), (700, 3), (MAX_LEAVES, 4))
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Tree:
         return SumErrors(node, np.append(before, total), np.append(before_total, total), total)
 
     def _spreads(self) -> list[Floats]:
-        """Variance of every node as its own count and all below say it, level by level, the top one first."""
+        """Return the variance of every node by its own count and all below, level by level, the top one first."""
         spreads = [np.ones(self.leaves)]
         for _ in self.sizes[1:]:
             below = np.add.reduceat(spreads[0], self._firsts(len(spreads[0])))

@@ -80,7 +80,7 @@ class DiscreteGaussian:
         self._margin = 2 * _SLACK * high / self.bound + 2.0**-50
 
     def density(self, x: NDArray[np.int64]) -> NDArray[np.float64]:
-        """P(x) in float64, relative error below 2⁻⁴⁴."""
+        """Return P(x) in float64, relative error below 2⁻⁴⁴."""
         return np.exp(-(x.astype(np.float64) ** 2) / (2 * self.std**2)) / self._normaliser
 
     def sample(self, size: int, source: RandomSource) -> NDArray[np.int64]:
@@ -112,7 +112,7 @@ class DiscreteGaussian:
             yield start, out[:n]
 
     def _offsets(self, size: int, source: RandomSource) -> NDArray[np.integer]:
-        """Uniform on [0, width)."""
+        """Return integers uniform on [0, width)."""
         dtype = np.uint16 if self.bits <= 16 else np.uint32 if self.bits <= 32 else np.uint64
         words = source.words(size, dtype)
         if self.bits < words.itemsize * 8:
@@ -143,7 +143,7 @@ class DiscreteGaussian:
         return x[accepted]
 
     def cells(self, pick: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """searchsorted(weights, pick, "right"): from the guide where its whole step lies in one cell."""
+        """Return searchsorted(weights, pick, "right"), from the guide where its whole step lies in one cell."""
         step = (pick >> np.uint64(_WEIGHT_BITS - _GUIDE_BITS)).astype(np.int64)
         cell = self._guide[step]
         ambiguous = np.flatnonzero(cell != self._guide[step + 1])
@@ -176,7 +176,10 @@ class _Reservoir:
 
 @lru_cache(maxsize=32)
 def normaliser(std: float) -> Decimal:
-    """Σ_x exp(−x²/2s²) to 100 digits: the sum itself, or Poisson summation s√(2π)(1 + 2Σ e^{−2π²s²k²}) above s = 4."""
+    """Return Σ_x exp(−x²/2s²) to 100 digits.
+
+    It is the sum itself, or Poisson summation s√(2π)(1 + 2Σ e^{−2π²s²k²}) above s = 4.
+    """
     with localcontext() as context:
         context.prec = 120
         s2 = Decimal(std) ** 2
@@ -201,6 +204,6 @@ class DiscreteGaussianNoise:
         self._randomness = randomness or SecureRandomness()
 
     def of(self, round_number: int) -> Callable[[float, int], NDArray[np.int64]]:
-        """draw(std, size): the round's next (size,) independent draws with parameter `std`, in grid units."""
+        """Return draw(std, size): the round's next (size,) independent draws with parameter `std`, in grid units."""
         source = self._randomness.of(Purpose.CENTRAL_NOISE, party=COORDINATOR, round_number=round_number)
         return lambda std, size: sampler(std).sample(size, source)

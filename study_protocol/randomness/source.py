@@ -87,16 +87,16 @@ class RandomSource(ABC):
 
     @abstractmethod
     def _key(self) -> bytes:
-        """32 bytes for a new stream."""
+        """Return 32 bytes for a new stream."""
 
     def words(self, count: int, dtype: type[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
-        """`count` independent uniform unsigned integers of the given type."""
+        """Return `count` independent uniform unsigned integers of the given type."""
         if count < 0:
             raise ValueError(f"count must be at least 0, got {count}")
         return np.frombuffer(self.read(count * np.dtype(dtype).itemsize), dtype=dtype)
 
     def read(self, size: int) -> bytes:
-        """`size` independent uniform bytes, the next of the stream."""
+        """Return `size` independent uniform bytes, the next of the stream."""
         plain = _ZEROS[:size] if size <= len(_ZEROS) else bytes(size)
         # Threads share the stream, and no two may be given the same bytes.
         with self._lock:
@@ -181,7 +181,7 @@ class Randomness(ABC):
         """
 
     def bind(self, *context: str) -> None:  # noqa: B027
-        """Say what all later draws are for, such as a session."""
+        """State the subject of all later draws, such as a session."""
 
     def derived(self, fresh: bytes, use: str, context: bytes) -> bytes:
         """Return a secret of 32 bytes out of 32 fresh ones.
@@ -296,7 +296,7 @@ class AddressedCoins:
         self._randomness = randomness or SecureRandomness()
 
     def heads(self, rate: float, *, client: str, round_number: int) -> bool:
-        """True with probability exactly `rate`: a float is a fraction whose denominator is a power of two.
+        """Return True with probability exactly `rate`: a float is a fraction whose denominator is a power of two.
 
         Raises:
             ValueError: a rate outside (0, 1].
@@ -311,11 +311,13 @@ class AddressedCoins:
         return int.from_bytes(words) >> (8 * octets - bits) < numerator
 
     def session(self, round_number: int) -> bytes:
-        """32 bytes that name the round's secure sum."""
+        """Return 32 bytes that name the round's secure sum."""
         return self._randomness.of(Purpose.SESSION, party=COORDINATOR, round_number=round_number).read(32)
 
     def token(self, size: int) -> bytes:
-        """`size` unpredictable bytes, also beside seeded randomness: keys and invitations are secrets in any case."""
+        """Return `size` unpredictable bytes, also beside seeded randomness: keys and invitations are secrets in any
+        case.
+        """
         return secrets.token_bytes(size)
 
 

@@ -51,7 +51,7 @@ class Graph:
         return self._holders[owner]
 
     def holders_at(self, owner: str) -> NDArray[np.intp]:
-        """Places of the owner's holders, ascending: those of `holders`."""
+        """Return the places of the owner's `holders`, ascending."""
         if self.is_complete:
             return np.arange(len(self.members))
         if owner not in self._around:
@@ -60,7 +60,7 @@ class Graph:
         return self._around[owner]
 
     def neighbours(self, client: str) -> tuple[str, ...]:
-        """With whom a member exchanges shares and masks, in the order of the names."""
+        """Return the members with whom a member exchanges shares and masks, in the order of the names."""
         return tuple(name for name in self.holders(client) if name != client)
 
     def mask(self, names: Iterable[str]) -> NDArray[np.bool_]:
@@ -117,7 +117,7 @@ class Graph:
         return positions
 
     def _windows(self, members: NDArray[np.bool_], first: int, length: int) -> NDArray[np.intp]:
-        """By position on the ring, how many are chosen of the `length` members from `first` steps further on."""
+        """Return, by position on the ring, how many members are among the `length` from `first` steps further on."""
         size = members.size
         along = np.concatenate([[0], np.cumsum(np.tile(members[self.ring], 2))])
         starts = (np.arange(size) + first) % size

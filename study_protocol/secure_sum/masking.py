@@ -71,11 +71,11 @@ class KeyAgreement:
         return {}
 
     def share_key(self, peer: str, public: bytes) -> bytes:
-        """AES-256-GCM key for the shares between the owner and `peer`."""
+        """Return the AES-256-GCM key for the shares between the owner and `peer`."""
         return self._derive("share", peer, public)
 
     def mask_key(self, peer: str, public: bytes, vector: str) -> bytes:
-        """Key of the pair's mask for one vector, the same on both sides."""
+        """Return the key of the pair's mask for one vector, the same on both sides."""
         return self._derive("mask", peer, public, vector)
 
     def _derive(self, use: str, peer: str, public: bytes, *more: str) -> bytes:
@@ -90,7 +90,7 @@ class KeyAgreement:
 
 
 def derive_key(secret: bytes, salt: bytes, *info: str) -> bytes:
-    """32 bytes of HKDF-SHA-256 (RFC 5869) with info = the words joined by "|", which no word may hold."""
+    """Return 32 bytes of HKDF-SHA-256 (RFC 5869) with info = the words joined by "|", which no word may hold."""
     # Else two lists of words could be joined to one text, and two uses would share a key.
     if any("|" in word or not word for word in info):
         raise MaskingError('names in a key derivation are not empty and hold no "|"')
@@ -103,7 +103,7 @@ def hkdf(secret: bytes, salt: bytes, info: bytes) -> bytes:
 
 
 def self_mask_key(seed: bytes, h1: bytes, vector: str) -> bytes:
-    """Key of the mask that only the owner of the 32-byte seed b adds to one vector."""
+    """Return the key of the mask that only the owner of the 32-byte seed b adds to one vector."""
     return derive_key(seed, h1, "self", vector)
 
 
@@ -135,7 +135,7 @@ def is_usable(public: bytes) -> bool:
 
 
 def seal_share(key: bytes, h1: bytes, sender: str, recipient: str, share: bytes) -> bytes:
-    """AES-256-GCM of `share` for `recipient`: ciphertext and 16-byte tag.
+    """Return AES-256-GCM of `share` for `recipient`: ciphertext and 16-byte tag.
 
     The key serves one message in each direction of one session, so the nonce is the direction.
     """
@@ -155,7 +155,7 @@ def open_share(key: bytes, h1: bytes, sender: str, recipient: str, sealed: bytes
 
 
 def seal(key: bytes, nonce: bytes, text: bytes, context: bytes) -> bytes:
-    """AES-256-GCM with a nonce of 12 bytes and a tag of 16, which follows the ciphertext (NIST SP 800-38D).
+    """Return AES-256-GCM with a nonce of 12 bytes and a tag of 16, which follows the ciphertext (NIST SP 800-38D).
 
     Raises:
         ValueError: a key or nonce of another length: the mode has others, this protocol has not.
@@ -244,5 +244,5 @@ class Masks:
 def apply_masks(
     words: RingVector, *, add: Sequence[bytes] = (), subtract: Sequence[bytes] = (), head: RingVector | None = None
 ) -> None:
-    """`Masks` on a whole vector. Raises MaskingError."""
+    """Apply `Masks` to a whole vector. Raises MaskingError."""
     Masks(add=add, subtract=subtract).apply(words, head=head)

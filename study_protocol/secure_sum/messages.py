@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from study_protocol.secure_sum.masking import TAG_BYTES
 from study_protocol.secure_sum.shamir import SHARE_BYTES
 from study_protocol.secure_sum.vectors import VectorName, VectorSpec
-from study_protocol.study.masking import MOST_CLIENTS
+from study_protocol.study.masking import MAX_CLIENTS
 from study_protocol.study.messages import SignedParameters
 from study_protocol.wire.octets import Octets, SignatureOctets, as_text
 from study_protocol.wire.signing import canonical_json
@@ -59,20 +59,20 @@ class SessionParameters(Message):
 
     version        1 for a session that an earlier version opened. It names neither settings, ledger nor query, and for
                    a query's round `model` is the digest of its document. Only a client that has joined one goes on with
-                   it.
-    session        32 random bytes, unique to this attempt at the round.
-    settings       digest of the study's settings.
+                   it
+    session        32 random bytes, unique to this attempt at the round
+    settings       digest of the study's settings
     ledger_entries, ledger_sha256  number and hash of the entry that charges the round. All entries before it hang on
-                                   that.
-    roster         fingerprint of the pinned roster.
-    query          digest of the document that is asked. None: a round of training.
-    model          digest of the model that the round starts from, or that the query is about. None: it is about none.
-    clients        n, the planned cohort.
-    colluders      c, how many of them may share their knowledge with the coordinator.
-    threshold      t of the k + 1 shares of a secret rebuild it.
-    neighbours     k, with how many others a client exchanges shares and masks. It is n - 1 in the complete graph.
-    min_survivors  with fewer masked vectors the session fails, and no sum is opened.
-    expires        after this the session is dead and clients erase its secrets.
+                                   that
+    roster         fingerprint of the pinned roster
+    query          digest of the document that is asked. None: a round of training
+    model          digest of the model that the round starts from, or that the query is about. None: it is about none
+    clients        n, the planned cohort
+    colluders      c, how many of them may share their knowledge with the coordinator
+    threshold      t of the k + 1 shares of a secret rebuild it
+    neighbours     k, with how many others a client exchanges shares and masks. It is n - 1 in the complete graph
+    min_survivors  with fewer masked vectors the session fails, and no sum is opened
+    expires        after this the session is dead and clients erase its secrets
     """
 
     version: Literal[1, 2] = 2
@@ -86,11 +86,11 @@ class SessionParameters(Message):
     roster: Sha256
     query: Sha256 | None = None
     model: Sha256 | None
-    clients: int = Field(ge=1, le=MOST_CLIENTS)
-    colluders: int = Field(ge=0, le=MOST_CLIENTS)
-    threshold: int = Field(ge=1, le=MOST_CLIENTS)
-    neighbours: int = Field(ge=1, le=MOST_CLIENTS)
-    min_survivors: int = Field(ge=1, le=MOST_CLIENTS)
+    clients: int = Field(ge=1, le=MAX_CLIENTS)
+    colluders: int = Field(ge=0, le=MAX_CLIENTS)
+    threshold: int = Field(ge=1, le=MAX_CLIENTS)
+    neighbours: int = Field(ge=1, le=MAX_CLIENTS)
+    min_survivors: int = Field(ge=1, le=MAX_CLIENTS)
     vectors: tuple[VectorSpec, ...] = Field(min_length=1, max_length=8)
     deadlines: Deadlines
     expires: Seconds
@@ -110,7 +110,7 @@ class SessionParameters(Message):
         return self.query or self.model or ""
 
     def to_bytes(self) -> bytes:
-        """Canonical JSON: what travels, is hashed to ph, and is signed."""
+        """Return the canonical JSON, which travels, is hashed to ph, and is signed."""
         return canonical_json(self.model_dump(mode="json", exclude=_SINCE_2 if self.version == 1 else None))
 
     @classmethod
@@ -134,7 +134,7 @@ class SessionParameters(Message):
         return parameters
 
     def vector(self, name: str) -> VectorSpec | None:
-        """None: the session sums no vector of this name."""
+        """Return the vector of this name, or None if the session sums none."""
         return next((spec for spec in self.vectors if spec.name == name), None)
 
     @property
@@ -247,7 +247,7 @@ class KeyList(Message):
     entries  one of each client, in the order of the names
     """
 
-    entries: tuple[KeysMessage, ...] = Field(max_length=MOST_CLIENTS)
+    entries: tuple[KeysMessage, ...] = Field(max_length=MAX_CLIENTS)
 
 
 class SharesMessage(Said):
@@ -258,18 +258,18 @@ class SharesMessage(Said):
     """
 
     commitment: Digest
-    slots: Annotated[Octets, Field(max_length=MOST_CLIENTS * SLOT_BYTES), as_text(0, MOST_CLIENTS * SLOT_BYTES)]
+    slots: Annotated[Octets, Field(max_length=MAX_CLIENTS * SLOT_BYTES), as_text(0, MAX_CLIENTS * SLOT_BYTES)]
 
 
 class Inbox(Message):
     """The message to one client.
 
-    sharers  U2, in the order of the names.
-    slots    the 88 bytes that each neighbour in U2 sealed for it, in the same order.
+    sharers  U2, in the order of the names
+    slots    the 88 bytes that each neighbour in U2 sealed for it, in the same order
     """
 
-    sharers: tuple[Name, ...] = Field(max_length=MOST_CLIENTS)
-    slots: Annotated[Octets, Field(max_length=MOST_CLIENTS * SLOT_BYTES), as_text(0, MOST_CLIENTS * SLOT_BYTES)]
+    sharers: tuple[Name, ...] = Field(max_length=MAX_CLIENTS)
+    slots: Annotated[Octets, Field(max_length=MAX_CLIENTS * SLOT_BYTES), as_text(0, MAX_CLIENTS * SLOT_BYTES)]
 
 
 class Manifest(Said):
@@ -287,7 +287,7 @@ class SurvivorList(Message):
     entries  each survivor's manifest, in the order of the names
     """
 
-    entries: tuple[Manifest, ...] = Field(max_length=MOST_CLIENTS)
+    entries: tuple[Manifest, ...] = Field(max_length=MAX_CLIENTS)
 
 
 class ConsistencyMessage(Said):
@@ -297,10 +297,10 @@ class ConsistencyMessage(Said):
 class ConsistencyList(Message):
     """The confirmations of the survivors.
 
-    entries  one of each that confirmed, in the order of the names.
+    entries  one of each that confirmed, in the order of the names
     """
 
-    entries: tuple[ConsistencyMessage, ...] = Field(max_length=MOST_CLIENTS)
+    entries: tuple[ConsistencyMessage, ...] = Field(max_length=MAX_CLIENTS)
 
 
 class UnmaskMessage(Said):
@@ -314,8 +314,8 @@ class UnmaskMessage(Said):
 
     shares: Annotated[
         Octets,
-        Field(min_length=SHARE_BYTES, max_length=MOST_CLIENTS * SHARE_BYTES),
-        as_text(SHARE_BYTES, MOST_CLIENTS * SHARE_BYTES),
+        Field(min_length=SHARE_BYTES, max_length=MAX_CLIENTS * SHARE_BYTES),
+        as_text(SHARE_BYTES, MAX_CLIENTS * SHARE_BYTES),
     ]
 
 
@@ -334,11 +334,11 @@ def opened_shares(
 class SumResult(Message):
     """The result of the sum.
 
-    survivors  U3, the clients in the sum, in the order of the names.
-    digests    SHA-256 of the octets of each unmasked sum, by the vector's name.
-    signature  the coordinator's Ed25519 over the result's statement, in base64url.
+    survivors  U3, the clients in the sum, in the order of the names
+    digests    SHA-256 of the octets of each unmasked sum, by the vector's name
+    signature  the coordinator's Ed25519 over the result's statement, in base64url
     """
 
-    survivors: tuple[Name, ...] = Field(min_length=1, max_length=MOST_CLIENTS)
+    survivors: tuple[Name, ...] = Field(min_length=1, max_length=MAX_CLIENTS)
     digests: dict[VectorName, Digest] = Field(min_length=1, max_length=8)
     signature: SignatureOctets

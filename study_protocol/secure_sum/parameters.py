@@ -3,13 +3,13 @@
 Both sides compute the vectors that a study sums. Neither believes the other's layout.
 
 update        the update, parameters in order of their names, flattened one after the other. Scheme client with
-              distributed noise: with the hospital's share of it.
+              distributed noise: with the hospital's share of it
 terms         instance level: cumulative log-moment bounds [at the filter order, at each order of the statement], of
-              which only an upper bound on the maximum shows. Scheme client: a histogram of the clients' distances.
-client-terms  scheme joint: that histogram, beside the log-moments of the records.
-papers        scheme sequential, disclosure plain: this round's costs at q = B_i/N, at each order of the statement.
-metrics       the same: the hospital's number of records.
-answer        the only vector of a query's round: the patients' vectors, in steps of its grid.
+              which only an upper bound on the maximum shows. Scheme client: a histogram of the clients' distances
+client-terms  scheme joint: that histogram, beside the log-moments of the records
+papers        scheme sequential, disclosure plain: this round's costs at q = B_i/N, at each order of the statement
+metrics       the same: the hospital's number of records
+answer        the only vector of a query's round: the patients' vectors, in steps of its grid
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from study_protocol.secure_sum.vectors import (
 )
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.central_noise import GRID_BITS
-from study_protocol.study.masking import MOST_CLIENTS, Masking
+from study_protocol.study.masking import MAX_CLIENTS, Masking
 from study_protocol.study.queries import QueryDocument
 from study_protocol.study.settings import Privacy, StudySettings
 from study_protocol.wire.tensors import Array, Spec
@@ -60,12 +60,12 @@ _MOMENTS = ThresholdGrid(low=1e-4, high=1e4, count=1024)
 class SessionPlan:
     """The facts of a round's session that both sides know before it is opened. Only its clients, time and name are new.
 
-    settings          their digest.
-    ledger            number and hash of the entry that charges the round.
-    roster            fingerprint of the pinned roster.
-    query, model      digests of the query, and of the model that is trained or asked about. None: there is none.
-    training_seconds  how long the clients may train.
-    vectors           planned number of clients -> vectors to be summed. It may raise ParameterFault.
+    settings          their digest
+    ledger            number and hash of the entry that charges the round
+    roster            fingerprint of the pinned roster
+    query, model      digests of the query, and of the model that is trained or asked about. None: there is none
+    training_seconds  how long the clients may train
+    vectors           planned number of clients -> vectors to be summed. It may raise ParameterFault
     """
 
     study: str
@@ -168,8 +168,8 @@ class SessionPlan:
         masking = self.masking
         if clients < 3:
             raise ParameterFault("too-few-clients", f"a session has 3 clients at least, not {clients}")
-        if clients > MOST_CLIENTS:
-            raise ParameterFault("too-many-clients", f"a session has {MOST_CLIENTS} clients at most, not {clients}")
+        if clients > MAX_CLIENTS:
+            raise ParameterFault("too-many-clients", f"a session has {MAX_CLIENTS} clients at most, not {clients}")
         neighbours = masking.neighbours_among(clients)
         threshold = min_threshold(neighbours + 1, masking.colluders)
         survivors = max(masking.min_survivors, min_survivors_of(clients, masking.colluders, threshold))
@@ -225,7 +225,7 @@ class SessionPlan:
 
 
 def answer_vector(cells: int, clients: int) -> VectorSpec:
-    """Integers with noise on them, in steps of a query's grid."""
+    """Return the vector of integers with noise on them, in steps of a query's grid."""
     cap = largest_cap(clients, 64)
     return VectorSpec(name=ANSWER, encoding="signed", length=cells, ring_bits=64, scale_bits=0, cap=cap)
 
@@ -297,7 +297,7 @@ def _log_moments(privacy: Privacy, clients: int) -> list[VectorSpec]:
 
 
 def coordinates(model: Spec) -> int:
-    """Number of parameters."""
+    """Return the number of parameters."""
     return sum(math.prod(shape) for shape, _ in model.values())
 
 

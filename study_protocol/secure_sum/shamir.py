@@ -124,7 +124,7 @@ def _secret(limbs: NDArray[np.uint64]) -> bytes:
 
 
 def _residues(seed: bytes, count: int) -> NDArray[np.uint64]:
-    """`count` uniform field elements: 64-bit words at or above the last multiple of p are skipped."""
+    """Return `count` uniform field elements: 64-bit words at or above the last multiple of p are skipped."""
     limit = np.uint64(2**64 - 2**64 % PRIME)
     stream = keystream(seed)
     accepted = np.empty(0, dtype=np.uint64)
@@ -147,7 +147,7 @@ def _powers(holders: int, threshold: int) -> NDArray[np.uint64]:
 
 
 def _product(multiplicand: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """left @ right mod p. 16-bit halves keep 65,536 products of 48 bits within 64."""
+    """Return multiplicand @ right mod p. 16-bit halves keep 65,536 products of 48 bits within 64."""
     high, low = multiplicand @ (right >> _HALF), multiplicand @ (right & _LOW)
     return ((high % _P << _HALF) + low) % _P
 

@@ -14,13 +14,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 
 def H(label: str, *parts: bytes) -> bytes:  # noqa: N802 (the papers' name for the hash)
-    """SHA-256 of the length-prefixed label and parts: 32 bytes."""
+    """Return SHA-256 of the length-prefixed label and parts: 32 bytes."""
     pieces = (label.encode(), *parts)
     return hashlib.sha256(b"".join(len(piece).to_bytes(4, "big") + piece for piece in pieces)).digest()
 
 
 def parameters_hash(parameters: bytes) -> bytes:
-    """ph: plain SHA-256 of the canonical JSON of the session's parameters."""
+    """Return ph: plain SHA-256 of the canonical JSON of the session's parameters."""
     return hashlib.sha256(parameters).digest()
 
 
@@ -35,17 +35,17 @@ def keys_statement(ph: bytes, client: str, share_key: bytes, mask_key: bytes) ->
 
 
 def cohort_hash(ph: bytes, members: Iterable[tuple[str, bytes, bytes]]) -> bytes:
-    """H1 over (client, share key, mask key) in the order given, which is that of the client names."""
+    """Return H1 over (client, share key, mask key) in the order given, which is that of the client names."""
     return H("secagg/1/cohort", ph, *(part for name, c, s in members for part in (name.encode(), c, s)))
 
 
 def ring_place(h1: bytes, client: str) -> bytes:
-    """By this, in ascending order, members of U1 lie on the ring of a session in which not all are neighbours."""
+    """Return the sort key of a member of U1 on the ring of a session in which not all are neighbours, ascending."""
     return H("secagg/1/ring", h1, client.encode())
 
 
 def seed_commitment(h1: bytes, client: str, seed: bytes) -> bytes:
-    """com_b: lets the coordinator tell whether the seed that it rebuilt is the one that was shared."""
+    """Return com_b: lets the coordinator tell whether the seed that it rebuilt is the one that was shared."""
     return H("b", h1, client.encode(), seed)
 
 
@@ -55,7 +55,7 @@ def shares_statement(h1: bytes, client: str, commitment: bytes, slots: bytes) ->
 
 
 def sharers_hash(h1: bytes, clients: Iterable[str]) -> bytes:
-    """Identifies U2, the clients whose shares were delivered."""
+    """Return the hash that identifies U2, the clients whose shares were delivered."""
     return H("secagg/1/sharers", h1, *(client.encode() for client in clients))
 
 
@@ -67,7 +67,7 @@ def masked_statement(h1: bytes, sharers: bytes, client: str, digests: Mapping[st
 
 
 def survivors_hash(h1: bytes, statements: Iterable[tuple[str, bytes]]) -> bytes:
-    """H(U3) over (client, masked statement) in the order of the client names."""
+    """Return H(U3) over (client, masked statement) in the order of the client names."""
     return H("secagg/1/survivors", h1, *(part for name, statement in statements for part in (name.encode(), statement)))
 
 
@@ -94,7 +94,7 @@ def canary_word(h1: bytes, client: str, vector: str) -> bytes:
 
 
 def sign(key: Ed25519PrivateKey, statement: bytes) -> bytes:
-    """64-byte Ed25519 signature (RFC 8032) of a statement."""
+    """Return the 64-byte Ed25519 signature (RFC 8032) of a statement."""
     return key.sign(statement)
 
 

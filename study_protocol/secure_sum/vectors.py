@@ -62,10 +62,10 @@ class ThresholdGrid(Message):
 class VectorSpec(Message):
     """One vector of a session, as part of the signed parameters.
 
-    encoding    signed: updates. costs: rounded up. counts: histograms. thresholds: a maximum.
-    length      number of values, before saturation words or thresholds multiply them.
-    scale_bits  one ring unit is 2^-scale_bits (signed, costs).
-    cap         the largest magnitude, in ring units, that one client may write (0 for thresholds).
+    encoding    signed: updates. costs: rounded up. counts: histograms. thresholds: a maximum
+    length      number of values, before saturation words or thresholds multiply them
+    scale_bits  one ring unit is 2^-scale_bits (signed, costs)
+    cap         the largest magnitude, in ring units, that one client may write (0 for thresholds)
     """
 
     name: VectorName
@@ -113,7 +113,11 @@ class VectorSpec(Message):
 
 
 def cost_vector(name: str, length: int, clients: int) -> VectorSpec:
-    """Costs in units of 2^-32, rounded up, with saturation words. `clients`: the most that the cap must bear."""
+    """Return the vector of costs in units of 2^-32, rounded up, with saturation words.
+
+    Args:
+        clients: the most clients that the cap must bear.
+    """
     cap = largest_cap(clients, 64)
     return VectorSpec(name=name, encoding="costs", length=length, ring_bits=64, scale_bits=_COST_SCALE_BITS, cap=cap)
 
@@ -126,7 +130,7 @@ def count_vector(name: str, length: int, clients: int, *, noised: bool = False) 
 
 
 def maximum_vector(name: str, length: int, grid: ThresholdGrid) -> VectorSpec:
-    """Blinded thresholds: an upper bound on the maximum of each of `length` values."""
+    """Return the vector of blinded thresholds: an upper bound on the maximum of each of `length` values."""
     return VectorSpec(name=name, encoding="thresholds", length=length, ring_bits=64, scale_bits=0, cap=0, grid=grid)
 
 
@@ -212,14 +216,14 @@ def canary_sum(spec: VectorSpec, h1: bytes, clients: Iterable[str]) -> RingVecto
 
 
 def aligned(size: int, dtype: np.dtype[np.unsignedinteger[Any]]) -> RingVector:
-    """`size` uninitialised words that begin on a cache line: additions run up to a third faster."""
+    """Return `size` uninitialised words that begin on a cache line: additions run up to a third faster."""
     raw = np.empty(size * dtype.itemsize + 64, np.uint8)
     first = -raw.ctypes.data % 64
     return raw[first : first + size * dtype.itemsize].view(dtype)
 
 
 def ring_dtype(ring_bits: RingBits) -> np.dtype[np.unsignedinteger[Any]]:
-    """Little-endian unsigned words: the layout on the wire and of the keystream."""
+    """Return little-endian unsigned words: the layout on the wire and of the keystream."""
     if ring_bits not in (32, 64):
         raise EncodingError(f"ring_bits is 32 or 64, not {ring_bits}")
     return np.dtype("<u4") if ring_bits == 32 else np.dtype("<u8")
@@ -306,7 +310,7 @@ def encode_counts(counts: Values, *, ring_bits: RingBits, cap: int) -> RingVecto
 
 
 def decode_counts(total: RingVector) -> NDArray[np.int64]:
-    """Summed counts.
+    """Return summed counts.
 
     Raises:
         EncodingError: a sum in the upper half of the ring, which only a client beyond its cap can cause.

@@ -73,7 +73,7 @@ class StatisticsSettings(Message):
         """Evaluation of released models: there is none."""
 
     def digest(self) -> str:
-        """SHA-256 (hex) of the canonical JSON: what an assignment is signed over."""
+        """Return the SHA-256 (hex) of the canonical JSON, over which an assignment is signed."""
         return hashlib.sha256(canonical_json(self.as_json())).hexdigest()
 
     def as_json(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from study_protocol.wire.tensor_files import encode_model
 from study_protocol.wire.tensors import Array, TensorError, metadata_in, require_finite, spec_of
 
 # Beside the newest model's, a weight below this is lost in a float32.
-_LEAST_WEIGHT = 1e-8
+_MIN_WEIGHT = 1e-8
 
 
 def averaged_rounds(averaging: Averaging, released: Sequence[int]) -> dict[int, float]:
@@ -36,7 +36,7 @@ def averaged_rounds(averaging: Averaging, released: Sequence[int]) -> dict[int, 
         newest = released[-max(1, math.ceil(round(averaging.share * len(released), 9))) :]
         return {number: 1 / len(newest) for number in newest}
     weights = {number: averaging.decay**age for age, number in enumerate(reversed(released))}
-    significant = {number: weight for number, weight in sorted(weights.items()) if weight > _LEAST_WEIGHT}
+    significant = {number: weight for number, weight in sorted(weights.items()) if weight > _MIN_WEIGHT}
     total = math.fsum(significant.values())
     return {number: weight / total for number, weight in significant.items()}
 

@@ -11,7 +11,7 @@ from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
 
-LEAST_NOISE_MULTIPLIER = 0.3
+MIN_NOISE_MULTIPLIER = 0.3
 LARGEST_EPSILON = 20.0
 LARGEST_DELTA = 1e-3
 MAX_WEIGHT = 2.0**30
@@ -42,12 +42,12 @@ def largest_classical(settings: AnySettings) -> tuple[float, float]:
 def beyond_bounds(settings: AnySettings) -> list[str]:
     """Return every bound that the settings pass, in words, or none. Raises as `guaranteed_noise_multiplier`."""
     # Queries bring noise of their own, which the limits alone bound.
-    noise = guaranteed_noise_multiplier(settings) if isinstance(settings, StudySettings) else LEAST_NOISE_MULTIPLIER
+    noise = guaranteed_noise_multiplier(settings) if isinstance(settings, StudySettings) else MIN_NOISE_MULTIPLIER
     epsilon, delta = largest_classical(settings)
     violations: list[str] = []
     # Each written so that NaN counts as beyond.
-    if not noise >= LEAST_NOISE_MULTIPLIER:
-        violations.append(f"the noise multiplier that is sure, {noise:.3g}, is below {LEAST_NOISE_MULTIPLIER:g}")
+    if not noise >= MIN_NOISE_MULTIPLIER:
+        violations.append(f"the noise multiplier that is sure, {noise:.3g}, is below {MIN_NOISE_MULTIPLIER:g}")
     if not epsilon <= LARGEST_EPSILON:
         violations.append(f"the classical limit's epsilon, {epsilon:g}, is above {LARGEST_EPSILON:g}")
     if not delta <= LARGEST_DELTA:

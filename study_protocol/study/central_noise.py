@@ -19,9 +19,9 @@ EXACT = 2.0**53
 GRID_BITS = 14
 # Of a share, in grid steps. At 3 the law of a sum of shares lies within 10⁻³⁷ of one noise's
 # (`accounting.mechanisms.lattice.summation_error`). 2⁴⁰ is the sampler's own bound.
-LEAST_SHARE, MOST_SHARE = 3.0, 2.0**40
+MIN_SHARE, MAX_SHARE = 3.0, 2.0**40
 # Grid steps to the standard deviation of all the noise, at least.
-LEAST_UNITS = 256.0
+MIN_UNITS = 256.0
 # In standard deviations: what the sampler draws is never longer.
 LONGEST_DRAW = 16
 
@@ -31,10 +31,10 @@ class CentralNoise:
     """The mechanism of one study with `coordinates` parameters.
 
     spacing      grid spacing, a power of two at most min(1, noise_multiplier) · clip_norm · 2^-14 / sqrt(coordinates),
-                 with 16 for fewer coordinates: `units` is 2^16 at least.
-    sensitivity  most that one client can move the sum, in the L2 norm: its clipped norm and the rounding.
-    std          noise standard deviation on the scale of the sum.
-    shares       among how many honest hospitals the noise is shared at least. 1: the coordinator draws it.
+                 with 16 for fewer coordinates: `units` is 2^16 at least
+    sensitivity  most that one client can move the sum, in the L2 norm: its clipped norm and the rounding
+    std          noise standard deviation on the scale of the sum
+    shares       among how many honest hospitals the noise is shared at least. 1: the coordinator draws it
     """
 
     clip_norm: float
@@ -81,16 +81,16 @@ class CentralNoise:
     @property
     def fault(self) -> str | None:
         """Why this noise cannot be drawn in shares, or None."""
-        if not self.share >= LEAST_SHARE:
-            return f"each share must have at least {LEAST_SHARE:g} grid steps, for shares to sum like one noise"
-        if not self.units >= LEAST_UNITS:
-            return f"the noise must have at least {LEAST_UNITS:g} grid steps, for whole numbers to be noised like reals"
-        if not self.share <= MOST_SHARE:
+        if not self.share >= MIN_SHARE:
+            return f"each share must have at least {MIN_SHARE:g} grid steps, for shares to sum like one noise"
+        if not self.units >= MIN_UNITS:
+            return f"the noise must have at least {MIN_UNITS:g} grid steps, for whole numbers to be noised like reals"
+        if not self.share <= MAX_SHARE:
             return f"the noise is too large to be drawn: a share of {self.share:.3g} grid steps"
         return None
 
     def std_of(self, adders: int) -> float:
-        """Standard deviation of the noise that is really in a sum to which so many hospitals added shares."""
+        """Return the standard deviation of the noise that is in a sum to which so many hospitals added shares."""
         return _up(self.share * self.spacing * math.sqrt(adders))
 
     def accounted_distance(self, norm: float) -> float:

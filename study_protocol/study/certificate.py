@@ -24,7 +24,7 @@ from study_protocol.wire.values import Finite, Message, Name, Positive, Rate, Sh
 FORMAT = "wardround/1/certificate"
 Format = Literal["wardround/1/certificate"]
 # Points of the curve: more would not be seen in a chart.
-MOST_POINTS = 200
+MAX_POINTS = 200
 
 
 class CertifiedLimit(LimitStatement):
@@ -105,9 +105,9 @@ class HowToVerify(Message):
 class Certificate(Message):
     """The content that is signed.
 
-    round  the newest round whose charge is counted, 0 before the first.
-    model  the model that this round released, or the newest one. It is null if there is none.
-    state  as the ledger says it if it names models: enrolling, running (paused or not) or finished.
+    round  the newest round whose charge is counted, 0 before the first
+    model  the model that this round released, or the newest one. It is null if there is none
+    state  as the ledger says it if it names models: enrolling, running (paused or not) or finished
     """
 
     format: Format = Field(description="this form of the document")
@@ -128,7 +128,7 @@ class Certificate(Message):
     rounds: CertifiedRounds = Field(description="how many")
     members: CertifiedMembers = Field(description="how many hospitals")
     spent_after: list[SpentAfterRound] = Field(
-        max_length=MOST_POINTS, description="ε by round; of many rounds, some evenly spread, the first and the last"
+        max_length=MAX_POINTS, description="ε by round; of many rounds, some evenly spread, the first and the last"
     )
     who_sees_what: list[Text] = Field(description="one sentence each")
     under_masks: list[Text] = Field(description="what the secure sum promises; empty without one")

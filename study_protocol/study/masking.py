@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from study_protocol.wire.values import Finite, Message, Whole
 
-MOST_CLIENTS = 1_000  # of a secure sum
+MAX_CLIENTS = 1_000  # of a secure sum
 
 
 def min_promise(colluders: int, *, allow_three: bool) -> int:
@@ -25,16 +25,16 @@ class Masking(Message):
 
     colluders: Whole = Field(
         ge=1,
-        le=MOST_CLIENTS - 3,
+        le=MAX_CLIENTS - 3,
         description="how many hospitals may tell the coordinator what they know; more: more must stay to the end",
     )
-    neighbours: Annotated[Whole, Field(le=MOST_CLIENTS)] | None = Field(
+    neighbours: Annotated[Whole, Field(le=MAX_CLIENTS)] | None = Field(
         description="with how many others each exchanges masks, an even number; none: all. Fewer: faster among "
         "hundreds, and fewer losses are borne"
     )
     min_survivors: Whole = Field(
         ge=3,
-        le=MOST_CLIENTS,
+        le=MAX_CLIENTS,
         description="no sum of fewer hospitals is opened: at least colluders + 3. More: a round fails sooner",
     )
     mask_updates: bool = Field(description="also the updates, not only log-moments and metrics")
@@ -64,7 +64,7 @@ class Masking(Message):
         return self
 
     def neighbours_among(self, clients: int) -> int:
-        """With how many others each of so many clients exchanges shares and masks: all, where that is no more."""
+        """Return with how many others each of so many clients exchanges shares and masks: all, if that is no more."""
         return clients - 1 if self.neighbours is None else min(self.neighbours, clients - 1)
 
     @property

@@ -248,7 +248,7 @@ class RoundClient(Message):
 class RoundView(Message):
     """One round as all members may see it. `clients` (names, digests) is only for operators.
 
-    spent  per limit, as the budget said once this round was charged, null while it is under way.
+    spent  per limit, as the budget said once this round was charged, null while it is under way
     """
 
     round: int = Field(description="from 1")
@@ -281,7 +281,7 @@ class LedgerEntry(Message):
 class WitnessedHead(Message):
     """One hospital saw the ledger up to this head, and found no entry in it that it knows to be otherwise.
 
-    signature  by `public_key` under the witness label over {"client"} and the fields of `head`.
+    signature  by `public_key` under the witness label over {"client"} and the fields of `head`
     """
 
     client: Name = Field(description="who saw it")

@@ -10,7 +10,7 @@ from study_protocol.wire.signing import SigningError, decode_public_key
 from study_protocol.wire.values import Message, Name
 
 # Each is a person who is asked. A ledger's page carries a signature of every one.
-MOST_WITNESSES = 16
+MAX_WITNESSES = 16
 
 
 def _is_a_key(text: str) -> str:

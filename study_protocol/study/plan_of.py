@@ -29,7 +29,7 @@ def plan_of(settings: AnySettings) -> AnyPlan: ...
 
 
 def plan_of(settings: AnySettings) -> AnyPlan:
-    """The accounting plan of a study.
+    """Return the accounting plan of a study.
 
     Raises:
         PlanError, InvalidArgument: settings that no budget can be kept for.

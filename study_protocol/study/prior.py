@@ -24,8 +24,8 @@ SPREAD = "spread"
 class Prior:
     """Independent normal weights around 0.
 
-    std       standard deviation of each weight.
-    patients  over how many the mean of the losses is thought to run. The prior counts as one part in so many.
+    std       standard deviation of each weight
+    patients  over how many the mean of the losses is thought to run. The prior counts as one part in so many
     """
 
     std: float

@@ -25,14 +25,14 @@ class QueryDocument(Message):
     """The question, whole and public. Equal documents are one query, answered and charged once.
 
     data_version  the name that people at the hospitals have given to the records as they are now, never a digest of
-                  them. The same question about later records is another query.
+                  them. The same question about later records is another query
     """
 
     question: Question = Field(description="what is asked")
     data_version: DataVersion = Field(default="1", description="of which records; hospitals refuse any but their own")
 
     def digest(self) -> str:
-        """SHA-256 (hex) of the canonical JSON: what assignments and the ledger name it by."""
+        """Return the SHA-256 (hex) of the canonical JSON, by which assignments and the ledger name it."""
         return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).hexdigest()
 
     def digest_with(self, model: str | None) -> str:

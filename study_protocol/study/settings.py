@@ -384,7 +384,7 @@ class StudySettings(Message):
         return self.privacy.max_steps // self.steps_per_round
 
     def digest(self) -> str:
-        """SHA-256 (hex) of the canonical JSON: what an assignment is signed over."""
+        """Return the SHA-256 (hex) of the canonical JSON, over which an assignment is signed."""
         return hashlib.sha256(canonical_json(self.as_json())).hexdigest()
 
     def as_json(self) -> dict[str, Any]:

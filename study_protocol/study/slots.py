@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from study_protocol.study.any_settings import AnySettings, StatisticsSettings
-from study_protocol.study.limits import LEAST_SLOT
+from study_protocol.study.limits import MIN_SLOT
 
 PATIENTS_PER_SECOND = 1_000
 """A slot of so many seconds is meant for that many thousand patients: a small model needs about a fortieth of it."""
@@ -13,7 +13,7 @@ SERIES = tuple(digit * 10**power for power in range(6) for digit in (1.0, 2.0, 5
 
 
 def planned_patients(settings: AnySettings) -> float | None:
-    """Patients of a typical hospital as the settings tell, or the records of all steps of a round if these are more.
+    """Return the planned patients of a typical hospital, or the records of all steps of a round if these are more.
 
     None: a study of queries alone plans no number.
     """
@@ -42,9 +42,7 @@ def default_slots(settings: AnySettings) -> tuple[float, ...]:
     deadline = settings.schedule.round_deadline_seconds
     masking = settings.privacy.masking
     shortest = deadline if masking is None else min(deadline, masking.step_deadline_seconds)
-    fitting = tuple(slot for slot in SERIES if slot < shortest) or (
-        (shortest / 2,) if shortest / 2 >= LEAST_SLOT else ()
-    )
+    fitting = tuple(slot for slot in SERIES if slot < shortest) or ((shortest / 2,) if shortest / 2 >= MIN_SLOT else ())
     first = slot_for(planned_patients(settings), fitting)
     return tuple(slot for slot in fitting if first is None or slot >= first)
 

@@ -41,11 +41,11 @@ LEARNABLE = 0.25
 class PublicNumbers:
     """Public numbers that are known before a study of one linear layer.
 
-    hospitals   that take part in every round.
-    patients    of one hospital, the mean. largest: of the largest hospital.
-    parameters  of the model: (encoded inputs + 1) · outputs.
-    classes     values of the label.
-    commonest   share of the commonest class, if it is known from elsewhere.
+    hospitals   that take part in every round
+    patients    of one hospital, the mean. largest: of the largest hospital
+    parameters  of the model: (encoded inputs + 1) · outputs
+    classes     values of the label
+    commonest   share of the commonest class, if it is known from elsewhere
     """
 
     hospitals: int
@@ -60,9 +60,9 @@ class PublicNumbers:
 class AccuracyForecast:
     """Accuracy lost against all patients' records together without privacy, as shares of all (0.01: one point).
 
-    lost   by the study, as was usual. lost_at_most: in four of five studies that it was not fitted to.
+    lost   by the study, as was usual. lost_at_most: in four of five studies that it was not fitted to
     alone  by the largest hospital alone, without privacy, if its patients are like the others': the median of the data
-           sets that were measured. alone_at_least: in three of four of them.
+           sets that were measured. alone_at_least: in three of four of them
     """
 
     relative_noise: float
@@ -84,7 +84,7 @@ class AccuracyForecast:
 
 
 def relative_noise(numbers: PublicNumbers, noise_multiplier: float, rounds: int, sampling_rate: float = 1.0) -> float:
-    """ν, of batches of sampling_rate · n patients.
+    """Return ν, of batches of sampling_rate · n patients.
 
     >>> round(relative_noise(PublicNumbers(4, 120, 200, 11), noise_multiplier=20.0, rounds=100), 4)
     0.0276

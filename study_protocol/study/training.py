@@ -40,8 +40,8 @@ class Averaging(Message):
 
     Rounds train on from the released models themselves. A reader of the result takes the mean of released models.
 
-    tail         the equal mean of the newest: `share` of all of them, rounded up.
-    exponential  weights decay^k for the k-th newest, divided by their sum.
+    tail         the equal mean of the newest: `share` of all of them, rounded up
+    exponential  weights decay^k for the k-th newest, divided by their sum
     """
 
     name: Literal["tail", "exponential"] = Field(

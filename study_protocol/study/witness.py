@@ -43,7 +43,7 @@ def require_witnessed(witness: WitnessedHead) -> None:
 
 
 def to_header(witness: WitnessedHead) -> dict[str, str]:
-    """Header name and value."""
+    """Return the header's name and value."""
     return {WITNESS_HEADER: f"{witness.head.entries}.{witness.head.sha256}.{witness.signature}"}
 
 

@@ -18,5 +18,5 @@ def printable(text: str) -> str:
 
 
 def escaped(document: str) -> str:
-    """JSON with the same characters as escapes, which mean the same: there they stand in strings only."""
+    """Return JSON with the same characters as escapes, which mean the same: there they stand in strings only."""
     return _COMMANDS.sub(lambda match: f"\\u{ord(match[0]):04x}", document)

@@ -28,7 +28,7 @@ TOKEN_LIFETIME_SECONDS = 60
 # How far the signer's clock may run ahead: as much longer than its lifetime a token is good at most.
 CLOCK_AHEAD_SECONDS = 5
 # How far the coordinator's clock and a hospital's own may lie apart, as between machines of one Kerberos realm.
-MOST_SKEW_SECONDS = 300
+MAX_SKEW_SECONDS = 300
 ASSIGNMENT = "wardround/1/assignment"
 LEDGER_HEAD = "wardround/1/ledger-head"
 QUERY_ANSWER = "wardround/1/query-answer"
@@ -81,7 +81,7 @@ _TO_STANDARD, _TO_URLSAFE = bytes.maketrans(b"-_", b"+/"), bytes.maketrans(b"+/"
 
 
 def to_base64url(raw: bytes) -> str:
-    """Unpadded: what bytes are in JSON."""
+    """Return unpadded base64url, the form of bytes in JSON."""
     return binascii.b2a_base64(raw, newline=False).rstrip(b"=").translate(_TO_URLSAFE).decode()
 
 
@@ -132,13 +132,13 @@ def public_key_of(raw: bytes) -> Ed25519PublicKey:
 
 
 def fingerprint(key: Ed25519PublicKey) -> str:
-    """SHA-256 (hex) of the raw public key: what people read to each other on the telephone."""
+    """Return the SHA-256 (hex) of the raw public key, which people read to each other on the telephone."""
     # Prefixed: no other digest of the same bytes is a fingerprint.
     return hashlib.sha256(b"wardround/1/key" + key.public_bytes_raw()).hexdigest()
 
 
 def roster_fingerprint(study: str, members: Iterable[tuple[str, str]]) -> str:
-    """SHA-256 (hex) over a study's (client, encoded public key) pairs in order of their names."""
+    """Return SHA-256 (hex) over a study's (client, encoded public key) pairs in order of their names."""
     roster = sorted([client, key] for client, key in members)
     return hashlib.sha256(canonical_json({"study": study, "roster": roster})).hexdigest()
 
@@ -157,8 +157,8 @@ def as_digits(fingerprint: str) -> str:
 class RequestClaims:
     """The content of a verified request token. `token_id` is set on requests that must not be replayed.
 
-    program   the version of the program that signed.
-    protocol  the number of the protocol that it speaks. A program that names none speaks the one before numbers.
+    program   the version of the program that signed
+    protocol  the number of the protocol that it speaks. A program that names none speaks the one before numbers
     """
 
     client: str

@@ -161,7 +161,7 @@ def encode_model(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> b
 
 
 def file_order(spec: Spec) -> list[str]:
-    """Names as their numbers follow one another in a file: wider types first, so that all lie aligned."""
+    """Return the names in the order of their numbers in a file: wider types first, so that all lie aligned."""
     return sorted(spec, key=lambda name: (-np.dtype(spec[name][1]).itemsize, name))
 
 

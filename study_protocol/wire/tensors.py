@@ -46,7 +46,7 @@ class TensorError(Exception):
 
 
 def spec_of(tensors: Mapping[str, Array]) -> Spec:
-    """Names → (shape, type) of `tensors`.
+    """Return names → (shape, type) of `tensors`.
 
     Raises:
         TensorError: `wrong-dtype` for anything but float32 and float64.
@@ -73,7 +73,7 @@ def answer_spec(cells: int) -> Spec:
 
 
 def spec_to_json(spec: Spec) -> dict[str, Any]:
-    """Names → {"shape", "dtype"}."""
+    """Return names → {"shape", "dtype"}."""
     return {name: {"shape": list(shape), "dtype": dtype} for name, (shape, dtype) in spec.items()}
 
 
@@ -127,7 +127,7 @@ def decode(data: bytes, spec: Spec, *, metadata: int = 0) -> dict[str, Array]:
 
 
 def metadata_in(data: bytes) -> dict[str, str]:
-    """Texts by name in the header of a file. Raises TensorError `malformed`."""
+    """Return texts by name in the header of a file. Raises TensorError `malformed`."""
     return texts_of(_header_of(data))
 
 

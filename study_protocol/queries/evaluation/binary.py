@@ -27,11 +27,11 @@ from study_protocol.queries.variables import plain
 ACCURACY, SENSITIVITY, SPECIFICITY = "accuracy", "sensitivity", "specificity"
 PPV, NPV = "positive predictive value", "negative predictive value"
 MEASURES = (ACCURACY, SENSITIVITY, SPECIFICITY, PPV, NPV)
-AREA, LEAST_AREA, MOST_AREA = "area under the ROC curve", "that area, at least", "that area, at most"
+AREA, MIN_AREA, MAX_AREA = "area under the ROC curve", "that area, at least", "that area, at most"
 AVERAGE_PRECISION = "average precision"
-BRIER, LEAST_BRIER, MOST_BRIER = "Brier score", "Brier score, at least", "Brier score, at most"
+BRIER, MIN_BRIER, MAX_BRIER = "Brier score", "Brier score, at least", "Brier score, at most"
 PREVALENCE = "share with the outcome"
-AREAS, BRIERS = (AREA, LEAST_AREA, MOST_AREA, AVERAGE_PRECISION), (BRIER, LEAST_BRIER, MOST_BRIER)
+AREAS, BRIERS = (AREA, MIN_AREA, MAX_AREA, AVERAGE_PRECISION), (BRIER, MIN_BRIER, MAX_BRIER)
 OUTCOMES = ("without the outcome", "with the outcome")
 THRESHOLD, SCORE, BIN, CURVE = "threshold", "score", "bin", "curve"
 NOTES = (
@@ -71,7 +71,7 @@ class ProbabilityBins:
         return np.triu(np.ones((self.count, self.count)))[1:]
 
     def measures(self) -> dict[str, RatioWeights]:
-        """At every threshold."""
+        """Return the weights of each measure at every threshold."""
         called = self.called()
         none, ones = np.zeros_like(called), np.ones_like(called)
         right = _rows(1 - called, called)

@@ -17,7 +17,7 @@ from study_protocol.queries.second_moments import recounted, simulated
 from study_protocol.queries.tree import Tree
 
 # An area needs more patients with and without the outcome than this many standard deviations of noise.
-_LEAST_PATIENTS = 3.0
+_MIN_PATIENTS = 3.0
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class ScoreHistogram:
         The area is that of the binned scores. The bounds are the least and most that it can be for the scores
         themselves.
         """
-        threshold = _LEAST_PATIENTS * np.sqrt(self.variance * float(self.covariance.sum()))
+        threshold = _MIN_PATIENTS * np.sqrt(self.variance * float(self.covariance.sum()))
         if bool((self.raw.sum(axis=1) <= max(threshold, 1e-6)).any()):
             nothing = np.full(4, np.nan)
             return Estimates(nothing, nothing, nothing, nothing, np.zeros(4), np.ones(4))

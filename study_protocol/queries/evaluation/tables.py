@@ -77,7 +77,10 @@ def counts_by(name: str, title: str, labels: Sequence[tuple[str, Sequence[str]]]
 
 
 def repeated(values: Sequence[str], each: int = 1, times: int = 1) -> list[str]:
-    """a, b with each 2 and times 2: a a b b a a b b."""
+    """Return labels with each repeated so many times, and the whole as often.
+
+    a, b with each 2 and times 2: a a b b a a b b.
+    """
     return [value for _ in range(times) for value in values for _ in range(each)]
 
 

@@ -34,7 +34,7 @@ from study_protocol.queries.second_moments import (
 from study_protocol.queries.variables import Indicator, Number, Patients, Range
 from study_protocol.queries.words import listed, number_in_words
 
-MOST_NUMBERS = 64
+MAX_NUMBERS = 64
 # The product of a vector with itself has norm 1 at most after rounding in floats, too.
 _BELOW_ONE = 1 - 2.0**-48
 
@@ -47,7 +47,7 @@ class Covariance(BaseQuestion):
     """
 
     kind: Literal["covariance"] = Field(description="what is asked")
-    numbers: Annotated[tuple[Number, ...], Field(min_length=2, max_length=MOST_NUMBERS)] = Field(
+    numbers: Annotated[tuple[Number, ...], Field(min_length=2, max_length=MAX_NUMBERS)] = Field(
         description="columns, each with its public range"
     )
 
@@ -100,7 +100,7 @@ class Covariance(BaseQuestion):
         )
 
     def _read(self, moments: SecondMoments, generator: np.random.Generator) -> tuple[Estimates, Estimates, Estimates]:
-        """Means, covariances (upper triangle) and correlations (above the diagonal) in the columns' own units."""
+        """Return means, covariances (upper triangle) and correlations (above the diagonal) in the columns' units."""
         size = moments.patients
         middles, halves = (np.array([getattr(n, name) for n in self.numbers]) for name in ("middle", "half"))
         lows, highs = (np.array([getattr(n, name) for n in self.numbers]) for name in ("low", "high"))

@@ -35,12 +35,12 @@ from study_protocol.wire.values import Finite, Positive, Whole
 
 # Beside the columns of the hospital's table. A control character can be in no column's name.
 PREDICTION, OUTCOME = "\x00prediction", "\x00outcome"
-MOST_BINS = 256
+MAX_BINS = 256
 # More bins form a tree: areas and accuracy are sums of many bins, which it makes exact.
 FLAT_BINS = 8
-MOST_CLASSES = 64
+MAX_CLASSES = 64
 # Each has its own figures and simulations: a coordinator makes an answer in minutes, not in hours.
-MOST_GROUPS = 256
+MAX_GROUPS = 256
 # Of (1, y, 1 - y², e, e²): 1 + y² + (1 - y²)² + e² + e⁴ ≤ 1 + 1 + 2, as y² + (1 - y²)² ≤ 1.
 _NUMBERS, _SQUARE = 5, 4
 _SPECIFIC_FIELDS = {
@@ -77,13 +77,13 @@ class Evaluation(BaseQuestion):
         description="groups of each column by itself, not crossed: Δ is √columns times as large",
         strict=True,
     )
-    bins: Annotated[Whole, Field(ge=2, le=MOST_BINS)] | None = Field(
+    bins: Annotated[Whole, Field(ge=2, le=MAX_BINS)] | None = Field(
         default=None, description="binary: so many equal bins of the probability"
     )
-    edges: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=MOST_BINS - 1)] | None = Field(
+    edges: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=MAX_BINS - 1)] | None = Field(
         default=None, description="binary, instead of bins: where they end inside (0, 1), rising; neither: 0.5"
     )
-    classes: Annotated[Whole, Field(ge=2, le=MOST_CLASSES)] | None = Field(
+    classes: Annotated[Whole, Field(ge=2, le=MAX_CLASSES)] | None = Field(
         default=None, description="classes: how many there are"
     )
     low: Finite | None = Field(default=None, description="number: smaller outcomes count as this one")
@@ -99,8 +99,8 @@ class Evaluation(BaseQuestion):
         if lacking := [name for name in needed if getattr(self, name) is None]:
             raise ValueError(f"{lacking[0]}: is needed for predictions of the form {self.prediction}")
         require_columns_once(self.groups)
-        if sum(map(size_of, self.partitions)) > MOST_GROUPS:
-            raise ValueError(f"groups: at most {MOST_GROUPS}, those of other and missing values among them")
+        if sum(map(size_of, self.partitions)) > MAX_GROUPS:
+            raise ValueError(f"groups: at most {MAX_GROUPS}, those of other and missing values among them")
         self._require_sound_bins()
         self._require_sound_range()
         return self

@@ -22,7 +22,7 @@ from study_protocol.queries.counting import (
     unknown,
 )
 from study_protocol.queries.explained import interval_of_explained
-from study_protocol.queries.kinds.covariance import MOST_NUMBERS, moments_of, sum_of_products, triangle
+from study_protocol.queries.kinds.covariance import MAX_NUMBERS, moments_of, sum_of_products, triangle
 from study_protocol.queries.kinds.numbers import (
     NORMAL_SAMPLING,
     TOO_FEW,
@@ -38,7 +38,7 @@ from study_protocol.queries.words import listed, number_in_words
 
 INTERCEPT = "intercept"
 # Of the number of patients: below it floats decide, not the data.
-_LEAST_EIGENVALUE = 1e-9
+_MIN_EIGENVALUE = 1e-9
 # A patient's rounded vector is off by half a step, of which the noise's deviation has 2²⁰.
 _ROUNDING = 2.0**-21
 
@@ -54,7 +54,7 @@ class LinearRegression(BaseQuestion):
 
     kind: Literal["linear-regression"] = Field(description="what is asked")
     outcome: Range = Field(description="what is explained")
-    predictors: Annotated[tuple[Number, ...], Field(min_length=1, max_length=MOST_NUMBERS - 1)] = Field(
+    predictors: Annotated[tuple[Number, ...], Field(min_length=1, max_length=MAX_NUMBERS - 1)] = Field(
         description="what explains it, each with its public range"
     )
 
@@ -175,7 +175,7 @@ def _ridge(moments: SecondMoments) -> float:
     predictors = moments.matrix[:-1, :-1]
     smallest = float(np.linalg.eigvalsh(predictors)[0])
     noise = float(moments.noise[0, 0]) * math.sqrt(2 * len(predictors))
-    target = max(noise * (1 + _ROUNDING * moments.patients), _LEAST_EIGENVALUE * moments.patients)
+    target = max(noise * (1 + _ROUNDING * moments.patients), _MIN_EIGENVALUE * moments.patients)
     return max(0.0, target - smallest)
 
 

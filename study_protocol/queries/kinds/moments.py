@@ -108,7 +108,7 @@ def _vectors(scaled: Floats) -> Floats:
 
 
 def _read(number: Number, sums: Floats, std: float, generator: np.random.Generator) -> tuple[Estimates, Estimates]:
-    """Mean and standard deviation in the column's own unit."""
+    """Return mean and standard deviation in the column's own unit."""
     moments = SecondMoments(np.array([[sums[0], sums[1]], [sums[1], sums[2]]]), np.full((2, 2), std))
     if not moments.enough:
         return unknown(1), unknown(1)

@@ -25,14 +25,14 @@ from study_protocol.queries.kinds.numbers import TOO_FEW
 from study_protocol.queries.kinds.tables import root_up
 from study_protocol.queries.monotone import errors_along, last_reached, reached, rising
 from study_protocol.queries.question import BaseQuestion
-from study_protocol.queries.tree import MOST_LEAVES, SumErrors, Tree
+from study_protocol.queries.tree import MAX_LEAVES, SumErrors, Tree
 from study_protocol.queries.variables import Patients, Range, Variable, bins_of, column_of, plain
 from study_protocol.queries.words import listed, number_in_words
 
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 # A quantile needs more patients than this many standard deviations of their number's noise.
-_LEAST_PATIENTS = 3.0
-MOST_GROUPS = 256
+_MIN_PATIENTS = 3.0
+MAX_GROUPS = 256
 # Places inside a leaf at which an interval's end is looked for. Between them it is a straight line.
 _PARTS = 8
 _BELOW, _ABOVE, _MISSING, _OUTSIDE = 0, 1, 2, 3
@@ -49,7 +49,7 @@ class Quantiles(BaseQuestion):
     kind: Literal["quantiles"] = Field(description="what is asked")
     number: Range = Field(description="of which number")
     leaves: int = Field(
-        default=32, ge=2, le=MOST_LEAVES, strict=True, description="bins of equal width: what a quantile is exact to"
+        default=32, ge=2, le=MAX_LEAVES, strict=True, description="bins of equal width: what a quantile is exact to"
     )
     quantiles: Annotated[tuple[Share, ...], Field(min_length=1, max_length=99)] = Field(
         default=(0.25, 0.5, 0.75), description="shares of the patients, rising; 0.5 is the median"
@@ -62,8 +62,8 @@ class Quantiles(BaseQuestion):
             raise ValueError("quantiles: they rise from one to the next")
         if self.by is not None and self.by.column == self.number.column:
             raise ValueError(f"column {self.by.column}: stands twice")
-        if group_count(self.by) > MOST_GROUPS:
-            raise ValueError(f"by: at most {MOST_GROUPS} groups, those of other and missing values among them")
+        if group_count(self.by) > MAX_GROUPS:
+            raise ValueError(f"by: at most {MAX_GROUPS} groups, those of other and missing values among them")
         if (np.diff(self.edges) <= 0).any():
             raise ValueError(f"column {self.number.column}: the range is too narrow for {self.leaves} leaves")
         return self
@@ -216,7 +216,7 @@ class Distribution:
 
     @property
     def enough(self) -> bool:
-        return self.total > _LEAST_PATIENTS * self.std * math.sqrt(self._total_noise) and self.patients > 0
+        return self.total > _MIN_PATIENTS * self.std * math.sqrt(self._total_noise) and self.patients > 0
 
     def quantiles(self, shares: Sequence[float]) -> Estimates:
         """Return the quantiles of these shares, shape (shares,)."""
@@ -289,7 +289,7 @@ class Distribution:
 
 
 def _bins(edges: Floats) -> tuple[str, ...]:
-    """Labels: below, every leaf, above, missing."""
+    """Return labels: below, every leaf, above, missing."""
     # 0.30000000000000004 is written 0.3, if that is none of the other edges.
     short = [float(f"{edge:.12g}") for edge in edges.tolist()]
     return bins_of([edge + 0.0 for edge in (short if len(set(short)) == len(short) else edges.tolist())])

@@ -24,7 +24,7 @@ from study_protocol.queries.variables import MISSING, OTHER, Indicator, Patients
 from study_protocol.queries.words import codes_in_words, listed
 from study_protocol.wire.values import Finite
 
-MOST_GROUPS = 64
+MAX_GROUPS = 64
 _LEFT_OUT, _LATER, _BINS = 0, 1, 2
 
 
@@ -54,8 +54,8 @@ class Survival(BaseQuestion):
         columns = [self.time.column, self.event.column, *(() if self.by is None else (self.by.column,))]
         if twice := {name for name in columns if columns.count(name) > 1}:
             raise ValueError(f"column {min(twice)}: stands twice")
-        if group_count(self.by) > MOST_GROUPS:
-            raise ValueError(f"by: at most {MOST_GROUPS} groups, those of other and missing values among them")
+        if group_count(self.by) > MAX_GROUPS:
+            raise ValueError(f"by: at most {MAX_GROUPS} groups, those of other and missing values among them")
         if not set(self.times) <= set(self.time.edges) or list(self.times) != sorted(set(self.times)):
             raise ValueError("times: they rise, and each is one of the edges of the time; add it there")
         return self

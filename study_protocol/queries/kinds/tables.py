@@ -83,6 +83,6 @@ class Tables(BaseQuestion):
 
 
 def root_up(square: int) -> float:
-    """√square, rounded up."""
+    """Return √square, rounded up."""
     root = math.isqrt(square)
     return float(root) if root**2 == square else math.nextafter(math.sqrt(square), math.inf)
