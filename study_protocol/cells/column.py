@@ -45,6 +45,6 @@ class Column(StoredCells, NDArrayOperatorsMixin):
         if numbers.wrong.any():
             label = f"column {self.name}" if self.name else "a column"
             raise DataError(
-                f"{label}: {int(numbers.wrong.sum())} of {len(self)} cells are no numbers; the first is {numbers.kind}"
+                f"{label}: {int(numbers.wrong.sum())} of {len(self)} cells are no numbers. The first is {numbers.kind}"
             )
         return numbers.values

@@ -62,7 +62,7 @@ class CellCounts:
         kind = f", and is {self.kind}" if self.kind else ""
         return (
             f"column {self.column}: {self.wrong} of {self.cells} cells are neither a value nor a declared code, and "
-            f"count as missing; the first is in {self.first}{kind}"
+            f"count as missing. The first is in {self.first}{kind}"
         )
 
     @property

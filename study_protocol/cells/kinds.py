@@ -15,7 +15,7 @@ _THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}(?:[.,'’\s][0-9]{3})+(?:[.,][0-9]+)?"
 _PLAIN = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)?")
 # A currency, a sign of comparison, brackets, a long minus.
 _WITH_MORE = re.compile(r"[^\w\s]{0,2}\s*[0-9].*", re.DOTALL)
-_PLAIN_TEXT = "text: if it says that nothing was measured, missing-values of the study can name it"
+_PLAIN_TEXT = "text: if it stands for a missing value, missing-values of the study can name it"
 
 
 def kind_of_no_number(text: str, spelling: Spelling) -> str:

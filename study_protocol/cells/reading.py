@@ -270,7 +270,11 @@ def _places_of_numbers(values: Array, names: Sequence[int | float | None]) -> ND
 
 
 def _is_one_of(values: Array, codes: Iterable[int | float | None], *, rounded: bool = False) -> Mask:
-    """rounded: a code that stands for several whole numbers of the column's type is each of them."""
+    """Return whether each number is one of the codes.
+
+    Args:
+        rounded: whether a code that stands for several whole numbers of the column's type is each of them.
+    """
     if values.dtype.kind == "b":
         return np.zeros(len(values), bool)
     each = [_stored(code, values.dtype, rounded=rounded) for code in codes if code is not None]

@@ -185,7 +185,7 @@ def same_category(text: str) -> str:
 
 
 def plain_decimal(text: str, spelling: Spelling) -> str | None:
-    """One spelling of a plain decimal below 2⁵³: 3, 3.0 and 3.00 are 3. None: a text that is no other text.
+    """Return one spelling of a plain decimal below 2⁵³: 3, 3.0 and 3.00 are 3. None: a text that is no other text.
 
     A plain decimal has no sign but a minus, no leading zeros and no exponent: 0744, 1E1 and +1 are themselves alone.
     """

@@ -49,10 +49,13 @@ def ratios(
     low: Floats | float = 0.0,
     high: Floats | float = 1.0,
 ) -> Estimates:
-    """numerator / denominator, (n,) each. low, high: where it can lie.
+    """Return numerator / denominator, shape (n,) each.
 
-    No estimate (NaN), and an interval of all that is possible, where the denominator is not above 3 deviations of its
+    No estimate (NaN), and an interval of all possible values, where the denominator is not above 3 deviations of its
     noise.
+
+    Args:
+        low, high: the range of possible values.
     """
     square = NORMAL**2
     a = denominator**2 - square * (noise.square + sampling.square)

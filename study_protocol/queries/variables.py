@@ -66,7 +66,7 @@ class Variable(Message):
         if self.categories is not None and {OTHER, MISSING} & set(self.categories):
             raise ValueError(
                 f"column {self.column}: a category is called {OTHER} or {MISSING}, as cells of every variable are. "
-                f"Leave {OTHER!r} out, its patients are counted there; write {MISSING!r} into missing_values"
+                f"Leave {OTHER!r} out, as its patients are counted there. Write {MISSING!r} into missing_values"
             )
         return self
 
@@ -221,17 +221,17 @@ def require_codes(column: str, categories: tuple[str, ...], missing_values: tupl
     """Raises ValueError: an empty value, one that stands twice, or a category that also means missing."""
     values, absent = [same_category(code) for code in categories], [same_category(code) for code in missing_values]
     if "" in values or "" in absent:
-        raise ValueError(f"column {column}: an empty cell is missing anyway; values have at least one letter or digit")
+        raise ValueError(f"column {column}: an empty cell is missing anyway. Values have at least one letter or digit")
     if len(set(values)) < len(values) or len(set(absent)) < len(absent):
         raise ValueError(f"column {column}: a value stands twice (3 and 3.0 are one value)")
     if set(values) & set(absent):
         raise ValueError(f"column {column}: a value is both a category and one of missing_values")
     for codes in (categories, missing_values):
         if any(are_several(code, is_only=len(codes) == 1) for code in codes):
-            raise ValueError(f"column {column}: 0,-1 is one text with a comma in it; write each value by itself")
+            raise ValueError(f"column {column}: 0,-1 is one text with a comma in it. Write each value by itself")
     if any("|" in code or (not categories and is_miswritten(code)) for code in missing_values):
         raise ValueError(
-            f"column {column}: missing_values are single numbers or texts; a list, a range or a number in further "
+            f"column {column}: missing_values are single numbers or texts. A list, a range or a number in further "
             "quotation marks is none"
         )
 

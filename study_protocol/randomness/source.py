@@ -242,7 +242,7 @@ class HospitalRandomness(Randomness):
         self._secret, self._context = secret, tuple[str, ...]()
 
     def bind(self, *context: str) -> None:
-        """Session, heads of the ledgers, round, and digests of what is computed on."""
+        """State the session, heads of the ledgers, round, and digests of the inputs of the computation."""
         self._context = context
 
     def of(
@@ -323,5 +323,5 @@ class AddressedCoins:
 
 def _require_allowed(allow_insecure: bool) -> None:
     if not allow_insecure:
-        raise InsecureSource("a seeded source is reproducible by anybody; pass allow_insecure=True in simulations")
-    _LOG.warning("seeded random source in use: noise and samples are reproducible and protect nobody")
+        raise InsecureSource("a seeded source is reproducible by anyone: pass allow_insecure=True in simulations")
+    _LOG.warning("seeded random source in use: noise and samples are reproducible and do not protect anyone")

@@ -143,7 +143,7 @@ def seal_share(key: bytes, h1: bytes, sender: str, recipient: str, share: bytes)
 
 
 def open_share(key: bytes, h1: bytes, sender: str, recipient: str, sealed: bytes) -> bytes:
-    """Inverse of `seal_share`.
+    """Return the inverse of `seal_share`.
 
     Raises:
         MaskingError: altered, meant for another pair, session or cohort, or not from `sender`.
@@ -164,7 +164,7 @@ def seal(key: bytes, nonce: bytes, text: bytes, context: bytes) -> bytes:
 
 
 def unseal(key: bytes, nonce: bytes, sealed: bytes, context: bytes) -> bytes:
-    """Inverse of `seal`.
+    """Return the inverse of `seal`.
 
     Raises:
         InvalidTag: it was not sealed so.

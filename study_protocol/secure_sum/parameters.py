@@ -101,7 +101,7 @@ class SessionPlan:
         """
         masking = settings.privacy.masking
         if masking is None:
-            raise ValueError("masking: this study sums nothing under masks")
+            raise ValueError("masking: this study has no sums under masks")
         return cls(
             study,
             round_number,
@@ -137,7 +137,7 @@ class SessionPlan:
         """
         masking = settings.privacy.masking
         if masking is None:
-            raise ValueError("masking: this study sums nothing under masks")
+            raise ValueError("masking: this study has no sums under masks")
         cells = document.question.cells
         return cls(
             study,

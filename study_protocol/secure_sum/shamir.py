@@ -69,7 +69,7 @@ def weights_at(points: Sequence[int], at: int = 0) -> NDArray[np.uint64]:
 
 
 def interpolate(weights: NDArray[np.uint64], shares: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Field elements at the point of `weights`.
+    """Return the field elements at the point of `weights`.
 
     shares  (points, words): one row for each point of `weights`, in their order, as `parse_share` reads it
 

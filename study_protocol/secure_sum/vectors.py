@@ -100,7 +100,7 @@ class VectorSpec(Message):
     def fault(self, clients: int) -> str | None:
         """Return why a sum over `clients` clients could wrap or be misread, or None."""
         if (self.encoding == "thresholds") != (self.grid is not None):
-            return "a grid belongs to thresholds, and to nothing else"
+            return "a grid belongs to thresholds only"
         if self.encoding in ("costs", "thresholds") and self.ring_bits != 64:
             return f"{self.encoding} need the 64-bit ring"
         if self.encoding in ("counts", "thresholds") and self.scale_bits != 0:
@@ -344,7 +344,7 @@ def geometric_grid(low: float, high: float, count: int) -> tuple[float, ...]:
 def encode_thresholds(
     values: Values, grid: tuple[float, ...], randomness: Callable[[int], bytes]
 ) -> NDArray[np.uint64]:
-    """Words of shape (values.size · len(grid),), one row of thresholds after the other.
+    """Return words of shape (values.size · len(grid),), one row of thresholds after the other.
 
     `randomness(n)` returns n uniform bytes. An infinite value exceeds every threshold.
 

@@ -43,5 +43,5 @@ class Augmentation(Message):
     @model_validator(mode="after")
     def _something_changes(self) -> Self:
         if not (self.moves or self.contrast or self.brightness or self.noise):
-            raise ValueError("augmentation changes nothing: name a change, such as shift, or leave the section out")
+            raise ValueError("augmentation has no change: name one, such as shift, or leave the section out")
         return self

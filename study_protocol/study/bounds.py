@@ -20,7 +20,7 @@ up to it add up to a finite number in float32 for any model: only what a record 
 
 
 def guaranteed_noise_multiplier(settings: StudySettings) -> float:
-    """Standard deviation of the noise that is sure to be there, over what one neighbour can change.
+    """Return the standard deviation of the noise that is sure to be there, over what one neighbour can change.
 
     In a sum under masks: the noise of the honest survivors. The least over all levels that the scheme protects.
 

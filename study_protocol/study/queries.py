@@ -149,7 +149,9 @@ class Query(Message):
     answered: SignedAnswer | None = Field(description="the answer, once there is one; lists leave it out")
 
     def require_believable(self, key: Ed25519PublicKey) -> None:
-        """That the answer, if there is one, is the coordinator's to this very question. key: the coordinator's.
+        """Check that the answer, if there is one, is the coordinator's to this very question.
+
+        `key` is the coordinator's.
 
         Raises:
             SigningError: it is not.

@@ -16,7 +16,7 @@ FOR_GOOD = ("query-opened", "max-queries-reached", STUDY_FINISHED)
 # round takes their code as its reason.
 STUCK = (SAME_MODEL_AGAIN, SUM_OF_THREE)
 _SHOW_MISSING = "`wardround study rounds STUDY` shows operators who is missing or refuses"
-_JOIN = f"{_SHOW_MISSING}; have them run `wardround join`"
+_JOIN = f"{_SHOW_MISSING}. Have them run `wardround join`"
 
 
 def _longer(reason: str, setting: str) -> str:
@@ -36,7 +36,7 @@ _WORDS = {
     f"{_JOIN}. {_longer('they are slow', _STEP)}",
     "too-few-survivors": "hospitals left during the round, and a sum needs privacy.masking.min_survivors of them: "
     f"{_SHOW_MISSING}. {_ROUND}",
-    "too-sparse-survivors": f"hospitals left that lie too close together on the ring: {_SHOW_MISSING}; a new study "
+    "too-sparse-survivors": f"hospitals left that lie too close together on the ring: {_SHOW_MISSING}. A new study "
     "with more privacy.masking.neighbours bears more of it",
     "too-few-replies": f"too few hospitals were left to open the sum: {_JOIN}. {_longer('they are slow', _STEP)}",
     "expired": "the secure sum was not opened in time: "
@@ -45,10 +45,10 @@ _WORDS = {
     "versions on both sides (`wardround doctor`) before the study goes on",
     SUM_OF_THREE: "sums of three hospitals are not allowed by one of them: one more hospital is needed, or allow_three "
     "= true in the policy.toml of each, with privacy.masking.allow_three in the study's settings",
-    SAME_MODEL_AGAIN: "hospitals open no second sum from one model over other hospitals; if one has left for good, end "
+    SAME_MODEL_AGAIN: "hospitals open no second sum from one model over other hospitals. If one has left for good, end "
     "the study (`wardround study stop`)",
     REFUSED_BY_HOSPITALS: "so many hospitals said no that too few are left: `wardround query show` shows operators who "
-    "and why; talk to them, then ask again or ask something else",
+    "and why. Talk to them, then ask again or ask something else",
     STUDY_FINISHED: "the study ended before it was its turn: a new study may ask",
     "budget-exhausted": "others were charged meanwhile, and now it could pass a limit: `wardround ask --plan` says "
     "what noise would fit",

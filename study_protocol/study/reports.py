@@ -44,7 +44,7 @@ def fault_of_report(
     parts = {Tells.HISTOGRAM: histogram, Tells.CUMULATIVE: moments}
     reportable = {protection.tells for protection in plan.rules.protects}
     if any(part is not None and kind not in reportable for kind, part in parts.items()):
-        return f"scheme {plan.rules.named} reports nothing of this kind"
+        return f"scheme {plan.rules.named} makes no report of this kind"
     fault = None if histogram is None else fault_of_counts(settings, histogram, members)
     return fault if fault is not None or moments is None else _fault_of_moments(settings, moments)
 
@@ -70,7 +70,7 @@ def fault_of_counts(settings: StudySettings, reported: DistanceHistogram, member
     total = sum(reported.counts) if size is None else size
     minimum = max(1, settings.schedule.min_clients)
     if not minimum <= total <= members:
-        return f"{total} clients are counted, of {members} members; a round counts at least {minimum}"
+        return f"{total} clients are counted, of {members} members, and a round counts at least {minimum}"
     if noise is None or size is None:
         return None
     largest = noise.std * math.sqrt(members / settings.privacy.histogram_shares) * _ROUNDING
@@ -90,7 +90,7 @@ def _fault_of_moments(settings: StudySettings, reported: CumulativeMoments) -> s
         return f"bounds at {len(reported.moments)} orders, not {len(bayesian.orders)}"
     # A hospital rounds its bounds up, away from zero.
     if not min(reported.filter, *reported.moments) > 0:
-        return "bounds of zero: a round in which somebody took part costs something"
+        return "bounds of zero: a round with participants has a cost"
     if reported.complete and settings.privacy.masking is None:
-        return "bounds of all clients that ever took part: without masks nobody vouches for that"
+        return "bounds of all clients that ever took part: without masks no party vouches for that"
     return None

@@ -62,13 +62,14 @@ class Robustness(Message):
     def _require_updates(self, scheme: Scheme, *, summed: bool, min_clients: int) -> None:
         """Raises ValueError unless the aggregation can be computed, and is no more than post-processing.
 
-        summed  updates are summed under masks
-        least   updates that every round has
+        Args:
+            summed: whether updates are summed under masks.
+            min_clients: updates that every round has.
         """
         if self.aggregation == "mean":
             return
         if summed:
-            explanation = "of masked updates nobody sees more than the sum, whose mean is all there is"
+            explanation = "of masked updates only the sum is visible, and with it only the mean"
             raise ValueError(f"aggregation {self.aggregation} needs updates in the clear: {explanation}")
         if scheme.clips_updates:
             # One hospital's update would move a median by more than the sum's sensitivity.

@@ -307,8 +307,8 @@ class StudySettings(Message):
         rules = self.privacy.rules
         # A whole update is noised once, after any number of steps.
         if rules.pooled and not rules.clips_updates and self.training.algorithm != "fedsgd":
-            reason = "in a later step a record has moved the point where everybody's gradients are taken"
-            raise ValueError(f"scheme {rules.named} has one noisy step a round: set algorithm to fedsgd; {reason}")
+            reason = "in a later step a record has moved the point where all gradients are taken"
+            raise ValueError(f"scheme {rules.named} has one noisy step a round: set algorithm to fedsgd, as {reason}")
         return self
 
     @model_validator(mode="after")

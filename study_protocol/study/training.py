@@ -215,7 +215,9 @@ class Training(Message):
         if self.local_steps != 1:
             raise ValueError("fedsgd sends one gradient a round: local_steps must be 1")
         if self.local_optimiser.name != "plain" or self.learning_rate_schedule.name != "constant":
-            message = "local_optimiser and learning_rate_schedule belong to fedavg; choose the coordinator's optimiser"
+            message = (
+                "local_optimiser and learning_rate_schedule belong to fedavg, so choose the coordinator's optimiser"
+            )
             raise ValueError(f"fedsgd sends a gradient and takes no local step: {message} instead")
         return self
 

@@ -48,7 +48,7 @@ def to_header(witness: WitnessedHead) -> dict[str, str]:
 
 
 def from_header(value: str, *, study: str, client: str, public_key: str) -> WitnessedHead:
-    """Inverse of `to_header`, for the client whose request this is.
+    """Return the inverse of `to_header`, for the client whose request this is.
 
     Raises:
         SigningError: not of this form.

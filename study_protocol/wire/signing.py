@@ -86,7 +86,7 @@ def to_base64url(raw: bytes) -> str:
 
 
 def from_base64url(text: str) -> bytes:
-    """Inverse of `to_base64url`.
+    """Return the inverse of `to_base64url`.
 
     Raises:
         ValueError: no base64url, padded, or with stray bits at the end: every value has one text.
@@ -108,7 +108,7 @@ def encode_public_key(key: Ed25519PublicKey) -> str:
 
 
 def decode_public_key(text: str) -> Ed25519PublicKey:
-    """Inverse of `encode_public_key`.
+    """Return the inverse of `encode_public_key`.
 
     Raises:
         SigningError: not 32 bytes of canonical base64url, or no key that one party alone can sign for.
@@ -279,7 +279,7 @@ def _message(label: str, document: Mapping[str, Any]) -> bytes:
 
 
 def sign_document(key: Ed25519PrivateKey, label: str, document: Mapping[str, Any]) -> str:
-    """Unpadded base64url Ed25519 signature over the label and the canonical JSON of `document`."""
+    """Return the unpadded base64url Ed25519 signature over the label and the canonical JSON of `document`."""
     return to_base64url(key.sign(_message(label, document)))
 
 

@@ -190,7 +190,7 @@ def _header(spec: Spec, metadata: Mapping[str, str] | None) -> bytes:
 def _read_header(
     descriptor: int, size: int
 ) -> tuple[dict[str, tuple[tuple[int, ...], str]], dict[str, int], dict[str, str]]:
-    """Names → (shape, type code), names → where the numbers begin in the file, metadata. Raises ValueError."""
+    """Return names → (shape, type code), names → where the numbers begin in the file, metadata. Raises ValueError."""
     length = int.from_bytes(os.pread(descriptor, LENGTH_BYTES, 0), "little")
     if length > min(LONGEST_HEADER, size - LENGTH_BYTES):
         raise ValueError("the header is longer than the file, or than the library reads")

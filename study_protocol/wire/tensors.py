@@ -53,7 +53,7 @@ def spec_of(tensors: Mapping[str, Array]) -> Spec:
     """
     for name, array in tensors.items():
         if array.dtype.name not in DTYPES.values():
-            raise TensorError("wrong-dtype", f"{name} is {array.dtype.name}; float32 and float64 travel")
+            raise TensorError("wrong-dtype", f"{name} is {array.dtype.name}, and only float32 and float64 travel")
     return {name: (tuple(array.shape), array.dtype.name) for name, array in sorted(tensors.items())}
 
 
@@ -78,12 +78,15 @@ def spec_to_json(spec: Spec) -> dict[str, Any]:
 
 
 def spec_from_json(value: Mapping[str, Any]) -> Spec:
-    """Inverse of `spec_to_json`."""
+    """Return the inverse of `spec_to_json`."""
     return {name: (tuple(item["shape"]), item["dtype"]) for name, item in value.items()}
 
 
 def encoded_size_limit(spec: Spec, *, metadata: int = 0) -> int:
-    """Most bytes that a body of this spec may have: the numbers, a bounded header and so many bytes of metadata."""
+    """Return the most bytes that a body of this spec may have.
+
+    They are the numbers, a bounded header and so many bytes of metadata.
+    """
     numbers = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in spec.values())
     return numbers + metadata + _HEADER_ALLOWANCE + sum(_HEADER_PER_TENSOR + 2 * len(name) for name in spec)
 
@@ -113,7 +116,7 @@ def decode(data: bytes, spec: Spec, *, metadata: int = 0) -> dict[str, Array]:
     """
     # Before the parser sees it, whose work grows with the header.
     if len(data) > (limit := encoded_size_limit(spec, metadata=metadata)):
-        raise TensorError("too-large", f"{len(data)} bytes; at most {limit} are expected")
+        raise TensorError("too-large", f"{len(data)} bytes, and at most {limit} are expected")
     parts = _deserialize(data)
     require_spec({name: (tuple(part["shape"]), part["dtype"]) for name, part in parts}, spec)
     arrays: dict[str, Array] = {}
@@ -172,7 +175,7 @@ def require_spec(header: Mapping[str, tuple[tuple[int, ...], str]], spec: Spec) 
     """
     if set(header) != set(spec):
         missing, unknown = sorted(set(spec) - set(header)), len(set(header) - set(spec))
-        raise TensorError("wrong-names", f"missing tensors: {missing[:5]}; {unknown} that nobody asked for")
+        raise TensorError("wrong-names", f"missing tensors: {missing[:5]}, and {unknown} that were not expected")
     for name, (shape, dtype) in header.items():
         if DTYPES.get(dtype) != spec[name][1]:
             raise TensorError("wrong-dtype", f"{name} must be {spec[name][1]}")

@@ -25,8 +25,11 @@ _TOML = tuple(
         (r"=\s*(?:None|null|NULL|nil|none)\b", "TOML has no null: leave the entry out"),
         (r"=\s*[+-]?\d+,\d+\s*(?:#.*)?$", "a number has a decimal point, no comma"),
         (r"=\s*[+-]?\.\d|=\s*[+-]?\d+\.\s*(?:#.*)?$", "a number has a digit before and after its decimal point"),
-        (r"=\s*(?:#.*)?$", "nothing stands after the ="),
-        (r"=\s*\"[^\"]*\\", "in a text between \" marks a \\ is written \\\\; between ' marks it stands for itself"),
+        (r"=\s*(?:#.*)?$", "no value stands after the ="),
+        (
+            r"=\s*\"[^\"]*\\",
+            "in a text between \" marks a \\ is written \\\\, and between ' marks it stands for itself",
+        ),
         (r"=\s*(?:\"[^\"]*|'[^']*)$", "a quotation mark is not closed"),
         (r"=\s*[A-Za-z_]", "a text stands between quotation marks"),
         (

@@ -117,7 +117,7 @@ def _nearest(place: Sequence[str | int], model: type[BaseModel]) -> str:
             )
     names = sorted({field.alias or name for section in sections for name, field in section.model_fields.items()})
     near = difflib.get_close_matches(str(place[-1]), names, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return f". Did you mean {near[0]}?" if near else ""
 
 
 def _models(annotated: Any) -> Iterator[type[BaseModel]]:

@@ -58,7 +58,7 @@ class MaskedHospitals:
     def __init__(self, settings: AnySettings, model: Spec, names: list[str]) -> None:
         masking = settings.privacy.masking
         if masking is None:
-            raise ValueError("masking: this study sums nothing under masks")
+            raise ValueError("masking: this study has no sums under masks")
         self._settings, self._model = settings, model
         self._coordinator = Ed25519PrivateKey.generate()
         keys = {name: Ed25519PrivateKey.generate() for name in names}

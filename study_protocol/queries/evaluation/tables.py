@@ -34,7 +34,12 @@ def figures_table(
     patients: Floats,
     plot: Plot | None = None,
 ) -> AnswerTable:
-    """labels: columns before the estimates. patients: (rows,) how many each row rests on."""
+    """Return a table of figures.
+
+    Args:
+        labels: columns before the estimates.
+        patients: (rows,) how many each row rests on.
+    """
     columns = [values for _, values in labels]
     numbers = (
         estimates.estimate,
@@ -58,7 +63,7 @@ def figures_table(
 
 
 def counts_by(name: str, title: str, labels: Sequence[tuple[str, Sequence[str]]], estimates: Estimates) -> AnswerTable:
-    """labels: columns before the counts."""
+    """Return a table of counts. `labels` are the columns before the counts."""
     numbers = (
         estimates.estimate,
         estimates.raw,

@@ -82,7 +82,7 @@ def test_seeded_source_must_be_allowed_and_announces_itself(caplog: pytest.LogCa
         SeededSource(1)
     with caplog.at_level(logging.WARNING):
         source = SeededSource(1, allow_insecure=True)
-    assert "protect nobody" in caplog.text
+    assert "do not protect anyone" in caplog.text
     assert not source.secure
     again = SeededSource(1, allow_insecure=True).words(8, np.uint32).tolist()
     assert source.words(8, np.uint32).tolist() == again
@@ -95,7 +95,7 @@ def test_seeded_randomness_must_be_allowed_and_announces_itself_once(caplog: pyt
     with caplog.at_level(logging.WARNING):
         randomness = seeded()
         source = randomness.of(Purpose.COINS, party="mercy", round_number=1)
-    assert caplog.text.count("protect nobody") == 1
+    assert caplog.text.count("do not protect anyone") == 1
     assert not randomness.secure
     assert not source.secure
 
