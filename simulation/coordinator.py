@@ -43,7 +43,7 @@ from study_protocol.secure_sum.vectors import EncodingError, RingVector, VectorS
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.reasons import in_words
 from study_protocol.study.settings import StudySettings
-from study_protocol.wire.tensor_files import Arrays, ReadableTensors, gathered, read
+from study_protocol.wire.tensor_files import Arrays, ReadableTensors, gather_tensors, read
 from study_protocol.wire.tensors import Array, spec_of
 
 # A session's parameters name them; nothing that is computed depends on them.
@@ -270,7 +270,9 @@ class Coordinator:
             arrays |= {f"before/{name}": array for name, array in self._before[1].items()}
         if self._state.moments is not None:
             moments = self._state.moments
-            arrays |= {f"optimiser/{name}": array for name, array in gathered(moments.spec, read(moments)).items()}
+            arrays |= {
+                f"optimiser/{name}": array for name, array in gather_tensors(moments.spec, read(moments)).items()
+            }
         saved = {
             "version": self.version,
             "before": None if self._before is None else self._before[0],

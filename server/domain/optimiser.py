@@ -16,7 +16,7 @@ from server.domain.release import OutOfBounds, Real, require_finite
 from study_protocol.study.bounds import MAX_WEIGHT
 from study_protocol.study.settings import StudySettings
 from study_protocol.study.training import ServerOptimiser
-from study_protocol.wire.tensor_files import Arrays, Piece, ReadableTensors, gathered, pieces, runs
+from study_protocol.wire.tensor_files import Arrays, Piece, ReadableTensors, gather_tensors, pieces, runs
 from study_protocol.wire.tensors import Array, Spec
 
 _FIRST, _SECOND, _STEPS = "first/", "second/", "steps"
@@ -109,8 +109,8 @@ def released(
 ) -> tuple[dict[str, Array], State]:
     """The model after a round and the optimiser's state, in memory. Raises NotFinite."""
     model = weights.spec
-    saved = gathered(state_spec(settings.training.optimiser, model), new_state(settings, weights, total, state))
-    return gathered(model, new_weights(settings, weights, total, state)), restored(Arrays(saved))
+    saved = gather_tensors(state_spec(settings.training.optimiser, model), new_state(settings, weights, total, state))
+    return gather_tensors(model, new_weights(settings, weights, total, state)), restored(Arrays(saved))
 
 
 def _moments(optimiser: ServerOptimiser) -> tuple[str, ...]:

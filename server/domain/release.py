@@ -19,7 +19,7 @@ from server.domain.admission import EXACT, CentralNoise, mechanism
 from server.domain.bounds import norm
 from study_protocol.secure_sum.vectors import RingVector, VectorSpec, decode_signed
 from study_protocol.study.settings import StudySettings
-from study_protocol.wire.tensor_files import Piece, ReadableTensors, gathered, pieces
+from study_protocol.wire.tensor_files import Piece, ReadableTensors, gather_tensors, pieces
 from study_protocol.wire.tensors import UPDATE, Array, Spec
 
 logger = logging.getLogger("wardround.worker")
@@ -70,7 +70,7 @@ def noised_sum(
     """What `noised_pieces` and `drawn_back` make, in memory: parameter name -> float64 of the parameter's shape."""
     squares = list[float]()
     found = noised_pieces(settings, model, updates, opened, draw)
-    total = gathered(summed_spec(model), measured(found, squares))
+    total = gather_tensors(summed_spec(model), measured(found, squares))
     shrink = None if opened is None else drawn_back(squares, opened.longest)
     return total if shrink is None else {name: values * shrink for name, values in total.items()}
 

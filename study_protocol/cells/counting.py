@@ -150,7 +150,7 @@ def _union(left_ends: tuple[float, float] | None, right_ends: tuple[float, float
     return min(left_ends[0], right_ends[0]), max(left_ends[1], right_ends[1])
 
 
-def added(parts: Iterable[Iterable[CellCounts]]) -> tuple[CellCounts, ...]:
+def add_counts(parts: Iterable[Iterable[CellCounts]]) -> tuple[CellCounts, ...]:
     """Return the counts over all parts of a table. Each part has the same declarations in the same order."""
     total: list[CellCounts] = []
     for part in parts:

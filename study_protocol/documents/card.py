@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel, ConfigDict
 
 from study_protocol.documents.words import UNIT_NOUNS, exact, exact_delta, hospitals, training_rounds
-from study_protocol.study.any_settings import trained
+from study_protocol.study.any_settings import require_training
 from study_protocol.study.certificate import Certificate
 from study_protocol.study.messages import Metrics, Study
 from study_protocol.study.training import ALL, Averaging, Training
@@ -99,7 +99,7 @@ _CAVEATS = (
 
 def _details(card: Card) -> tuple[tuple[str, ...], ...]:
     study, stated = card.study, card.certificate
-    training, model = trained(study.settings).training, stated.model
+    training, model = require_training(study.settings).training, stated.model
     trained_in = training_rounds(stated.rounds, stated.mechanism.steps_per_round)
     released = () if model is None else (("Released in round", str(model.version)), ("SHA-256", model.sha256))
     licence = () if card.notes.license is None else (("Licence", card.notes.license),)
@@ -138,7 +138,7 @@ def _data(card: Card) -> tuple[str, ...]:
     members = card.certificate.members
     columns = [
         f"{name.removeprefix('column.')}: {value}"
-        for name, value in trained(card.study.settings).training.task_parameters.items()
+        for name, value in require_training(card.study.settings).training.task_parameters.items()
         if name.startswith("column.")
     ]
     return (
@@ -148,7 +148,7 @@ def _data(card: Card) -> tuple[str, ...]:
 
 
 def _settings(study: Study) -> tuple[tuple[str, ...], ...]:
-    settings = trained(study.settings)
+    settings = require_training(study.settings)
     training, privacy = settings.training, settings.privacy
     parameters = [
         (name, str(value)) for name, value in training.task_parameters.items() if not name.startswith("column.")

@@ -18,7 +18,7 @@ from accounting.plan.plan import Plan
 from study_protocol.documents.nist import answers
 from study_protocol.documents.words import UNIT_NOUNS, hospitals, meaning, questions, training_rounds
 from study_protocol.secure_sum.promises import sums
-from study_protocol.study.any_settings import trained
+from study_protocol.study.any_settings import require_training
 from study_protocol.study.certificate import (
     FORMAT,
     MAX_POINTS,
@@ -40,7 +40,7 @@ from study_protocol.wire.signing import as_digits, decode_public_key, fingerprin
 
 
 @dataclass(frozen=True)
-class Computed:
+class CertificateAccount:
     """The facts of a certificate that follow from the ledger.
 
     `round` is the newest charged round, 0 before the first.
@@ -87,7 +87,7 @@ class Facts:
     model: ModelInfo | None
 
 
-def computed(entries: Sequence[Entry], round_number: int | None = None) -> Computed:
+def compute_account(entries: Sequence[Entry], round_number: int | None = None) -> CertificateAccount:
     """Return every number of a certificate, up to the charge of `round_number`, or up to the end.
 
     Raises:
@@ -97,19 +97,21 @@ def computed(entries: Sequence[Entry], round_number: int | None = None) -> Compu
     """
     begun = any(entry.kind in ("reserved", "asked") for entry in entries)
     history = history_of(entries, round_number)
-    return stated(entries[0], history, entries[-1], bound_by(named_models(entries), entries[-1], begun, round_number))
+    return account_of(
+        entries[0], history, entries[-1], bound_by(named_models(entries), entries[-1], begun, round_number)
+    )
 
 
-def stated(opening: Entry, history: History, newest: Entry, bound: Bound | None) -> Computed:
+def account_of(opening: Entry, history: History, newest: Entry, bound: Bound | None) -> CertificateAccount:
     """Return the numbers of one history. `opening` and `newest` are the ledger's first and last entry.
 
     Raises:
-        PlanDiffers, ValueError: as `computed`.
+        PlanDiffers, ValueError: as `compute_account`.
     """
     opened, budget = event_in(opening), history.budget
-    return Computed(
+    return CertificateAccount(
         study=str(opened["study"]),
-        settings=trained(require_plan(settings_in(opening), opened["plan"])),
+        settings=require_training(require_plan(settings_in(opening), opened["plan"])),
         round=history.charged[-1].round if history.charged else 0,
         limits=tuple(LimitStatement.model_validate(limit) for limit in budget.statements()),
         percentiles=tuple(Percentile.model_validate(percentile) for percentile in budget.percentiles()),
@@ -141,7 +143,7 @@ def bound_by(models: Mapping[int, NamedModel], newest: Entry, begun: bool, round
     return Bound(model, "running" if begun else "enrolling", None)
 
 
-def issued(account: Computed, facts: Facts) -> Certificate:
+def issue_certificate(account: CertificateAccount, facts: Facts) -> Certificate:
     """Return the certificate, not signed yet."""
     settings, plan = account.settings, plan_of(account.settings)
     rounds, members = _rounds(account, plan), _members(account)
@@ -274,7 +276,7 @@ def _mechanism(settings: StudySettings, plan: Plan) -> CertifiedMechanism:
     )
 
 
-def _rounds(account: Computed, plan: Plan) -> CertifiedRounds:
+def _rounds(account: CertificateAccount, plan: Plan) -> CertifiedRounds:
     kinds, charged = account.kinds, len(account.charged)
     return CertifiedRounds(
         most=plan.rounds,
@@ -285,7 +287,7 @@ def _rounds(account: Computed, plan: Plan) -> CertifiedRounds:
     )
 
 
-def _members(account: Computed) -> CertifiedMembers:
+def _members(account: CertificateAccount) -> CertifiedMembers:
     smallest, largest = account.members or (None, None)
     roster = account.standing.roster_sha256
     return CertifiedMembers(

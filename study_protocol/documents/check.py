@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 from accounting.budget.history import CHARGED
 from accounting.budget.ledger import Entry, LedgerError
 from accounting.errors import InvalidArgument
-from study_protocol.documents.certify import Computed, Facts, computed, issued
+from study_protocol.documents.certify import CertificateAccount, Facts, compute_account, issue_certificate
 from study_protocol.documents.compare import difference, in_form_of
 from study_protocol.study.certificate import Certificate, SignedCertificate
 from study_protocol.study.messages import LedgerHead, LimitStatement, ModelInfo
@@ -61,7 +61,7 @@ class OpenedCertificate:
         return self.signed.certificate
 
 
-def opened(body: bytes) -> OpenedCertificate:
+def open_certificate(body: bytes) -> OpenedCertificate:
     """Return a file's certificate, whose content is not trusted yet.
 
     Raises:
@@ -75,7 +75,7 @@ def opened(body: bytes) -> OpenedCertificate:
     return OpenedCertificate(cast("dict[str, Any]", value), signed)
 
 
-def signature(document: OpenedCertificate, key: str, key_name: str, *, is_confirmed: bool) -> Check:
+def check_signature(document: OpenedCertificate, key: str, key_name: str, *, is_confirmed: bool) -> Check:
     """Return the check that `key` signed exactly this document.
 
     Args:
@@ -97,7 +97,7 @@ def signature(document: OpenedCertificate, key: str, key_name: str, *, is_confir
     return Check("signature", "not known", f"made with {key_name}, which proves nothing about who made it")
 
 
-def model(stated: Certificate, path: Path) -> Check:
+def check_model(stated: Certificate, path: Path) -> Check:
     """Return the check that the file is the model that the certificate names.
 
     Raises:
@@ -162,7 +162,7 @@ def _beyond(stated: Certificate) -> str | None:
     return f"round {stated.model.version} released it, and the numbers end with round {stated.round}"
 
 
-def ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
+def check_ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
     """Return the checks that every number follows from these entries of a ledger.
 
     The caller has checked the ledger's signed head.
@@ -179,7 +179,7 @@ def ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
         return [Check("ledger", "bad", "the head that the certificate names is not signed with the key that it names")]
     whole = stated_ledger.counted == stated_ledger.entries
     try:
-        account = computed(entries[: stated_ledger.entries], None if whole else stated.round)
+        account = compute_account(entries[: stated_ledger.entries], None if whole else stated.round)
     except (LedgerError, PlanDiffers, InvalidArgument, ValueError) as error:
         return [Check("ledger", "bad", f"no such certificate can be made from it: {error}")]
     if account.counted_entry != stated_ledger.counted:
@@ -200,14 +200,14 @@ def ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
         )
         account = dataclasses.replace(account, limits=statements)
     try:
-        remade = issued(account, _facts(stated))
+        remade = issue_certificate(account, _facts(stated))
     except ValueError:
         # The ledger holds a value that no message can hold, such as an end for an unknown reason.
         return [Check("ledger", "bad", "no such certificate can be made from it: it says what no certificate can say")]
     return [good, *limits, _released(stated, account), *_rest(stated, remade)]
 
 
-def _released(stated: Certificate, account: Computed) -> Check:
+def _released(stated: Certificate, account: CertificateAccount) -> Check:
     """Return the check that the ledger names the model's file."""
     if account.bound is None:
         unnamed = "this ledger names no models: which file is the model, the coordinator's word alone says"

@@ -8,7 +8,7 @@ from typing import Any
 
 from study_protocol.documents.card import Card, Section
 from study_protocol.documents.registry import yaml_lines
-from study_protocol.study.any_settings import trained
+from study_protocol.study.any_settings import require_training
 
 # Of CommonMark and its tables, what begins HTML, and what hubs make a link of.
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!$]|:(?=//)|(?<=www)\.)")
@@ -45,7 +45,7 @@ def _metadata(card: Card) -> dict[str, Any]:
     """Return metadata with names as model hubs have them (`model-index` after Papers with Code)."""
     results = [
         {
-            "task": {"type": "other", "name": trained(card.study.settings).training.task},
+            "task": {"type": "other", "name": require_training(card.study.settings).training.task},
             "dataset": {"type": "other", "name": measured.evaluation_set},
             "metrics": [{"type": name, "value": value} for name, value in measured.values.items()],
         }

@@ -128,7 +128,7 @@ def shares_of(
     )
 
 
-def clipped(estimates: Estimates, low: Floats, high: Floats) -> Estimates:
+def clip_estimates(estimates: Estimates, low: Floats, high: Floats) -> Estimates:
     """Return the estimates clipped to the range of possible values."""
     low_ends, high_ends = ends_within(estimates.raw, estimates.low, estimates.high, low, high)
     return replace(estimates, estimate=np.clip(estimates.estimate, low, high), low=low_ends, high=high_ends)
@@ -148,7 +148,7 @@ def ends_within(
     )
 
 
-def known_where(sure: NDArray[np.bool_], estimates: Estimates, low: Floats, high: Floats) -> Estimates:
+def blank_unsure(sure: NDArray[np.bool_], estimates: Estimates, low: Floats, high: Floats) -> Estimates:
     """Return the estimates where they are sure.
 
     Elsewhere return no estimate, no errors and an interval of all possible values.
@@ -165,10 +165,10 @@ def split(estimates: Estimates, places: Sequence[int]) -> list[Estimates]:
     return [Estimates(*part) for part in zip(*parts, strict=True)]
 
 
-def unknown(count: int) -> Estimates:
+def unknown_estimates(count: int) -> Estimates:
     """Return estimates of unknown values: NaN throughout."""
     return Estimates(*(np.full(count, np.nan) for _ in _NAMES))
 
 
-def joined(parts: Sequence[Estimates]) -> Estimates:
+def join_estimates(parts: Sequence[Estimates]) -> Estimates:
     return Estimates(*(np.concatenate([getattr(part, name) for part in parts]) for name in _NAMES))

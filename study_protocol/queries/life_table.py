@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from study_protocol.queries.counting import NORMAL, Estimates, Floats, counts
-from study_protocol.queries.monotone import errors_along, last_reached, reached, rising
+from study_protocol.queries.monotone import errors_along, first_reached, isotonic, last_reached
 
 # A hazard needs more patients at risk than this many standard deviations of their number's noise.
 _MIN_AT_RISK = 3.0
@@ -53,7 +53,7 @@ class LifeTable:
 
     def numbers_at_risk(self) -> Estimates:
         """Return the numbers at risk at every edge, shape (m + 1,). They are made to fit: falling, none below zero."""
-        return counts(self.at_risk, self._at_risk_noise, np.maximum(-rising(-self.at_risk), 0.0))
+        return counts(self.at_risk, self._at_risk_noise, np.maximum(-isotonic(-self.at_risk), 0.0))
 
     @cached_property
     def survival(self) -> Estimates:
@@ -70,7 +70,7 @@ class LifeTable:
         hazard = -np.log(np.clip(raw, _MIN_SURVIVAL, 1.0))
         middle = hazard + NORMAL**2 * unit / 2
         reach = NORMAL * np.sqrt(np.maximum(noise + hazard * unit + (NORMAL * unit / 2) ** 2, 0.0))
-        fitted = np.clip(-rising(-raw), 0.0, 1.0)
+        fitted = np.clip(-isotonic(-raw), 0.0, 1.0)
         return Estimates(
             raw=self._from_one(raw),
             estimate=self._from_one(fitted),
@@ -91,12 +91,12 @@ class LifeTable:
         fitted = self.survival.estimate[known_edges]
 
         def time_of(share: float) -> float:
-            time = reached(edges[known_edges], -fitted, -share)
+            time = first_reached(edges[known_edges], -fitted, -share)
             return last if math.isnan(time) else time
 
-        earliest, latest = reached(times, -low, -0.5), last_reached(times, -high, -0.5)
+        earliest, latest = first_reached(times, -low, -0.5), last_reached(times, -high, -0.5)
         ends = (last if math.isnan(earliest) else earliest, math.nan if high[-1] >= 0.5 else latest)
-        median = reached(edges[known_edges], -fitted, -0.5)
+        median = first_reached(edges[known_edges], -fitted, -0.5)
         if math.isnan(median):
             return _single(math.nan, math.nan, math.nan, *ends)
         factor = float(np.interp(median, times, narrower))

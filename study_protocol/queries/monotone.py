@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 _WIDE = 1.959963984540054
 
 
-def rising(values: Floats) -> Floats:
+def isotonic(values: Floats) -> Floats:
     """Return the nearest numbers in least squares that never fall, shape (n,). Ayer and others 1955."""
     means: list[float] = []
     sizes: list[int] = []
@@ -29,7 +29,7 @@ def rising(values: Floats) -> Floats:
     return np.repeat(np.array(means, np.float64), sizes)
 
 
-def reached(places: Floats, values: Floats, level: float) -> float:
+def first_reached(places: Floats, values: Floats, level: float) -> float:
     """Return the first place at which the straight line through the points is at the level or above.
 
     NaN if there is none.
@@ -49,7 +49,7 @@ def last_reached(places: Floats, values: Floats, level: float) -> float:
 
     NaN if there is none.
     """
-    return reached(places[::-1], -values[::-1], -level)
+    return first_reached(places[::-1], -values[::-1], -level)
 
 
 def errors_along(

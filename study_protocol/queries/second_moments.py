@@ -123,10 +123,10 @@ class Draws:
 
     def read(self, estimator: Estimator) -> Estimates:
         """Return the estimator's values of the matrix, with errors of noise and sampling, and the interval of both."""
-        return simulated(self.matrix, self.noise, self.sampling, estimator)
+        return simulate_estimates(self.matrix, self.noise, self.sampling, estimator)
 
 
-def simulated(sums: Floats, noise: Floats, sampling: Floats, estimator: Estimator) -> Estimates:
+def simulate_estimates(sums: Floats, noise: Floats, sampling: Floats, estimator: Estimator) -> Estimates:
     """Return the estimates of a noised sum, with errors of noise and sampling, and the interval of both.
 
     Errors are half the central 68 % of the draws, so that one that divides by nearly zero does not decide.
@@ -141,7 +141,7 @@ def simulated(sums: Floats, noise: Floats, sampling: Floats, estimator: Estimato
     return Estimates(raw, raw, of_noise, of_sampling, low, high)
 
 
-def recounted(patients: Floats, generator: np.random.Generator) -> Floats:
+def resample_counts(patients: Floats, generator: np.random.Generator) -> Floats:
     """Return the changes that another sample would make to these counts of patients, shape (SIMULATIONS, *shape).
 
     They follow Poisson's law.

@@ -25,7 +25,7 @@ from study_protocol.wire.text import Text
 from study_protocol.wire.values import Finite, Message
 
 MISSING = "missing"
-OTHER = "other"
+OTHER_LABEL = "other"
 PRESENT = "present"
 # Beyond these bounds squares of ranges overflow, and an answer in the column's own unit would not be finite.
 LARGEST, NARROWEST = 1e100, 1e-100
@@ -63,10 +63,10 @@ class Variable(Message):
         if self.edges is not None and any(low >= high for low, high in pairwise(self.edges)):
             raise ValueError(f"column {self.column}: edges rise from one to the next")
         require_codes(self.column, self.categories or (), self.missing_values)
-        if self.categories is not None and {OTHER, MISSING} & set(self.categories):
+        if self.categories is not None and {OTHER_LABEL, MISSING} & set(self.categories):
             raise ValueError(
-                f"column {self.column}: a category is called {OTHER} or {MISSING}, as cells of every variable are. "
-                f"Leave {OTHER!r} out, as its patients are counted there. Write {MISSING!r} into missing_values"
+                f"column {self.column}: a category is called {OTHER_LABEL} or {MISSING}, as cells of every variable "
+                f"are. Leave {OTHER_LABEL!r} out, as its patients are counted there. Write {MISSING!r} into missing_values"
             )
         return self
 
@@ -75,12 +75,12 @@ class Variable(Message):
         """Labels of the cells, in order. The last is for missing values."""
         if self.edges is not None:
             return bins_of(self.edges)
-        return (PRESENT, MISSING) if self.categories is None else (*self.categories, OTHER, MISSING)
+        return (PRESENT, MISSING) if self.categories is None else (*self.categories, OTHER_LABEL, MISSING)
 
     @property
     def usual(self) -> tuple[bool, ...]:
         """Of each cell, whether one expects patients in it without having looked: not among others or missing."""
-        return tuple(self.presence or label not in (OTHER, MISSING) for label in self.labels)
+        return tuple(self.presence or label not in (OTHER_LABEL, MISSING) for label in self.labels)
 
     def places(self, patients: Patients) -> Places:
         """Return the cell of every patient, shape (n,).

@@ -220,7 +220,7 @@ class SessionView(Message):
     failure: Text | None = None
 
 
-class Said(Message):
+class ClientStatement(Message):
     """By one client, under its signature.
 
     signature  Ed25519 over the message's statement, in base64url
@@ -230,7 +230,7 @@ class Said(Message):
     signature: SignatureOctets
 
 
-class KeysMessage(Said):
+class KeysMessage(ClientStatement):
     """Step 0: two X25519 public keys.
 
     share_key  shares for this client are sealed with it
@@ -250,7 +250,7 @@ class KeyList(Message):
     entries: tuple[KeysMessage, ...] = Field(max_length=MAX_CLIENTS)
 
 
-class SharesMessage(Said):
+class SharesMessage(ClientStatement):
     """Step 1.
 
     commitment  to the seed that is shared
@@ -272,7 +272,7 @@ class Inbox(Message):
     slots: Annotated[Octets, Field(max_length=MAX_CLIENTS * SLOT_BYTES), as_text(0, MAX_CLIENTS * SLOT_BYTES)]
 
 
-class Manifest(Said):
+class Manifest(ClientStatement):
     """Step 2, beside the octets.
 
     digests  SHA-256 of the octets of each masked vector, by the vector's name
@@ -290,7 +290,7 @@ class SurvivorList(Message):
     entries: tuple[Manifest, ...] = Field(max_length=MAX_CLIENTS)
 
 
-class ConsistencyMessage(Said):
+class ConsistencyMessage(ClientStatement):
     """Step 3: a survivor's signature over the survivor set that it was shown."""
 
 
@@ -303,7 +303,7 @@ class ConsistencyList(Message):
     entries: tuple[ConsistencyMessage, ...] = Field(max_length=MAX_CLIENTS)
 
 
-class UnmaskMessage(Said):
+class UnmaskMessage(ClientStatement):
     """Step 4.
 
     shares  36 bytes for each member of U2 that is the sender or its neighbour, in the order of their names

@@ -106,7 +106,7 @@ def settings_from(value: object) -> AnySettings:
     return _SETTINGS.validate_python(value)
 
 
-def trained(settings: AnySettings) -> StudySettings:
+def require_training(settings: AnySettings) -> StudySettings:
     """Return the settings of a study that trains. Raises ValueError: this one has queries alone."""
     if isinstance(settings, StatisticsSettings):
         raise ValueError("a study of queries alone (scheme statistics) has no rounds of training")

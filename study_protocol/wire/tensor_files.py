@@ -123,7 +123,7 @@ def read(tensors: ReadableTensors, size: int = PIECE) -> Iterator[Piece]:
         yield name, start, tensors.piece(name, start, stop)
 
 
-def encoded(
+def encode_pieces(
     spec: Spec, values: Iterable[Piece], metadata: Mapping[str, str] | None = None
 ) -> Iterator[bytes | memoryview]:
     """Yield the bytes that `tensors.encode` makes of the same tensors, without holding them.
@@ -154,10 +154,10 @@ def encoded(
 
 
 def encode_model(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
-    """Return a file with texts in its header. Equal tensors and texts give equal bytes. Raises as `encoded`."""
+    """Return a file with texts in its header. Equal tensors and texts give equal bytes. Raises as `encode_pieces`."""
     spec = Arrays(tensors).spec
     whole = ((name, 0, tensors[name].reshape(-1)) for name in file_order(spec) if tensors[name].size)
-    return b"".join(encoded(spec, whole, metadata))
+    return b"".join(encode_pieces(spec, whole, metadata))
 
 
 def file_order(spec: Spec) -> list[str]:
@@ -165,7 +165,7 @@ def file_order(spec: Spec) -> list[str]:
     return sorted(spec, key=lambda name: (-np.dtype(spec[name][1]).itemsize, name))
 
 
-def gathered(spec: Spec, values: Iterable[Piece]) -> dict[str, Array]:
+def gather_tensors(spec: Spec, values: Iterable[Piece]) -> dict[str, Array]:
     """Return the tensors in memory, out of pieces in any order."""
     flat = {name: np.empty(math.prod(shape), dtype) for name, (shape, dtype) in sorted(spec.items())}
     for name, start, piece in values:

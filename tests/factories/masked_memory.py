@@ -22,7 +22,7 @@ from study_protocol.randomness.source import SecureSource
 from study_protocol.secure_sum import transcript
 from study_protocol.secure_sum.parameters import SessionPlan
 from study_protocol.secure_sum.vectors import RingVector, VectorSpec, canary_holds
-from study_protocol.study.any_settings import AnySettings, trained
+from study_protocol.study.any_settings import AnySettings, require_training
 from study_protocol.study.messages import SignedParameters
 from study_protocol.study.queries import QueryDocument
 from study_protocol.wire.tensors import Spec
@@ -121,7 +121,7 @@ class MaskedHospitals:
             of = SessionPlan.of_query
             return of(self._settings, asked, study=STUDY, round_number=round, roster=ROSTER, model=None, ledger=ledger)
         of = SessionPlan.of
-        settings = trained(self._settings)
+        settings = require_training(self._settings)
         return of(settings, self._model, study=STUDY, round_number=round, roster=ROSTER, model=MODEL, ledger=ledger)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from study_protocol.queries.answer import ESTIMATE, HIGH, LOW, Answer, AnswerTable, Plot
-from study_protocol.queries.counting import Estimates, Floats, joined
+from study_protocol.queries.counting import Estimates, Floats, join_estimates
 from study_protocol.queries.evaluation.scores import RatioWeights, ScoreHistogram
 from study_protocol.queries.evaluation.tables import (
     GROUP,
@@ -139,13 +139,13 @@ def read_scores(
                     ("outcome", repeated(OUTCOMES, bins.count, len(groups))),
                     (BIN, repeated(bins.labels, 1, 2 * len(groups))),
                 ],
-                joined([group_sum.cell_counts() for group_sum in scores]),
+                join_estimates([group_sum.cell_counts() for group_sum in scores]),
             ),
             counts_by(
                 "patients",
                 "patients evaluated",
                 [(GROUP, [*groups, NOT_EVALUATED])],
-                joined([*(group_sum.in_all() for group_sum in scores), left_out]),
+                join_estimates([*(group_sum.in_all() for group_sum in scores), left_out]),
             ),
         ),
         notes=NOTES,
@@ -170,7 +170,7 @@ def _performance(
         "performance",
         "how good the model is",
         [(GROUP, repeated(groups, len(names))), (MEASURE, repeated(names, 1, len(groups)))],
-        joined(estimates),
+        join_estimates(estimates),
         stacked(patients),
         Plot(kind="points", x=MEASURE, y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
     )
@@ -190,7 +190,7 @@ def _thresholds(groups: Sequence[str], scores: Sequence[ScoreHistogram], bins: P
             (CURVE, repeated(curves, count)),
             (THRESHOLD, np.tile(bins.thresholds, len(curves))),
         ],
-        joined([group_scores.ratio(weights) for group_scores, weights in parts]),
+        join_estimates([group_scores.ratio(weights) for group_scores, weights in parts]),
         stacked([group_scores.patients(weights) for group_scores, weights in parts]),
         Plot(kind="line", x=THRESHOLD, y=ESTIMATE, low=LOW, high=HIGH, by=CURVE),
     )
@@ -216,7 +216,7 @@ def _roc(groups: Sequence[str], scores: Sequence[ScoreHistogram], bins: Probabil
             (THRESHOLD, np.tile(bins.ends[falling], len(groups))),
             ("false positive rate", stacked(false)),
         ],
-        joined(estimates),
+        join_estimates(estimates),
         stacked([np.full(count, group_scores.fitted.sum()) for group_scores in scores]),
         Plot(kind="line", x="false positive rate", y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
     )
@@ -236,7 +236,7 @@ def _precision_recall(groups: Sequence[str], scores: Sequence[ScoreHistogram], b
             (THRESHOLD, np.tile(bins.ends[:-1][::-1], len(groups))),
             ("recall", stacked([group_scores.ratio(recall).estimate for group_scores in scores])),
         ],
-        joined([group_scores.ratio(precision) for group_scores in scores]),
+        join_estimates([group_scores.ratio(precision) for group_scores in scores]),
         stacked([group_scores.patients(precision) for group_scores in scores]),
         Plot(kind="line", x="recall", y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
     )
@@ -253,7 +253,7 @@ def _calibration(groups: Sequence[str], scores: Sequence[ScoreHistogram], bins: 
             (BIN, repeated(bins.labels, 1, len(groups))),
             (SCORE, np.tile(middles, len(groups))),
         ],
-        joined([group_scores.ratio(observed) for group_scores in scores]),
+        join_estimates([group_scores.ratio(observed) for group_scores in scores]),
         stacked([group_scores.patients(observed) for group_scores in scores]),
         Plot(kind="points", x=SCORE, y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
     )
@@ -272,7 +272,7 @@ def _net_benefit(groups: Sequence[str], scores: Sequence[ScoreHistogram], bins: 
             (CURVE, repeated(curves, count)),
             (THRESHOLD, np.tile(bins.thresholds, len(curves))),
         ],
-        joined([group_scores.ratio(benefit, lowest, 1.0) for group_scores in scores]),
+        join_estimates([group_scores.ratio(benefit, lowest, 1.0) for group_scores in scores]),
         stacked([group_scores.patients(benefit) for group_scores in scores]),
         Plot(kind="line", x=THRESHOLD, y=ESTIMATE, low=LOW, high=HIGH, by=CURVE),
     )

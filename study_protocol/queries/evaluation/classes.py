@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from study_protocol.queries.answer import ESTIMATE, HIGH, LOW, SIMULATIONS, Answer, Plot
-from study_protocol.queries.counting import Estimates, Floats, clipped, counts, joined, on_simplex, unknown
+from study_protocol.queries.counting import (
+    Estimates,
+    Floats,
+    clip_estimates,
+    counts,
+    join_estimates,
+    on_simplex,
+    unknown_estimates,
+)
 from study_protocol.queries.evaluation.tables import (
     GROUP,
     MEASURE,
@@ -20,7 +28,7 @@ from study_protocol.queries.evaluation.tables import (
 )
 from study_protocol.queries.groups import GroupSum
 from study_protocol.queries.ratios import Quadratic, of_share, of_weights, ratios
-from study_protocol.queries.second_moments import recounted, simulated
+from study_protocol.queries.second_moments import resample_counts, simulate_estimates
 
 MEANS = ("macro F1", "balanced accuracy")
 NOTES = (
@@ -85,9 +93,9 @@ class Confusion:
         threshold = 3.0 * np.sqrt(self.variance * self.classes)
         classes = np.flatnonzero(self.raw.sum(axis=1) > max(threshold, 1e-6))
         if len(classes) == 0:
-            return replace(unknown(2), low=np.zeros(2), high=np.ones(2))
+            return replace(unknown_estimates(2), low=np.zeros(2), high=np.ones(2))
         noise = np.sqrt(self.variance) * generator.standard_normal((SIMULATIONS, *self.raw.shape))
-        sampling = recounted(self.fitted, generator)
+        sampling = resample_counts(self.fitted, generator)
 
         def read(matrices: Floats) -> Floats:
             diagonal = np.diagonal(matrices, axis1=1, axis2=2)[:, classes]
@@ -95,7 +103,7 @@ class Confusion:
             f1 = 2 * diagonal / _away_from_zero(having + called)
             return np.stack([f1.mean(axis=1), (diagonal / _away_from_zero(having)).mean(axis=1)], axis=1)
 
-        return clipped(simulated(self.raw, noise, sampling, read), np.zeros(2), np.ones(2))
+        return clip_estimates(simulate_estimates(self.raw, noise, sampling, read), np.zeros(2), np.ones(2))
 
 
 def read_classes(sums: Sequence[GroupSum], left_out: Estimates, generator: np.random.Generator) -> Answer:
@@ -116,7 +124,7 @@ def read_classes(sums: Sequence[GroupSum], left_out: Estimates, generator: np.ra
                 "performance",
                 "how good the model is",
                 [(GROUP, repeated(groups, len(names))), (MEASURE, repeated(names, 1, len(groups)))],
-                joined(
+                join_estimates(
                     [
                         part
                         for group_sum in matrices
@@ -140,13 +148,13 @@ def read_classes(sums: Sequence[GroupSum], left_out: Estimates, generator: np.ra
                     ("outcome", repeated(classes, len(classes), len(groups))),
                     ("predicted", repeated(classes, 1, len(classes) * len(groups))),
                 ],
-                joined([_cells(group_sum) for group_sum in matrices]),
+                join_estimates([_cells(group_sum) for group_sum in matrices]),
             ),
             counts_by(
                 "patients",
                 "patients evaluated",
                 [(GROUP, [*groups, NOT_EVALUATED])],
-                joined([*(_in_all(group_sum) for group_sum in matrices), left_out]),
+                join_estimates([*(_in_all(group_sum) for group_sum in matrices), left_out]),
             ),
         ),
         notes=NOTES,

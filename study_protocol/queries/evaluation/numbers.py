@@ -16,11 +16,11 @@ from study_protocol.queries.counting import (
     STANDS_OUT,
     Estimates,
     Floats,
-    clipped,
+    clip_estimates,
     counts,
-    joined,
+    join_estimates,
     split,
-    unknown,
+    unknown_estimates,
 )
 from study_protocol.queries.evaluation.tables import (
     GROUP,
@@ -32,7 +32,7 @@ from study_protocol.queries.evaluation.tables import (
     stacked,
 )
 from study_protocol.queries.groups import GroupSum
-from study_protocol.queries.second_moments import SecondMoments, simulated
+from study_protocol.queries.second_moments import SecondMoments, simulate_estimates
 
 MEAN, BIAS, RMSE, EXPLAINED = "mean outcome", "mean error", "root mean square error", "R²"
 MEASURES = (MEAN, BIAS, RMSE, EXPLAINED)
@@ -72,17 +72,20 @@ class Errors:
         lower_bounds = np.array([self.low, -self.largest, 0.0, -np.inf])
         upper_bounds = np.array([self.high, self.largest, self.largest, 1.0])
         if not self.enough:
-            return replace(unknown(4), low=lower_bounds, high=upper_bounds)
+            return replace(unknown_estimates(4), low=lower_bounds, high=upper_bounds)
         noise = np.sqrt(self.variance) * generator.standard_normal((SIMULATIONS, 5))
-        estimates = clipped(
-            simulated(self.values, noise, self._sampling(generator), self._read), lower_bounds, upper_bounds
+        estimates = clip_estimates(
+            simulate_estimates(self.values, noise, self._sampling(generator), self._read), lower_bounds, upper_bounds
         )
         # It divides by the spread of the outcome: where noise may have left none, there is no lowest R².
         low = np.where(estimates.low < _NO_SPREAD, -np.inf, estimates.low)
         if estimates.raw[-1] >= _NO_SPREAD and self._varies:
             return replace(estimates, low=low)
-        bounded, nothing = split(estimates, [3])[0], replace(unknown(1), low=lower_bounds[-1:], high=upper_bounds[-1:])
-        return joined([replace(bounded, low=low[:-1]), nothing])
+        bounded, nothing = (
+            split(estimates, [3])[0],
+            replace(unknown_estimates(1), low=lower_bounds[-1:], high=upper_bounds[-1:]),
+        )
+        return join_estimates([replace(bounded, low=low[:-1]), nothing])
 
     @property
     def _varies(self) -> bool:
@@ -147,7 +150,7 @@ def read_numbers(
                 "performance",
                 "how good the model is",
                 [(GROUP, repeated(groups, len(MEASURES))), (MEASURE, repeated(MEASURES, 1, len(groups)))],
-                joined([group_sum.figures(generator) for group_sum in errors]),
+                join_estimates([group_sum.figures(generator) for group_sum in errors]),
                 stacked([np.repeat(group_sum.estimate, len(MEASURES)) for group_sum in people]),
                 Plot(kind="points", x=MEASURE, y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
             ),
@@ -155,7 +158,7 @@ def read_numbers(
                 "patients",
                 "patients evaluated",
                 [(GROUP, [*groups, NOT_EVALUATED])],
-                joined([*people, left_out]),
+                join_estimates([*people, left_out]),
             ),
         ),
         notes=(*NOTES, *warnings),

@@ -11,9 +11,9 @@ import numpy as np
 
 from study_protocol.queries.answer import SIMULATIONS
 from study_protocol.queries.counting import Estimates, Floats, counts, ends_within
-from study_protocol.queries.monotone import rising
+from study_protocol.queries.monotone import isotonic
 from study_protocol.queries.ratios import Quadratic, of_share, of_weights, ratios
-from study_protocol.queries.second_moments import recounted, simulated
+from study_protocol.queries.second_moments import resample_counts, simulate_estimates
 from study_protocol.queries.tree import Tree
 
 # An area needs more patients with and without the outcome than this many standard deviations of noise.
@@ -50,7 +50,7 @@ class ScoreHistogram:
 
     @classmethod
     def of(cls, raw: Floats, variance: float, tree: Tree, covariance: Floats) -> ScoreHistogram:
-        return cls(raw, np.stack([made_to_fit(row) for row in raw]), variance, tree, covariance)
+        return cls(raw, np.stack([fit_rising(row) for row in raw]), variance, tree, covariance)
 
     def ratio(self, weights: RatioWeights, low: Floats | float = 0.0, high: Floats | float = 1.0) -> Estimates:
         """Return estimates of the fitted histogram, with errors and intervals of the raw one."""
@@ -97,8 +97,8 @@ class ScoreHistogram:
             return Estimates(nothing, nothing, nothing, nothing, np.zeros(4), np.ones(4))
         nodes = generator.standard_normal((SIMULATIONS, 2, sum(self.tree.sizes)))
         noise = np.sqrt(self.variance) * self.tree.least_squares(nodes)
-        sampling = recounted(self.fitted, generator)
-        estimates = simulated(self.raw, noise, sampling, _areas)
+        sampling = resample_counts(self.fitted, generator)
+        estimates = simulate_estimates(self.raw, noise, sampling, _areas)
         low, high = ends_within(estimates.raw, estimates.low, estimates.high, 0.0, 1.0)
         return replace(estimates, estimate=np.clip(_areas(self.fitted[None])[0], 0.0, 1.0), low=low, high=high)
 
@@ -108,10 +108,10 @@ def total(weights: Floats, table: Floats) -> Floats:
     return (weights * table).sum(axis=(-2, -1))
 
 
-def made_to_fit(counts: Floats) -> Floats:
+def fit_rising(counts: Floats) -> Floats:
     """Return the counts whose cumulated sum rises from 0 to the same total and is nearest to the one given."""
     whole = max(float(counts.sum()), 0.0)
-    cumulated = np.clip(rising(np.cumsum(counts)[:-1]), 0.0, whole)
+    cumulated = np.clip(isotonic(np.cumsum(counts)[:-1]), 0.0, whole)
     return np.diff(cumulated, prepend=0.0, append=whole)
 
 

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from study_protocol.queries.answer import Answer, NoisedSum
-from study_protocol.queries.counting import Estimates, Floats, clipped, counts, known_where, split, unknown
+from study_protocol.queries.counting import (
+    Estimates,
+    Floats,
+    blank_unsure,
+    clip_estimates,
+    counts,
+    split,
+    unknown_estimates,
+)
 from study_protocol.queries.kinds.numbers import (
     NORMAL_SAMPLING,
     TOO_FEW,
@@ -84,7 +92,11 @@ class Covariance(BaseQuestion):
         if moments.enough:
             mean, covariance, correlation = self._read(moments, noised.generator())
         else:
-            mean, covariance, correlation = unknown(k), unknown(len(rows)), unknown(int(off_diagonal.sum()))
+            mean, covariance, correlation = (
+                unknown_estimates(k),
+                unknown_estimates(len(rows)),
+                unknown_estimates(int(off_diagonal.sum())),
+            )
         names = [label_of(number) for number in self.numbers]
         pairs = [(names[i], names[j]) for i, j in zip(rows.tolist(), columns.tolist(), strict=True)]
         distinct_pairs = [pair for pair, off in zip(pairs, off_diagonal.tolist(), strict=True) if off]
@@ -121,9 +133,11 @@ class Covariance(BaseQuestion):
         fitted = np.clip(correlations(nearest[None])[0][above], -1.0, 1.0)
         ends = np.ones(len(fitted))
         sure = moments.varies[above[0]] & moments.varies[above[1]]
-        correlation = known_where(sure, replace(clipped(correlation, -ends, ends), estimate=fitted), -ends, ends)
+        correlation = blank_unsure(
+            sure, replace(clip_estimates(correlation, -ends, ends), estimate=fitted), -ends, ends
+        )
         return (
-            clipped(mean, lows, highs),
+            clip_estimates(mean, lows, highs),
             replace(covariance, estimate=(nearest * units)[upper]),
             correlation,
         )

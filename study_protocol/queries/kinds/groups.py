@@ -21,7 +21,7 @@ from study_protocol.queries.answer import (
     Plot,
     rows_of,
 )
-from study_protocol.queries.counting import Estimates, Floats, joined
+from study_protocol.queries.counting import Estimates, Floats, join_estimates
 from study_protocol.queries.variables import Patients, Variable
 from study_protocol.queries.words import variable_in_words
 
@@ -46,7 +46,7 @@ def by_in_words(by: Variable | None) -> str:
     return "" if by is None else f" by {variable_in_words(by)}"
 
 
-def at(estimates: Estimates, places: Sequence[int]) -> Estimates:
+def take_rows(estimates: Estimates, places: Sequence[int]) -> Estimates:
     """Return some rows of the estimates."""
     return Estimates(*(getattr(estimates, field.name)[list(places)] for field in fields(Estimates)))
 
@@ -69,7 +69,7 @@ def curve_table(
         plot: the form of the drawing. None for no drawing.
     """
     labels = [(*group, value) for group in group_names(by) for value in x[1]]
-    estimates = joined(curves)
+    estimates = join_estimates(curves)
     errors = (estimates.dp_error, estimates.sampling_error, estimates.low, estimates.high)
     if patients is None:
         last, columns = (estimates.raw, *errors), (ESTIMATE, RAW, *_ERRORS)

@@ -15,11 +15,11 @@ from study_protocol.queries.counting import (
     STANDS_OUT,
     Estimates,
     Floats,
-    clipped,
+    blank_unsure,
+    clip_estimates,
     counts,
-    known_where,
     split,
-    unknown,
+    unknown_estimates,
 )
 from study_protocol.queries.explained import interval_of_explained
 from study_protocol.queries.kinds.covariance import MAX_NUMBERS, moments_of, sum_of_products, triangle
@@ -93,7 +93,7 @@ class LinearRegression(BaseQuestion):
             unsure = [] if _determined(moments) else [_OPEN]
             notes = [NORMAL_SAMPLING, _LONGER, *([_SHRUNK.format(ridge)] if ridge > 0 else []), *unsure]
         else:
-            coefficients, explained, notes = unknown(len(labels)), unknown(1), [TOO_FEW]
+            coefficients, explained, notes = unknown_estimates(len(labels)), unknown_estimates(1), [TOO_FEW]
         rest = float(patients.estimate[0])
         return Answer(
             tables=(
@@ -130,13 +130,13 @@ class LinearRegression(BaseQuestion):
             ends = interval_of_explained(readings[:, :-2] / units, readings[:, -1], moments.covariance[:-1, :-1])
             low, high = np.minimum(explained.low, ends[0]), np.maximum(explained.high, ends[1])
             explained = replace(explained, low=low, high=high)
-        explained = clipped(explained, np.zeros(1), np.ones(1))
+        explained = clip_estimates(explained, np.zeros(1), np.ones(1))
         determined = _determined(moments)
         if not determined:
             endless = np.full(len(units) + 1, np.inf)
             coefficients = replace(coefficients, low=-endless, high=endless)
         sure = np.array([determined and bool(moments.varies[-1])])
-        return coefficients, known_where(sure, explained, np.zeros(1), np.ones(1))
+        return coefficients, blank_unsure(sure, explained, np.zeros(1), np.ones(1))
 
     def in_words(self) -> str:
         numbers = listed(number_in_words(number) for number in self.predictors)

@@ -9,7 +9,15 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from study_protocol.queries.answer import Answer, NoisedSum
-from study_protocol.queries.counting import Estimates, Floats, clipped, counts, joined, split, unknown
+from study_protocol.queries.counting import (
+    Estimates,
+    Floats,
+    clip_estimates,
+    counts,
+    join_estimates,
+    split,
+    unknown_estimates,
+)
 from study_protocol.queries.kinds.numbers import (
     NORMAL_SAMPLING,
     TOO_FEW,
@@ -80,12 +88,14 @@ class Moments(BaseQuestion):
         unsure = any(np.isnan(mean.raw).any() for mean, _ in estimates)
         return Answer(
             tables=(
-                numbers_table("mean", "mean", labels, joined([mean for mean, _ in estimates]), patients.estimate),
+                numbers_table(
+                    "mean", "mean", labels, join_estimates([mean for mean, _ in estimates]), patients.estimate
+                ),
                 numbers_table(
                     "standard-deviation",
                     "standard deviation",
                     labels,
-                    joined([deviation for _, deviation in estimates]),
+                    join_estimates([deviation for _, deviation in estimates]),
                     patients.estimate,
                 ),
                 counts_table("patients", "patients with a value", labels, patients),
@@ -111,7 +121,7 @@ def _read(number: Number, sums: Floats, std: float, generator: np.random.Generat
     """Return mean and standard deviation in the column's own unit."""
     moments = SecondMoments(np.array([[sums[0], sums[1]], [sums[1], sums[2]]]), np.full((2, 2), std))
     if not moments.enough:
-        return unknown(1), unknown(1)
+        return unknown_estimates(1), unknown_estimates(1)
     draws, size = moments.draws(generator), moments.patients
 
     def read(matrices: Floats) -> Floats:
@@ -122,6 +132,6 @@ def _read(number: Number, sums: Floats, std: float, generator: np.random.Generat
 
     mean, deviation = split(draws.read(read), [1])
     return (
-        clipped(mean, np.array([number.low]), np.array([number.high])),
-        clipped(deviation, np.zeros(1), np.array([np.inf])),
+        clip_estimates(mean, np.array([number.low]), np.array([number.high])),
+        clip_estimates(deviation, np.zeros(1), np.array([np.inf])),
     )

@@ -23,7 +23,7 @@ from study_protocol.queries.kinds.groups import (
 )
 from study_protocol.queries.kinds.numbers import TOO_FEW
 from study_protocol.queries.kinds.tables import root_up
-from study_protocol.queries.monotone import errors_along, last_reached, reached, rising
+from study_protocol.queries.monotone import errors_along, first_reached, isotonic, last_reached
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.tree import MAX_LEAVES, SumErrors, Tree
 from study_protocol.queries.variables import Patients, Range, Variable, bins_of, column_of, plain
@@ -208,7 +208,7 @@ class Distribution:
     @cached_property
     def fitted(self) -> Floats:
         """(leaves + 2,) patients below each edge and in all, made to fit: rising from zero or more."""
-        return np.maximum(rising(np.append(self.starts, self.total)), 0.0)
+        return np.maximum(isotonic(np.append(self.starts, self.total)), 0.0)
 
     @property
     def patients(self) -> float:
@@ -254,7 +254,7 @@ class Distribution:
         """Return the estimate, DP error, sampling error, low and high. Woodruff 1952, with noise."""
         places, deviations, noise, sampling = self._deviations_from(share)
         reach = NORMAL * np.sqrt(noise + sampling)
-        low, high = reached(places, deviations + reach, 0.0), last_reached(places, deviations - reach, 0.0)
+        low, high = first_reached(places, deviations + reach, 0.0), last_reached(places, deviations - reach, 0.0)
         first, last = float(places[0]), float(places[-1])
         low, high = last if math.isnan(low) else low, first if math.isnan(high) else high
         if not self.enough:
@@ -284,7 +284,7 @@ class Distribution:
 
     def _inverse(self, patients: float) -> float:
         """Return the place within the range at which the fitted curve reaches so many patients."""
-        place = reached(self.edges, self.fitted[:-1], patients)
+        place = first_reached(self.edges, self.fitted[:-1], patients)
         return float(self.edges[-1]) if math.isnan(place) else place
 
 

@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from study_protocol.queries.answer import Answer, AnswerTable, NoisedSum, rows_of
-from study_protocol.queries.counting import Estimates, Floats, counts, joined
+from study_protocol.queries.counting import Estimates, Floats, counts, join_estimates
 from study_protocol.queries.kinds.groups import (
-    at,
     by_in_words,
     curve_table,
     group_count,
     group_places,
+    take_rows,
 )
 from study_protocol.queries.life_table import LifeTable, LogRank, log_rank
 from study_protocol.queries.question import BaseQuestion
-from study_protocol.queries.variables import MISSING, OTHER, Indicator, Patients, Variable, plain
+from study_protocol.queries.variables import MISSING, OTHER_LABEL, Indicator, Patients, Variable, plain
 from study_protocol.queries.words import codes_in_words, listed
 from study_protocol.wire.values import Finite
 
@@ -113,7 +113,10 @@ class Survival(BaseQuestion):
         patients = [estimates.estimate for estimates in at_risk]
         medians = [group.median(np.array(edges)) for group in groups]
         edge_places = [edges.index(time) for time in self.times]
-        followed = [joined([at(estimates, [0]), at(left_out, [place])]) for place, estimates in enumerate(at_risk)]
+        followed = [
+            join_estimates([take_rows(estimates, [0]), take_rows(left_out, [place])])
+            for place, estimates in enumerate(at_risk)
+        ]
         tables = [
             curve_table("survival", "survival", by, ("time", edges), curves, patients, "steps"),
             curve_table(
@@ -124,7 +127,7 @@ class Survival(BaseQuestion):
         ]
         if edge_places:
             some, rests = (
-                [at(curve, edge_places) for curve in curves],
+                [take_rows(curve, edge_places) for curve in curves],
                 [estimates[edge_places] for estimates in patients],
             )
             tables.insert(1, curve_table("at-times", "survival", by, ("time", self.times), some, rests))
@@ -135,7 +138,7 @@ class Survival(BaseQuestion):
         """Groups that the test compares: not those of other and missing values, unless presence is the question."""
         labels = () if self.by is None else self.by.labels
         every = self.by is not None and self.by.presence
-        return [place for place, label in enumerate(labels) if every or label not in (OTHER, MISSING)]
+        return [place for place, label in enumerate(labels) if every or label not in (OTHER_LABEL, MISSING)]
 
     def in_words(self) -> str:
         first, last = plain(self.edges[0]), plain(self.edges[-1])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from study_protocol.queries.answer import Answer, NoisedSum
-from study_protocol.queries.counting import estimate_tables, joined
+from study_protocol.queries.counting import estimate_tables, join_estimates
 from study_protocol.queries.groups import evenly
 from study_protocol.queries.kinds.table import Crossed, answer_of, cells_of, patients_in, require_columns_once
 from study_protocol.queries.question import BaseQuestion
@@ -69,8 +69,8 @@ class Tables(BaseQuestion):
         return answer_of(
             ("variable", "cell"),
             labels,
-            joined(estimates.cells),
-            joined(estimates.shares),
+            join_estimates(estimates.cells),
+            join_estimates(estimates.shares),
             estimates.patients,
             "tables",
         )

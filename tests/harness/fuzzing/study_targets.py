@@ -112,8 +112,8 @@ def _parse_certificate(data: bytes) -> None:
     value = load_json(data)
     stated: Any = value.get("certificate") if isinstance(value, dict) else None
     document = opened(example_study.sign_again(stated) if isinstance(stated, dict) else data, "certificate.json")
-    results = [check.signature(document, example_study.PUBLIC_KEY, "its key", is_confirmed=True)]
-    results += check.ledger(document.certificate, example_study.entries())
+    results = [check.check_signature(document, example_study.PUBLIC_KEY, "its key", is_confirmed=True)]
+    results += check.check_ledger(document.certificate, example_study.entries())
     as_yaml(entry(document.certificate))
     if all(one.result == "good" for one in results):
         original, again = (one.model_dump(mode="json") for one in (_original(), document.certificate))

@@ -91,7 +91,7 @@ def pdf(file: CertificateFile, output: PdfFile, fonts: Fonts = None) -> None:
         document = opened(file.read_bytes(), str(file))
         key = document.certificate.coordinator_key
         # A PDF of made-up numbers would look like any other.
-        if check.signature(document, key, "its own key", is_confirmed=False).result == "bad":
+        if check.check_signature(document, key, "its own key", is_confirmed=False).result == "bad":
             raise LedgerNotExtended(f"{file}: something was changed after it was signed; no PDF is made of it")
         body = certificate_pdf(document, fonts)
         write_durably(output, body)
@@ -113,9 +113,9 @@ def verify(
     with plain_errors():
         document = opened(file.read_bytes(), str(file))
         key, whose, known = _key(document, coordinator_key, home)
-        found = [check.signature(document, key, whose, is_confirmed=known)]
+        found = [check.check_signature(document, key, whose, is_confirmed=known)]
         if model is not None:
-            found.append(check.model(document.certificate, model))
+            found.append(check.check_model(document.certificate, model))
         if ledger is not None:
             found += _against(document, ledger, key)
     if as_json:
@@ -137,7 +137,7 @@ def opened(body: bytes, what: str) -> OpenedCertificate:
     """
     from client_sdk.errors import ConfigurationError
     from study_protocol.documents.check import NoCertificate
-    from study_protocol.documents.check import opened as read
+    from study_protocol.documents.check import open_certificate as read
 
     try:
         return read(body)
@@ -183,7 +183,7 @@ def checked(
 
     document = opened(client.certificate(study, round), f"the certificate of {study}")
     trusted = trust(client, study, None, key_file, home, "records")
-    stated, found = document.certificate, check.signature(document, trusted.key, trusted.why, is_confirmed=True)
+    stated, found = document.certificate, check.check_signature(document, trusted.key, trusted.why, is_confirmed=True)
     if found.result != "good":
         raise LedgerNotExtended(f"the certificate's signature: {found.words}")
     about = stated.round, None if stated.model is None else stated.model.version
@@ -224,7 +224,7 @@ def _against(document: OpenedCertificate, path: Path, key: str) -> list[Check]:
         audited(stated.study, entries)
     except LedgerNotExtended as error:
         return [check.Check("ledger", "bad", str(error))]
-    return check.ledger(stated, entries)
+    return check.check_ledger(stated, entries)
 
 
 def _print(stated: Certificate) -> None:
