@@ -66,7 +66,8 @@ class Variable(Message):
         if self.categories is not None and {OTHER_LABEL, MISSING} & set(self.categories):
             raise ValueError(
                 f"column {self.column}: a category is called {OTHER_LABEL} or {MISSING}, as cells of every variable "
-                f"are. Leave {OTHER_LABEL!r} out, as its patients are counted there. Write {MISSING!r} into missing_values"
+                f"are. Leave {OTHER_LABEL!r} out, as its patients are counted there. Write {MISSING!r} into "
+                "missing_values"
             )
         return self
 
