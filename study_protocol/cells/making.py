@@ -25,7 +25,7 @@ _PLAIN = (bool, int, float)
 def column_of(values: Any, *, spelling: Spelling = AS_WRITTEN, name: str = "") -> Column:
     """Return a column from a `Column`, a NumPy array, a list or a pandas series. A `Column` stays as it is.
 
-    Numbers, Booleans and dates of one type keep it. Where the cells are objects, every one is written as text by
+    Numbers, Booleans and dates of one type keep it. If the cells are objects, every one is written as text by
     itself: numbers in their own digits, bytes as UTF-8, dates as ISO 8601.
 
     Raises:

@@ -125,7 +125,7 @@ class StoredCells:
     def joined(cls, columns: Sequence[Self]) -> Self:
         """Return the cells of all columns one after another.
 
-        Where the stored types differ, each cell is kept as its text.
+        If the stored types differ, each cell is kept as its text.
         """
         first = columns[0]
         if len(columns) == 1:

@@ -139,7 +139,7 @@ def ends_within(
 ) -> tuple[Floats, Floats]:
     """Return the ends of intervals around `raw`, cut to the possible range.
 
-    Where noise has carried `raw` beyond the range, the nearer end is as far from the bound as it was from `raw`. If it
+    If noise has carried `raw` beyond the range, the nearer end is as far from the bound as it was from `raw`. If it
     were only cut, the interval would be narrow or empty, and would hold the truth less often the narrower it is.
     """
     moved = np.nan_to_num(np.clip(raw, lower_bound, upper_bound) - raw, nan=0.0)

@@ -43,7 +43,7 @@ NOTES = (
 
 @dataclass(frozen=True)
 class ProbabilityBins:
-    """Of a probability. ends: 0 and 1 included; (bins + 1,)."""
+    """Bins of a probability. ends: (bins + 1,), 0 and 1 included."""
 
     ends: Floats
 

@@ -37,7 +37,7 @@ class ScoreHistogram:
     """One group's histogram.
 
     raw         (2, bins) unbiased, perhaps below zero
-    shown       the same made to fit: none below zero; cumulated from below it rises and is near that of raw
+    fitted      the same made to fit. None is below zero. Cumulated from below it rises and is near that of raw
     variance    of the noise in every node of the tree that raw was fitted from
     covariance  (bins, bins) of raw's noise in one row, for variance 1
     """
