@@ -119,7 +119,7 @@ def test_what_an_address_gives_depends_on_nothing_drawn_before() -> None:
 
 
 def test_two_processes_and_a_fork_give_the_same_seeded_bytes() -> None:
-    address = 'of(Purpose.NOISE, party="mercy", round=3, step=2)'
+    address = 'of(Purpose.NOISE, party="mercy", round_number=3, step=2)'
     program = (
         "from study_protocol.randomness.source import Purpose, SeededRandomness\n"
         f"print(SeededRandomness(7, allow_insecure=True).{address}.read(100_000).hex()[-64:])"
