@@ -51,7 +51,7 @@ _SPECIFIC_FIELDS = {
 
 
 class Evaluation(BaseQuestion):
-    """Quality of a released model: of every patient its prediction and the outcome, by group.
+    """How good a released model is: of every patient its prediction and the outcome, by group.
 
     binary   one-hot of (group × outcome × bin of the predicted probability). Above 8 bins they form a tree of
              `Tree.levels` levels, in each of which a patient is counted once: Δ = √levels
