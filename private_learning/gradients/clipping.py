@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from private_learning.gradients.errors import NonFiniteError
-from study_protocol.study.clip_norm import LEAST_CLIP_NORM
+from study_protocol.study.clip_norm import MIN_CLIP_NORM
 
 # Norms are sums of squares in the parameters' own precision. The factor leaves room for their rounding, so that
 # the clipped contribution stays within the clip norm as computed, not only in exact arithmetic.
@@ -75,8 +75,8 @@ def add_all(total: dict[str, Tensor], part: Mapping[str, Tensor]) -> None:
 def checked_clip_norm(clip_norm: float) -> float:
     """The clip norm, finite and at least LEAST_CLIP_NORM. Raises ValueError otherwise."""
     number = isinstance(clip_norm, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance]
-    if not (number and math.isfinite(clip_norm) and clip_norm >= LEAST_CLIP_NORM):
-        raise ValueError(f"clip_norm must be a finite number, at least {LEAST_CLIP_NORM:g}, got {clip_norm!r}")
+    if not (number and math.isfinite(clip_norm) and clip_norm >= MIN_CLIP_NORM):
+        raise ValueError(f"clip_norm must be a finite number, at least {MIN_CLIP_NORM:g}, got {clip_norm!r}")
     return float(clip_norm)
 
 

@@ -169,7 +169,7 @@ def categories_of(text: str) -> tuple[str, ...]:
     """
     texts = (cleaned(part) for part in text.split("|"))
     names = tuple(plain_decimal(name, POINTS) or name for name in texts)
-    if any(are_several(name, alone=len(names) == 1) for name in names):
+    if any(are_several(name, is_only=len(names) == 1) for name in names):
         return ()
     return names if all(names) and len(set(map(same_category, names))) == len(names) else ()
 

@@ -53,7 +53,7 @@ class NoiseAhead:
         if self._in_thread:
             # One for each step, so that between steps no thread is there to be missed in a forked process.
             pool = ThreadPoolExecutor(1, "noise")
-            drawing = pool.submit(self._law.drawn, self._size, source)
+            drawing = pool.submit(self._law.sample_compact, self._size, source)
             pool.shutdown(wait=False)
             return _in_pieces(drawing)
         if not source.secure or not 0 < 2 * self._size <= CHUNK:
@@ -65,7 +65,7 @@ class NoiseAhead:
         if len(self._ready) < self._size or self._owner != os.getpid():
             self._owner = os.getpid()
             steps = max(1, min(self._steps_left, CHUNK // self._size))
-            self._ready = self._law.drawn(steps * self._size, source)
+            self._ready = self._law.sample_compact(steps * self._size, source)
         self._steps_left -= 1
         noise, self._ready = self._ready[: self._size], self._ready[self._size :]
         yield 0, noise

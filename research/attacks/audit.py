@@ -88,8 +88,10 @@ class Canaries(Task):
 class ReusedNoise(SeededRandomness):
     """A defect: every round draws what the first one drew."""
 
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
-        return super().of(purpose, party=party, round=min(round, 1), step=step)
+    def of(
+        self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
+    ) -> RandomSource:
+        return super().of(purpose, party=party, round_number=min(round_number, 1), step=step)
 
 
 @dataclass(frozen=True)
@@ -276,8 +278,10 @@ BATCH_RATE, BATCH_RECORDS, BATCH_STEPS = 0.25, 400, 40
 class Shuffled(SeededRandomness):
     """A defect: coins that put every record into exactly one batch of an epoch, as shuffling does."""
 
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
-        sound = super().of(purpose, party=party, round=round, step=step)
+    def of(
+        self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
+    ) -> RandomSource:
+        sound = super().of(purpose, party=party, round_number=round_number, step=step)
         return _ShuffledCoins(self._seed, step) if purpose is Purpose.SAMPLE else sound
 
 

@@ -19,7 +19,7 @@ from server.domain.admission import EXACT, CentralNoise, mechanism
 from server.domain.bounds import norm
 from study_protocol.secure_sum.vectors import RingVector, VectorSpec, decode_signed
 from study_protocol.study.settings import StudySettings
-from study_protocol.wire.tensor_files import Piece, Tensors, gathered, pieces
+from study_protocol.wire.tensor_files import Piece, ReadableTensors, gather_tensors, pieces
 from study_protocol.wire.tensors import UPDATE, Array, Spec
 
 logger = logging.getLogger("wardround.worker")
@@ -65,18 +65,18 @@ def summed_spec(model: Spec) -> Spec:
 
 
 def noised_sum(
-    settings: StudySettings, model: Spec, updates: Sequence[Tensors], opened: Opened | None, draw: Draw
+    settings: StudySettings, model: Spec, updates: Sequence[ReadableTensors], opened: Opened | None, draw: Draw
 ) -> dict[str, Real]:
     """What `noised_pieces` and `drawn_back` make, in memory: parameter name -> float64 of the parameter's shape."""
     squares = list[float]()
     found = noised_pieces(settings, model, updates, opened, draw)
-    total = gathered(summed_spec(model), measured(found, squares))
+    total = gather_tensors(summed_spec(model), measured(found, squares))
     shrink = None if opened is None else drawn_back(squares, opened.longest)
     return total if shrink is None else {name: values * shrink for name, values in total.items()}
 
 
 def noised_pieces(
-    settings: StudySettings, model: Spec, updates: Sequence[Tensors], opened: Opened | None, draw: Draw
+    settings: StudySettings, model: Spec, updates: Sequence[ReadableTensors], opened: Opened | None, draw: Draw
 ) -> Iterator[Piece]:
     """The sum of a round's updates on their own scale, with the coordinator's noise where the study has it.
 
@@ -122,7 +122,7 @@ def drawn_back(squares: Sequence[float], longest: float) -> float | None:
 
 
 def _added(
-    model: Spec, updates: Sequence[Tensors], opened: Opened | None, noise: CentralNoise | None, draw: Draw
+    model: Spec, updates: Sequence[ReadableTensors], opened: Opened | None, noise: CentralNoise | None, draw: Draw
 ) -> Iterator[Piece]:
     """With central noise every update is rounded to the grid first: totals in grid units are exact integers."""
     scale = 1.0 if noise is None else noise.spacing
@@ -165,7 +165,7 @@ def _require_on_grid(total: Real) -> None:
         raise NotFinite("the sum does not fit the grid")
 
 
-def _robust(settings: StudySettings, model: Spec, updates: Sequence[Tensors]) -> Iterator[Piece]:
+def _robust(settings: StudySettings, model: Spec, updates: Sequence[ReadableTensors]) -> Iterator[Piece]:
     """Median or trimmed mean of noised updates at every coordinate (Yin, Chen, Ramchandran & Bartlett 2018), times
     expected_clients: what follows divides by it.
     """

@@ -22,7 +22,7 @@ from server.domain.errors import Rejected
 from server.services.coordinator import Certified, Coordinator
 from server.services.differences import FOUND_BEFORE, stopping_where_rows_differ
 from server.services.views import model_info
-from study_protocol.documents.certify import Computed, Facts, bound_by, issued, stated
+from study_protocol.documents.certify import CertificateAccount, Facts, account_of, bound_by, issue_certificate
 from study_protocol.study.certificate import SignedCertificate
 from study_protocol.study.messages import ModelInfo
 from study_protocol.study.plan_of import PlanDiffers
@@ -60,7 +60,7 @@ def certificate(coordinator: Coordinator, study: str, round: int | None = None) 
 
     def signed() -> SignedCertificate:
         facts, study_id, newest = coordinator.database.read("read-certificate", work)
-        made = issued(_computed(coordinator, study, study_id, newest, round), facts)
+        made = issue_certificate(_computed(coordinator, study, study_id, newest, round), facts)
         signature = coordinator.signer.sign(CERTIFICATE, made.model_dump(mode="json"))
         return SignedCertificate(certificate=made, signature=signature)
 
@@ -83,7 +83,9 @@ def _signed_for(tx: Transaction, study: StudyRow, model: ModelRow) -> ModelInfo:
     return model_info(model)
 
 
-def _computed(coordinator: Coordinator, study: str, study_id: int, newest: Entry, round: int | None) -> Computed:
+def _computed(
+    coordinator: Coordinator, study: str, study_id: int, newest: Entry, round: int | None
+) -> CertificateAccount:
     """What the ledger with this head says, up to the charge of `round`."""
     asked = study, round
     known = coordinator.certified.get(asked)
@@ -112,7 +114,7 @@ def _certified(
         # Later rounds change nothing of an earlier one's numbers.
         return Certified(told_by, replace(known.computed, entries=newest.sequence, sha256=newest.sha256, bound=bound))
     again = _entries(coordinator, study_id, *walk.since(round))
-    return Certified(told_by, stated(walk.opening, walk.history(round, again), newest, bound))
+    return Certified(told_by, account_of(walk.opening, walk.history(round, again), newest, bound))
 
 
 def _walk(coordinator: Coordinator, study: str, study_id: int, newest: Entry) -> Walk:

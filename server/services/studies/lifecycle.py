@@ -193,7 +193,7 @@ def _require_a_session(tx: Transaction, row: StudyRow) -> None:
     spec = rows.model_spec_of(row)
     named = {"study": row.name, "roster": row.roster_sha256, "model": base.sha256}
     # No entry charges it yet; of which one it is says nothing about whether it can be opened.
-    plan = SessionPlan.of(settings, spec, round=1, ledger=(1, base.sha256), **named)
+    plan = SessionPlan.of(settings, spec, round_number=1, ledger=(1, base.sha256), **named)
     try:
         # Whether they are sound does not depend on the session's name; nothing is signed.
         plan.parameters(max(_active(tx, row), row.quorum), session=bytes(32), now=tx.now())

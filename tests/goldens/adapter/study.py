@@ -143,7 +143,7 @@ class Study:
             self._settings,
             spec_of(self._model),
             study=self._name,
-            round=round,
+            round_number=round,
             roster=parameters.roster,
             model=parameters.model or "",
             ledger=(parameters.ledger_entries or 0, parameters.ledger_sha256 or ""),

@@ -282,11 +282,11 @@ def _initial_model(study: str, settings: StudySettings, path: Path | None, backb
 
 
 def _weights_in(path: Path) -> dict[str, Array]:
-    from study_protocol.wire.tensor_files import TensorFile, gathered, read
+    from study_protocol.wire.tensor_files import TensorFile, gather_tensors, read
 
     with path.open("rb") as file:
         tensors = TensorFile(file.fileno())
-        return gathered(tensors.spec, read(tensors))
+        return gather_tensors(tensors.spec, read(tensors))
 
 
 def _initial_weights(settings: StudySettings, backbone: BackboneFile | None) -> dict[str, Array]:
