@@ -200,7 +200,7 @@ def _field_of(name: str) -> tuple[str | None, bool]:
 
 
 def _suggestion(name: str) -> str:
-    known = [f"{PREFIX}{field.upper()}{suffix}" for field in Settings.model_fields for suffix in ("", "_FILE")]
+    settings_names = [f"{PREFIX}{field.upper()}{suffix}" for field in Settings.model_fields for suffix in ("", "_FILE")]
     # No cutoff: whatever was meant, the nearest name helps more than none.
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    nearest = difflib.get_close_matches(name, settings_names, n=1, cutoff=0.0)
     return f": did you mean {nearest[0]}?" if nearest else ""

@@ -104,10 +104,10 @@ class Kept(Generic[T]):
 
     def fresh(self, wait_seconds: float) -> T:
         """Raises TimeoutError, and whatever the look raised. What comes too late is there for who asks next."""
-        found = self._found
-        if found is None or time.monotonic() >= found[0] + self._seconds:
-            found = self._reading.ask().result(max(0.0, wait_seconds))
-        return found[1]
+        reading = self._found
+        if reading is None or time.monotonic() >= reading[0] + self._seconds:
+            reading = self._reading.ask().result(max(0.0, wait_seconds))
+        return reading[1]
 
     def newest(self, wait_seconds: float) -> T | None:
         """As `fresh`; where that fails, what was found before, if anything was."""
@@ -117,8 +117,8 @@ class Kept(Generic[T]):
             return None if self._found is None else self._found[1]
 
     def _read(self) -> tuple[float, T]:
-        found = self._look()
-        self._found = time.monotonic(), found
+        value = self._look()
+        self._found = time.monotonic(), value
         return self._found
 
 
@@ -138,14 +138,14 @@ class StoredState:
     def collect(self) -> Iterable[Metric]:
         """The numbers; without a database only that there are none."""
         until = time.monotonic() + CHECK_SECONDS
-        found = self._measures()
+        measures = self._measures()
         text = "Whether the database's numbers could be read just now, within two seconds."
-        yield GaugeMetricFamily("wardround_database_up", text, 0 if found is None else 1)
+        yield GaugeMetricFamily("wardround_database_up", text, 0 if measures is None else 1)
         text = "Times that the database's numbers could not be read for whoever asked for metrics."
         yield CounterMetricFamily("wardround_database_read_failures", text, self._failures)
-        if found is not None:
+        if measures is not None:
             # A long history may take longer; what it was a minute ago serves as well.
-            yield from _stored(found, self._past.newest(until - time.monotonic()))
+            yield from _stored(measures, self._past.newest(until - time.monotonic()))
         try:
             free = shutil.disk_usage(self._home).free
         except OSError:
@@ -170,8 +170,8 @@ def _stored(found: Measures, past: Past | None) -> Iterable[Metric]:
     yield _gauges("wardround_sessions", "Secure sums by phase.", "phase", sessions)
     text = "Since anything happened in a study that runs."
     yield _gauges("wardround_study_idle_seconds", text, "study", found.idle_seconds)
-    held = {"updates": found.updates} | ({"models": past.models} if past else {})
-    yield _gauges("wardround_blob_bytes", "Files that the database names, by what they hold.", "kind", held)
+    bytes_by_kind = {"updates": found.updates} | ({"models": past.models} if past else {})
+    yield _gauges("wardround_blob_bytes", "Files that the database names, by what they hold.", "kind", bytes_by_kind)
     if past is not None:
         # A series that begins with its first one shows no difference there.
         ended = {outcome: past.rounds.get(outcome, 0) for outcome in ("released", "abandoned", "stopped")}

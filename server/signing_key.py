@@ -76,8 +76,8 @@ def load_signing_key(home: Path, shared: Path | None = None) -> SigningKey:
     try:
         raw, status = path.read_bytes(), path.stat()
     except FileNotFoundError as error:
-        what = "yet: run `wardround migrate`" if shared is None else f"at {shared}"
-        raise SigningKeyUnusable(f"there is no signing key {what}") from error
+        missing = "yet: run `wardround migrate`" if shared is None else f"at {shared}"
+        raise SigningKeyUnusable(f"there is no signing key {missing}") from error
     # A secret that is mounted for us belongs to somebody else, and is read through its group.
     if status.st_mode & (0o077 if status.st_uid == os.geteuid() else 0o027):
         raise SigningKeyUnusable(f"{path.name} can be read by others: set its mode to 0600")

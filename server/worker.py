@@ -283,9 +283,9 @@ def seconds_left(tx: Transaction, owner: str) -> float:
         select(func.min(StudyRow.next_round_at)).where(StudyRow.state == "running", StudyRow.next_round_at > now),
         select(func.min(LeaseRow.expires_at)).where(LeaseRow.owner.is_not(None), LeaseRow.owner != owner),
     )
-    found = tx.session.execute(select(*(wanted.scalar_subquery() for wanted in times))).one()
+    times_found = tx.session.execute(select(*(statement.scalar_subquery() for statement in times))).one()
     # What somebody else wrote there may be no time at all; the study's next step finds that out.
-    return max(0.0, min((at for at in found if isinstance(at, int | float)), default=math.inf) - now)
+    return max(0.0, min((at for at in times_found if isinstance(at, int | float)), default=math.inf) - now)
 
 
 def _openings(tx: Transaction) -> list[WorkItem]:
@@ -297,14 +297,20 @@ def _openings(tx: Transaction) -> list[WorkItem]:
     )
     under_way = exists().where(RoundRow.study_id == StudyRow.id, RoundRow.ended_at.is_(None))
     # A study whose budget is spent ends whether or not its clients are still there.
-    possible = or_(active >= StudyRow.quorum, BudgetRow.can_continue.is_(False))
-    asked = exists().where(QueryRow.study_id == StudyRow.id, QueryRow.state == "waiting", QueryRow.due_at <= tx.time)
-    wanted = (
+    can_open = or_(active >= StudyRow.quorum, BudgetRow.can_continue.is_(False))
+    has_due_query = exists().where(
+        QueryRow.study_id == StudyRow.id, QueryRow.state == "waiting", QueryRow.due_at <= tx.time
+    )
+    statement = (
         select(StudyRow.id, StudyRow.name)
         .join_from(StudyRow, BudgetRow)
-        .where(StudyRow.state == "running", ~under_way, or_(and_(StudyRow.next_round_at <= tx.time, possible), asked))
+        .where(
+            StudyRow.state == "running",
+            ~under_way,
+            or_(and_(StudyRow.next_round_at <= tx.time, can_open), has_due_query),
+        )
     )
-    return [WorkItem(id, name, "open", 0) for id, name in tx.session.execute(wanted.order_by(StudyRow.id))]
+    return [WorkItem(id, name, "open", 0) for id, name in tx.session.execute(statement.order_by(StudyRow.id))]
 
 
 def _continuations(tx: Transaction) -> list[WorkItem]:
@@ -315,7 +321,7 @@ def _continuations(tx: Transaction) -> list[WorkItem]:
             ParticipantRow.state == "sampled",
         )
     )
-    wanted = (
+    statement = (
         select(RoundRow.study_id, StudyRow.name, RoundRow.number, RoundRow.state, RoundRow.deadline <= tx.time, waiting)
         .join_from(RoundRow, StudyRow)
         .outerjoin(SessionRow, and_(SessionRow.study_id == RoundRow.study_id, SessionRow.round == RoundRow.number))
@@ -326,7 +332,7 @@ def _continuations(tx: Transaction) -> list[WorkItem]:
         .order_by(RoundRow.study_id, RoundRow.number)
     )
     tasks: list[WorkItem] = []
-    for id, name, number, state, late, is_awaited, phase, due, news, asks in tx.session.execute(wanted):
+    for id, name, number, state, late, is_awaited, phase, due, news, asks in tx.session.execute(statement):
         kind = _kind(state, phase, late=bool(late) or not is_awaited, due=bool(due), news=bool(news))
         if kind == "release" and asks:
             kind = "answer"

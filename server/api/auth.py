@@ -123,12 +123,12 @@ async def poll(
         return glance() or await run_in_threadpool(look)
 
     # Who asks was looked up a moment ago.
-    mark, found = (seen, None) if seen is not None and wait > 0 else await looked()
-    while found is None and await here.watcher.wait(study, mark, deadline - now()):
-        mark, found = await looked()
+    mark, result = (seen, None) if seen is not None and wait > 0 else await looked()
+    while result is None and await here.watcher.wait(study, mark, deadline - now()):
+        mark, result = await looked()
         # Last: whoever takes part now, for nobody comes back, took part when it was looked.
         await require_standing(here, who)
-    return found
+    return result
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,8 @@ async def require_standing(here: Context, who: Caller) -> None:
     if isinstance(who, Operator):
         await run_in_threadpool(operators.require_valid, here.coordinator, who.id)
         return
-    known = await here.identities.ask((who.study, who.name))
-    if known is None or known.state != "active" or known.public_key != who.public_key:
+    member = await here.identities.ask((who.study, who.name))
+    if member is None or member.state != "active" or member.public_key != who.public_key:
         raise Rejected("revoked", "this client takes part no longer, or has another key now")
 
 
@@ -214,7 +214,7 @@ class SignedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle, asks = super().get_route_handler(), set(_dependencies(self.dependant))
-        signed, once, left = signer in asks, "POST" in (self.methods or ()) or used_once in asks, leaving in asks
+        signed, once, leaves = signer in asks, "POST" in (self.methods or ()) or used_once in asks, leaving in asks
         # What is awaited holds no thread while it waits.
         threaded, heavy = not iscoroutinefunction(self.endpoint), takes_long in asks
         if signed:
@@ -222,11 +222,13 @@ class SignedRoute(APIRoute):
 
         async def answered(request: Request) -> Response:
             if signed:
-                here = _context_of(request)
-                found = await _authenticate(request, here, once=once, left=left)
-                request.scope[_CALLER] = found
+                context = _context_of(request)
+                caller = await _authenticate(request, context, once=once, left=leaves)
+                request.scope[_CALLER] = caller
                 read = _Unambiguous(request.scope, request.receive)
-                async with here.lanes.thread(found.lane, heavy=heavy, ready=read.body) if threaded else nullcontext():
+                async with (
+                    context.lanes.thread(caller.lane, heavy=heavy, ready=read.body) if threaded else nullcontext()
+                ):
                     return await handle(read)
             body_of(request.scope).limit = OPEN_BODY_BYTES
             return await handle(_Unambiguous(request.scope, request.receive))
@@ -282,29 +284,29 @@ async def _verify(
 ) -> ClientCaller:
     # Not believed yet: it only says whose key the signature is checked with.
     name, study = claimed_identity(token)
-    known = await here.identities.ask((study, name))
+    identity = await here.identities.ask((study, name))
     claims = verify_request_token(
         token,
         # Names that nobody has are answered as a wrong signature is, after the same work: nobody learns who takes part.
-        _NOBODY if known is None else known.key,
+        _NOBODY if identity is None else identity.key,
         audience=here.settings.origin,
         method=method,
         url=url,
         now=now,
     )
-    if known is None:
+    if identity is None:
         raise RuntimeError("a signature is good under a key that nobody has")
-    if known.state != "active" and not left:
+    if identity.state != "active" and not left:
         raise Rejected("revoked", "this client takes part no longer; ask the operator")
     if not left:
-        require_spoken(known.protocol, claims.protocol, claims.program)
+        require_spoken(identity.protocol, claims.protocol, claims.program)
     # A PUT may come again with the same effect, so that its replay needs no memory; one that does not says so.
     if once:
         if claims.token_id is None:
             raise ApiProblem("bad-token", "this request is signed with a jti, which is used once")
         # After the signature: strangers must not be able to fill the table.
         await run_in_threadpool(enrolment.use_token, here.coordinator, study, name, claims.token_id)
-    return ClientCaller(study, name, claims.body_sha256, known.public_key, known.protocol)
+    return ClientCaller(study, name, claims.body_sha256, identity.public_key, identity.protocol)
 
 
 async def used_once() -> None:

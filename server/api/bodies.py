@@ -226,9 +226,9 @@ def model_answer(request: Request, model: StoredModel) -> Response:
         return Response(status_code=304, headers=headers)
     start, stop, status = 0, size, 200
     # Any other form of Range is ignored, as RFC 9110, 14.2 allows: the whole model answers it.
-    wanted = _SINGLE_RANGE.fullmatch(request.headers.get("range", ""))
-    if wanted and request.headers.get("if-range", etag) == etag:
-        start, stop = _bounds(wanted[1], wanted[2], size)
+    single_range = _SINGLE_RANGE.fullmatch(request.headers.get("range", ""))
+    if single_range and request.headers.get("if-range", etag) == etag:
+        start, stop = _bounds(single_range[1], single_range[2], size)
         status = 206
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
     headers["Content-Length"] = str(stop - start)

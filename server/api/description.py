@@ -99,31 +99,31 @@ def _contents(operation: Node) -> Iterator[Node]:
 
 def _refused(status: int, codes: list[str]) -> Node:
     """The answer of one status: a problem with one of these codes."""
-    shown = {code: {"value": problem_example(code, status)} for code in codes}
+    examples = {code: {"value": problem_example(code, status)} for code in codes}
     narrowed = {"type": "object", "properties": {"code": {"enum": codes, "description": "one of these"}}}
     return {
         "description": "; ".join(f"`{code}`: {CATALOGUE[code].title}" for code in codes),
-        "content": {MEDIA_TYPE: {"schema": {"allOf": [{"$ref": f"{_REF}Problem"}, narrowed]}, "examples": shown}},
+        "content": {MEDIA_TYPE: {"schema": {"allOf": [{"$ref": f"{_REF}Problem"}, narrowed]}, "examples": examples}},
     }
 
 
 def problem_example(code: str, status: int | None = None) -> Node:
     """A problem document as `server.api.problems.answer` makes it; what to do is said in docs/api-errors.md."""
     kind = CATALOGUE[code]
-    named = {
+    details = {
         "type": f"urn:wardround:problem:{code}",
         "title": kind.title,
         "status": status or kind.status,
         "code": code,
     }
-    return named | {"detail": "what to do next", "request_id": "5f0c1d2e3a4b5c6d"}
+    return details | {"detail": "what to do next", "request_id": "5f0c1d2e3a4b5c6d"}
 
 
 def _describe_fields(schema: Node, table: Mapping[str, str]) -> None:
     for name, field in schema.get("properties", {}).items():
-        found = table.get(name) or field.get("description")
-        if found:
-            field["description"] = found
+        description = table.get(name) or field.get("description")
+        if description:
+            field["description"] = description
 
 
 @functools.cache
@@ -140,19 +140,19 @@ def _messages(kind: type[Message]) -> Iterator[type[Message]]:
 
 def docstring_table(kind: type[Message]) -> dict[str, str]:
     """What the docstring of a message says of its fields; those of its parents where it says nothing."""
-    found: dict[str, str] = {}
+    rows: dict[str, str] = {}
     for parent in reversed(kind.__mro__):
         names: list[str] = []
         for line in inspect.cleandoc(parent.__doc__ or "").splitlines() if issubclass(parent, Message) else ():
             row = _ROW.fullmatch(line)
             if row and set(row[1].split(", ")) <= set(kind.model_fields):
                 names = row[1].split(", ")
-                found |= dict.fromkeys(names, row[2])
+                rows |= dict.fromkeys(names, row[2])
             elif names and line.startswith("  "):
-                found |= {name: f"{found[name]} {line.strip()}" for name in names}
+                rows |= {name: f"{rows[name]} {line.strip()}" for name in names}
             else:
                 names = []
-    return found
+    return rows
 
 
 @functools.cache

@@ -69,13 +69,13 @@ class _Stream(StreamingResponse):
 
 async def _since(here: Context, who: Caller, study: str, last: int) -> list[Event] | None:
     """None once `who` may read no longer."""
-    found = await run_in_threadpool(events.since, here.coordinator, study, last)
+    page = await run_in_threadpool(events.since, here.coordinator, study, last)
     try:
         # After the reading: whoever left before it is told nothing of it.
         await require_standing(here, who)
     except Rejected:
         return None
-    return found
+    return page
 
 
 async def _lines(

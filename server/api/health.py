@@ -59,9 +59,9 @@ async def readyz(here: Here) -> Health:
     Who asks within a second of a good answer is given that one.
     """
     # Not in a thread of the framework: while the database hangs, requests that wait for it have them all.
-    asked = here.readiness.ask()
-    errors = await asyncio.gather(*(_error(what, result) for what, result in asked.items()))
-    reasons = [_reason(what, error) for what, error in zip(asked, errors, strict=True) if error is not None]
+    checks = here.readiness.ask()
+    errors = await asyncio.gather(*(_error(name, result) for name, result in checks.items()))
+    reasons = [_reason(name, error) for name, error in zip(checks, errors, strict=True) if error is not None]
     if reasons:
         detail = f"{'; '.join(reasons)}; try again"
         raise ApiProblem("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS)

@@ -41,11 +41,16 @@ router = APIRouter(prefix="/v1/studies/{study}", route_class=SignedRoute)
 @router.get("/assignment", tags=["assignments"], responses={204: {"description": "Nothing to do yet"}})
 async def next_assignment(study: StudyName, client: Member, here: Here, wait: Wait = 25) -> Assignment:
     """The signed assignment as soon as there is one, 204 when the time is up, 409 when the study is finished."""
-    asked = here.coordinator, study, client.name
-    found = await poll(
-        here, client, study, wait, partial(find_assignment, *asked), glance=partial(glance_at_assignment, *asked)
+    arguments = here.coordinator, study, client.name
+    assignment = await poll(
+        here,
+        client,
+        study,
+        wait,
+        partial(find_assignment, *arguments),
+        glance=partial(glance_at_assignment, *arguments),
     )
-    return as_json(found)  # pyright: ignore[reportReturnType] - the model says what the answer holds
+    return as_json(assignment)  # pyright: ignore[reportReturnType] - the model says what the answer holds
 
 
 @router.put(

@@ -66,23 +66,25 @@ async def session(
         mark, view = lists.read_session(here.coordinator, study, round)
         return mark, None if view.phase == phase else view
 
-    found = await poll(here, me, study, wait, look)
-    return found or (await run_in_threadpool(lists.read_session, here.coordinator, study, round))[1]
+    view = await poll(here, me, study, wait, look)
+    return view or (await run_in_threadpool(lists.read_session, here.coordinator, study, round))[1]
 
 
 async def _list(here: Context, me: Member, round: int, what: What, wait: float) -> bytes | None:
     """The list once it is frozen."""
     # Without a thread, a database and a second look at who asks: that was looked at a moment ago.
-    found = lists.seen(here.coordinator, me.study, round, what, me.name)
-    return found or await _awaited(here, me, round, what, wait)
+    listed = lists.seen(here.coordinator, me.study, round, what, me.name)
+    return listed or await _awaited(here, me, round, what, wait)
 
 
 async def _awaited(
     here: Context, me: Member, round: int, what: What, wait: float, mark: int | None = None
 ) -> bytes | None:
     """As `_list`. mark: the newest event by the time that was looked last."""
-    asked = here.coordinator, me.study, round, what, me.name
-    return await poll(here, me, me.study, wait, partial(lists.shown, *asked), mark, partial(lists.glance, *asked))
+    arguments = here.coordinator, me.study, round, what, me.name
+    return await poll(
+        here, me, me.study, wait, partial(lists.shown, *arguments), mark, partial(lists.glance, *arguments)
+    )
 
 
 async def _said(
@@ -96,18 +98,18 @@ async def _said(
 
 
 async def _answered(here: Context, me: Itself, round: int, heard: Heard, then: tuple[What, float]) -> Response:
-    what, wait = then
-    found = lists.seen(here.coordinator, me.study, round, what, me.name)
-    if found is None and heard.created and wait > 0:
+    name, wait = then
+    listed = lists.seen(here.coordinator, me.study, round, name, me.name)
+    if listed is None and heard.created and wait > 0:
         # Who asks is looked at when there is something to answer with.
-        found = await _awaited(here, me, round, what, wait, heard.mark)
+        listed = await _awaited(here, me, round, name, wait, heard.mark)
     else:
         # The body and the commit may have taken their time.
         await require_standing(here, me)
         if wait > 0:
             # Whoever says it again may have missed what came of it, and so may this process.
-            found = found or await _awaited(here, me, round, what, wait)
-    return json_answer(found or b"null", 201 if heard.created else 200)
+            listed = listed or await _awaited(here, me, round, name, wait)
+    return json_answer(listed or b"null", 201 if heard.created else 200)
 
 
 @router.put("/keys/{client}", status_code=201)

@@ -256,11 +256,11 @@ class Comparison:
 
 def hashed(descriptor: int) -> str:
     """The SHA-256 (hex) of an opened file."""
-    found, offset = hashlib.sha256(), 0
+    digest, offset = hashlib.sha256(), 0
     while piece := os.pread(descriptor, _HASHED_AT_ONCE, offset):
-        found.update(piece)
+        digest.update(piece)
         offset += len(piece)
-    return found.hexdigest()
+    return digest.hexdigest()
 
 
 def _identity(descriptor: int, sha256: str) -> tuple[object, ...]:

@@ -68,9 +68,9 @@ def require_as_signed(tx: Transaction, signer: SigningKey, study: StudyRow, budg
     except LedgerError as error:
         raise DatabaseDiffers(study.name, f"the ledger's newest entry is none: {error.reason}") from error
     # Who leaves or takes another key after the last entry is in no ledger any more; nobody is sampled then either.
-    for what, same in _compared(tx, study, budget, standing, ended=newest.kind == "finished"):
-        if not same:
-            raise DatabaseDiffers(study.name, f"{what} in the database is not what the signed ledger says")
+    for subject, is_equal in _compared(tx, study, budget, standing, ended=newest.kind == "finished"):
+        if not is_equal:
+            raise DatabaseDiffers(study.name, f"{subject} in the database is not what the signed ledger says")
     return newest
 
 
@@ -92,8 +92,8 @@ def _compared(
     yield "whether it can continue", budget.can_continue == standing.can_continue
     yield "the newest round of its budget", budget.round == budget.state["last_round"]
     yield "its max_steps", budget.max_steps == study.settings["privacy"].get("max_steps", 0)
-    shown = {"limits": budget.limits, "percentiles": budget.percentiles}
-    yield "the statement of its budget", _is(shown, standing.statement_sha256)
+    statement = {"limits": budget.limits, "percentiles": budget.percentiles}
+    yield "the statement of its budget", _is(statement, standing.statement_sha256)
 
 
 def _is(value: object, sha256: str) -> bool:
@@ -112,8 +112,8 @@ def require_whole(tx: Transaction, study: StudyRow, budget: BudgetRow) -> None:
     """
     reached = (0, GENESIS)
     while True:
-        wanted = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.sequence > reached[0])
-        page = tx.session.scalars(wanted.order_by(LedgerRow.sequence).limit(_PAGE)).all()
+        statement = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.sequence > reached[0])
+        page = tx.session.scalars(statement.order_by(LedgerRow.sequence).limit(_PAGE)).all()
         if not page:
             break
         try:
@@ -144,7 +144,7 @@ def require_asked(tx: Transaction, study: StudyRow, round: int) -> None:
 
 def round_that_opened(tx: Transaction, study: StudyRow, sha256: str) -> int | None:
     """The round whose sum of this query the ledger has settled: hospitals answer it no more. None: there is none."""
-    charged = [round for round, asked in _asked(tx, study).items() if asked == sha256]
+    charged = [round for round, digest in _asked(tx, study).items() if digest == sha256]
     settled = (LedgerRow.study_id == study.id, LedgerRow.kind == "settled", LedgerRow.round.in_(charged))
     return tx.session.scalar(select(func.min(LedgerRow.round)).where(*settled))
 
@@ -176,10 +176,10 @@ def require_queries_as_charged(tx: Transaction, study: StudyRow, sha256: str | N
         state = None if round is None else tx.session.scalar(
             select(RoundRow.state).where(RoundRow.study_id == study.id, RoundRow.number == round)
         )  # fmt: skip
-        left = (row.state, state)
-        if row.round != round or left not in _LEFT[None if round is None else endings.get(round, "asked")]:
-            what = f"query {row.number} stands in the database where the ledger's entries have not left it"
-            raise DatabaseDiffers(study.name, what)
+        states = (row.state, state)
+        if row.round != round or states not in _LEFT[None if round is None else endings.get(round, "asked")]:
+            difference = f"query {row.number} stands in the database where the ledger's entries have not left it"
+            raise DatabaseDiffers(study.name, difference)
 
 
 _NOTHING: set[tuple[str, str | None]] = {
@@ -197,9 +197,9 @@ _LEFT: dict[str | None, set[tuple[str, str | None]]] = {
 
 def _asked(tx: Transaction, study: StudyRow) -> dict[int, str]:
     """The digest of what each round asked, in the order of the ledger."""
-    wanted = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.kind == "asked")
-    found = tx.session.scalars(wanted.order_by(LedgerRow.sequence))
-    return {row.round: json.loads(row.body).get("query") for row in found if row.round is not None}
+    statement = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.kind == "asked")
+    entries = tx.session.scalars(statement.order_by(LedgerRow.sequence))
+    return {row.round: json.loads(row.body).get("query") for row in entries if row.round is not None}
 
 
 def _newest(tx: Transaction, signer: SigningKey, study: StudyRow, budget: BudgetRow) -> Entry:

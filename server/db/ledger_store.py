@@ -96,10 +96,10 @@ class Account:
             accounting.LedgerError: as `record`.
         """
         self.record(kind, round.number, event, ready)
-        shown = ("level", "definition", "epsilon", "spent")
+        fields = ("level", "definition", "epsilon", "spent")
         # A level that nothing protects is stated with no ε: there is nothing it could have spent.
         limited = [limit for limit in self.row.limits if limit["epsilon"] is not None]
-        round.spent = [{name: limit[name] for name in shown} for limit in limited]
+        round.spent = [{name: limit[name] for name in fields} for limit in limited]
 
 
 def budget_of(tx: Transaction, signer: SigningKey, study: StudyRow) -> Budget:
@@ -112,9 +112,9 @@ def budget_of(tx: Transaction, signer: SigningKey, study: StudyRow) -> Budget:
 def open_account(tx: Transaction, signer: SigningKey, study: StudyRow, plan: AnyPlan) -> None:
     """Start the ledger of a new study. The caller has made sure that one round fits (`Budget.open`)."""
     row, budget = BudgetRow(study_id=study.id, max_steps=plan.max_steps), Budget(plan)
-    shown = _write_statement(row, budget)
+    statement = _write_statement(row, budget)
     event = {"study": study.name, "settings": study.settings, "plan": plan.to_dict()}
-    entry = append(None, "opened", None, {**event, **_standing(tx, study, budget, shown).to_dict()})
+    entry = append(None, "opened", None, {**event, **_standing(tx, study, budget, statement).to_dict()})
     _sign(row, signer, study.name, entry)
     tx.session.add(_ledger_row(tx, study.id, entry))
     tx.session.add(row)
@@ -182,8 +182,8 @@ def _restored(study: StudyRow, row: BudgetRow) -> Budget:
 
 def entries(tx: Transaction, study_id: int, after: int, limit: int) -> list[Entry]:
     """At most `limit` entries above `after`, in order."""
-    wanted = select(LedgerRow).where(LedgerRow.study_id == study_id, LedgerRow.sequence > after)
-    return [entry_of(row) for row in tx.session.scalars(wanted.order_by(LedgerRow.sequence).limit(limit))]
+    entries_after = select(LedgerRow).where(LedgerRow.study_id == study_id, LedgerRow.sequence > after)
+    return [entry_of(row) for row in tx.session.scalars(entries_after.order_by(LedgerRow.sequence).limit(limit))]
 
 
 def settled_at(tx: Transaction, study: StudyRow, round: int) -> tuple[int, str]:
@@ -192,13 +192,13 @@ def settled_at(tx: Transaction, study: StudyRow, round: int) -> tuple[int, str]:
     Raises:
         DatabaseDiffers: the ledger holds none.
     """
-    wanted = select(LedgerRow.sequence, LedgerRow.sha256).where(
+    statement = select(LedgerRow.sequence, LedgerRow.sha256).where(
         LedgerRow.study_id == study.id, LedgerRow.round == round, LedgerRow.kind == "settled"
     )
-    found = tx.session.execute(wanted).one_or_none()
-    if found is None:
+    entry = tx.session.execute(statement).one_or_none()
+    if entry is None:
         raise DatabaseDiffers(study.name, "its ledger does not hold the entry that settled a round")
-    return found.sequence, found.sha256
+    return entry.sequence, entry.sha256
 
 
 def names_models(tx: Transaction, study: StudyRow) -> bool:
@@ -215,8 +215,8 @@ def require_released(tx: Transaction, study: StudyRow, model: ModelRow) -> None:
     if not names_models(tx, study):
         return
     entry = _named(tx, study, model.version)
-    named = None if entry is None else entry_of(entry).body
-    if named is None or (named["sha256"], named["bytes"]) != (model.sha256, model.bytes):
+    release = None if entry is None else entry_of(entry).body
+    if release is None or (release["sha256"], release["bytes"]) != (model.sha256, model.bytes):
         raise DatabaseDiffers(study.name, _OTHER_MODEL)
 
 
@@ -224,27 +224,27 @@ def require_base(tx: Transaction, study: StudyRow, model: ModelRow, round: int) 
     """That a round begins with the newest model that the ledger names before it; raises as `require_released`."""
     require_released(tx, study, model)
     of_round = func.coalesce(LedgerRow.round, 0)
-    wanted = (LedgerRow.study_id == study.id, LedgerRow.kind == "released", of_round < round)
-    newest = tx.session.scalar(select(func.max(of_round)).where(*wanted))
+    earlier_releases = (LedgerRow.study_id == study.id, LedgerRow.kind == "released", of_round < round)
+    newest = tx.session.scalar(select(func.max(of_round)).where(*earlier_releases))
     if newest is not None and newest != model.version:
         raise DatabaseDiffers(study.name, _OTHER_MODEL)
 
 
 def _require_all_released(tx: Transaction, study: StudyRow) -> None:
     """Every model at once; raises as `require_released`."""
-    wanted = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.kind == "released")
-    named = named_models(map(entry_of, tx.session.scalars(wanted)))
-    models = tx.session.scalars(select(ModelRow).where(ModelRow.study_id == study.id)) if named else ()
+    releases = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.kind == "released")
+    models_by_version = named_models(map(entry_of, tx.session.scalars(releases)))
+    models = tx.session.scalars(select(ModelRow).where(ModelRow.study_id == study.id)) if models_by_version else ()
     for model in models:
-        found = named.get(model.version)
-        if found is None or (found.sha256, found.bytes) != (model.sha256, model.bytes):
+        released = models_by_version.get(model.version)
+        if released is None or (released.sha256, released.bytes) != (model.sha256, model.bytes):
             raise DatabaseDiffers(study.name, _OTHER_MODEL)
 
 
 def _named(tx: Transaction, study: StudyRow, version: int) -> LedgerRow | None:
     of_round = LedgerRow.round.is_(None) if version == 0 else LedgerRow.round == version
-    wanted = (LedgerRow.study_id == study.id, LedgerRow.kind == "released", of_round)
-    return tx.session.scalars(select(LedgerRow).where(*wanted)).one_or_none()
+    conditions = (LedgerRow.study_id == study.id, LedgerRow.kind == "released", of_round)
+    return tx.session.scalars(select(LedgerRow).where(*conditions)).one_or_none()
 
 
 def _ledger_row(tx: Transaction, study_id: int, entry: Entry) -> LedgerRow:
@@ -264,9 +264,9 @@ def _ledger_row(tx: Transaction, study_id: int, entry: Entry) -> LedgerRow:
 def _write_statement(row: BudgetRow, budget: Budget, ready: Statement | None = None) -> Statement:
     row.state, row.can_continue, row.round = budget.state(), budget.can_continue, budget.last_round
     # Something may have been recorded since `ready` was computed.
-    shown = ready if ready is not None and ready.state == row.state else Statement.of(budget)
-    row.limits, row.percentiles = shown.limits, shown.percentiles
-    return shown
+    statement = ready if ready is not None and ready.state == row.state else Statement.of(budget)
+    row.limits, row.percentiles = statement.limits, statement.percentiles
+    return statement
 
 
 def _standing(tx: Transaction, study: StudyRow, budget: Budget, shown: Statement) -> Standing:

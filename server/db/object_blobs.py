@@ -63,8 +63,8 @@ def open_store(
         StoreUnusable: what is given fits no store.
     """
     parts = urlsplit(address)
-    given = {"endpoint": endpoint, "region": region, "access_key_id": key_id, "secret_access_key": secret}
-    config: dict[str, Any] = {name: value for name, value in given.items() if value}
+    options = {"endpoint": endpoint, "region": region, "access_key_id": key_id, "secret_access_key": secret}
+    config: dict[str, Any] = {name: value for name, value in options.items() if value}
     try:
         return S3Store(
             parts.netloc,
@@ -104,8 +104,8 @@ class ObjectBlobs:
         with _asking(), _missing_is_away():
             obstore.put(self._store, key, incoming.path, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
         # Not what the store says of it, but what it gives back.
-        with self.receive(incoming.bytes) as found:
-            if not self._fetched(key, found) or found.sha256 != sha256:
+        with self.receive(incoming.bytes) as stored:
+            if not self._fetched(key, stored) or stored.sha256 != sha256:
                 raise StoreAway("the object store gave back other bytes than were sent")
         # Whoever takes updates in is not always who clears them away.
         if not place.is_of_a_hospital:
@@ -173,9 +173,9 @@ class ObjectBlobs:
 
     def folders(self, under: str) -> list[str]:
         with _asking():
-            there = set(_listed(self._store, under))
+            prefixes = set(_listed(self._store, under))
         # Copies here may be of what another worker has cleared.
-        return sorted(there.union(self.cache.folders(under)))
+        return sorted(prefixes.union(self.cache.folders(under)))
 
     def sweep(self, older_than_seconds: float) -> int:
         return self.cache.sweep(older_than_seconds)
@@ -186,9 +186,9 @@ class ObjectBlobs:
         # A name of its own: another process may be taking its own away in this moment.
         probe = Place(_PROBES, os.urandom(8).hex())
         try:
-            kept = self.write(probe, b"\0")
-            self._tidy_probes(probe.key(kept.sha256))
-            self.remove(probe, kept.sha256)
+            probe_file = self.write(probe, b"\0")
+            self._tidy_probes(probe.key(probe_file.sha256))
+            self.remove(probe, probe_file.sha256)
         except StoreAway as error:
             # Who does not answer is not waited for again: a later check takes it away.
             if error.__cause__ is None or isinstance(error.__cause__, _REFUSALS):
@@ -200,17 +200,17 @@ class ObjectBlobs:
     def _tidy_probes(self, mine: str) -> None:
         """Take away what a killed process left long ago, by the store's own clock. Raises StoreAway without `mine`."""
         with _asking():
-            found = {
+            modified_at = {
                 str(entry["path"]): entry["last_modified"]
                 for page in _pages(self._store, f"{_PROBES}/")
                 for entry in page
             }
-        if mine not in found:
+        if mine not in modified_at:
             raise StoreAway("the object store does not list what it keeps")
-        left = [key for key, at in found.items() if found[mine] - at > _PROBE_LEFT]
-        if left:
+        stale = [key for key, at in modified_at.items() if modified_at[mine] - at > _PROBE_LEFT]
+        if stale:
             with _asking(), suppress(FileNotFoundError):
-                obstore.delete(self._store, left)
+                obstore.delete(self._store, stale)
 
     def _size(self, key: str) -> int | None:
         with _asking():
@@ -257,14 +257,14 @@ class ObjectBlobs:
 
     def _evict(self, limit: int) -> None:
         """Take the files away that were not used for longest, until the rest fits. Open ones stay whole."""
-        found: list[tuple[float, int, Path]] = []
+        files: list[tuple[float, int, Path]] = []
         for path in self.cache.root.rglob("*.*"):
             with suppress(FileNotFoundError):
                 if path.is_file() and path.parent.name != ".incoming":
                     status = path.stat()
-                    found.append((status.st_atime, status.st_size, path))
-        total = sum(size for _, size, _ in found)
-        for _, size, path in sorted(found):
+                    files.append((status.st_atime, status.st_size, path))
+        total = sum(size for _, size, _ in files)
+        for _, size, path in sorted(files):
             if total <= limit:
                 return
             path.unlink(missing_ok=True)
@@ -273,8 +273,8 @@ class ObjectBlobs:
 
 def _listed(store: S3Store, under: str) -> list[str]:
     # The library's overloads name a type of a package that is not needed.
-    found: Any = obstore.list_with_delimiter(store, under)  # pyright: ignore[reportUnknownMemberType]
-    return [str(prefix) for prefix in found["common_prefixes"]]
+    listing: Any = obstore.list_with_delimiter(store, under)  # pyright: ignore[reportUnknownMemberType]
+    return [str(prefix) for prefix in listing["common_prefixes"]]
 
 
 def _pages(store: S3Store, under: str) -> Iterable[Iterable[Mapping[str, Any]]]:

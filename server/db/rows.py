@@ -113,8 +113,8 @@ def clients(tx: Transaction, study_id: int) -> Sequence[ClientRow]:
 
 def active_members(tx: Transaction, study_id: int) -> list[tuple[str, str]]:
     """Name and encoded public key of everybody who takes part now, by name: what a roster's fingerprint is of."""
-    found = tx.session.execute(_ACTIVE, {"study": study_id})
-    return [(name, public_key) for name, public_key in found]
+    members = tx.session.execute(_ACTIVE, {"study": study_id})
+    return [(name, public_key) for name, public_key in members]
 
 
 def find_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
@@ -169,10 +169,10 @@ def lock_participant(tx: Transaction, round: RoundRow, client: str) -> Participa
 
 def participants(tx: Transaction, round: RoundRow) -> Sequence[ParticipantRow]:
     """Everybody sampled in this round, by name."""
-    wanted = select(ParticipantRow).where(
+    statement = select(ParticipantRow).where(
         ParticipantRow.study_id == round.study_id, ParticipantRow.round == round.number
     )
-    return tx.session.scalars(wanted.order_by(ParticipantRow.client)).all()
+    return tx.session.scalars(statement.order_by(ParticipantRow.client)).all()
 
 
 def is_awaited(tx: Transaction, round: RoundRow) -> bool:
@@ -190,8 +190,8 @@ def presence(tx: Transaction, round: RoundRow) -> tuple[int, int]:
     spoken = select(SessionMessageRow.client).where(
         SessionMessageRow.study_id == round.study_id, SessionMessageRow.round == round.number
     )
-    said = set(tx.session.scalars(spoken.distinct())) | {row.client for row in sampled if row.state != "sampled"}
-    return len(sampled), len(said)
+    present = set(tx.session.scalars(spoken.distinct())) | {row.client for row in sampled if row.state != "sampled"}
+    return len(sampled), len(present)
 
 
 def attendance(tx: Transaction, rows: Sequence[ParticipantRow], session: SessionRow | None) -> Attendance:
@@ -201,12 +201,12 @@ def attendance(tx: Transaction, rows: Sequence[ParticipantRow], session: Session
         return frozenset(row.client for row in rows if row.state == state)
 
     sending = frozenset(row.client for row in rows if row.sending_since is not None)
-    seen = Attendance(names("received"), names("sampled"), names("missing"), sending)
+    counts = Attendance(names("received"), names("sampled"), names("missing"), sending)
     if session is None:
-        return seen
+        return counts
     # Also those that have left: their records may carry the largest bound.
     enrolled = frozenset(client.name for client in clients(tx, session.study_id))
-    return replace(seen, survivors=frozenset(session.survivors), enrolled=enrolled)
+    return replace(counts, survivors=frozenset(session.survivors), enrolled=enrolled)
 
 
 def findings(rows: Sequence[ParticipantRow]) -> tuple[Findings, ...]:
@@ -228,8 +228,8 @@ def find_session(tx: Transaction, study_id: int, round: int) -> SessionRow | Non
 
 def latest_model(tx: Transaction, study_id: int) -> ModelRow | None:
     """The newest published model; None before the initial weights are here."""
-    wanted = select(ModelRow).where(ModelRow.study_id == study_id).order_by(ModelRow.version.desc()).limit(1)
-    return tx.session.scalars(wanted).one_or_none()
+    statement = select(ModelRow).where(ModelRow.study_id == study_id).order_by(ModelRow.version.desc()).limit(1)
+    return tx.session.scalars(statement).one_or_none()
 
 
 def enter_state(

@@ -76,13 +76,13 @@ def head() -> str | None:
 
 
 def _require_known(connection: Connection) -> None:
-    found = revision(connection)
+    stored_revision = revision(connection)
     # Else whatever comes would be begun inside the transaction of this question.
     connection.rollback()
-    known = {script.revision for script in ScriptDirectory.from_config(_config(None)).walk_revisions()}
-    if found is not None and found not in known:
+    known_revisions = {script.revision for script in ScriptDirectory.from_config(_config(None)).walk_revisions()}
+    if stored_revision is not None and stored_revision not in known_revisions:
         raise SchemaOutdated(
-            f"the database is at revision {found}, which this version ({program_version()}) does not know: a later one "
+            f"the database is at revision {stored_revision}, which this version ({program_version()}) does not know: a later one "
             "has worked with it. Install that version again, or restore the backup from before it; nothing was changed"
         )
 

@@ -182,8 +182,8 @@ class Database:
         self._lookers.dispose()
 
     def _run(self, name: str, work: Callable[[Transaction], T], engine: Engine) -> T:
-        with self._observer.transaction(name) as again:
-            return self._repeat(name, work, engine, again)
+        with self._observer.transaction(name) as count_retry:
+            return self._repeat(name, work, engine, count_retry)
 
     def _repeat(self, name: str, work: Callable[[Transaction], T], engine: Engine, again: Callable[[], None]) -> T:
         for attempt in range(1, self._attempts + 1):
@@ -260,8 +260,8 @@ def _options(url: URL | str) -> dict[str, Any]:
     # would fail there.
     # A peer that is gone without a word is given up after seconds, not after the quarter of an hour that the kernel
     # takes: everybody's next question may wait behind this one.
-    gone = {"connect_timeout": 10, "tcp_user_timeout": 10_000}
-    return {"pool_pre_ping": True, "pool_size": 20, "isolation_level": "READ COMMITTED", "connect_args": gone}
+    timeouts = {"connect_timeout": 10, "tcp_user_timeout": 10_000}
+    return {"pool_pre_ping": True, "pool_size": 20, "isolation_level": "READ COMMITTED", "connect_args": timeouts}
 
 
 def _time(engine: Engine, clock: Clock | None) -> ColumnElement[float]:
@@ -298,9 +298,9 @@ def _make_private(database: str | None) -> None:
 
 def keep_private(path: Path, mode: int) -> None:
     """Take away what `mode` does not allow; whoever does not own it cannot, and leaves it to its owner."""
-    found = path.stat()
-    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & ~mode:
-        path.chmod(stat.S_IMODE(found.st_mode) & mode)
+    status = path.stat()
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & ~mode:
+        path.chmod(stat.S_IMODE(status.st_mode) & mode)
 
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:

@@ -40,13 +40,13 @@ class State:
 
     def shown(self, name: str, view: Callable[[Session], BaseModel | Declined]) -> bytes | Declined:
         """A list that is the same for everybody."""
-        known = self.lists.get(name)
-        if known is not None:
-            return known
-        found = view(self.session)
-        if isinstance(found, Declined):
-            return found
-        return self.lists.setdefault(name, found.model_dump_json().encode())
+        cached = self.lists.get(name)
+        if cached is not None:
+            return cached
+        answer = view(self.session)
+        if isinstance(answer, Declined):
+            return answer
+        return self.lists.setdefault(name, answer.model_dump_json().encode())
 
 
 class States:
@@ -79,9 +79,9 @@ class States:
 
     def change(self, tx: Transaction, study: str, row: SessionRow, session: Session, mark: int) -> None:
         """What the transaction has made of it; seen by others once it is committed."""
-        known = self.seen(study, row.round)
+        cached = self.seen(study, row.round)
         # The row is locked: what this process knows besides was lost, as when a standby took over without it.
-        if known is not None and known.version > row.version:
+        if cached is not None and cached.version > row.version:
             self.forget(study, row.round)
         first = ("session-changed", study, row.round) not in tx.shared
         tx.shared["session", study, row.round] = session
@@ -103,11 +103,11 @@ class States:
 
         with self._lock:
             refreshing = self._refreshing.setdefault((study, round), threading.Lock())
-        known = self.seen(study, round)
+        cached = self.seen(study, round)
         with refreshing:
             # Somebody has read it while this thread waited.
             state = self.seen(study, round)
-            if state is not None and state is not known:
+            if state is not None and state is not cached:
                 return state
             return database.read("read-session", work)
 
@@ -118,29 +118,31 @@ class States:
             self._refreshing.pop((study, round), None)
 
     def _read(self, tx: Transaction, study: str, row: SessionRow) -> Session:
-        known = self.seen(study, row.round)
+        cached = self.seen(study, row.round)
         # An older snapshot than the newest, or a database that has lost what it had acknowledged: the rows are right.
-        if known is None or known.version > row.version:
+        if cached is None or cached.version > row.version:
             return load_session(tx, row)
         # Of one that has ended nothing but its lists is asked for.
-        if known.ended or known.version == row.version:
-            return known.session
-        return continue_session(tx, row, known.session, known.version)
+        if cached.ended or cached.version == row.version:
+            return cached.session
+        return continue_session(tx, row, cached.session, cached.version)
 
     def _keep(self, study: str, row: SessionRow, state: State) -> None:
         key = (study, row.round)
         with self._lock:
-            known = self._states.get(key)
+            cached = self._states.get(key)
             # Two that have read may come here in any order.
-            if known is not None and known.version > state.version:
+            if cached is not None and cached.version > state.version:
                 return
-            if known is not None:
+            if cached is not None:
                 # Frozen lists are the same in every later state.
-                state.lists.update(known.lists)
+                state.lists.update(cached.lists)
             self._states[key] = state
             self._states.move_to_end(key)
             # One round of a study is under way: what was sealed in those before it need not be looked up any more.
-            for earlier in [kept for kept in self._states if kept[0] == study and kept[1] < row.round]:
+            for earlier in [
+                cached_key for cached_key in self._states if cached_key[0] == study and cached_key[1] < row.round
+            ]:
                 del self._states[earlier]
                 self._refreshing.pop(earlier, None)
             while len(self._states) > _MOST:

@@ -141,19 +141,19 @@ def load_session(tx: Transaction, row: SessionRow) -> Session:
     Raises:
         RowBroken: its rows are not what the coordinator writes.
     """
-    said = _said(tx, row, after=0)
-    _require_sets(row, said)
-    keys = _messages(KeysMessage, said["keys"])
+    bodies = _said(tx, row, after=0)
+    _require_sets(row, bodies)
+    keys = _messages(KeysMessage, bodies["keys"])
     return Session(
         parameters=_parameters(row.parameters),
         roster={name: _identity(key) for name, key in row.roster.items()},
         phase=row.phase,
         keys=keys,
-        shares=_messages(SharesMessage, said["shares"]),
-        manifests=_messages(Manifest, said["manifest"]),
-        consistency=_messages(ConsistencyMessage, said["consistency"]),
-        unmasks=_messages(UnmaskMessage, said["unmask"]),
-        left=frozenset(said["left"]),
+        shares=_messages(SharesMessage, bodies["shares"]),
+        manifests=_messages(Manifest, bodies["manifest"]),
+        consistency=_messages(ConsistencyMessage, bodies["consistency"]),
+        unmasks=_messages(UnmaskMessage, bodies["unmask"]),
+        left=frozenset(bodies["left"]),
         cohort=tuple(keys[name] for name in row.cohort),
         sharers=tuple(row.sharers),
         survivors=tuple(row.survivors),
@@ -163,11 +163,11 @@ def load_session(tx: Transaction, row: SessionRow) -> Session:
 
 def continue_session(tx: Transaction, row: SessionRow, session: Session, version: int) -> Session:
     """The session as its rows are now, from what it was at an earlier `version`: only what came since is read."""
-    said = _said(tx, row, after=version)
+    bodies = _said(tx, row, after=version)
     fresh: dict[str, Any] = {}
     for name, step, model in _MESSAGES:
-        if said[step]:
-            fresh[name] = {**getattr(session, name), **_messages(model, said[step])}
+        if bodies[step]:
+            fresh[name] = {**getattr(session, name), **_messages(model, bodies[step])}
     keys = fresh.get("keys", session.keys)
     # Frozen once: the same values stay, and all that was worked out of them.
     if not session.cohort and row.cohort:
@@ -176,7 +176,7 @@ def continue_session(tx: Transaction, row: SessionRow, session: Session, version
         fresh["sharers"] = tuple(row.sharers)
     if not session.survivors and row.survivors:
         fresh["survivors"] = tuple(row.survivors)
-    return changed(session, phase=row.phase, failure=row.failure, left=session.left | said["left"].keys(), **fresh)
+    return changed(session, phase=row.phase, failure=row.failure, left=session.left | bodies["left"].keys(), **fresh)
 
 
 def _require_sets(row: SessionRow, said: Mapping[str, Mapping[str, _Body]]) -> None:
@@ -191,10 +191,10 @@ def require_readable(tx: Transaction, study_id: int) -> None:
     """That every session of the study can be loaded with all that was said in it. Raises RowBroken."""
     for row in tx.session.scalars(select(SessionRow).where(SessionRow.study_id == study_id)):
         session = load_session(tx, row)
-        said: tuple[Mapping[str, Any], ...] = (
+        message_maps: tuple[Mapping[str, Any], ...] = (
             session.keys, session.shares, session.manifests, session.consistency, session.unmasks
         )  # fmt: skip
-        for messages in said:
+        for messages in message_maps:
             for client in messages:
                 # Those of an ended round are erased.
                 with suppress(MessageForgotten):
@@ -252,35 +252,35 @@ def is_awaited(tx: Transaction, study_id: int, round: int, client: str) -> bool:
 
 def octets_of(tx: Transaction, row: SessionRow, clients: Sequence[str]) -> list[tuple[str, str]]:
     """(client, SHA-256) of the files with the survivors' masked vectors."""
-    wanted = select(SessionMessageRow.client, SessionMessageRow.octets_sha256).where(
+    statement = select(SessionMessageRow.client, SessionMessageRow.octets_sha256).where(
         SessionMessageRow.study_id == row.study_id,
         SessionMessageRow.round == row.round,
         SessionMessageRow.step == "manifest",
     )
-    found = {client: sha256 for client, sha256 in tx.session.execute(wanted) if sha256 is not None}
-    return [(client, found[client]) for client in clients]
+    digests = {client: sha256 for client, sha256 in tx.session.execute(statement) if sha256 is not None}
+    return [(client, digests[client]) for client in clients]
 
 
 def forget_shares(tx: Transaction, study_id: int, round: int) -> None:
     """Scrub what could help to rebuild a secret; that it was said stays."""
-    said = update(SessionMessageRow).where(
+    deletion = update(SessionMessageRow).where(
         SessionMessageRow.study_id == study_id,
         SessionMessageRow.round == round,
         SessionMessageRow.step.in_(("shares", "unmask")),
     )
     # Not row by row: what somebody else has written there goes, too.
-    tx.session.execute(said.values(body=None, written_by=tx.name).execution_options(synchronize_session=False))
+    tx.session.execute(deletion.values(body=None, written_by=tx.name).execution_options(synchronize_session=False))
 
 
 def _said(tx: Transaction, row: SessionRow, *, after: int) -> dict[str, dict[str, _Body]]:
-    wanted = select(SessionMessageRow.step, SessionMessageRow.client, SessionMessageRow.body).where(
+    statement = select(SessionMessageRow.step, SessionMessageRow.client, SessionMessageRow.body).where(
         SessionMessageRow.study_id == row.study_id,
         SessionMessageRow.round == row.round,
         SessionMessageRow.number > after,
     )
-    said: dict[str, dict[str, _Body]] = {step: {} for step in get_args(Step)}
-    for step, client, body in tx.session.execute(wanted):
+    bodies: dict[str, dict[str, _Body]] = {step: {} for step in get_args(Step)}
+    for step, client, body in tx.session.execute(statement):
         if body is None and step in _KEPT:
             raise RowBroken("secure_sum_messages lacks a message that is never erased")
-        said[step][client] = body
-    return said
+        bodies[step][client] = body
+    return bodies

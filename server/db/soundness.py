@@ -104,8 +104,8 @@ def require_sound(tx: Transaction, study_id: int) -> None:
     for number in tx.session.scalars(select(RoundRow.base_version).where(*trained).distinct()):
         if tx.session.get(ModelRow, (study_id, number)) is None:
             raise RowBroken("models lacks the model that a round began with")
-    asked = (RoundRow.study_id == study_id, RoundRow.query.is_not(None))
-    for number in tx.session.scalars(select(RoundRow.query).where(*asked).distinct()):
+    conditions = (RoundRow.study_id == study_id, RoundRow.query.is_not(None))
+    for number in tx.session.scalars(select(RoundRow.query).where(*conditions).distinct()):
         if tx.session.get(QueryRow, (study_id, number)) is None:
             raise RowBroken("queries lacks the query that a round asked")
 
@@ -121,17 +121,17 @@ def _refreshed(row: Base, _context: object, _names: object) -> None:
 
 
 def _require(row: Base) -> None:
-    held = row.__dict__
+    columns = row.__dict__
     for name, check in _checks(type(row)):
         # Of a row that is refreshed in part the rest is not here, which is no fault of what is stored.
-        if name not in held:
+        if name not in columns:
             continue
         try:
-            check(held[name])
+            check(columns[name])
         except (*WRONG_VALUE, SigningError) as error:
             raise RowBroken(f"{row.__tablename__}.{name} holds what the coordinator never writes") from error
     if isinstance(row, QueryRow):
-        _require_one_query(row, held)
+        _require_one_query(row, columns)
 
 
 def _require_one_query(row: QueryRow, held: Mapping[str, Any]) -> None:
@@ -158,20 +158,20 @@ def _check(column: Any, words: tuple[str, ...] | None) -> Check:
     inside = _INSIDE.get(str(column))
     kind, pattern = column.type, _PATTERNS.get(id(column.type))
     if words is not None:
-        held: Check = partial(_one_of, words)
+        check: Check = partial(_one_of, words)
     elif isinstance(kind, String):
-        held = partial(_text, pattern)
+        check = partial(_text, pattern)
     elif isinstance(kind, Boolean):
-        held = partial(_of_type, bool)
+        check = partial(_of_type, bool)
     elif isinstance(kind, Integer):
-        held = partial(_whole, 2**31 - 1 if type(kind) is Integer else _LARGEST)
+        check = partial(_whole, 2**31 - 1 if type(kind) is Integer else _LARGEST)
     elif isinstance(kind, Double):
-        held = partial(_number, sys.float_info.max if str(column) in _NO_TIMES else _LAST_SECOND)
+        check = partial(_number, sys.float_info.max if str(column) in _NO_TIMES else _LAST_SECOND)
     elif isinstance(kind, LargeBinary):
-        held = partial(_of_type, bytes)
+        check = partial(_of_type, bytes)
     else:
-        held = _anything
-    return partial(_held, column.nullable is True, held, inside or _anything)
+        check = _anything
+    return partial(_held, column.nullable is True, check, inside or _anything)
 
 
 def _held(nullable: bool, held: Check, inside: Check, value: Any) -> None:

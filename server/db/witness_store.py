@@ -29,8 +29,8 @@ def keep_witness(tx: Transaction, study_id: int, witness: WitnessedHead) -> bool
     """
     require_witnessed(witness)
     # First, because a number may be larger than a database can hold.
-    known = witness.head.entries <= tx.session.get_one(BudgetRow, study_id).entries
-    entry = tx.session.get(LedgerRow, (study_id, witness.head.entries)) if known else None
+    is_recorded = witness.head.entries <= tx.session.get_one(BudgetRow, study_id).entries
+    entry = tx.session.get(LedgerRow, (study_id, witness.head.entries)) if is_recorded else None
     # Never passed on: it would stop the others, who cannot tell whose ledger is the right one.
     if entry is None or entry.sha256 != witness.head.sha256:
         raise Rejected(
@@ -56,13 +56,13 @@ def witnesses(tx: Transaction, study: StudyRow) -> list[WitnessedHead]:
     nothing of clients is shown before the study has ended, and then only who signed the ledger's last entry. Outside
     witnesses are never drawn.
     """
-    wanted = select(WitnessRow).where(WitnessRow.study_id == study.id).order_by(WitnessRow.client)
+    statement = select(WitnessRow).where(WitnessRow.study_id == study.id).order_by(WitnessRow.client)
     settings = settings_of(study)
     if hides_attendance(settings):
-        outside = WitnessRow.client.in_([one.name for one in settings.schedule.witnesses])
+        outside = WitnessRow.client.in_([witness.name for witness in settings.schedule.witnesses])
         last = WitnessRow.entries == tx.session.get_one(BudgetRow, study.id).entries
-        wanted = wanted.where(or_(outside, last) if study.state == "finished" else outside)
-    return [_shown(study.name, row) for row in tx.session.scalars(wanted)]
+        statement = statement.where(or_(outside, last) if study.state == "finished" else outside)
+    return [_shown(study.name, row) for row in tx.session.scalars(statement)]
 
 
 def _row(study_id: int, witness: WitnessedHead) -> WitnessRow:

@@ -125,5 +125,5 @@ def _adam_steps(optimiser: LocalOptimiser, steps: int) -> NDArray[np.float64]:
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         ratio = np.float64(first * first) / second if first else np.float64(0)
         summed = np.cumsum(ratio ** (k - 1))
-        found = (1 - first) / (1 - first**k) * np.sqrt((1 - second**k) / (1 - second) * summed)
-    return np.where(np.isfinite(found), found, np.inf)
+        bound = (1 - first) / (1 - first**k) * np.sqrt((1 - second**k) / (1 - second) * summed)
+    return np.where(np.isfinite(bound), bound, np.inf)

@@ -95,9 +95,9 @@ def new_state(settings: StudySettings, weights: Tensors, total: Tensors, state: 
                 direction = _direction(settings, weights, total, name, start, stop)
                 with np.errstate(over="ignore", invalid="ignore"):
                     moment = _moment(settings.training.optimiser, prefix, direction, state, name, start, stop)
-                    found: _Float32 = moment.astype(np.float32)
-                require_finite(found)
-                yield prefix + name, start, found
+                    moments: _Float32 = moment.astype(np.float32)
+                require_finite(moments)
+                yield prefix + name, start, moments
 
 
 def released(settings: StudySettings, weights: Tensors, total: Tensors, state: State) -> tuple[dict[str, Array], State]:

@@ -69,16 +69,16 @@ def answer_of(document: QueryDocument, noise: QueryNoise, total: NDArray[np.floa
     """What the noised sum says; total: (cells,) in grid steps."""
     # Of the published numbers alone, so that whoever has them finds the same intervals.
     seed = int.from_bytes(hashlib.sha256(document.digest().encode() + total.tobytes()).digest()[:8], "big")
-    found = document.question.answer(NoisedSum(total * noise.spacing, noise.present, seed))
-    return found.suppressed(suppress_below)
+    answer = document.question.answer(NoisedSum(total * noise.spacing, noise.present, seed))
+    return answer.suppressed(suppress_below)
 
 
 def effects(budget: Budget, cost: QueryCost) -> list[LimitAfter]:
     """What a query of this cost would do to every limit."""
-    found: list[LimitAfter] = []
+    limits: list[LimitAfter] = []
     for account in budget.accounts:
         limit, after = account.limit, account.epsilon_after_query(cost)
-        found.append(
+        limits.append(
             LimitAfter(
                 level=limit.level.value,
                 definition="bayesian" if limit.definition == "bayesian" else "classical",
@@ -87,7 +87,7 @@ def effects(budget: Budget, cost: QueryCost) -> list[LimitAfter]:
                 after=after if math.isfinite(after) else None,
             )
         )
-    return found
+    return limits
 
 
 def least_noise(budget: Budget, cost: QueryCost) -> float | None:
@@ -95,8 +95,8 @@ def least_noise(budget: Budget, cost: QueryCost) -> float | None:
 
     def fits(multiplier: float) -> bool:
         # The grid becomes finer with the noise: only the ratio counts.
-        tried = replace(cost, sensitivity=cost.noise_std / multiplier)
-        return all(account.fits_query(tried) for account in budget.accounts)
+        candidate = replace(cost, sensitivity=cost.noise_std / multiplier)
+        return all(account.fits_query(candidate) for account in budget.accounts)
 
     if not fits(_MOST_NOISE):
         return None
@@ -109,5 +109,5 @@ def least_noise(budget: Budget, cost: QueryCost) -> float | None:
 
 def consents_of(active: Collection[str], said: Collection[tuple[str, bool]], needed: int) -> Consents:
     """Of the hospitals that are active now."""
-    allowed = frozenset(client for client, allows in said if allows)
-    return Consents(frozenset(active), allowed, frozenset(client for client, allows in said if not allows), needed)
+    consenting = frozenset(client for client, allows in said if allows)
+    return Consents(frozenset(active), consenting, frozenset(client for client, allows in said if not allows), needed)

@@ -69,8 +69,8 @@ def noised_sum(
 ) -> dict[str, Real]:
     """What `noised_pieces` and `drawn_back` make, in memory: parameter name -> float64 of the parameter's shape."""
     squares = list[float]()
-    found = noised_pieces(settings, model, updates, opened, draw)
-    total = gathered(summed_spec(model), measured(found, squares))
+    pieces = noised_pieces(settings, model, updates, opened, draw)
+    total = gathered(summed_spec(model), measured(pieces, squares))
     shrink = None if opened is None else drawn_back(squares, opened.longest)
     return total if shrink is None else {name: values * shrink for name, values in total.items()}
 
@@ -94,10 +94,10 @@ def noised_pieces(
         NotFinite: NaN or an infinity, or a sum that is not on the grid of the noise or leaves its range.
     """
     if settings.robustness.aggregation != "mean":
-        found = _robust(settings, model, updates)
+        pieces = _robust(settings, model, updates)
     else:
-        found = _added(model, updates, opened, mechanism(settings, model), draw)
-    for name, start, values in found:
+        pieces = _added(model, updates, opened, mechanism(settings, model), draw)
+    for name, start, values in pieces:
         require_finite(values)
         yield name, start, values
 
@@ -114,11 +114,11 @@ def drawn_back(squares: Sequence[float], longest: float) -> float | None:
 
     After the noise, so that it is post-processing: who wrote too much into a sum under masks is not to be seen.
     """
-    found = norm(squares)
-    if not found > longest:
+    length = norm(squares)
+    if not length > longest:
         return None
     logger.warning("an opened sum was longer than honest hospitals make it, and was drawn back")
-    return longest / found
+    return longest / length
 
 
 def _added(
@@ -151,12 +151,12 @@ def _integers(opened: Opened, start: int, size: int) -> Real:
 
 
 def _rounded(values: Array, noise: CentralNoise | None) -> Real:
-    found = values.astype(np.float64)
+    scaled = values.astype(np.float64)
     if noise is not None:
-        found /= noise.spacing
+        scaled /= noise.spacing
         # The noise's sensitivity has half a grid step in every coordinate for this.
-        np.rint(found, out=found)
-    return found
+        np.rint(scaled, out=scaled)
+    return scaled
 
 
 def _require_on_grid(total: Real) -> None:
@@ -169,7 +169,7 @@ def _robust(settings: StudySettings, model: Spec, updates: Sequence[Tensors]) ->
     """Median or trimmed mean of noised updates at every coordinate (Yin, Chen, Ramchandran & Bartlett 2018), times
     expected_clients: what follows divides by it.
     """
-    kept = _kept(settings, len(updates))
+    middle = _kept(settings, len(updates))
     for name, start, stop in pieces(model):
         # Equal parts, and never of a single number of many: along one axis numpy adds in another order.
         parts = max(1, math.ceil(len(updates) * (stop - start) / _SORTED))
@@ -177,7 +177,7 @@ def _robust(settings: StudySettings, model: Spec, updates: Sequence[Tensors]) ->
         for begin, end in itertools.pairwise(bounds):
             rows = np.stack([update.piece(UPDATE + name, begin, end) for update in updates]).astype(np.float64)
             rows.sort(axis=0)
-            yield name, begin, rows[kept].mean(axis=0) * settings.privacy.expected_clients
+            yield name, begin, rows[middle].mean(axis=0) * settings.privacy.expected_clients
 
 
 def _kept(settings: StudySettings, updates: int) -> slice:

@@ -159,15 +159,15 @@ def abandonment(min_clients: int, collected: Collected, *, lost: bool) -> Abando
         lost: the file of an update, or of the sum of the updates, is gone.
     """
     attendance, secure_sum = collected.attendance, collected.secure_sum
-    seen = was_seen(attendance, secure_sum)
+    reached = was_seen(attendance, secure_sum)
     if secure_sum is not None and secure_sum.failure is not None:
         # The next rounds would end so too: whoever leads the study has to know why.
         stuck = next((code for code in STUCK if code in collected.refusals), None)
-        return Abandon(stuck or secure_sum.failure, charged=seen)
+        return Abandon(stuck or secure_sum.failure, charged=reached)
     if len(attendance.received) < min_clients:
         # The coins' doing, which the next round may not repeat, is told apart from hospitals that are not there.
         unlucky = collected.drawn is not None and collected.drawn < min_clients
-        return Abandon(TOO_FEW_DRAWN if unlucky else "too-few-clients", charged=seen)
+        return Abandon(TOO_FEW_DRAWN if unlucky else "too-few-clients", charged=reached)
     if lost:
         # What is gone here had arrived: it may have been seen.
         return Abandon("updates-lost", charged=True)
@@ -223,9 +223,9 @@ def pause_after(abandoned_in_a_row: int) -> float:
 
 def pauses(reasons: Sequence[str]) -> bool:
     """Whether a study pauses by itself. reasons: of the rounds abandoned in a row, the newest first."""
-    same = reasons[:SAME_REASON]
-    alike = len(same) == SAME_REASON and len(set(same)) == 1 and same[0] != TOO_FEW_DRAWN
-    return alike or len(reasons) >= ANY_REASON
+    newest = reasons[:SAME_REASON]
+    is_repeated = len(newest) == SAME_REASON and len(set(newest)) == 1 and newest[0] != TOO_FEW_DRAWN
+    return is_repeated or len(reasons) >= ANY_REASON
 
 
 def round_report(settings: StudySettings, findings: Sequence[Findings], attendance: Attendance) -> RoundReport | None:

@@ -38,9 +38,9 @@ def admit_keys(session: Session, message: KeysMessage) -> Session | Repeated | D
     """Step 0. Needs all keys so far: one bad key would make every other client refuse the cohort."""
     if message.client not in session.roster:
         return Declined("unknown-client", f"{message.client} is not on the roster of this study")
-    held = _held(session, "keys", session.keys, message)
-    if held is not None:
-        return held
+    refusal = _held(session, "keys", session.keys, message)
+    if refusal is not None:
+        return refusal
     # t is for that many: with more, t could be reached twice, once with each answer (2t > n + c).
     if len(session.keys) >= session.parameters.clients:
         return Declined("phase-closed", "the planned number of clients has advertised keys")
@@ -61,9 +61,9 @@ def admit_keys(session: Session, message: KeysMessage) -> Session | Repeated | D
 
 def admit_shares(session: Session, message: SharesMessage) -> Session | Repeated | Declined:
     """Step 1."""
-    held = _held(session, "shares", session.shares, message)
-    if held is not None:
-        return held
+    refusal = _held(session, "shares", session.shares, message)
+    if refusal is not None:
+        return refusal
     if message.client not in session.graph.places:
         return _STRANGER
     if len(message.slots) != SLOT_BYTES * (len(session.graph.holders(message.client)) - 1):
@@ -76,9 +76,9 @@ def admit_shares(session: Session, message: SharesMessage) -> Session | Repeated
 
 def admit_manifest(session: Session, message: Manifest) -> Session | Repeated | Declined:
     """Step 2. Asked before the octets come, and again when they are stored durably and are those of `message`."""
-    held = _held(session, "masked", session.manifests, message)
-    if held is not None:
-        return held
+    refusal = _held(session, "masked", session.manifests, message)
+    if refusal is not None:
+        return refusal
     if message.client not in session.sharer_set:
         return _STRANGER
     if set(message.digests) != {spec.name for spec in session.parameters.vectors}:
@@ -92,9 +92,9 @@ def admit_manifest(session: Session, message: Manifest) -> Session | Repeated | 
 
 def admit_consistency(session: Session, message: ConsistencyMessage) -> Session | Repeated | Declined:
     """Step 3. Signatures are still welcome while shares are being opened."""
-    held = _held(session, "consistency", session.consistency, message, until=("consistency", "unmask"))
-    if held is not None:
-        return held
+    refusal = _held(session, "consistency", session.consistency, message, until=("consistency", "unmask"))
+    if refusal is not None:
+        return refusal
     if message.client not in session.survivor_set:
         return _STRANGER
     statement = transcript.consistency_statement(session.h1, session.survivors_hash)
@@ -105,9 +105,9 @@ def admit_consistency(session: Session, message: ConsistencyMessage) -> Session 
 
 def admit_unmask(session: Session, message: UnmaskMessage) -> Session | Repeated | Declined:
     """Step 4: one share of each neighbour in U2 and of the sender, of the kind that U3 prescribes."""
-    held = _held(session, "unmask", session.unmasks, message)
-    if held is not None:
-        return held
+    refusal = _held(session, "unmask", session.unmasks, message)
+    if refusal is not None:
+        return refusal
     if message.client not in session.survivor_set:
         return _STRANGER
     peers = session.peers(message.client)
@@ -221,13 +221,13 @@ def _move(session: Session, now: int) -> Session:
             # So many signatures over one list: no other list can have as many.
             if len(session.consistency) >= parameters.quorum:
                 return changed(session, phase="unmask")
-            gone = (session.left & session.survivor_set) - session.consistency.keys()
-            hopeful = len(session.survivors) - len(gone) >= parameters.quorum
+            departed = (session.left & session.survivor_set) - session.consistency.keys()
+            hopeful = len(session.survivors) - len(departed) >= parameters.quorum
             # Whoever leaves without having confirmed opens nothing either.
-            hopeful = hopeful and (not gone or _can_open(session, session.survivor_set - gone))
+            hopeful = hopeful and (not departed or _can_open(session, session.survivor_set - departed))
         case _:
-            gone = (session.left & session.survivor_set) - session.unmasks.keys()
-            hopeful = not gone or _can_open(session, session.survivor_set - gone)
+            departed = (session.left & session.survivor_set) - session.unmasks.keys()
+            hopeful = not departed or _can_open(session, session.survivor_set - departed)
     return session if hopeful else _failed(session, "too-few-replies")
 
 
@@ -250,10 +250,10 @@ def _freeze_survivors(session: Session) -> Session:
 
 def _holds(session: Session, names: tuple[str, ...]) -> bool:
     """Whether these can open the sum, and no colluders among them could take it apart."""
-    chosen = session.graph.mask(names)
+    selected = session.graph.mask(names)
     parameters = session.parameters
-    opened = session.graph.can_open(session.shared, chosen, parameters.threshold)
-    return opened and session.graph.is_tied(chosen, parameters.colluders)
+    opened = session.graph.can_open(session.shared, selected, parameters.threshold)
+    return opened and session.graph.is_tied(selected, parameters.colluders)
 
 
 def _can_open(session: Session, names: Collection[str]) -> bool:
@@ -273,13 +273,13 @@ def _awaited(session: Session, names: tuple[str, ...], arrived: Mapping[str, obj
 
 
 def _with(rows: Mapping[str, M], message: M) -> Mapping[str, M]:
-    one = {message.client: message}
+    entry = {message.client: message}
     if isinstance(rows, dict):
-        return {**rows, **one}
+        return {**rows, **entry}
     if isinstance(rows, ChainMap):
-        return ChainMap({**rows.maps[0], **one}, *rows.maps[1:])
+        return ChainMap({**rows.maps[0], **entry}, *rows.maps[1:])
     # Stored rows are read when they are looked at: one more does not read the others.
-    return ChainMap(one, cast(MutableMapping[str, M], rows))
+    return ChainMap(entry, cast(MutableMapping[str, M], rows))
 
 
 def _held(
@@ -290,10 +290,10 @@ def _held(
     until: tuple[Phase, ...] | None = None,
 ) -> Repeated | Declined | None:
     """What can be said before reading the message: repeated, conflicting, outside its phase, or None."""
-    known = rows.get(message.client)
+    stored = rows.get(message.client)
     # Before the phase: a lost answer may be asked for again long after the set froze.
-    if known is not None:
-        return Repeated() if known == message else Declined("conflict", "another message of this client is stored")
+    if stored is not None:
+        return Repeated() if stored == message else Declined("conflict", "another message of this client is stored")
     if session.phase == "failed":
         return Declined("session-failed", f"the session ended: {session.failure}")
     if session.phase not in (until or (phase,)):

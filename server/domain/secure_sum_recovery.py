@@ -77,8 +77,8 @@ class _Replies:
         graph = session.graph
         # Members are in the order of their names, and so are the replies and the shares in each.
         opened = b"".join(session.unmasks[name].shares for name in sorted(session.unmasks))
-        there = graph.adjacency & graph.mask(session.unmasks)[:, None] & graph.mask(session.sharers)[None, :]
-        rows = np.where(there, np.cumsum(there, dtype=np.intp).reshape(there.shape) - 1, -1)
+        replied = graph.adjacency & graph.mask(session.unmasks)[:, None] & graph.mask(session.sharers)[None, :]
+        rows = np.where(replied, np.cumsum(replied, dtype=np.intp).reshape(replied.shape) - 1, -1)
         points = np.cumsum(graph.adjacency, axis=0, dtype=np.intp)
         return cls(session.members, shamir.parse_share(opened).reshape(-1, shamir.LIMBS), rows, points)
 
@@ -101,8 +101,8 @@ def recover(session: Session) -> Recovered | Declined:
     """
     threshold = session.parameters.threshold
     if not is_openable(session):
-        few = f"{len(session.unmasks)} replies are here, and {threshold} of every neighbourhood are needed"
-        return Declined("too-few-replies", few)
+        message = f"{len(session.unmasks)} replies are here, and {threshold} of every neighbourhood are needed"
+        return Declined("too-few-replies", message)
     replies = _Replies.of(session)
     candidates = _candidates(session, replies)
     secrets: dict[str, bytes] = {}
@@ -111,10 +111,10 @@ def recover(session: Session) -> Recovered | Declined:
         secret = candidates[owner]
         # Each is looked for by itself only where a share is wrong.
         if secret is None or not _is_secret_of(session, owner, secret):
-            found = _search(session, owner, replies, suspects)
-            if found is None:
+            recovered = _search(session, owner, replies, suspects)
+            if recovered is None:
                 return Declined("wrong-shares", f"no {threshold} replies agree on a secret of {owner}: more are needed")
-            secret, wrong = found
+            secret, wrong = recovered
             suspects |= wrong
         secrets[owner] = secret
     return Recovered(
@@ -158,19 +158,19 @@ def _candidates(session: Session, replies: _Replies) -> dict[str, bytes | None]:
     Owners whose holders stand at the same points share Lagrange's weights, and one product.
     """
     threshold, places = session.parameters.threshold, session.graph.places
-    alike: dict[tuple[int, ...], list[tuple[str, NDArray[np.intp]]]] = {}
+    owners_by_points: dict[tuple[int, ...], list[tuple[str, NDArray[np.intp]]]] = {}
     for owner in session.sharers:
         column = replies.rows[:, places[owner]]
         first = np.flatnonzero(column >= 0)[:threshold]
         points = tuple(replies.points[first, places[owner]].tolist())
-        alike.setdefault(points, []).append((owner, column[first]))
-    found: dict[str, bytes | None] = {}
-    for points, owners in alike.items():
+        owners_by_points.setdefault(points, []).append((owner, column[first]))
+    candidates: dict[str, bytes | None] = {}
+    for points, owners in owners_by_points.items():
         rows = np.stack([rows for _, rows in owners], axis=1)
         words = replies.words[rows].reshape(len(points), -1)
         secrets = shamir.combine(shamir.weights_at(points), words)
-        found.update(zip((owner for owner, _ in owners), secrets, strict=True))
-    return found
+        candidates.update(zip((owner for owner, _ in owners), secrets, strict=True))
+    return candidates
 
 
 def _is_secret_of(session: Session, owner: str, secret: bytes) -> bool:

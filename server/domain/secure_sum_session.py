@@ -165,7 +165,7 @@ class Session:
 def changed(session: Session, **fields: Any) -> Session:
     """The session with other fields, and with all that was worked out of fields that stay."""
     moved = replace(session, **fields)
-    known = vars(session)
-    stays = (name for name, inputs in _WORKED_OUT.items() if name in known and inputs.isdisjoint(fields))
-    vars(moved).update({name: known[name] for name in stays})
+    cached = vars(session)
+    stays = (name for name, inputs in _WORKED_OUT.items() if name in cached and inputs.isdisjoint(fields))
+    vars(moved).update({name: cached[name] for name in stays})
     return moved

@@ -91,10 +91,10 @@ class Instruments:
 
     def committed(self, name: str, seconds: float, retries: int) -> None:
         """One transaction, however it ended."""
-        duration, again = self._transaction(name)
+        duration, retry_counter = self._transaction(name)
         duration.observe(seconds)
         if retries:
-            again.inc(retries)
+            retry_counter.inc(retries)
 
     def stepped(self, kind: str, seconds: float) -> None:
         """One step of a worker, however it ended."""

@@ -60,9 +60,9 @@ def certificate(coordinator: Coordinator, study: str, round: int | None = None) 
 
     def signed() -> SignedCertificate:
         facts, study_id, newest = coordinator.database.read("read-certificate", work)
-        made = issued(_computed(coordinator, study, study_id, newest, round), facts)
-        signature = coordinator.signer.sign(CERTIFICATE, made.model_dump(mode="json"))
-        return SignedCertificate(certificate=made, signature=signature)
+        body = issued(_computed(coordinator, study, study_id, newest, round), facts)
+        signature = coordinator.signer.sign(CERTIFICATE, body.model_dump(mode="json"))
+        return SignedCertificate(certificate=body, signature=signature)
 
     return stopping_where_rows_differ(coordinator, signed)
 
@@ -85,22 +85,22 @@ def _signed_for(tx: Transaction, study: StudyRow, model: ModelRow) -> ModelInfo:
 
 def _computed(coordinator: Coordinator, study: str, study_id: int, newest: Entry, round: int | None) -> Computed:
     """What the ledger with this head says, up to the charge of `round`."""
-    asked = study, round
-    known = coordinator.certified.get(asked)
-    if known is not None and known.computed.sha256 == newest.sha256:
-        return known.computed
+    key = study, round
+    cached = coordinator.certified.get(key)
+    if cached is not None and cached.computed.sha256 == newest.sha256:
+        return cached.computed
     # One at a time: it is computing, and others want this process, too.
     with _COMPUTING:
-        known = coordinator.certified.get(asked)
-        if known is None or known.computed.sha256 != newest.sha256:
+        cached = coordinator.certified.get(key)
+        if cached is None or cached.computed.sha256 != newest.sha256:
             try:
-                known = coordinator.certified[asked] = _certified(coordinator, study, study_id, newest, round, known)
+                cached = coordinator.certified[key] = _certified(coordinator, study, study_id, newest, round, cached)
             except (LedgerError, PlanDiffers, InvalidArgument) as error:
                 coordinator.walks.pop(study, None)
                 raise DatabaseDiffers(study, str(error)) from error
             while len(coordinator.certified) > _CERTIFIED:
                 coordinator.certified.pop(next(iter(coordinator.certified)))
-        return known.computed
+        return cached.computed
 
 
 def _certified(
@@ -111,8 +111,8 @@ def _certified(
     if known is not None and known.told_by == told_by:
         # Later rounds change nothing of an earlier one's numbers.
         return Certified(told_by, replace(known.computed, entries=newest.sequence, sha256=newest.sha256, bound=bound))
-    again = _entries(coordinator, study_id, *walk.since(round))
-    return Certified(told_by, stated(walk.opening, walk.history(round, again), newest, bound))
+    entries = _entries(coordinator, study_id, *walk.since(round))
+    return Certified(told_by, stated(walk.opening, walk.history(round, entries), newest, bound))
 
 
 def _walk(coordinator: Coordinator, study: str, study_id: int, newest: Entry) -> Walk:

@@ -66,11 +66,11 @@ def stop_differing(coordinator: Coordinator, study: str) -> tuple[DatabaseDiffer
 
 def _stop(coordinator: Coordinator, tx: Transaction, study: str) -> tuple[DatabaseDiffers | None, bool]:
     # By columns: its row may be one that cannot be loaded any more.
-    wanted = select(StudyRow.id, StudyRow.state, StudyRow.stop_reason).where(StudyRow.name == study)
-    known = tx.session.execute(wanted.with_for_update()).one_or_none()
-    if known is None:
+    statement = select(StudyRow.id, StudyRow.state, StudyRow.stop_reason).where(StudyRow.name == study)
+    study_row = tx.session.execute(statement.with_for_update()).one_or_none()
+    if study_row is None:
         return None, False
-    id, state, reason = known
+    id, state, reason = study_row
     if (state, reason) == ("finished", "database-differs"):
         return DatabaseDiffers(study, FOUND_BEFORE), False
     difference = _difference(coordinator, tx, study, id)

@@ -62,11 +62,11 @@ def identify(coordinator: Coordinator, members: Sequence[tuple[str, str]]) -> li
 
     None where there is no such study or no such client: one query for whatever is missing, so time tells nothing.
     """
-    asked: defaultdict[str, set[str]] = defaultdict(set)
+    clients_by_study: defaultdict[str, set[str]] = defaultdict(set)
     for study, client in members:
-        asked[_named(study)].add(_named(client))
-    found = {study: _rows(coordinator, study, clients) for study, clients in asked.items()}
-    return [_known(found[_named(study)].get(_named(client))) for study, client in members]
+        clients_by_study[_named(study)].add(_named(client))
+    members_by_study = {study: _rows(coordinator, study, clients) for study, clients in clients_by_study.items()}
+    return [_known(members_by_study[_named(study)].get(_named(client))) for study, client in members]
 
 
 def _named(name: str) -> str:

@@ -35,24 +35,24 @@ _MAKING = threading.Lock()
 
 def read_ledger(coordinator: Coordinator, study: str, after: int = 0, limit: int = 500) -> bytes:
     """As `ledger_page`, as JSON. Raises Rejected `unknown-study`."""
-    found = coordinator.database.look(_STATE, {"study": study})
-    if not found:
+    state_rows = coordinator.database.look(_STATE, {"study": study})
+    if not state_rows:
         raise unknown_study()
-    state, page = tuple(found[0]), (study, after, limit)
-    known = coordinator.pages.get(page)
-    if known is not None and known[0] == state:
-        return known[1]
+    state, page = tuple(state_rows[0]), (study, after, limit)
+    cached = coordinator.pages.get(page)
+    if cached is not None and cached[0] == state:
+        return cached[1]
     # Everybody comes at once: one makes it, the others wait for it.
     with _MAKING:
-        known = coordinator.pages.get(page)
-        if known is not None and known[0] == state:
-            return known[1]
-        made = ledger_page(coordinator, study, after, limit).model_dump_json().encode()
+        cached = coordinator.pages.get(page)
+        if cached is not None and cached[0] == state:
+            return cached[1]
+        body = ledger_page(coordinator, study, after, limit).model_dump_json().encode()
         # Made after the state was read: it may be newer than that, and is then made again for the next who asks.
-        coordinator.pages[page] = state, made
+        coordinator.pages[page] = state, body
         while len(coordinator.pages) > _PAGES:
             coordinator.pages.pop(next(iter(coordinator.pages)))
-        return made
+        return body
 
 
 def ledger_page(coordinator: Coordinator, study: str, after: int = 0, limit: int = 500) -> LedgerPage:

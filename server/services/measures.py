@@ -87,14 +87,14 @@ def _measure(tx: Transaction) -> Measures:
 
 def _measure_past(tx: Transaction) -> Past:
     ended = select(RoundRow.state, func.count()).where(RoundRow.ended_at.is_not(None)).group_by(RoundRow.state)
-    wanted = (
+    statement = (
         select(SessionRow.phase, SessionRow.failure, func.count())
         .where(SessionRow.phase.in_(_ENDED))
         .group_by(SessionRow.phase, SessionRow.failure)
     )
-    found: Sequence[Any] = tx.session.execute(wanted).all()
-    failures = {str(failure): int(number) for _, failure, number in found if failure is not None}
-    summed = {str(phase): int(number) for phase, failure, number in found if failure is None}
+    counts: Sequence[Any] = tx.session.execute(statement).all()
+    failures = {str(failure): int(number) for _, failure, number in counts if failure is not None}
+    summed = {str(phase): int(number) for phase, failure, number in counts if failure is None}
     return Past(
         rounds=_counts(tx, ended),
         sessions=summed | ({"failed": sum(failures.values())} if failures else {}),
@@ -108,14 +108,14 @@ def _same_round(row: Any) -> ColumnElement[bool]:
 
 
 def _counts(tx: Transaction, wanted: Any) -> Mapping[str, int]:
-    found: Sequence[Any] = tx.session.execute(wanted).all()
-    return {str(word): int(number) for word, number in found}
+    counts: Sequence[Any] = tx.session.execute(wanted).all()
+    return {str(word): int(number) for word, number in counts}
 
 
 def _idle_seconds(tx: Transaction) -> Mapping[str, float]:
     # A study's newest event has the number that its row holds.
     newest = and_(EventRow.study_id == StudyRow.id, EventRow.number == StudyRow.version)
-    wanted = select(StudyRow.name, EventRow.at).join_from(StudyRow, EventRow, newest)
-    found = tx.session.execute(wanted.where(StudyRow.state == "running"))
+    statement = select(StudyRow.name, EventRow.at).join_from(StudyRow, EventRow, newest)
+    events = tx.session.execute(statement.where(StudyRow.state == "running"))
     # On the database's clock, which wrote the events.
-    return {name: max(0.0, tx.now() - at) for name, at in found}
+    return {name: max(0.0, tx.now() - at) for name, at in events}

@@ -89,14 +89,14 @@ def changes(coordinator: Coordinator, study: str, *, since: int, after: int, lim
         row = rows.find_study(tx, study)
         # Before the rounds: what comes in between is told twice, and never missed.
         version = row.version
-        wanted = select(RoundRow).where(RoundRow.study_id == row.id, RoundRow.number > after)
+        statement = select(RoundRow).where(RoundRow.study_id == row.id, RoundRow.number > after)
         if since:
             touched = select(EventRow.round).where(
                 EventRow.study_id == row.id, EventRow.number > since, EventRow.round.is_not(None)
             )
-            wanted = wanted.where(or_(RoundRow.number.in_(touched), RoundRow.ended_at.is_(None)))
-        found = tx.session.scalars(wanted.order_by(RoundRow.number).limit(limit + 1)).all()
-        return Changes(version, _shown(tx, row, found[:limit]), len(found) > limit)
+            statement = statement.where(or_(RoundRow.number.in_(touched), RoundRow.ended_at.is_(None)))
+        round_rows = tx.session.scalars(statement.order_by(RoundRow.number).limit(limit + 1)).all()
+        return Changes(version, _shown(tx, row, round_rows[:limit]), len(round_rows) > limit)
 
     return coordinator.database.read("read-changes", work)
 
@@ -117,15 +117,15 @@ def _shown(tx: Transaction, study: StudyRow, found: Sequence[RoundRow]) -> list[
 
 def _answers(tx: Transaction, study_id: int, numbers: Sequence[int]) -> dict[int, dict[Answer, int]]:
     """By round: how many hospitals were drawn, sent, refused, stayed away. No names."""
-    counted = (
+    statement = (
         select(ParticipantRow.round, ParticipantRow.state, func.count())
         .where(ParticipantRow.study_id == study_id, ParticipantRow.round.in_(numbers))
         .group_by(ParticipantRow.round, ParticipantRow.state)
     )
-    found: dict[int, dict[Answer, int]] = {}
-    for round, state, count in tx.session.execute(counted):
-        found.setdefault(round, {})[state] = count
-    return found
+    counts: dict[int, dict[Answer, int]] = {}
+    for round, state, count in tx.session.execute(statement):
+        counts.setdefault(round, {})[state] = count
+    return counts
 
 
 def ledger_lines(coordinator: Coordinator, study: str, *, after: int, limit: int) -> bytes:

@@ -59,18 +59,18 @@ class Single(Generic[T]):
                 running = self._running = Future()
                 # In the context of whoever asked first, of which its spans are. A daemon: what hangs must not keep the
                 # process from ending.
-                run, given = copy_context().run, (self._do, running)
-                threading.Thread(target=run, args=given, name=self._name, daemon=True).start()
+                run, arguments = copy_context().run, (self._do, running)
+                threading.Thread(target=run, args=arguments, name=self._name, daemon=True).start()
             return running
 
     def _do(self, result: Future[T]) -> None:
         try:
-            made = self._work()
+            value = self._work()
         except BaseException as error:  # noqa: BLE001 - whatever it is belongs to those who wait
             result.set_exception(error)
         else:
             self._fresh_until = self._clock() + self._fresh_seconds
-            result.set_result(made)
+            result.set_result(value)
 
 
 class Readiness:
@@ -87,4 +87,4 @@ class Readiness:
 
     def ask(self) -> Mapping[str, Future[object]]:
         """All checks, under way."""
-        return {what: check.ask() for what, check in self._checks.items()}
+        return {name: check.ask() for name, check in self._checks.items()}

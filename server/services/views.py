@@ -89,10 +89,10 @@ def list_rounds(
     """
 
     def work(tx: Transaction) -> RoundList:
-        wanted = select(RoundRow).where(RoundRow.study_id == rows.find_study(tx, study).id, RoundRow.number > after)
-        found = tx.session.scalars(wanted.order_by(RoundRow.number).limit(limit + 1)).all()
-        more = found[limit - 1].number if len(found) > limit else None
-        return RoundList(rounds=[_shown(tx, row, with_clients, own) for row in found[:limit]], next=more)
+        statement = select(RoundRow).where(RoundRow.study_id == rows.find_study(tx, study).id, RoundRow.number > after)
+        round_rows = tx.session.scalars(statement.order_by(RoundRow.number).limit(limit + 1)).all()
+        more = round_rows[limit - 1].number if len(round_rows) > limit else None
+        return RoundList(rounds=[_shown(tx, row, with_clients, own) for row in round_rows[:limit]], next=more)
 
     return coordinator.database.read("list-rounds", work)
 
@@ -124,10 +124,10 @@ def read_budget(coordinator: Coordinator, study: str) -> BudgetStatement:
     """
 
     def work(tx: Transaction) -> BudgetStatement:
-        stored, known = raw_rows(tx, study), coordinator.statements.get(study)
+        stored, cached = raw_rows(tx, study), coordinator.statements.get(study)
         # The same bytes were compared with what was signed, and this is what they say: it is neither old nor believed.
-        if known is not None and known[0] == stored:
-            return known[1]
+        if cached is not None and cached[0] == stored:
+            return cached[1]
         row, budget = rows.find_with_budget(tx, study)
         if row.stop_reason == "database-differs":
             # Whatever it was, also an entry that only a walk of the whole ledger finds.
@@ -144,10 +144,10 @@ def _reports(coordinator: Coordinator, study: StudyRow, row: BudgetRow) -> list[
     """Made when somebody asks, once for what was charged so far: no round waits for them."""
     charged = row.state["accounts"], row.state["finished"]
     with _REPORTING:
-        known = coordinator.reports.get(study.name)
-        if known is None or known[0] != charged:
-            known = coordinator.reports[study.name] = charged, reports_of(study, row)
-        return known[1]
+        cached = coordinator.reports.get(study.name)
+        if cached is None or cached[0] != charged:
+            cached = coordinator.reports[study.name] = charged, reports_of(study, row)
+        return cached[1]
 
 
 def _statement(study: StudyRow, row: BudgetRow, reports: list[list[dict[str, Any]]]) -> BudgetStatement:
@@ -179,10 +179,14 @@ def locate_model(coordinator: Coordinator, study: str, version: int | None = Non
     """
 
     def work(tx: Transaction) -> ModelRow | None:
-        found = rows.find_study(tx, study)
-        row = rows.latest_model(tx, found.id) if version is None else tx.session.get(ModelRow, (found.id, version))
+        study_row = rows.find_study(tx, study)
+        row = (
+            rows.latest_model(tx, study_row.id)
+            if version is None
+            else tx.session.get(ModelRow, (study_row.id, version))
+        )
         if row is not None:
-            require_released(tx, found, row)
+            require_released(tx, study_row, row)
         return row
 
     row = stopping_where_rows_differ(coordinator, lambda: coordinator.database.read("locate-model", work))

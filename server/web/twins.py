@@ -114,17 +114,17 @@ def all_studies_json(
     request: Request, _: Viewer, here: Here, after: AfterName = None, limit: PageSize = 25, search: Search = None
 ) -> Response:
     """What the page of all studies shows. The same again is a 304."""
-    found, more = overview.glances(here.coordinator, after, limit, search)
-    shown = [
+    studies, more = overview.glances(here.coordinator, after, limit, search)
+    views = [
         Glance(
-            study=one.study,
-            limits=one.limits,
-            last_activity=one.last_activity,
-            most_rounds=one.study.settings.rounds,
+            study=glance.study,
+            limits=glance.limits,
+            last_activity=glance.last_activity,
+            most_rounds=glance.study.settings.rounds,
         )
-        for one in found
+        for glance in studies
     ]
-    return _unless_same(request, Glances(studies=shown, next=more))
+    return _unless_same(request, Glances(studies=views, next=more))
 
 
 @router.get("/{study}.json", responses=_SAME, response_model=StudyPage)
@@ -140,14 +140,14 @@ def study_page_json(
             raise
         spent, changed = None, overview.Changes(0, [], more=False)
     rounds = [_shown(view, answers) for view, answers in changed.rounds]
-    shown = lifecycle.show(here.coordinator, study)
+    study_view = lifecycle.show(here.coordinator, study)
     page = StudyPage(
-        study=shown,
+        study=study_view,
         budget=spent,
         rounds=rounds,
         version=changed.version,
         next=rounds[-1].round if changed.more else None,
-        most_rounds=shown.settings.rounds,
+        most_rounds=study_view.settings.rounds,
     )
     return _unless_same(request, page)
 
@@ -155,24 +155,26 @@ def study_page_json(
 @router.get("/{study}/terms.json", response_model=Terms)
 def study_terms_json(study: StudyName, _: Reader, here: Here) -> Terms:
     """The study's settings in sentences: whom it protects, how far, and who sees what."""
-    said = in_words(lifecycle.show(here.coordinator, study).settings, mine=False)
-    return Terms(sentences=[Sentence(about=about, text=text) for about, text in said])
+    sentences = in_words(lifecycle.show(here.coordinator, study).settings, mine=False)
+    return Terms(sentences=[Sentence(about=about, text=text) for about, text in sentences])
 
 
 @router.get("/{study}/queries.json", responses=_SAME, response_model=ShownQueries)
 def queries_json(request: Request, study: StudyName, who: Reader, here: Here, after: After = 0) -> Response:
     """Queries above `after` in plain words, without their answers. Who consents is for operators alone."""
-    found = show.list_queries(
+    query_list = show.list_queries(
         here.coordinator, study, with_clients=sees_clients(who), own=own(who), after=after, limit=MOST_ROUNDS
     )
-    return _unless_same(request, ShownQueries(queries=[_asked(one) for one in found.queries], next=found.next))
+    return _unless_same(
+        request, ShownQueries(queries=[_asked(query) for query in query_list.queries], next=query_list.next)
+    )
 
 
 @router.get("/{study}/queries/{query}.json", responses=_SAME, response_model=ShownQuery)
 def query_json(request: Request, study: StudyName, query: QueryNumber, who: Reader, here: Here) -> Response:
     """One query in plain words, with its answer once it has one."""
-    found = show.show_query(here.coordinator, study, query, with_clients=sees_clients(who), own=own(who))
-    return _unless_same(request, _asked(found))
+    query_view = show.show_query(here.coordinator, study, query, with_clients=sees_clients(who), own=own(who))
+    return _unless_same(request, _asked(query_view))
 
 
 @router.get(

@@ -47,8 +47,8 @@ def again(tx: Transaction, study: StudyRow, query: QueryRow) -> None:
 
 def same(tx: Transaction, study: StudyRow, document: QueryDocument) -> QueryRow | None:
     """The query of this very document, if the study has it."""
-    wanted = select(QueryRow).where(QueryRow.study_id == study.id, QueryRow.sha256 == document.digest())
-    return tx.session.scalars(wanted).one_or_none()
+    statement = select(QueryRow).where(QueryRow.study_id == study.id, QueryRow.sha256 == document.digest())
+    return tx.session.scalars(statement).one_or_none()
 
 
 def _queue(tx: Transaction, study: StudyRow, document: QueryDocument | None) -> None:

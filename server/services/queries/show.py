@@ -45,15 +45,16 @@ def list_queries(
 
     def work(tx: Transaction) -> QueryList:
         row = rows.find_study(tx, study)
-        wanted = select(QueryRow).where(QueryRow.study_id == row.id, QueryRow.number > after)
+        statement = select(QueryRow).where(QueryRow.study_id == row.id, QueryRow.number > after)
         if state is not None:
-            wanted = wanted.where(QueryRow.state == state)
-        found = tx.session.scalars(wanted.order_by(QueryRow.number).limit(limit + 1)).all()
-        more = found[limit - 1].number if len(found) > limit else None
-        shown = [
-            view(coordinator, tx, row, one, with_clients=with_clients, own=own, whole=False) for one in found[:limit]
+            statement = statement.where(QueryRow.state == state)
+        query_rows = tx.session.scalars(statement.order_by(QueryRow.number).limit(limit + 1)).all()
+        more = query_rows[limit - 1].number if len(query_rows) > limit else None
+        views = [
+            view(coordinator, tx, row, query_row, with_clients=with_clients, own=own, whole=False)
+            for query_row in query_rows[:limit]
         ]
-        return QueryList(queries=shown, next=more)
+        return QueryList(queries=views, next=more)
 
     return coordinator.database.read("list-queries", work)
 
@@ -81,8 +82,8 @@ def find(tx: Transaction, study: StudyRow, number: int, *, lock: bool = False) -
 def consents(tx: Transaction, study: StudyRow, query: int) -> Consents:
     """What the hospitals that are active now have said."""
     active = select(ClientRow.name).where(ClientRow.study_id == study.id, ClientRow.state == "active")
-    said = [(row.client, Consent.model_validate(row.consent).allowed) for row in said_of(tx, study, query)]
-    return consents_of(tx.session.scalars(active).all(), said, study.quorum)
+    answers = [(row.client, Consent.model_validate(row.consent).allowed) for row in said_of(tx, study, query)]
+    return consents_of(tx.session.scalars(active).all(), answers, study.quorum)
 
 
 def asked_of(tx: Transaction, study: StudyRow, round: RoundRow) -> QueryDocument:
@@ -101,8 +102,8 @@ def due_query(tx: Transaction, study: StudyRow) -> QueryRow | None:
 
 def said_of(tx: Transaction, study: StudyRow, query: int) -> Sequence[ConsentRow]:
     """Every hospital's word, by name."""
-    wanted = select(ConsentRow).where(ConsentRow.study_id == study.id, ConsentRow.query == query)
-    return tx.session.scalars(wanted.order_by(ConsentRow.client)).all()
+    statement = select(ConsentRow).where(ConsentRow.study_id == study.id, ConsentRow.query == query)
+    return tx.session.scalars(statement.order_by(ConsentRow.client)).all()
 
 
 def newest_number(tx: Transaction, study: StudyRow) -> int:
@@ -125,8 +126,8 @@ def view(
     Raises:
         RowBroken: the answer is not the one that this coordinator signed.
     """
-    said, counted = said_of(tx, study, row.number), consents(tx, study, row.number)
-    shown = [one for one in said if with_clients or one.client == own]
+    answers, tally = said_of(tx, study, row.number), consents(tx, study, row.number)
+    visible = [answer for answer in answers if with_clients or answer.client == own]
     document = QueryDocument.model_validate(row.document)
     number = document.question.model_number
     about = None if number is None else tx.session.get(ModelRow, (study.id, number))
@@ -140,10 +141,12 @@ def view(
         created_at=at(row.created_at),
         round=row.round,
         reason=row.reason,
-        allowed=len(counted.allowed & counted.active),
-        refused=len(counted.refused & counted.active),
-        needed=counted.needed,
-        consents=[HospitalsConsent(client=one.client, consent=Consent.model_validate(one.consent)) for one in shown]
+        allowed=len(tally.allowed & tally.active),
+        refused=len(tally.refused & tally.active),
+        needed=tally.needed,
+        consents=[
+            HospitalsConsent(client=answer.client, consent=Consent.model_validate(answer.consent)) for answer in visible
+        ]
         if with_clients or own is not None
         else None,
         answered=_as_signed(coordinator, row) if whole and row.answer is not None else None,
@@ -151,9 +154,9 @@ def view(
 
 
 def _as_signed(coordinator: Coordinator, row: QueryRow) -> SignedAnswer:
-    found = SignedAnswer.model_validate(row.answer)
+    signed_answer = SignedAnswer.model_validate(row.answer)
     try:
-        found.require_signed(decode_public_key(coordinator.signer.public_key))
+        signed_answer.require_signed(decode_public_key(coordinator.signer.public_key))
     except SigningError as error:
         raise RowBroken("queries.answer is not what this coordinator has signed") from error
-    return found
+    return signed_answer

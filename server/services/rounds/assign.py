@@ -33,7 +33,7 @@ _PREPARING = threading.Lock()
 @lru_cache(maxsize=8)
 def _question(time: ColumnElement[float]) -> Select[*tuple[Any, ...]]:
     under_way = and_(RoundRow.study_id == StudyRow.id, RoundRow.ended_at.is_(None))
-    drawn = and_(
+    is_sampled = and_(
         ParticipantRow.study_id == StudyRow.id,
         ParticipantRow.round == RoundRow.number,
         ParticipantRow.client == bindparam("client"),
@@ -58,7 +58,7 @@ def _question(time: ColumnElement[float]) -> Select[*tuple[Any, ...]]:
         .join(BudgetRow, BudgetRow.study_id == StudyRow.id)
         .outerjoin(ClientRow, and_(ClientRow.study_id == StudyRow.id, ClientRow.name == bindparam("client")))
         .outerjoin(RoundRow, under_way)
-        .outerjoin(ParticipantRow, drawn)
+        .outerjoin(ParticipantRow, is_sampled)
         .outerjoin(SessionRow, session)
         .where(StudyRow.name == bindparam("study"))
     )
@@ -74,11 +74,11 @@ def find_assignment(coordinator: Coordinator, study: str, client: str) -> tuple[
     Raises:
         Rejected: `unknown-study`, `unknown-client`, `revoked` (also withdrawn), `study-finished` (extra stop_reason).
     """
-    seen = _look(coordinator, study, client)
-    if not _is_handed_out(seen) or (seen.answer != "sampled" and not _is_awaited(coordinator, seen, client)):
-        return seen.version, None
-    prepared = _prepared(coordinator, study, seen)
-    return (0, None) if prepared is None else (seen.version, _signed(coordinator, prepared, client))
+    state = _look(coordinator, study, client)
+    if not _is_handed_out(state) or (state.answer != "sampled" and not _is_awaited(coordinator, state, client)):
+        return state.version, None
+    prepared = _prepared(coordinator, study, state)
+    return (0, None) if prepared is None else (state.version, _signed(coordinator, prepared, client))
 
 
 def glance_at_assignment(coordinator: Coordinator, study: str, client: str) -> tuple[int, Assignment | None] | None:
@@ -89,21 +89,21 @@ def glance_at_assignment(coordinator: Coordinator, study: str, client: str) -> t
     """
     if not coordinator.database.is_in_process:
         return None
-    seen = _look(coordinator, study, client)
-    if not _is_handed_out(seen):
-        return seen.version, None
-    prepared = _known(coordinator, study, seen)
-    if prepared is None or seen.answer != "sampled":
+    state = _look(coordinator, study, client)
+    if not _is_handed_out(state):
+        return state.version, None
+    prepared = _known(coordinator, study, state)
+    if prepared is None or state.answer != "sampled":
         return None
-    return seen.version, _signed(coordinator, prepared, client)
+    return state.version, _signed(coordinator, prepared, client)
 
 
 def _look(coordinator: Coordinator, study: str, client: str) -> Any:
     question = _question(coordinator.database.time)
-    found = coordinator.database.look(question, {"study": study, "client": client})
-    seen = found[0] if found else None
-    _require_member(seen)
-    return seen
+    state_rows = coordinator.database.look(question, {"study": study, "client": client})
+    state = state_rows[0] if state_rows else None
+    _require_member(state)
+    return state
 
 
 def _is_handed_out(seen: Any) -> bool:
@@ -155,8 +155,12 @@ def _prepared(coordinator: Coordinator, study: str, seen: Any) -> Prepared | Non
 
 
 def _known(coordinator: Coordinator, study: str, seen: Any) -> Prepared | None:
-    known = coordinator.assignments.get(study)
-    return known if known is not None and (known.round, known.head_sha256) == (seen.round, seen.head_sha256) else None
+    prepared = coordinator.assignments.get(study)
+    return (
+        prepared
+        if prepared is not None and (prepared.round, prepared.head_sha256) == (seen.round, seen.head_sha256)
+        else None
+    )
 
 
 def _read(coordinator: Coordinator, tx: Transaction, study: str) -> Prepared | None:

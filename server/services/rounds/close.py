@@ -193,9 +193,11 @@ def abandon_round(
 def _reasons(tx: Transaction, study: StudyRow) -> list[str]:
     """Why the rounds abandoned in a row since the last release or resumption were, the newest first."""
     abandoned = (RoundRow.study_id == study.id, RoundRow.state == "abandoned", RoundRow.query.is_(None))
-    wanted = select(RoundRow.reason).where(*abandoned)
-    found = tx.session.scalars(wanted.order_by(RoundRow.number.desc()).limit(min(study.abandoned_in_a_row, ANY_REASON)))
-    return [reason or "" for reason in found]
+    statement = select(RoundRow.reason).where(*abandoned)
+    reasons = tx.session.scalars(
+        statement.order_by(RoundRow.number.desc()).limit(min(study.abandoned_in_a_row, ANY_REASON))
+    )
+    return [reason or "" for reason in reasons]
 
 
 def stop_round(tx: Transaction, study: StudyRow, round: RoundRow, account: Account) -> None:
@@ -257,8 +259,10 @@ def _withheld(tx: Transaction, study: StudyRow) -> list[dict[str, Any] | None] |
         LedgerRow.study_id == study.id, LedgerRow.kind.in_(("settled", "charged-in-full"))
     )
     entries = tx.session.scalars(charged.order_by(LedgerRow.sequence)).all()
-    asked = set(tx.session.scalars(select(RoundRow.number).where(RoundRow.study_id == study.id, RoundRow.query > 0)))
-    return [_report_behind(tx, study, settings, entry) for entry in entries if entry.round not in asked]
+    query_rounds = set(
+        tx.session.scalars(select(RoundRow.number).where(RoundRow.study_id == study.id, RoundRow.query > 0))
+    )
+    return [_report_behind(tx, study, settings, entry) for entry in entries if entry.round not in query_rounds]
 
 
 def _report_behind(

@@ -80,12 +80,12 @@ def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Ac
     """A round of its own kind: what it costs is reserved, and every hospital that consents is asked."""
     document, settings = QueryDocument.model_validate(query.document), rows.settings_of(study)
     require_queries_as_charged(tx, study, query.sha256)
-    cost, counted = document.cost(), consents(tx, study, query.number)
+    cost, tally = document.cost(), consents(tx, study, query.number)
     query.due_at = None
-    asked = sorted(counted.allowed & counted.active)
+    sampled = sorted(tally.allowed & tally.active)
     authorisation = account.budget.authorise_query(cost)
     opened = round_that_opened(tx, study, query.sha256) is not None
-    if opened or authorisation.reason is not None or len(asked) < counted.needed:
+    if opened or authorisation.reason is not None or len(sampled) < tally.needed:
         # Others were charged, or have left, since it was let in.
         query.state, query.reason = "failed", "query-opened" if opened else authorisation.reason or "too-few-clients"
         rows.append_event(tx, study, "query-failed")
@@ -93,7 +93,7 @@ def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Ac
     number = account.budget.last_round + 1
     account.record("asked", number, {"query": query.sha256, "cost": cost.to_dict()})
     query.state, query.round = "asked", number
-    round = _write_round(tx, study, number, asked, query=query.number)
+    round = _write_round(tx, study, number, sampled, query=query.number)
     plan = None
     if settings.privacy.masking is not None:
         about = document.question.model_number
@@ -107,7 +107,7 @@ def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Ac
             model=model,
             ledger=(account.newest.sequence, account.newest.sha256),
         )
-    _open_session(coordinator, tx, study, account, round, asked, plan, drawn_of=len(asked))
+    _open_session(coordinator, tx, study, account, round, sampled, plan, drawn_of=len(sampled))
 
 
 def _newest_model(tx: Transaction, study: StudyRow) -> ModelRow:

@@ -99,7 +99,9 @@ def _inputs(coordinator: Coordinator, tx: Transaction, study: str, number: int) 
     require_base(tx, row, base, number)
     received = [(p.client, p.sha256) for p in rows.participants(tx, round) if p.sha256 is not None]
     session = rows.find_session(tx, row.id, number)
-    opened = [] if session is None else [found for found in opened_sums(session) if found[0].name == UPDATE]
+    opened = (
+        [] if session is None else [opened_sum for opened_sum in opened_sums(session) if opened_sum[0].name == UPDATE]
+    )
     return Inputs(
         study=study,
         round=number,
@@ -140,15 +142,15 @@ def _noised(coordinator: Coordinator, lease: Lease, inputs: Inputs, renew_lease:
     # Nor where the row knows of none: somebody may have set it back after the release. If nobody did, the file is of an
     # attempt that was never committed, and as good as another one. Of two (a worker that had lost its lease wrote one)
     # nobody can tell which was released.
-    drawn = coordinator.blobs.kept(place)
-    if len(drawn) > 1:
+    digests = coordinator.blobs.kept(place)
+    if len(digests) > 1:
         raise InputsLost("noised-sum-lost")
-    if not drawn:
+    if not digests:
         with _summed(coordinator, inputs, renew_lease) as incoming:
             failpoint("worker.before-noise-file")
-            drawn = [coordinator.blobs.keep(incoming, place).sha256]
-    _commit_noise(coordinator, lease, inputs, drawn[0])
-    return drawn[0]
+            digests = [coordinator.blobs.keep(incoming, place).sha256]
+    _commit_noise(coordinator, lease, inputs, digests[0])
+    return digests[0]
 
 
 @contextmanager
@@ -158,9 +160,9 @@ def _summed(coordinator: Coordinator, inputs: Inputs, renew_lease: Callable[[], 
     limit, draw = encoded_size_limit(spec), coordinator.noise.of(inputs.round)
     with ExitStack() as files:
         opened, updates = _opened(coordinator, inputs, files), _updates(coordinator, inputs, files)
-        found = noised_pieces(inputs.settings, inputs.model, updates, opened, draw)
+        pieces = noised_pieces(inputs.settings, inputs.model, updates, opened, draw)
         incoming = files.enter_context(coordinator.blobs.receive(limit))
-        _write(incoming, spec, measured(found, squares), renew_lease)
+        _write(incoming, spec, measured(pieces, squares), renew_lease)
         shrink = None if opened is None else drawn_back(squares, opened.longest)
         if shrink is not None:
             long = TensorFile(files.enter_context(incoming.opened()).descriptor, spec)
@@ -186,8 +188,8 @@ def _updates(coordinator: Coordinator, inputs: Inputs, files: ExitStack) -> list
     """The bodies that came in the clear, open until `files` is closed."""
     body = body_spec(inputs.settings, inputs.model)
     places = [(update_of(inputs.study, inputs.round, client), sha256) for client, sha256 in inputs.updates]
-    found = (_found(coordinator, place, sha256, "updates-lost") for place, sha256 in places)
-    return [TensorFile(files.enter_context(file).descriptor, body) for file in found]
+    opened_files = (_found(coordinator, place, sha256, "updates-lost") for place, sha256 in places)
+    return [TensorFile(files.enter_context(file).descriptor, body) for file in opened_files]
 
 
 def _found(coordinator: Coordinator, place: Place, sha256: str, reason: str) -> OpenedFile:
@@ -236,7 +238,7 @@ def _publish(
             _write(incoming, spec, values, renew_lease, metadata)
             return coordinator.blobs.keep(incoming, place)
 
-    said = ModelMetadata.of(inputs.study, inputs.settings, inputs.round, inputs.ledger)
+    metadata = ModelMetadata.of(inputs.study, inputs.settings, inputs.round, inputs.ledger)
 
     models, optimiser = models_of(inputs.study), inputs.settings.training.optimiser
     saved = state_spec(optimiser, inputs.model)
@@ -247,7 +249,7 @@ def _publish(
             place = optimisers_of(inputs.study)
             before = restored(_read(coordinator, files, place, inputs.optimiser_sha256, saved))
         failpoint("worker.before-model-file")
-        model = kept(models, inputs.model, new_weights(inputs.settings, start, total, before), said)
+        model = kept(models, inputs.model, new_weights(inputs.settings, start, total, before), metadata)
         failpoint("worker.after-model-file")
         # It has no memory, so there is nothing to save.
         if optimiser.name == "plain":

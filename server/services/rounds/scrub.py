@@ -65,5 +65,5 @@ def _superseded(tx: Transaction, study: str, number: int) -> str | None:
 
 def _is_scrubbed(tx: Transaction, study: str, number: int) -> bool:
     # By columns: a row that somebody has broken must not keep the files of all other studies.
-    wanted = select(RoundRow.scrubbed_at).join(StudyRow, StudyRow.id == RoundRow.study_id)
-    return tx.session.scalar(wanted.where(StudyRow.name == study, RoundRow.number == number)) is not None
+    statement = select(RoundRow.scrubbed_at).join(StudyRow, StudyRow.id == RoundRow.study_id)
+    return tx.session.scalar(statement.where(StudyRow.name == study, RoundRow.number == number)) is not None

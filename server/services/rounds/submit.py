@@ -159,8 +159,8 @@ def _examined(coordinator: Coordinator, slot: Slot, file: OpenedFile) -> Finding
         raise Rejected(
             "log-moments-missing", "this study needs log-moments/filter and log-moments/moments beside the update"
         )
-    found = anchor_of(coordinator, slot.study, start.settings, start.model, start.weights, start.previous)
-    longest = longest_update(start.settings, coordinates(start.model), slot.round, anchor=found)
+    anchor = anchor_of(coordinator, slot.study, start.settings, start.model, start.weights, start.previous)
+    longest = longest_update(start.settings, coordinates(start.model), slot.round, anchor=anchor)
     return examine(start.settings, start.model, TensorFile(descriptor, slot.body), longest)
 
 

@@ -98,8 +98,8 @@ def begin_octets(coordinator: Coordinator, study: str, round: int, manifest: Man
     # Asked again when they are here: what this process saw last says no more than that they may come.
     state = coordinator.sessions.seen(study, round)
     if state is not None and not state.ended:
-        found = rules.admit_manifest(state.session, manifest)
-        if isinstance(found, Session):
+        admission = rules.admit_manifest(state.session, manifest)
+        if isinstance(admission, Session):
             return Slot(study, round, manifest, state.session.parameters.vectors, repeated=False)
 
     def work(tx: Transaction) -> Slot:
@@ -108,10 +108,10 @@ def begin_octets(coordinator: Coordinator, study: str, round: int, manifest: Man
         if has_ended(row):
             _require_said(tx, row, "manifest", manifest)
             return Slot(study, round, manifest, vectors, repeated=True)
-        found = rules.admit_manifest(coordinator.sessions.current(tx, study, row), manifest)
-        if not isinstance(found, Repeated):
-            _require_admitted(found)
-        return Slot(study, round, manifest, vectors, isinstance(found, Repeated))
+        admission = rules.admit_manifest(coordinator.sessions.current(tx, study, row), manifest)
+        if not isinstance(admission, Repeated):
+            _require_admitted(admission)
+        return Slot(study, round, manifest, vectors, isinstance(admission, Repeated))
 
     return coordinator.database.read("begin-octets", work)
 
@@ -137,15 +137,15 @@ def keep_octets(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, sh
 
 def _digests(path: Path, vectors: tuple[VectorSpec, ...]) -> dict[str, bytes]:
     """SHA-256 of each vector, which lie in the file one after the other."""
-    found: dict[str, bytes] = {}
+    digests: dict[str, bytes] = {}
     with path.open("rb") as file:
         for spec in vectors:
             digest, rest = hashlib.sha256(), spec.octets
             while rest > 0 and (piece := file.read(min(_PIECE_BYTES, rest))):
                 digest.update(piece)
                 rest -= len(piece)
-            found[spec.name] = digest.digest()
-    return found
+            digests[spec.name] = digest.digest()
+    return digests
 
 
 async def put(
@@ -173,10 +173,10 @@ async def put(
             _require_said(tx, row, step, message)
             return Heard(study_row.version, created=False)
         session = coordinator.sessions.current(tx, study, row)
-        found = admit(session, message)
-        if isinstance(found, Repeated):
+        admission = admit(session, message)
+        if isinstance(admission, Repeated):
             return Heard(study_row.version, created=False)
-        moved = _require_admitted(found)
+        moved = _require_admitted(admission)
         # Revoked while its body came in, for one: it counts as missing, so that nothing of it may be in the sum.
         if message.client in session.left:
             raise Rejected("round-closed", "this client has left the session")
@@ -281,10 +281,10 @@ def _require_said(tx: Transaction, row: SessionRow, step: Step, message: rules.M
     Raises:
         Rejected: `different-message`, `session-failed`, `round-closed`.
     """
-    found = said_by(tx, row, message.client, step)
-    if found is not None:
+    stored = said_by(tx, row, message.client, step)
+    if stored is not None:
         # What is erased was admitted, and there is nothing that another one could change.
-        if found.body is None or type(message).model_validate_json(found.body) == message:
+        if stored.body is None or type(message).model_validate_json(stored.body) == message:
             return
         raise Rejected("different-message", "another message of this client is stored")
     if row.phase == "failed":

@@ -63,8 +63,8 @@ def seen(coordinator: Coordinator, study: str, round: int, what: What, client: s
     client  who asks: an inbox is its own
     """
     state = coordinator.sessions.seen(study, round)
-    found = None if state is None else _listed(state, what, client)
-    return found if isinstance(found, bytes) else None
+    listed = None if state is None else _listed(state, what, client)
+    return listed if isinstance(listed, bytes) else None
 
 
 def shown(coordinator: Coordinator, study: str, round: int, what: What, client: str) -> tuple[int, bytes | None]:
@@ -73,9 +73,9 @@ def shown(coordinator: Coordinator, study: str, round: int, what: What, client: 
     Raises:
         Rejected: `unknown-study`, `no-session`, `not-sampled`, `session-failed`; `round-closed` for what is erased.
     """
-    found = seen(coordinator, study, round, what, client)
-    if found is not None:
-        return 0, found
+    listed = seen(coordinator, study, round, what, client)
+    if listed is not None:
+        return 0, listed
     state = _newest(coordinator, study, round) or coordinator.sessions.refreshed(coordinator.database, study, round)
     if state is None:
         raise Rejected("no-session", "this round sums nothing under masks, or does not exist")
@@ -120,8 +120,8 @@ def _shown(state: State, listed: bytes | Declined) -> bytes | None:
 def follow(coordinator: Coordinator, study: str, event: int) -> None:
     """There is news of the study: nothing that was sealed is kept of a session that has ended at another process."""
     for round in coordinator.sessions.under_way(study, event):
-        found = coordinator.database.look(_PHASE, {"study": study, "round": round})
-        if found and found[0][0] not in ("summed", "failed"):
+        phase_rows = coordinator.database.look(_PHASE, {"study": study, "round": round})
+        if phase_rows and phase_rows[0][0] not in ("summed", "failed"):
             continue
         try:
             coordinator.sessions.refreshed(coordinator.database, study, round)
@@ -137,8 +137,8 @@ def _listed(state: State, what: What, client: str) -> bytes | Declined | None:
         return state.shown(what, _FOR_ALL[what])
     if state.ended:
         return None
-    found = rules.inbox(state.session, client)
-    return found if isinstance(found, Declined) else found.model_dump_json().encode()
+    inbox = rules.inbox(state.session, client)
+    return inbox if isinstance(inbox, Declined) else inbox.model_dump_json().encode()
 
 
 def _read_inbox(coordinator: Coordinator, study: str, round: int, client: str) -> bytes | Declined:
@@ -147,9 +147,9 @@ def _read_inbox(coordinator: Coordinator, study: str, round: int, client: str) -
     def work(tx: Transaction) -> bytes | Declined:
         session = load_session(tx, find(tx, rows.find_study(tx, study).id, round))
         try:
-            found = rules.inbox(session, client)
+            inbox = rules.inbox(session, client)
         except MessageForgotten:
             raise Rejected("round-closed", "the round is over, and what was sent for it is erased") from None
-        return found if isinstance(found, Declined) else found.model_dump_json().encode()
+        return inbox if isinstance(inbox, Declined) else inbox.model_dump_json().encode()
 
     return coordinator.database.read("read-inbox", work)

@@ -54,9 +54,13 @@ def open_sums(coordinator: Coordinator, lease: Lease, study: str, number: int, r
     ready = coordinator.database.read("read-replies", lambda tx: _read(tx, study, number))
     if ready is None:
         return
-    found = recovery.recover(ready.session)
+    recovered = recovery.recover(ready.session)
     try:
-        outcome = found if isinstance(found, Declined) else _sum(coordinator, study, number, ready, found, renew_lease)
+        outcome = (
+            recovered
+            if isinstance(recovered, Declined)
+            else _sum(coordinator, study, number, ready, recovered, renew_lease)
+        )
     except OctetsLost:
         # For the round it is the same: its sums can never be made, whoever replies.
         outcome = Declined("canary-mismatch", "a masked vector is gone")
@@ -89,7 +93,7 @@ def _sum(
     start = 0
     with ExitStack() as opened:
         # One file of each client, with its vectors one after the other.
-        files = [opened.enter_context(_octets(coordinator, study, number, *one)) for one in ready.octets]
+        files = [opened.enter_context(_octets(coordinator, study, number, *octets)) for octets in ready.octets]
         for spec in ready.session.parameters.vectors:
             keys = recovery.mask_keys_of(ready.session, recovered, spec)
             with coordinator.blobs.receive(spec.octets) as incoming:

@@ -53,7 +53,7 @@ def invite(coordinator: Coordinator, study: str, request: InvitationCreate) -> I
         require_open(row.state)
         if rows.find_client(tx, row.id, request.client) is not None:
             raise Rejected("frozen", "a client of this name has enrolled already; invite under another name")
-        if any(one.name == request.client for one in rows.settings_of(row).schedule.witnesses):
+        if any(witness.name == request.client for witness in rows.settings_of(row).schedule.witnesses):
             raise Rejected("frozen", "an outside witness has this name; invite under another name")
         invitation = InvitationRow(
             id=id,

@@ -44,17 +44,17 @@ def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
             `invalid-request` (settings no budget can be kept for).
     """
     # First: to find out whether a budget can be kept takes long, and a repetition needs no answer to it.
-    known = coordinator.database.read("find-study", lambda tx: _same(coordinator, tx, request))
-    if known is not None:
-        return Written(known, created=False)
+    earlier = coordinator.database.read("find-study", lambda tx: _same(coordinator, tx, request))
+    if earlier is not None:
+        return Written(earlier, created=False)
     # Before the transaction, which would hold SQLite's only write lock meanwhile.
     plan = _feasible_plan(request)
 
     def work(tx: Transaction) -> Written[Study]:
         # Again: two may create it at once.
-        same = _same(coordinator, tx, request)
-        if same is not None:
-            return Written(same, created=False)
+        earlier = _same(coordinator, tx, request)
+        if earlier is not None:
+            return Written(earlier, created=False)
         row = _study_row(tx, request, coordinator.binds_models)
         tx.session.add(row)
         tx.session.flush()
@@ -83,12 +83,12 @@ def list_studies(
 
     def work(tx: Transaction) -> StudyList:
         # One more than is shown tells whether there is a next page.
-        kept = or_(StudyRow.stop_reason.is_(None), StudyRow.stop_reason != "deleted")
-        wanted = select(StudyRow.name).where(StudyRow.name > (after or ""), kept)
+        not_deleted = or_(StudyRow.stop_reason.is_(None), StudyRow.stop_reason != "deleted")
+        statement = select(StudyRow.name).where(StudyRow.name > (after or ""), not_deleted)
         if search:
-            found = (column.icontains(search, autoescape=True) for column in (StudyRow.name, StudyRow.title))
-            wanted = wanted.where(or_(*found))
-        names = tx.session.scalars(wanted.order_by(StudyRow.name).limit(limit + 1)).all()
+            matches = (column.icontains(search, autoescape=True) for column in (StudyRow.name, StudyRow.title))
+            statement = statement.where(or_(*matches))
+        names = tx.session.scalars(statement.order_by(StudyRow.name).limit(limit + 1)).all()
         more = names[limit - 1] if len(names) > limit else None
         return StudyList(studies=list(_readable(coordinator, tx, names[:limit])), next=more)
 
@@ -191,9 +191,9 @@ def _require_a_session(tx: Transaction, row: StudyRow) -> None:
     if not isinstance(settings, StudySettings) or settings.privacy.masking is None or base is None:
         return
     spec = rows.model_spec_of(row)
-    named = {"study": row.name, "roster": row.roster_sha256, "model": base.sha256}
+    plan_fields = {"study": row.name, "roster": row.roster_sha256, "model": base.sha256}
     # No entry charges it yet; of which one it is says nothing about whether it can be opened.
-    plan = SessionPlan.of(settings, spec, round=1, ledger=(1, base.sha256), **named)
+    plan = SessionPlan.of(settings, spec, round=1, ledger=(1, base.sha256), **plan_fields)
     try:
         # Whether they are sound does not depend on the session's name; nothing is signed.
         plan.parameters(max(_active(tx, row), row.quorum), session=bytes(32), now=tx.now())
@@ -218,11 +218,11 @@ def _under_way(tx: Transaction, row: StudyRow) -> RoundUnderWay | None:
     round = rows.open_round(tx, row.id)
     if round is None or round.state != "collecting":
         return None
-    asked, present = rows.presence(tx, round)
+    sampled, present = rows.presence(tx, round)
     hidden = hides_attendance(rows.settings_of(row))
     return RoundUnderWay(
         round=round.number,
-        asked=None if hidden else asked,
+        asked=None if hidden else sampled,
         present=None if hidden else present,
         deadline=views.at(round.deadline),
     )

@@ -33,19 +33,21 @@ def put_initial(coordinator: Coordinator, study: str, incoming: IncomingFile) ->
             `not-finite`, `wrong-metadata` (the file says that it is another model).
     """
     # Before the body is parsed: a repetition costs no more than its hash.
-    known = coordinator.database.read("find-initial-model", lambda tx: _known(tx, rows.find_study(tx, study), incoming))
-    if known is not None:
-        return known
+    earlier = coordinator.database.read(
+        "find-initial-model", lambda tx: _known(tx, rows.find_study(tx, study), incoming)
+    )
+    if earlier is not None:
+        return earlier
     with incoming.opened() as file:
         tensors = TensorFile(file.descriptor)
         spec = _initial_spec(tensors)
         # Any program may make initial weights; but what a file says of itself is true.
-        said = ModelMetadata.within(tensors.metadata)
-        if said is not None:
+        metadata = ModelMetadata.within(tensors.metadata)
+        if metadata is not None:
             settings = coordinator.database.read(
                 "find-settings", lambda tx: rows.settings_of(rows.find_study(tx, study))
             )
-            said.require(study, trained(settings), 0)
+            metadata.require(study, trained(settings), 0)
     failpoint("api.before-model-file")
     blob = coordinator.blobs.keep(incoming, models_of(study))
     failpoint("api.after-model-file")
@@ -95,9 +97,9 @@ def _record(
 ) -> Written[ModelInfo]:
     row = rows.lock_study(tx, study)
     # Again, under the lock: two may have sent different models at once.
-    known = _known(tx, row, incoming)
-    if known is not None:
-        return known
+    earlier = _known(tx, row, incoming)
+    if earlier is not None:
+        return earlier
     model = ModelRow(study_id=row.id, version=0, sha256=blob.sha256, bytes=blob.bytes, created_at=tx.now())
     tx.session.add(model)
     row.model_spec = spec_to_json(spec)
