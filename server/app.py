@@ -92,7 +92,7 @@ def create_app(
                 Intake,
                 limit=settings.body_limit_bytes,
                 idle_seconds=settings.body_idle_seconds,
-                least_rate=settings.body_least_rate,
+                min_rate=settings.body_least_rate,
             ),
             Middleware(Problems),
         ],

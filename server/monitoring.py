@@ -94,17 +94,17 @@ class ProcessState:
             yield GaugeMetricFamily("wardround_database_pool_size", "Connections that are kept open.", pool.size())
 
 
-class Kept(Generic[T]):
+class CachedReading(Generic[T]):
     """What the database said last; whoever asks after `seconds` has it looked up again, by one thread at a time."""
 
     def __init__(self, name: str, look: Callable[[], T], seconds: float) -> None:
         self._look, self._seconds = look, seconds
         self._reading = Single(name, self._read)
-        self._found: tuple[float, T] | None = None
+        self._newest: tuple[float, T] | None = None
 
     def fresh(self, wait_seconds: float) -> T:
         """Raises TimeoutError, and whatever the look raised. What comes too late is there for who asks next."""
-        reading = self._found
+        reading = self._newest
         if reading is None or time.monotonic() >= reading[0] + self._seconds:
             reading = self._reading.ask().result(max(0.0, wait_seconds))
         return reading[1]
@@ -114,12 +114,12 @@ class Kept(Generic[T]):
         try:
             return self.fresh(wait_seconds)
         except Exception:  # noqa: BLE001 - whatever stands in the way, the rest must be answered
-            return None if self._found is None else self._found[1]
+            return None if self._newest is None else self._newest[1]
 
     def _read(self) -> tuple[float, T]:
         value = self._look()
-        self._found = time.monotonic(), value
-        return self._found
+        self._newest = time.monotonic(), value
+        return self._newest
 
 
 class StoredState:
@@ -130,8 +130,8 @@ class StoredState:
 
     def __init__(self, settings: Settings, coordinator: Coordinator) -> None:
         self._home = settings.home
-        self._now = Kept("measure", lambda: measure(coordinator), _FRESH_SECONDS)
-        self._past = Kept("measure-past", lambda: measure_past(coordinator), _PAST_FRESH_SECONDS)
+        self._now = CachedReading("measure", lambda: measure(coordinator), _FRESH_SECONDS)
+        self._past = CachedReading("measure-past", lambda: measure_past(coordinator), _PAST_FRESH_SECONDS)
         self._lock = threading.Lock()
         self._failures = 0
 
@@ -161,16 +161,16 @@ class StoredState:
             return None
 
 
-def _stored(found: Measures, past: Past | None) -> Iterable[Metric]:
+def _stored(measures: Measures, past: Past | None) -> Iterable[Metric]:
     # Gauges, also what only grows: a database that is put back to a backup has fewer, and a counter that falls counts
     # as one that began anew.
-    yield _gauges("wardround_studies", "Studies by state.", "state", found.studies)
-    yield _gauges("wardround_rounds_open", "Rounds under way, by state.", "state", found.rounds)
-    sessions = {**(past.sessions if past else {}), **found.sessions}
+    yield _gauges("wardround_studies", "Studies by state.", "state", measures.studies)
+    yield _gauges("wardround_rounds_open", "Rounds under way, by state.", "state", measures.rounds)
+    sessions = {**(past.sessions if past else {}), **measures.sessions}
     yield _gauges("wardround_sessions", "Secure sums by phase.", "phase", sessions)
     text = "Since anything happened in a study that runs."
-    yield _gauges("wardround_study_idle_seconds", text, "study", found.idle_seconds)
-    bytes_by_kind = {"updates": found.updates} | ({"models": past.models} if past else {})
+    yield _gauges("wardround_study_idle_seconds", text, "study", measures.idle_seconds)
+    bytes_by_kind = {"updates": measures.updates} | ({"models": past.models} if past else {})
     yield _gauges("wardround_blob_bytes", "Files that the database names, by what they hold.", "kind", bytes_by_kind)
     if past is not None:
         # A series that begins with its first one shows no difference there.

@@ -235,10 +235,10 @@ class Worker:
     def _hold(self, task: WorkItem) -> Lease | None:
         """The study's lease. Raises DatabaseDiffers where a new one finds that its rows are not what was signed."""
         study_id = task.study_id
-        held = self._leases.get(study_id)
+        current = self._leases.get(study_id)
         # Not asked whether it still holds: the commit finds out, and nothing before it counts.
-        if held is not None:
-            return held
+        if current is not None:
+            return current
         database, seconds = self._coordinator.database, self._lease_seconds
         lease = database.write("acquire-lease", lambda tx: acquire(tx, study_id, self.owner, seconds))
         if lease is not None:

@@ -206,7 +206,7 @@ class Coordinator:
         masked = nobody if masking is None else here
         attendance = Attendance(here, nobody, nobody, here, survivors=masked, enrolled=frozenset(self.names))
         end = None if masking is None else SecureSumEnd(None, opened=True, masks_updates=masking.mask_updates)
-        return Collected(attendance, findings, end, drawn=len(opening.drawn))
+        return Collected(attendance, findings, end, sampled=len(opening.drawn))
 
     def _release(self, opening: Opening, answers: Answers) -> None:
         opened, updates = self._opened(opening, answers.sums), answers.updates

@@ -31,7 +31,7 @@ from server.domain.errors import Rejected
 from server.domain.versions import require_spoken
 from server.services.coordinator import Coordinator
 from server.services.differences import UNREADABLE, refused, stop_differing
-from server.services.identities import Known
+from server.services.identities import MemberIdentity
 from server.services.readiness import Readiness
 from server.services.studies import enrolment, operators
 from server.services.studies.operators import Operator
@@ -61,7 +61,7 @@ class Context:
     coordinator: Coordinator
     watcher: Watcher
     clock: Callable[[], float]
-    identities: Lookups[tuple[str, str], Known | None]
+    identities: Lookups[tuple[str, str], MemberIdentity | None]
     keys: Lookups[str, Operator]
     lanes: Lanes
     readiness: Readiness
@@ -76,7 +76,7 @@ async def _context(request: Request) -> Context:
     return _context_of(request)
 
 
-Here = Annotated[Context, Depends(_context)]
+RequestContext = Annotated[Context, Depends(_context)]
 StudyName = Annotated[str, Path(pattern=NAME_PATTERN, description="the study's name")]
 WitnessName = Annotated[str, Path(pattern=NAME_PATTERN, description="an outside witness of the study's settings")]
 ClientName = Annotated[str, Path(pattern=NAME_PATTERN, description="the hospital's name in the study")]
@@ -97,37 +97,37 @@ _NOBODY = Ed25519PrivateKey.generate().public_key()
 
 
 async def poll(
-    here: Context,
-    who: Caller,
+    context: Context,
+    caller: Caller,
     study: str,
     wait: float,
     look: Callable[[], tuple[int, T | None]],
-    seen: int | None = None,
+    known_mark: int | None = None,
     glance: Callable[[], tuple[int, T | None] | None] = lambda: None,
 ) -> T | None:
     """What `look` finds beside the study's mark, once it finds something or `wait` seconds are over.
 
     look    runs in the thread pool
-    seen    the mark up to which the caller knows that there is nothing
+    known_mark  the mark up to which the caller knows that there is nothing
     glance  as `look`, where that takes less time than another thread; else None
 
     Between looks no thread and no session is held.
 
     Raises:
-        Rejected: `who` may read no longer: `revoked`, `bad-token`.
+        Rejected: `caller` may read no longer: `revoked`, `bad-token`.
     """
     now = asyncio.get_running_loop().time
-    deadline = now() + min(wait, here.settings.long_poll_seconds)
+    deadline = now() + min(wait, context.settings.long_poll_seconds)
 
     async def looked() -> tuple[int, T | None]:
         return glance() or await run_in_threadpool(look)
 
     # Who asks was looked up a moment ago.
-    mark, result = (seen, None) if seen is not None and wait > 0 else await looked()
-    while result is None and await here.watcher.wait(study, mark, deadline - now()):
+    mark, result = (known_mark, None) if known_mark is not None and wait > 0 else await looked()
+    while result is None and await context.watcher.wait(study, mark, deadline - now()):
         mark, result = await looked()
         # Last: whoever takes part now, for nobody comes back, took part when it was looked.
-        await require_standing(here, who)
+        await require_standing(context, caller)
     return result
 
 
@@ -154,17 +154,17 @@ class ClientCaller:
 Caller = ClientCaller | Operator
 
 
-async def require_standing(here: Context, who: Caller) -> None:
+async def require_standing(context: Context, caller: Caller) -> None:
     """For answers that take their time: whoever asked may still read.
 
     Raises:
         Rejected: `revoked` (also withdrawn, and of a key that was rotated away); `bad-token` of an API key.
     """
-    if isinstance(who, Operator):
-        await run_in_threadpool(operators.require_valid, here.coordinator, who.id)
+    if isinstance(caller, Operator):
+        await run_in_threadpool(operators.require_valid, context.coordinator, caller.id)
         return
-    member = await here.identities.ask((who.study, who.name))
-    if member is None or member.state != "active" or member.public_key != who.public_key:
+    member = await context.identities.ask((caller.study, caller.name))
+    if member is None or member.state != "active" or member.public_key != caller.public_key:
         raise Rejected("revoked", "this client takes part no longer, or has another key now")
 
 
@@ -173,19 +173,19 @@ async def signer(request: Request) -> Caller:
     return cast(Caller, request.scope[_CALLER])
 
 
-async def caller(request: Request, who: Annotated[Caller, Depends(signer)]) -> Caller:
+async def caller(request: Request, caller: Annotated[Caller, Depends(signer)]) -> Caller:
     """Who signed the request, body included. Raises ApiProblem `digest-mismatch`."""
     # A key of a person signs nothing: there is no digest to compare.
-    if isinstance(who, ClientCaller) and hashlib.sha256(await request.body()).hexdigest() != who.body_sha256:
+    if isinstance(caller, ClientCaller) and hashlib.sha256(await request.body()).hexdigest() != caller.body_sha256:
         raise ApiProblem("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
-    return who
+    return caller
 
 
-async def _authenticate(request: Request, here: Context, *, once: bool, left: bool) -> Caller:
+async def _authenticate(request: Request, context: Context, *, once: bool, leaves: bool) -> Caller:
     """Who signed the request line. The body has not been looked at.
 
     once  the token may be used one time only
-    left  clients that left may ask this, too
+    leaves  clients that left may ask this, too
 
     Raises:
         ApiProblem: `bad-token`.
@@ -194,10 +194,10 @@ async def _authenticate(request: Request, here: Context, *, once: bool, left: bo
     """
     token = _bearer(request)
     if token.startswith(OPERATOR_KEY_PREFIX):
-        return await here.keys.ask(token)
-    address = target(request, here.settings.origin)
+        return await context.keys.ask(token)
+    address = target(request, context.settings.origin)
     # Now: a token lives for a minute, and how long it waits for the database is not its sender's fault.
-    return await _verify(here, token, request.method, address, here.clock(), once=once, left=left)
+    return await _verify(context, token, request.method, address, context.clock(), once=once, leaves=leaves)
 
 
 class _Unambiguous(Request):
@@ -223,7 +223,7 @@ class SignedRoute(APIRoute):
         async def answered(request: Request) -> Response:
             if signed:
                 context = _context_of(request)
-                caller = await _authenticate(request, context, once=once, left=leaves)
+                caller = await _authenticate(request, context, once=once, leaves=leaves)
                 request.scope[_CALLER] = caller
                 read = _Unambiguous(request.scope, request.receive)
                 async with (
@@ -280,32 +280,32 @@ def _bearer(request: Request) -> str:
 
 
 async def _verify(
-    here: Context, token: str, method: str, url: str, now: float, *, once: bool, left: bool
+    context: Context, token: str, method: str, url: str, now: float, *, once: bool, leaves: bool
 ) -> ClientCaller:
     # Not believed yet: it only says whose key the signature is checked with.
     name, study = claimed_identity(token)
-    identity = await here.identities.ask((study, name))
+    identity = await context.identities.ask((study, name))
     claims = verify_request_token(
         token,
         # Names that nobody has are answered as a wrong signature is, after the same work: nobody learns who takes part.
         _NOBODY if identity is None else identity.key,
-        audience=here.settings.origin,
+        audience=context.settings.origin,
         method=method,
         url=url,
         now=now,
     )
     if identity is None:
         raise RuntimeError("a signature is good under a key that nobody has")
-    if identity.state != "active" and not left:
+    if identity.state != "active" and not leaves:
         raise Rejected("revoked", "this client takes part no longer; ask the operator")
-    if not left:
+    if not leaves:
         require_spoken(identity.protocol, claims.protocol, claims.program)
     # A PUT may come again with the same effect, so that its replay needs no memory; one that does not says so.
     if once:
         if claims.token_id is None:
             raise ApiProblem("bad-token", "this request is signed with a jti, which is used once")
         # After the signature: strangers must not be able to fill the table.
-        await run_in_threadpool(enrolment.use_token, here.coordinator, study, name, claims.token_id)
+        await run_in_threadpool(enrolment.use_token, context.coordinator, study, name, claims.token_id)
     return ClientCaller(study, name, claims.body_sha256, identity.public_key, identity.protocol)
 
 
@@ -321,51 +321,51 @@ async def leaving() -> None:
     """Asked for by what a client that left may ask again: whether it has left."""
 
 
-async def operator(who: Annotated[Caller, Depends(caller)]) -> Operator:
+async def operator(caller: Annotated[Caller, Depends(caller)]) -> Operator:
     """Whoever may act. Raises ApiProblem `forbidden`."""
-    if isinstance(who, Operator) and who.role == "operator":
-        return who
+    if isinstance(caller, Operator) and caller.role == "operator":
+        return caller
     raise ApiProblem("forbidden", "this needs an operator's key")
 
 
-async def streaming_operator(who: Annotated[Caller, Depends(signer)]) -> Operator:
+async def streaming_operator(caller: Annotated[Caller, Depends(signer)]) -> Operator:
     """As `operator`, for a handler that reads the body itself."""
-    return await operator(who)
+    return await operator(caller)
 
 
-async def viewer(who: Annotated[Caller, Depends(caller)]) -> Operator:
+async def viewer(caller: Annotated[Caller, Depends(caller)]) -> Operator:
     """Whoever holds an API key. Raises ApiProblem `forbidden`."""
-    if isinstance(who, Operator):
-        return who
+    if isinstance(caller, Operator):
+        return caller
     raise ApiProblem("forbidden", "this needs an operator's or a viewer's key")
 
 
-async def reader(study: StudyName, who: Annotated[Caller, Depends(caller)]) -> Caller:
+async def reader(study: StudyName, caller: Annotated[Caller, Depends(caller)]) -> Caller:
     """Whoever holds an API key, or takes part in the study. Raises ApiProblem `forbidden`."""
-    if isinstance(who, Operator) or who.study == study:
-        return who
+    if isinstance(caller, Operator) or caller.study == study:
+        return caller
     raise ApiProblem("forbidden", "the client takes part in another study")
 
 
-async def member(study: StudyName, who: Annotated[Caller, Depends(caller)]) -> ClientCaller:
+async def member(study: StudyName, caller: Annotated[Caller, Depends(caller)]) -> ClientCaller:
     """A client of the study. Raises ApiProblem `forbidden`."""
-    if isinstance(who, ClientCaller) and who.study == study:
-        return who
+    if isinstance(caller, ClientCaller) and caller.study == study:
+        return caller
     raise ApiProblem("forbidden", "this is for the clients of the study, signed with their own keys")
 
 
-async def itself(client: ClientName, who: Annotated[ClientCaller, Depends(member)]) -> ClientCaller:
+async def itself(client: ClientName, caller: Annotated[ClientCaller, Depends(member)]) -> ClientCaller:
     """The client that the path names. Raises ApiProblem `forbidden`."""
-    if who.name == client:
-        return who
+    if caller.name == client:
+        return caller
     raise ApiProblem("forbidden", "a client speaks for itself only")
 
 
 async def streaming_itself(
-    study: StudyName, client: ClientName, who: Annotated[Caller, Depends(signer)]
+    study: StudyName, client: ClientName, caller: Annotated[Caller, Depends(signer)]
 ) -> ClientCaller:
     """As `itself`, for a handler that reads the body itself and compares its digest before anything is recorded."""
-    return await itself(client, await member(study, who))
+    return await itself(client, await member(study, caller))
 
 
 OperatorOnly = Annotated[Operator, Depends(operator)]

@@ -36,14 +36,14 @@ class Body:
     """The body of one request as it is read. `limit` may be moved until the first byte is asked for.
 
     limit, announced, received  bytes; announced is None without a Content-Length
-    idle_seconds, least_rate    as in `server.config.Settings`; least_rate 0 asks for no rate
+    idle_seconds, min_rate    as in `server.config.Settings`; min_rate 0 asks for no rate
     started_at                  seconds on the event loop's clock
     """
 
     limit: int
     announced: int | None
     idle_seconds: float
-    least_rate: int
+    min_rate: int
     received: int = 0
     complete: bool = False
     started_at: float = field(default=0.0)
@@ -72,9 +72,9 @@ class Body:
 
     def latest(self, now: float) -> float:
         """When the next piece must be here: soon after this one, and the whole no slower than the least rate."""
-        if self.least_rate == 0:
+        if self.min_rate == 0:
             return now + self.idle_seconds
-        return min(now, self.started_at + self.received / self.least_rate) + self.idle_seconds
+        return min(now, self.started_at + self.received / self.min_rate) + self.idle_seconds
 
 
 class Intake:
@@ -83,11 +83,11 @@ class Intake:
     Sits outside `Problems`, which answers what this raises.
     """
 
-    def __init__(self, app: ASGIApp, *, limit: int, idle_seconds: float, least_rate: int) -> None:
+    def __init__(self, app: ASGIApp, *, limit: int, idle_seconds: float, min_rate: int) -> None:
         self._app = app
         self._limit = limit
         self._idle_seconds = idle_seconds
-        self._least_rate = least_rate
+        self._min_rate = min_rate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -95,7 +95,7 @@ class Intake:
             return
         clock = asyncio.get_running_loop().time
         headers = Headers(scope=scope)
-        body = Body(self._limit, _announced(headers), self._idle_seconds, self._least_rate, started_at=clock())
+        body = Body(self._limit, _announced(headers), self._idle_seconds, self._min_rate, started_at=clock())
         # With neither header a request has no body (RFC 9112, 6.3).
         body.complete = body.announced is None and "transfer-encoding" not in headers
         scope[_SCOPE_KEY] = body
@@ -155,16 +155,16 @@ def answered(response: Response, written: Written[T]) -> T:
     return written.body
 
 
-def as_json(found: BaseModel | None, status: int = 200) -> Response:
+def as_json(view: BaseModel | None, status: int = 200) -> Response:
     """The document as it is: the framework would check its own answer, and in a thread. Nothing there: 204."""
-    return json_answer(None if found is None else found.model_dump_json().encode(), status)
+    return json_answer(None if view is None else view.model_dump_json().encode(), status)
 
 
-def json_answer(found: bytes | None, status: int = 200) -> Response:
+def json_answer(content: bytes | None, status: int = 200) -> Response:
     """JSON that was made before. Nothing there: 204."""
-    if found is None:
+    if content is None:
         return Response(status_code=204)
-    return Response(found, status, media_type="application/json")
+    return Response(content, status, media_type="application/json")
 
 
 @asynccontextmanager

@@ -69,11 +69,11 @@ def mount_static(app: FastAPI) -> None:
         AssetsMissing: as `swagger_ui`.
     """
     # The narrower path comes first: the first mount that matches answers.
-    app.mount("/static/swagger-ui", _Asked(directory=swagger_ui()), name="swagger-ui")
-    app.mount("/static", _Asked(directory=STATIC), name="static")
+    app.mount("/static/swagger-ui", _RevalidatedFiles(directory=swagger_ui()), name="swagger-ui")
+    app.mount("/static", _RevalidatedFiles(directory=STATIC), name="static")
 
 
-class _Asked(StaticFiles):
+class _RevalidatedFiles(StaticFiles):
     """Browsers ask whether a file is still the same: after an upgrade they would mix scripts of two versions."""
 
     def file_response(self, *args: Any, **options: Any) -> Response:

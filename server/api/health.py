@@ -8,7 +8,7 @@ from typing import Literal
 
 from fastapi import APIRouter
 
-from server.api.auth import Here
+from server.api.auth import RequestContext
 from server.api.problems import RETRY_AFTER_SECONDS, ApiProblem
 from server.services.readiness import CHECK_SECONDS, NoAnswer
 from server.telemetry import logger
@@ -53,13 +53,13 @@ async def livez() -> Health:
 
 
 @router.get("/readyz")
-async def readyz(here: Here) -> Health:
+async def readyz(context: RequestContext) -> Health:
     """The database answers a question, and the folder or object store of model files takes a file, each in time.
 
     Who asks within a second of a good answer is given that one.
     """
     # Not in a thread of the framework: while the database hangs, requests that wait for it have them all.
-    checks = here.readiness.ask()
+    checks = context.readiness.ask()
     errors = await asyncio.gather(*(_error(name, result) for name, result in checks.items()))
     reasons = [_reason(name, error) for name, error in zip(checks, errors, strict=True) if error is not None]
     if reasons:
@@ -68,18 +68,18 @@ async def readyz(here: Here) -> Health:
     return Health(status="ok")
 
 
-async def _error(what: str, result: Future[object]) -> Exception | None:
+async def _error(name: str, result: Future[object]) -> Exception | None:
     try:
         # Shielded: the result is shared with others, and is not given up because one of them stops waiting.
         await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(result)), CHECK_SECONDS)
     except TimeoutError:
-        return NoAnswer(f"{what} gave no answer within {CHECK_SECONDS:g} seconds")
+        return NoAnswer(f"{name} gave no answer within {CHECK_SECONDS:g} seconds")
     except Exception as error:  # noqa: BLE001 - a load balancer must hear 503, whatever stands in the way
         return error
     return None
 
 
-def _reason(what: str, error: Exception) -> str:
+def _reason(name: str, error: Exception) -> str:
     """For whoever asks, without a word about the inside; that is in the log alone."""
     logger.warning("not ready", exc_info=error)
-    return str(error) if isinstance(error, NoAnswer) else f"{what} is away"
+    return str(error) if isinstance(error, NoAnswer) else f"{name} is away"

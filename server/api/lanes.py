@@ -23,7 +23,7 @@ STREAMS_OF_ONE = 16
 @dataclass
 class _Places:
     turns: asyncio.Semaphore
-    taken: int = 0
+    used: int = 0
 
 
 @dataclass
@@ -32,16 +32,16 @@ class Lane:
 
     at_once: int
     waiting: int
-    what: str
+    noun: str
     _callers: dict[str, _Places] = field(default_factory=dict[str, _Places])
 
     def require_room(self, caller: str) -> None:
         """Raises ApiProblem `too-many-requests`: every place of this caller is taken."""
         places = self._callers.get(caller)
-        if places is not None and places.taken >= self.at_once + self.waiting:
+        if places is not None and places.used >= self.at_once + self.waiting:
             raise ApiProblem(
                 "too-many-requests",
-                f"the same key has {places.taken} {self.what} here already: send the same request again later, and "
+                f"the same key has {places.used} {self.noun} here already: send the same request again later, and "
                 "fewer at once",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
@@ -51,13 +51,13 @@ class Lane:
         """A place of this caller's, once it is its turn. Raises as `require_room`."""
         self.require_room(caller)
         places = self._callers.setdefault(caller, _Places(asyncio.Semaphore(self.at_once)))
-        places.taken += 1
+        places.used += 1
         try:
             async with places.turns:
                 yield
         finally:
-            places.taken -= 1
-            if not places.taken:
+            places.used -= 1
+            if not places.used:
                 del self._callers[caller]
 
 

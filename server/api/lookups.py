@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 K = TypeVar("K")
 V = TypeVar("V")
 # More would keep the first of them waiting for the last.
-_MOST = 64
+_MAX_BATCH = 64
 # One that meets a broken connection keeps nobody else waiting.
 _AT_ONCE = 4
 
@@ -53,7 +53,7 @@ class Lookups(Generic[K, V]):
 
     async def _answer(self) -> None:
         while self._waiting:
-            questions = tuple(self._waiting)[:_MOST]
+            questions = tuple(self._waiting)[:_MAX_BATCH]
             futures = [self._waiting.pop(question) for question in questions]
             try:
                 answers = await run_in_threadpool(self._look, questions)

@@ -15,11 +15,11 @@ from server.api.auth import (
     Caller,
     ClientCaller,
     ClientName,
-    Here,
     Itself,
     Member,
     PageSize,
     Reader,
+    RequestContext,
     RoundNumber,
     SignedRoute,
     StreamingItself,
@@ -39,11 +39,11 @@ router = APIRouter(prefix="/v1/studies/{study}", route_class=SignedRoute)
 
 
 @router.get("/assignment", tags=["assignments"], responses={204: {"description": "Nothing to do yet"}})
-async def next_assignment(study: StudyName, client: Member, here: Here, wait: Wait = 25) -> Assignment:
+async def next_assignment(study: StudyName, client: Member, context: RequestContext, wait: Wait = 25) -> Assignment:
     """The signed assignment as soon as there is one, 204 when the time is up, 409 when the study is finished."""
-    arguments = here.coordinator, study, client.name
+    arguments = context.coordinator, study, client.name
     assignment = await poll(
-        here,
+        context,
         client,
         study,
         wait,
@@ -67,19 +67,19 @@ async def put_update(
     request: Request,
     response: Response,
     sender: StreamingItself,
-    here: Here,
+    context: RequestContext,
     witness: Witness = None,
 ) -> UpdateReceipt:
     """The update as safetensors, with its log-moments. Recorded durably when this answers."""
     slot = await run_in_threadpool(
-        submit_update.begin, here.coordinator, study, round, client, sender.body_sha256, witness
+        submit_update.begin, context.coordinator, study, round, client, sender.body_sha256, witness
     )
     if isinstance(slot, UpdateReceipt):
         await discarded(request, slot.bytes)
         response.status_code = 200
         return slot
-    async with received(request, here.coordinator.blobs, slot.limit) as incoming:
-        written = await run_in_threadpool(submit_update.submit, here.coordinator, slot, incoming, sender.body_sha256)
+    async with received(request, context.coordinator.blobs, slot.limit) as incoming:
+        written = await run_in_threadpool(submit_update.submit, context.coordinator, slot, incoming, sender.body_sha256)
     return answered(response, written)
 
 
@@ -96,33 +96,42 @@ def put_refusal(
     refusal: Refusal,
     response: Response,
     _: Itself,
-    here: Here,
+    context: RequestContext,
     witness: Witness = None,
 ) -> Refusal:
     """The site policy or the hospital's own budget says no to this round."""
-    written = submit_update.refuse(here.coordinator, study, round, client, refusal, witness)
+    written = submit_update.refuse(context.coordinator, study, round, client, refusal, witness)
     return answered(response, written)
 
 
-def sees_clients(who: Caller) -> bool:
+def sees_clients(caller: Caller) -> bool:
     """Whether the names of hospitals are shown."""
-    return isinstance(who, Operator) and who.role == "operator"
+    return isinstance(caller, Operator) and caller.role == "operator"
 
 
-def own(who: Caller) -> str | None:
+def own_client_of(caller: Caller) -> str | None:
     """The hospital whose own part is shown to it."""
-    return who.name if isinstance(who, ClientCaller) else None
+    return caller.name if isinstance(caller, ClientCaller) else None
 
 
 @router.get("/rounds", tags=["rounds"])
-def list_rounds(study: StudyName, who: Reader, here: Here, after: After = 0, limit: PageSize = 100) -> RoundList:
+def list_rounds(
+    study: StudyName, caller: Reader, context: RequestContext, after: After = 0, limit: PageSize = 100
+) -> RoundList:
     """Rounds in order of their numbers."""
     return views.list_rounds(
-        here.coordinator, study, with_clients=sees_clients(who), own=own(who), after=after, limit=limit
+        context.coordinator,
+        study,
+        with_clients=sees_clients(caller),
+        own_client=own_client_of(caller),
+        after=after,
+        limit=limit,
     )
 
 
 @router.get("/rounds/{round}", tags=["rounds"])
-def show_round(study: StudyName, round: RoundNumber, who: Reader, here: Here) -> RoundView:
+def show_round(study: StudyName, round: RoundNumber, caller: Reader, context: RequestContext) -> RoundView:
     """One round."""
-    return views.show_round(here.coordinator, study, round, with_clients=sees_clients(who), own=own(who))
+    return views.show_round(
+        context.coordinator, study, round, with_clients=sees_clients(caller), own_client=own_client_of(caller)
+    )

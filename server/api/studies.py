@@ -12,11 +12,11 @@ from server.api.auth import (
     ClientCaller,
     ClientName,
     Context,
-    Here,
     Itself,
     OperatorOnly,
     PageSize,
     Reader,
+    RequestContext,
     SignedRoute,
     StreamingOperator,
     StudyName,
@@ -92,98 +92,100 @@ _TENSORS = {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "bin
 
 
 @router.post("/studies", tags=["studies"], status_code=201, responses=or_else(Study, "It exists, exactly so"))
-def create_study(request: StudyCreate, response: Response, _: OperatorOnly, here: Here) -> Study:
+def create_study(request: StudyCreate, response: Response, _: OperatorOnly, context: RequestContext) -> Study:
     """Open a study: its settings freeze, its budget and its ledger begin."""
-    return answered(response, studies.create(here.coordinator, request))
+    return answered(response, studies.create(context.coordinator, request))
 
 
 @router.get("/studies", tags=["studies"])
-def list_studies(_: Viewer, here: Here, after: AfterName = None, limit: PageSize = 100) -> StudyList:
+def list_studies(_: Viewer, context: RequestContext, after: AfterName = None, limit: PageSize = 100) -> StudyList:
     """All studies in order of their names."""
-    return studies.list_studies(here.coordinator, after, limit)
+    return studies.list_studies(context.coordinator, after, limit)
 
 
 @router.get("/studies/{study}", tags=["studies"], responses=_SAYS_ITS_VERSION)
-def show_study(study: StudyName, who: Reader, response: Response, here: Here) -> Study:
+def show_study(study: StudyName, caller: Reader, response: Response, context: RequestContext) -> Study:
     """One study with its settings, its state and its newest model.
 
     Headers say which version answers, which number of the protocol it speaks, and to a hospital which one its study
     needs: older programs refuse a body with fields that they do not know.
     """
     response.headers.update({VERSION_HEADER: program_version(), PROTOCOL_HEADER: str(PROTOCOL)})
-    if isinstance(who, ClientCaller):
-        response.headers[STUDY_PROTOCOL_HEADER] = str(who.protocol)
-    return studies.show(here.coordinator, study)
+    if isinstance(caller, ClientCaller):
+        response.headers[STUDY_PROTOCOL_HEADER] = str(caller.protocol)
+    return studies.show(context.coordinator, study)
 
 
-def _act(here: Context, study: str, action: Action) -> Study:
-    return studies.act(here.coordinator, study, action)
+def _act(context: Context, study: str, action: Action) -> Study:
+    return studies.act(context.coordinator, study, action)
 
 
 @router.post("/studies/{study}/start", tags=["studies"])
-def start_study(study: StudyName, _: OperatorOnly, here: Here) -> Study:
+def start_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
     """From now on rounds begin. Repeatable."""
-    return _act(here, study, "start")
+    return _act(context, study, "start")
 
 
 @router.post("/studies/{study}/pause", tags=["studies"])
-def pause_study(study: StudyName, _: OperatorOnly, here: Here) -> Study:
+def pause_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
     """The round under way ends; no other begins. Repeatable."""
-    return _act(here, study, "pause")
+    return _act(context, study, "pause")
 
 
 @router.post("/studies/{study}/resume", tags=["studies"])
-def resume_study(study: StudyName, _: OperatorOnly, here: Here) -> Study:
+def resume_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
     """Rounds begin again. Repeatable."""
-    return _act(here, study, "resume")
+    return _act(context, study, "resume")
 
 
 @router.post("/studies/{study}/stop", tags=["studies"])
-def stop_study(study: StudyName, _: OperatorOnly, here: Here) -> Study:
+def stop_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
     """Final. What was charged stays charged. Repeatable."""
-    return _act(here, study, "stop")
+    return _act(context, study, "stop")
 
 
 @router.delete("/studies/{study}", tags=["studies"], status_code=204)
-def delete_study(study: StudyName, _: OperatorOnly, here: Here) -> None:
+def delete_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> None:
     """End a study that was never started: it is in no list any more. Its ledger is kept, its name stays used."""
-    studies.delete(here.coordinator, study)
+    studies.delete(context.coordinator, study)
 
 
 @router.post("/studies/{study}/invitations", tags=["enrolments"], status_code=201)
-def invite(study: StudyName, request: InvitationCreate, _: OperatorOnly, here: Here) -> Invitation:
+def invite(study: StudyName, request: InvitationCreate, _: OperatorOnly, context: RequestContext) -> Invitation:
     """A one-time token for one client. Shown once."""
-    return enrolment.invite(here.coordinator, study, request)
+    return enrolment.invite(context.coordinator, study, request)
 
 
 @router.post("/enrolments", tags=["enrolments"], status_code=201, responses=or_else(Enrolment, "Enrolled before"))
-def enrol(request: EnrolmentRequest, response: Response, here: Here) -> Enrolment:
+def enrol(request: EnrolmentRequest, response: Response, context: RequestContext) -> Enrolment:
     """Exchange an invitation for membership; the new key proves itself. Repeatable with the same token and key."""
-    return answered(response, enrolment.enrol(here.coordinator, request))
+    return answered(response, enrolment.enrol(context.coordinator, request))
 
 
 @router.get("/studies/{study}/roster", tags=["roster"])
-def show_roster(study: StudyName, _: Reader, here: Here, round: OfRound = None) -> Roster:
+def show_roster(study: StudyName, _: Reader, context: RequestContext, round: OfRound = None) -> Roster:
     """Names and identity keys with the fingerprint that hospitals compare out of band."""
-    return views.roster(here.coordinator, study, round)
+    return views.roster(context.coordinator, study, round)
 
 
 @router.put("/studies/{study}/clients/{client}/key", tags=["roster"], dependencies=[Depends(used_once)])
-def rotate_key(study: StudyName, client: ClientName, request: KeyRotation, _: Itself, here: Here) -> RosterEntry:
+def rotate_key(
+    study: StudyName, client: ClientName, request: KeyRotation, _: Itself, context: RequestContext
+) -> RosterEntry:
     """A client's new identity key, signed for by the old one."""
-    return enrolment.rotate_key(here.coordinator, study, client, request)
+    return enrolment.rotate_key(context.coordinator, study, client, request)
 
 
 @router.put("/studies/{study}/clients/{client}/revoked", tags=["roster"])
-def revoke(study: StudyName, client: ClientName, _: OperatorOnly, here: Here) -> RosterEntry:
+def revoke(study: StudyName, client: ClientName, _: OperatorOnly, context: RequestContext) -> RosterEntry:
     """The operator puts a client out, from the next round on."""
-    return enrolment.revoke(here.coordinator, study, client)
+    return enrolment.revoke(context.coordinator, study, client)
 
 
 @router.put("/studies/{study}/clients/{client}/withdrawn", tags=["roster"], dependencies=[Depends(leaving)])
-def withdraw(study: StudyName, client: ClientName, _: Itself, here: Here) -> RosterEntry:
+def withdraw(study: StudyName, client: ClientName, _: Itself, context: RequestContext) -> RosterEntry:
     """A hospital leaves."""
-    return enrolment.withdraw(here.coordinator, study, client)
+    return enrolment.withdraw(context.coordinator, study, client)
 
 
 @router.put(
@@ -194,15 +196,15 @@ def withdraw(study: StudyName, client: ClientName, _: Itself, here: Here) -> Ros
     responses=or_else(ModelInfo, "Here"),
 )
 async def put_initial_model(
-    study: StudyName, request: Request, response: Response, _: StreamingOperator, here: Here
+    study: StudyName, request: Request, response: Response, _: StreamingOperator, context: RequestContext
 ) -> ModelInfo:
     """The initial weights as safetensors. They freeze names, shapes and types; the same bytes may come again.
 
     Metadata in the header may lack; a file that says which study it is of must be of this one, its settings and
     round 0.
     """
-    async with received(request, here.coordinator.blobs, here.settings.model_limit_bytes) as incoming:
-        return answered(response, await run_in_threadpool(models.put_initial, here.coordinator, study, incoming))
+    async with received(request, context.coordinator.blobs, context.settings.model_limit_bytes) as incoming:
+        return answered(response, await run_in_threadpool(models.put_initial, context.coordinator, study, incoming))
 
 
 @router.get(
@@ -211,7 +213,7 @@ async def put_initial_model(
     response_class=Response,
     responses={200: _TENSORS, 206: _TENSORS, 304: {"description": "Same"}},
 )
-def get_model(study: StudyName, version: Version, request: Request, _: Reader, here: Here) -> Response:
+def get_model(study: StudyName, version: Version, request: Request, _: Reader, context: RequestContext) -> Response:
     """A published model as safetensors. ETag is its SHA-256; one byte range is honoured.
 
     The header's `__metadata__` says what it is, in texts: `wardround` (version of this format, 1), `study`, `round`,
@@ -220,7 +222,7 @@ def get_model(study: StudyName, version: Version, request: Request, _: Reader, h
     the same bytes for ever.
     """
     number = None if version == "latest" else int(version)
-    return model_answer(request, views.locate_model(here.coordinator, study, number))
+    return model_answer(request, views.locate_model(context.coordinator, study, number))
 
 
 @router.put(
@@ -230,17 +232,22 @@ def get_model(study: StudyName, version: Version, request: Request, _: Reader, h
     responses=or_else(Metrics, "Replaced"),
 )
 def put_metrics(
-    study: StudyName, version: ModelNumber, values: Metrics, response: Response, _: OperatorOnly, here: Here
+    study: StudyName,
+    version: ModelNumber,
+    values: Metrics,
+    response: Response,
+    _: OperatorOnly,
+    context: RequestContext,
 ) -> Metrics:
     """Later numbers for the same model replace earlier ones."""
-    return answered(response, models.record_metrics(here.coordinator, study, version, values))
+    return answered(response, models.record_metrics(context.coordinator, study, version, values))
 
 
 @router.get("/studies/{study}/budget", tags=["budget"], response_model=BudgetStatement)
-def read_budget(study: StudyName, _: Reader, here: Here) -> Response:
+def read_budget(study: StudyName, _: Reader, context: RequestContext) -> Response:
     """ε spent, reserved and remaining for every limit, with the signed head of the ledger behind it."""
     # Written here: the framework would validate the answer a second time, on one more thread.
-    return Response(views.read_budget(here.coordinator, study).model_dump_json(), media_type="application/json")
+    return Response(views.read_budget(context.coordinator, study).model_dump_json(), media_type="application/json")
 
 
 @router.get(
@@ -249,16 +256,18 @@ def read_budget(study: StudyName, _: Reader, here: Here) -> Response:
     response_model=SignedCertificate,
     dependencies=[Depends(takes_long)],
 )
-def read_certificate(study: StudyName, _: Reader, here: Here, round: OfModel = None) -> Response:
+def read_certificate(study: StudyName, _: Reader, context: RequestContext, round: OfModel = None) -> Response:
     """What ε means here, and everything it rests on, computed from the ledger and signed by the coordinator."""
-    signed = certificates.certificate(here.coordinator, study, round)
+    signed = certificates.certificate(context.coordinator, study, round)
     return Response(signed.model_dump_json(), media_type="application/json")
 
 
 @router.get("/studies/{study}/ledger", tags=["ledger"], response_model=LedgerPage)
-def read_ledger(study: StudyName, _: Reader, here: Here, after: After = 0, limit: PageSize = 500) -> Response:
+def read_ledger(
+    study: StudyName, _: Reader, context: RequestContext, after: After = 0, limit: PageSize = 500
+) -> Response:
     """Entries above `after`, with the signed head of the whole ledger."""
-    return json_answer(ledger_pages.read_ledger(here.coordinator, study, after, limit))
+    return json_answer(ledger_pages.read_ledger(context.coordinator, study, after, limit))
 
 
 @router.put(
@@ -268,10 +277,15 @@ def read_ledger(study: StudyName, _: Reader, here: Here, after: After = 0, limit
     responses=or_else(WitnessedHead, "This head, or a later one, is kept already"),
 )
 def put_witness(
-    study: StudyName, client: ClientName, signed: SignedLedgerHead, response: Response, _: Itself, here: Here
+    study: StudyName,
+    client: ClientName,
+    signed: SignedLedgerHead,
+    response: Response,
+    _: Itself,
+    context: RequestContext,
 ) -> WitnessedHead:
     """A hospital vouches for the ledger up to this head: once the study has ended, when no update carries it."""
-    return answered(response, witnesses.put(here.coordinator, study, client, signed))
+    return answered(response, witnesses.put(context.coordinator, study, client, signed))
 
 
 @router.put(
@@ -281,7 +295,12 @@ def put_witness(
     responses=or_else(WitnessedHead, "This head, or a later one, is kept already"),
 )
 def put_outside_witness(
-    study: StudyName, name: WitnessName, signed: SignedLedgerHead, response: Response, _: Reader, here: Here
+    study: StudyName,
+    name: WitnessName,
+    signed: SignedLedgerHead,
+    response: Response,
+    _: Reader,
+    context: RequestContext,
 ) -> WitnessedHead:
     """An auditor whom the settings name vouches for the ledger up to this head; the signature says who it is."""
-    return answered(response, witnesses.put_outside(here.coordinator, study, name, signed))
+    return answered(response, witnesses.put_outside(context.coordinator, study, name, signed))

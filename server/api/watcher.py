@@ -38,7 +38,7 @@ class Watcher:
         self._looking: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         # What was told, and when; whoever has looked just before and begins to wait now must not sleep through it.
-        self._told: dict[str, tuple[int, float]] = {}
+        self._latest_marks: dict[str, tuple[int, float]] = {}
         self.closed = False
 
     @property
@@ -55,7 +55,7 @@ class Watcher:
         self._since[future] = since
         self._waiting.setdefault(study, set()).add(future)
         # After it is in the set, and not before: what is told from here on finds it.
-        mark, at = self._told.get(study, (0, 0.0))
+        mark, at = self._latest_marks.get(study, (0, 0.0))
         # Not for ever: of a database that went back to an older state, what was told before is no news.
         if mark > since and time.monotonic() - at < _FRESH_SECONDS:
             future.set_result(None)
@@ -76,7 +76,7 @@ class Watcher:
 
     def tell(self, study: str, mark: int) -> None:
         """The study's newest event has this number. Safe from any thread."""
-        self._told[study] = mark, time.monotonic()
+        self._latest_marks[study] = mark, time.monotonic()
         # Nobody has waited here yet, or the process is stopping.
         with suppress(RuntimeError):
             if self._loop is not None:

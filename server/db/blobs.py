@@ -49,7 +49,7 @@ class Place:
     def key(self, sha256: str) -> str:
         return f"{self.folder}/{self.name(sha256)}"
 
-    def shown(self, sha256: str) -> str:
+    def log_name(self, sha256: str) -> str:
         """For the log, which names no hospital."""
         return f"{self.folder}/….{sha256}"
 
@@ -64,29 +64,29 @@ def optimisers_of(study: str) -> Place:
     return Place(f"optimisers/{study}", "state")
 
 
-def round_folder(study: str, round: int) -> str:
+def round_folder(study: str, round_number: int) -> str:
     """Everything of one round that is scrubbed after it: one folder, so that one entry is all that is made for it."""
-    return f"{ROUNDS}/{study}/{round}"
+    return f"{ROUNDS}/{study}/{round_number}"
 
 
-def update_of(study: str, round: int, client: str) -> Place:
+def update_of(study: str, round_number: int, client: str) -> Place:
     """One client's update. Apart from the others', whose bytes may be the same."""
-    return Place(round_folder(study, round), f"{_UPDATE}{client}")
+    return Place(round_folder(study, round_number), f"{_UPDATE}{client}")
 
 
-def masked_of(study: str, round: int, client: str) -> Place:
+def masked_of(study: str, round_number: int, client: str) -> Place:
     """One client's masked vectors."""
-    return Place(round_folder(study, round), f"{_MASKED}{client}")
+    return Place(round_folder(study, round_number), f"{_MASKED}{client}")
 
 
-def sum_of(study: str, round: int, vector: str) -> Place:
+def sum_of(study: str, round_number: int, vector: str) -> Place:
     """The opened sum of one vector."""
-    return Place(round_folder(study, round), f"sum.{vector}")
+    return Place(round_folder(study, round_number), f"sum.{vector}")
 
 
-def noised_of(study: str, round: int) -> Place:
+def noised_of(study: str, round_number: int) -> Place:
     """The sum of the updates with the coordinator's own noise."""
-    return Place(round_folder(study, round), "noised")
+    return Place(round_folder(study, round_number), "noised")
 
 
 class StoreAway(Exception):
@@ -205,7 +205,7 @@ class Blobs(Protocol):
         """Whether there is a file of this name; its bytes are not looked at."""
         ...
 
-    def kept(self, place: Place) -> list[str]:
+    def hashes(self, place: Place) -> list[str]:
         """The hashes of all files in the place."""
         ...
 
@@ -234,19 +234,19 @@ class Comparison:
     """Which files were compared with their hashes by this process: none twice, while it is not written to."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[object, ...], None] = OrderedDict()
+        self._compared: OrderedDict[tuple[object, ...], None] = OrderedDict()
         self._lock = threading.Lock()
 
     def note(self, descriptor: int, sha256: str) -> None:
         """Its bytes were hashed as they were written."""
         with self._lock:
-            self._known[_identity(descriptor, sha256)] = None
-            while len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
+            self._compared[_identity(descriptor, sha256)] = None
+            while len(self._compared) > _REMEMBERED:
+                self._compared.popitem(last=False)
 
     def holds(self, descriptor: int, sha256: str) -> bool:
         """Whether the file has this SHA-256."""
-        if _identity(descriptor, sha256) in self._known:
+        if _identity(descriptor, sha256) in self._compared:
             return True
         if hashed(descriptor) != sha256:
             return False

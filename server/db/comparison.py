@@ -36,10 +36,10 @@ _LAST = select(LedgerRow).where(LedgerRow.study_id == bindparam("study")).order_
 class DatabaseDiffers(Exception):
     """A row of this study is not what the coordinator signed. The text names it; nothing may be built on the study."""
 
-    def __init__(self, study: str, what: str) -> None:
-        super().__init__(f"study {study}: {what}")
+    def __init__(self, study: str, difference: str) -> None:
+        super().__init__(f"study {study}: {difference}")
         self.study = study
-        self.what = what
+        self.difference = difference
 
 
 def entry_of(row: LedgerRow) -> Entry:
@@ -128,15 +128,15 @@ def require_whole(tx: Transaction, study: StudyRow, budget: BudgetRow) -> None:
         raise DatabaseDiffers(study.name, "its ledger does not lead to the head that was signed")
 
 
-def require_asked(tx: Transaction, study: StudyRow, round: int) -> None:
+def require_asked(tx: Transaction, study: StudyRow, round_number: int) -> None:
     """That a round asks the query which the ledger charged.
 
     Raises:
         DatabaseDiffers: it asks another one, or none.
     """
-    charged = (LedgerRow.study_id == study.id, LedgerRow.round == round, LedgerRow.kind == "asked")
+    charged = (LedgerRow.study_id == study.id, LedgerRow.round == round_number, LedgerRow.kind == "asked")
     entry = tx.session.scalars(select(LedgerRow).where(*charged)).one_or_none()
-    asks = (RoundRow.study_id == study.id, RoundRow.number == round, QueryRow.study_id == study.id)
+    asks = (RoundRow.study_id == study.id, RoundRow.number == round_number, QueryRow.study_id == study.id)
     sha256 = tx.session.scalar(select(QueryRow.sha256).where(*asks, QueryRow.number == RoundRow.query))
     if entry is None or sha256 is None or json.loads(entry.body).get("query") != sha256:
         raise DatabaseDiffers(study.name, "a round asks another query than the one that the ledger charges")
@@ -144,7 +144,7 @@ def require_asked(tx: Transaction, study: StudyRow, round: int) -> None:
 
 def round_that_opened(tx: Transaction, study: StudyRow, sha256: str) -> int | None:
     """The round whose sum of this query the ledger has settled: hospitals answer it no more. None: there is none."""
-    charged = [round for round, digest in _asked(tx, study).items() if digest == sha256]
+    charged = [round for round, digest in _query_digests(tx, study).items() if digest == sha256]
     settled = (LedgerRow.study_id == study.id, LedgerRow.kind == "settled", LedgerRow.round.in_(charged))
     return tx.session.scalar(select(func.min(LedgerRow.round)).where(*settled))
 
@@ -158,7 +158,7 @@ def require_queries_as_charged(tx: Transaction, study: StudyRow, sha256: str | N
         DatabaseDiffers: names the first that does not.
     """
     # Of each query the newest round.
-    newest = {query: round for round, query in _asked(tx, study).items()}
+    newest = {query: round for round, query in _query_digests(tx, study).items()}
     ended = (LedgerRow.study_id == study.id, LedgerRow.round.in_(newest.values()), LedgerRow.kind != "asked")
     endings: dict[int | None, str] = {
         row.round: row.kind for row in tx.session.scalars(select(LedgerRow).where(*ended))
@@ -177,7 +177,7 @@ def require_queries_as_charged(tx: Transaction, study: StudyRow, sha256: str | N
             select(RoundRow.state).where(RoundRow.study_id == study.id, RoundRow.number == round)
         )  # fmt: skip
         states = (row.state, state)
-        if row.round != round or states not in _LEFT[None if round is None else endings.get(round, "asked")]:
+        if row.round != round or states not in _STATES_AFTER[None if round is None else endings.get(round, "asked")]:
             difference = f"query {row.number} stands in the database where the ledger's entries have not left it"
             raise DatabaseDiffers(study.name, difference)
 
@@ -186,7 +186,7 @@ _NOTHING: set[tuple[str, str | None]] = {
     (query, end) for query in ("failed", "waiting") for end in ("abandoned", "stopped")
 }
 # By the newest entry of the newest round that asked a query: in which states the query and that round may be.
-_LEFT: dict[str | None, set[tuple[str, str | None]]] = {
+_STATES_AFTER: dict[str | None, set[tuple[str, str | None]]] = {
     None: {("waiting", None), ("failed", None)},
     "asked": {("asked", "collecting")},
     "settled": {("asked", "settled"), ("answered", "released"), ("failed", "abandoned"), ("failed", "stopped")},
@@ -195,7 +195,7 @@ _LEFT: dict[str | None, set[tuple[str, str | None]]] = {
 }
 
 
-def _asked(tx: Transaction, study: StudyRow) -> dict[int, str]:
+def _query_digests(tx: Transaction, study: StudyRow) -> dict[int, str]:
     """The digest of what each round asked, in the order of the ledger."""
     statement = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.kind == "asked")
     entries = tx.session.scalars(statement.order_by(LedgerRow.sequence))

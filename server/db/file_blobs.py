@@ -76,13 +76,13 @@ class FileBlobs:
             opened.close()
             raise
         opened.close()
-        logger.error("a file is not what its name says: it is not used", extra={"event": place.shown(sha256)})
+        logger.error("a file is not what its name says: it is not used", extra={"event": place.log_name(sha256)})
         return None
 
     def has(self, place: Place, sha256: str) -> bool:
         return (self.root / place.key(sha256)).is_file()
 
-    def kept(self, place: Place) -> list[str]:
+    def hashes(self, place: Place) -> list[str]:
         folder, beginning = self.root / place.folder, f"{place.kind}."
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
         return [name.removeprefix(beginning) for name in names if name.startswith(beginning)]
@@ -130,7 +130,7 @@ class _Folder:
     """Names that were made in it, and up to which of them it is on the disk."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    named: int = 0
+    created: int = 0
     synced: int = 0
     waiting: int = 0
 
@@ -145,13 +145,13 @@ class _FolderSyncs:
     def sync(self, folder: Path) -> None:
         with self._lock:
             state = self._folders.setdefault(folder, _Folder())
-            state.named += 1
+            state.created += 1
             state.waiting += 1
-            mine = state.named
+            mine = state.created
         try:
             with state.lock:
                 if state.synced < mine:
-                    upto = state.named
+                    upto = state.created
                     _sync(folder)
                     state.synced = upto
         finally:

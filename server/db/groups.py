@@ -16,7 +16,7 @@ T = TypeVar("T")
 X = TypeVar("X")
 X_co = TypeVar("X_co", covariant=True)
 # More would keep the first of them waiting for the last.
-_MOST = 64
+_MAX_GROUP = 64
 # While others keep coming, a transaction waits for them: at most so many seconds after the last one, and altogether.
 _PAUSE, _LONGEST = 0.002, 0.05
 # Groups, and pieces that could not be committed together.
@@ -31,7 +31,7 @@ class _Piece:
     work: Callable[[Any], Any]
     context: Context = field(default_factory=copy_context)
     done: Future[Any] = field(default_factory=Future[Any])
-    taken: list[bool] = field(default_factory=list[bool])
+    claimed: list[bool] = field(default_factory=list[bool])
 
 
 class Write(Protocol[X_co]):
@@ -56,7 +56,7 @@ class Groups(Generic[X]):
         self._last: dict[str, float] = {}
         self._groups = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="commit")
         # Apart: those of one study must not keep the groups of the others waiting.
-        self._alone = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="commit-alone")
+        self._single_executor = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="commit-alone")
 
     def write(self, study: str, name: str, work: Callable[[X], T]) -> Future[T]:
         """What `work` returns, possibly in one transaction with others of this study; done once it is committed."""
@@ -85,7 +85,7 @@ class Groups(Generic[X]):
             self._gather(study)
         with self._lock:
             waiting = self._waiting[study]
-            group = [waiting.popleft() for _ in range(min(_MOST, len(waiting)))]
+            group = [waiting.popleft() for _ in range(min(_MAX_GROUP, len(waiting)))]
         self._commit(group)
         with self._lock:
             if not waiting:
@@ -102,7 +102,7 @@ class Groups(Generic[X]):
         with self._lock:
             waiting = self._waiting[study]
         end, before = time.monotonic() + _LONGEST, 0
-        while before < len(waiting) < _MOST and time.monotonic() < end:
+        while before < len(waiting) < _MAX_GROUP and time.monotonic() < end:
             before = len(waiting)
             time.sleep(_PAUSE)
 
@@ -113,7 +113,7 @@ class Groups(Generic[X]):
             # At once: where the database is away, each would wait as long for it as all before it together.
             for piece in group:
                 try:
-                    self._alone.submit(self._commit_alone, piece)
+                    self._single_executor.submit(self._commit_alone, piece)
                 except RuntimeError:
                     self._commit_alone(piece)
 
@@ -121,9 +121,9 @@ class Groups(Generic[X]):
         try:
             # It may be queued although its thread could not be started, and come here twice.
             with self._lock:
-                if piece.taken:
+                if piece.claimed:
                     return
-                piece.taken.append(True)
+                piece.claimed.append(True)
             piece.done.set_result(piece.context.run(self._write, piece.name, piece.work))
         except StopIteration as error:
             # Nothing that waits can be told of one.

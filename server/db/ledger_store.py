@@ -50,7 +50,9 @@ class Account:
     budget: Budget
     newest: Entry
 
-    def record(self, kind: Kind, round: int | None, event: Mapping[str, Any], ready: Statement | None = None) -> None:
+    def record(
+        self, kind: Kind, round_number: int | None, event: Mapping[str, Any], ready: Statement | None = None
+    ) -> None:
         """Apply one event to the budget, append it, and write the statement and the signed head beside it.
 
         `ready`: the statement as `statement_after` found it; used if it is still that of the budget's state.
@@ -59,8 +61,8 @@ class Account:
             accounting.LedgerError: the event cannot happen now; nothing is written.
         """
         # Before the row is added: an event that cannot happen raises here and leaves nothing behind.
-        self.budget.happen(self.newest.sequence + 1, kind, round, event)
-        self._append(kind, round, event, _write_statement(self.row, self.budget, ready))
+        self.budget.happen(self.newest.sequence + 1, kind, round_number, event)
+        self._append(kind, round_number, event, _write_statement(self.row, self.budget, ready))
 
     def record_roster(self, change: RosterChange) -> None:
         """A member came, left or has another key; nothing is spent."""
@@ -72,34 +74,36 @@ class Account:
         Raises:
             DatabaseDiffers: the ledger names another file already.
         """
-        if _named(self.tx, self.study, model.version) is not None:
+        if _release_entry(self.tx, self.study, model.version) is not None:
             # Somebody has set the database back to before the release: no second entry, and no second file.
             require_released(self.tx, self.study, model)
             return
         self._record_unspent("released", model.version or None, {"sha256": model.sha256, "bytes": model.bytes})
 
-    def _record_unspent(self, kind: Kind, round: int | None, event: Mapping[str, Any]) -> None:
-        self.budget.happen(self.newest.sequence + 1, kind, round, event)
-        self._append(kind, round, event, Statement(self.row.state, self.row.limits, self.row.percentiles))
+    def _record_unspent(self, kind: Kind, round_number: int | None, event: Mapping[str, Any]) -> None:
+        self.budget.happen(self.newest.sequence + 1, kind, round_number, event)
+        self._append(kind, round_number, event, Statement(self.row.state, self.row.limits, self.row.percentiles))
 
-    def _append(self, kind: Kind, round: int | None, event: Mapping[str, Any], shown: Statement) -> None:
-        standing = _standing(self.tx, self.study, self.budget, shown)
-        entry = append(self.newest, kind, round, {**event, **standing.to_dict()})
+    def _append(self, kind: Kind, round_number: int | None, event: Mapping[str, Any], statement: Statement) -> None:
+        standing = _standing(self.tx, self.study, self.budget, statement)
+        entry = append(self.newest, kind, round_number, {**event, **standing.to_dict()})
         self.tx.session.add(_ledger_row(self.tx, self.row.study_id, entry))
         self.newest = entry
         _sign(self.row, self.signer, self.study.name, entry)
 
-    def conclude(self, kind: Kind, round: RoundRow, event: Mapping[str, Any], ready: Statement | None = None) -> None:
+    def conclude(
+        self, kind: Kind, round_row: RoundRow, event: Mapping[str, Any], ready: Statement | None = None
+    ) -> None:
         """Record what became of a round's reservation, and beside the round what every limit has spent by then.
 
         Raises:
             accounting.LedgerError: as `record`.
         """
-        self.record(kind, round.number, event, ready)
+        self.record(kind, round_row.number, event, ready)
         fields = ("level", "definition", "epsilon", "spent")
         # A level that nothing protects is stated with no ε: there is nothing it could have spent.
         limited = [limit for limit in self.row.limits if limit["epsilon"] is not None]
-        round.spent = [{name: limit[name] for name in fields} for limit in limited]
+        round_row.spent = [{name: limit[name] for name in fields} for limit in limited]
 
 
 def budget_of(tx: Transaction, signer: SigningKey, study: StudyRow) -> Budget:
@@ -145,7 +149,7 @@ def require_unchanged(tx: Transaction, signer: SigningKey, study: StudyRow, *, w
 
 
 def statement_after(
-    tx: Transaction, signer: SigningKey, study: StudyRow, kind: Kind, round: int | None, event: Mapping[str, Any]
+    tx: Transaction, signer: SigningKey, study: StudyRow, kind: Kind, round_number: int | None, event: Mapping[str, Any]
 ) -> Statement:
     """What the budget will show once this event is recorded.
 
@@ -155,7 +159,7 @@ def statement_after(
     row = tx.session.get_one(BudgetRow, study.id)
     require_as_signed(tx, signer, study, row)
     budget = _restored(study, row)
-    budget.happen(row.entries + 1, kind, round, event)
+    budget.happen(row.entries + 1, kind, round_number, event)
     return Statement.of(budget)
 
 
@@ -186,14 +190,14 @@ def entries(tx: Transaction, study_id: int, after: int, limit: int) -> list[Entr
     return [entry_of(row) for row in tx.session.scalars(entries_after.order_by(LedgerRow.sequence).limit(limit))]
 
 
-def settled_at(tx: Transaction, study: StudyRow, round: int) -> tuple[int, str]:
+def settled_at(tx: Transaction, study: StudyRow, round_number: int) -> tuple[int, str]:
     """Sequence and hash of the entry that settled a round; no later entry moves it.
 
     Raises:
         DatabaseDiffers: the ledger holds none.
     """
     statement = select(LedgerRow.sequence, LedgerRow.sha256).where(
-        LedgerRow.study_id == study.id, LedgerRow.round == round, LedgerRow.kind == "settled"
+        LedgerRow.study_id == study.id, LedgerRow.round == round_number, LedgerRow.kind == "settled"
     )
     entry = tx.session.execute(statement).one_or_none()
     if entry is None:
@@ -203,7 +207,7 @@ def settled_at(tx: Transaction, study: StudyRow, round: int) -> tuple[int, str]:
 
 def names_models(tx: Transaction, study: StudyRow) -> bool:
     """Whether the study's ledger names its models: it does from the initial one on, or never."""
-    return _named(tx, study, 0) is not None
+    return _release_entry(tx, study, 0) is not None
 
 
 def require_released(tx: Transaction, study: StudyRow, model: ModelRow) -> None:
@@ -214,17 +218,17 @@ def require_released(tx: Transaction, study: StudyRow, model: ModelRow) -> None:
     """
     if not names_models(tx, study):
         return
-    entry = _named(tx, study, model.version)
+    entry = _release_entry(tx, study, model.version)
     release = None if entry is None else entry_of(entry).body
     if release is None or (release["sha256"], release["bytes"]) != (model.sha256, model.bytes):
         raise DatabaseDiffers(study.name, _OTHER_MODEL)
 
 
-def require_base(tx: Transaction, study: StudyRow, model: ModelRow, round: int) -> None:
+def require_base(tx: Transaction, study: StudyRow, model: ModelRow, round_number: int) -> None:
     """That a round begins with the newest model that the ledger names before it; raises as `require_released`."""
     require_released(tx, study, model)
     of_round = func.coalesce(LedgerRow.round, 0)
-    earlier_releases = (LedgerRow.study_id == study.id, LedgerRow.kind == "released", of_round < round)
+    earlier_releases = (LedgerRow.study_id == study.id, LedgerRow.kind == "released", of_round < round_number)
     newest = tx.session.scalar(select(func.max(of_round)).where(*earlier_releases))
     if newest is not None and newest != model.version:
         raise DatabaseDiffers(study.name, _OTHER_MODEL)
@@ -241,7 +245,7 @@ def _require_all_released(tx: Transaction, study: StudyRow) -> None:
             raise DatabaseDiffers(study.name, _OTHER_MODEL)
 
 
-def _named(tx: Transaction, study: StudyRow, version: int) -> LedgerRow | None:
+def _release_entry(tx: Transaction, study: StudyRow, version: int) -> LedgerRow | None:
     of_round = LedgerRow.round.is_(None) if version == 0 else LedgerRow.round == version
     conditions = (LedgerRow.study_id == study.id, LedgerRow.kind == "released", of_round)
     return tx.session.scalars(select(LedgerRow).where(*conditions)).one_or_none()
@@ -269,14 +273,14 @@ def _write_statement(row: BudgetRow, budget: Budget, ready: Statement | None = N
     return statement
 
 
-def _standing(tx: Transaction, study: StudyRow, budget: Budget, shown: Statement) -> Standing:
+def _standing(tx: Transaction, study: StudyRow, budget: Budget, statement: Statement) -> Standing:
     active = active_members(tx, study.id)
     return Standing(
         settings_sha256=digest(study.settings),
         roster_sha256=roster_fingerprint(study.name, active),
         members=len(active),
-        state_sha256=digest(shown.state),
-        statement_sha256=digest({"limits": shown.limits, "percentiles": shown.percentiles}),
+        state_sha256=digest(statement.state),
+        statement_sha256=digest({"limits": statement.limits, "percentiles": statement.percentiles}),
         can_continue=budget.can_continue,
     )
 

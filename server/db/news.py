@@ -79,13 +79,13 @@ class Changes:
         self._is_sqlite = database.engine.dialect.name == "sqlite"
         self._connection: Connection | None = None
         self._version: int | None = None
-        self._asked = 0.0
+        self._last_question = 0.0
 
     def since_last(self) -> bool:
         if not self._is_sqlite:
-            if time.monotonic() - self._asked < _BLIND_SECONDS:
+            if time.monotonic() - self._last_question < _BLIND_SECONDS:
                 return False
-            self._asked = time.monotonic()
+            self._last_question = time.monotonic()
             return True
         if self._connection is None:
             # The number counts what others than this very connection have committed.

@@ -132,7 +132,7 @@ class ObjectBlobs:
             if not self._fetched(place.key(sha256), incoming):
                 return None
             if incoming.sha256 != sha256:
-                event = place.shown(sha256)
+                event = place.log_name(sha256)
                 logger.error("an object is not what its name says: it is not used", extra={"event": event})
                 return None
             try:
@@ -155,7 +155,7 @@ class ObjectBlobs:
     def has(self, place: Place, sha256: str) -> bool:
         return self._size(place.key(sha256)) is not None
 
-    def kept(self, place: Place) -> list[str]:
+    def hashes(self, place: Place) -> list[str]:
         beginning = f"{place.folder}/{place.kind}."
         return [key.removeprefix(beginning) for key in self._keys(place.folder) if key.startswith(beginning)]
 

@@ -67,14 +67,14 @@ def lock_study(tx: Transaction, name: str) -> StudyRow:
     return _study(tx, _STUDY.with_for_update(), name)
 
 
-def _study(tx: Transaction, wanted: Select[StudyRow], name: str) -> StudyRow:
-    return _known_study(tx.session.scalars(wanted, {"study": name}).one_or_none())
+def _study(tx: Transaction, statement: Select[StudyRow], name: str) -> StudyRow:
+    return _known_study(tx.session.scalars(statement, {"study": name}).one_or_none())
 
 
-def _known_study(found: T | None) -> T:
-    if found is None:
+def _known_study(row: T | None) -> T:
+    if row is None:
         raise unknown_study()
-    return found
+    return row
 
 
 def settings_of(row: StudyRow) -> AnySettings:
@@ -119,21 +119,21 @@ def active_members(tx: Transaction, study_id: int) -> list[tuple[str, str]]:
 
 def find_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
     """Raises Rejected `round-unknown`."""
-    return _known(tx.session.get(RoundRow, (study_id, number)))
+    return _require_round(tx.session.get(RoundRow, (study_id, number)))
 
 
 def share_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
     """The round, held as it is until the transaction ends; many may hold it. Raises Rejected `round-unknown`."""
     # Hospitals write their own rows side by side; who closes the round takes it alone and so waits for them.
-    return _known(tx.session.get(RoundRow, (study_id, number), with_for_update={"read": True}))
+    return _require_round(tx.session.get(RoundRow, (study_id, number), with_for_update={"read": True}))
 
 
 def lock_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
     """That round, for a transaction that moves it. Raises Rejected `round-unknown`."""
-    return _known(tx.session.get(RoundRow, (study_id, number), with_for_update=True))
+    return _require_round(tx.session.get(RoundRow, (study_id, number), with_for_update=True))
 
 
-def _known(row: RoundRow | None) -> RoundRow:
+def _require_round(row: RoundRow | None) -> RoundRow:
     if row is None:
         raise Rejected("round-unknown", "this study has had no such round")
     return row
@@ -149,46 +149,46 @@ def lock_open_round(tx: Transaction, study_id: int) -> RoundRow | None:
     return _the_one(tx.session.scalars(_under_way(study_id).with_for_update()).all())
 
 
-def _the_one(found: Sequence[RoundRow]) -> RoundRow | None:
-    if len(found) > 1:
+def _the_one(round_rows: Sequence[RoundRow]) -> RoundRow | None:
+    if len(round_rows) > 1:
         raise RowBroken("rounds has two that are under way")
-    return found[0] if found else None
+    return round_rows[0] if round_rows else None
 
 
 def _under_way(study_id: int) -> Select[RoundRow]:
     return select(RoundRow).where(RoundRow.study_id == study_id, RoundRow.ended_at.is_(None))
 
 
-def lock_participant(tx: Transaction, round: RoundRow, client: str) -> ParticipantRow:
+def lock_participant(tx: Transaction, round_row: RoundRow, client: str) -> ParticipantRow:
     """Raises Rejected `not-sampled`."""
-    row = tx.session.get(ParticipantRow, (round.study_id, round.number, client), with_for_update=True)
+    row = tx.session.get(ParticipantRow, (round_row.study_id, round_row.number, client), with_for_update=True)
     if row is None:
         raise Rejected("not-sampled", "this client takes no part in this round; wait for the next assignment")
     return row
 
 
-def participants(tx: Transaction, round: RoundRow) -> Sequence[ParticipantRow]:
+def participants(tx: Transaction, round_row: RoundRow) -> Sequence[ParticipantRow]:
     """Everybody sampled in this round, by name."""
     statement = select(ParticipantRow).where(
-        ParticipantRow.study_id == round.study_id, ParticipantRow.round == round.number
+        ParticipantRow.study_id == round_row.study_id, ParticipantRow.round == round_row.number
     )
     return tx.session.scalars(statement.order_by(ParticipantRow.client)).all()
 
 
-def is_awaited(tx: Transaction, round: RoundRow) -> bool:
+def is_awaited(tx: Transaction, round_row: RoundRow) -> bool:
     """Whether somebody who was sampled has not answered yet."""
-    open = (ParticipantRow.study_id == round.study_id, ParticipantRow.round == round.number)
+    open = (ParticipantRow.study_id == round_row.study_id, ParticipantRow.round == round_row.number)
     return (
         tx.session.scalar(select(ParticipantRow.client).where(*open, ParticipantRow.state == "sampled").limit(1))
         is not None
     )
 
 
-def presence(tx: Transaction, round: RoundRow) -> tuple[int, int]:
+def presence(tx: Transaction, round_row: RoundRow) -> tuple[int, int]:
     """How many were sampled in this round, and how many of them have said anything in it."""
-    sampled = participants(tx, round)
+    sampled = participants(tx, round_row)
     spoken = select(SessionMessageRow.client).where(
-        SessionMessageRow.study_id == round.study_id, SessionMessageRow.round == round.number
+        SessionMessageRow.study_id == round_row.study_id, SessionMessageRow.round == round_row.number
     )
     present = set(tx.session.scalars(spoken.distinct())) | {row.client for row in sampled if row.state != "sampled"}
     return len(sampled), len(present)
@@ -221,9 +221,9 @@ def refusals(rows: Sequence[ParticipantRow]) -> frozenset[str]:
     return frozenset(row.refusal_code for row in rows if row.refusal_code is not None)
 
 
-def find_session(tx: Transaction, study_id: int, round: int) -> SessionRow | None:
+def find_session(tx: Transaction, study_id: int, round_number: int) -> SessionRow | None:
     """The round's secure sum; None where updates came in the clear and nothing was summed under masks."""
-    return tx.session.get(SessionRow, (study_id, round))
+    return tx.session.get(SessionRow, (study_id, round_number))
 
 
 def latest_model(tx: Transaction, study_id: int) -> ModelRow | None:
@@ -246,7 +246,9 @@ def enter_state(
     append_event(tx, study, f"study-{state}")
 
 
-def append_event(tx: Transaction, study: StudyRow, kind: str, round: int | None = None, *, work: bool = True) -> None:
+def append_event(
+    tx: Transaction, study: StudyRow, kind: str, round_number: int | None = None, *, work: bool = True
+) -> None:
     """Number it after the study's newest event; the study is locked by this transaction.
 
     work  whether a worker has something to do now
@@ -254,4 +256,4 @@ def append_event(tx: Transaction, study: StudyRow, kind: str, round: int | None 
     # One number says whether there is news: waiting requests compare it, and nothing else is read for them.
     study.version += 1
     tx.announce(study.name, study.version, work=work)
-    tx.session.add(EventRow(study_id=study.id, number=study.version, kind=kind, round=round, at=tx.now()))
+    tx.session.add(EventRow(study_id=study.id, number=study.version, kind=kind, round=round_number, at=tx.now()))

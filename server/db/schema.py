@@ -48,7 +48,7 @@ def migrate(engine: Engine) -> Migrated:
         connection.commit()
         if not ran:
             return Migrated(revision(connection), None)
-    return Migrated(_one(ran[0].source_revision_ids), _one(ran[-1].destination_revision_ids))
+    return Migrated(_first_revision(ran[0].source_revision_ids), _first_revision(ran[-1].destination_revision_ids))
 
 
 def is_current(engine: Engine) -> bool:
@@ -82,8 +82,8 @@ def _require_known(connection: Connection) -> None:
     known_revisions = {script.revision for script in ScriptDirectory.from_config(_config(None)).walk_revisions()}
     if stored_revision is not None and stored_revision not in known_revisions:
         raise SchemaOutdated(
-            f"the database is at revision {stored_revision}, which this version ({program_version()}) does not know: a later one "
-            "has worked with it. Install that version again, or restore the backup from before it; nothing was changed"
+            f"the database is at revision {stored_revision}, which this version ({program_version()}) does not know: "
+            "a later one has worked with it. Install that version again, or restore the backup from before it; nothing was changed"
         )
 
 
@@ -94,7 +94,7 @@ def _noting(ran: list[MigrationInfo]) -> Callable[..., None]:
     return note
 
 
-def _one(revisions: Sequence[str]) -> str | None:
+def _first_revision(revisions: Sequence[str]) -> str | None:
     return revisions[0] if revisions else None
 
 

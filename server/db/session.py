@@ -185,7 +185,9 @@ class Database:
         with self._observer.transaction(name) as count_retry:
             return self._repeat(name, work, engine, count_retry)
 
-    def _repeat(self, name: str, work: Callable[[Transaction], T], engine: Engine, again: Callable[[], None]) -> T:
+    def _repeat(
+        self, name: str, work: Callable[[Transaction], T], engine: Engine, count_retry: Callable[[], None]
+    ) -> T:
         for attempt in range(1, self._attempts + 1):
             with self._sessions(bind=engine, info={"transaction": name}) as session:
                 tx = Transaction(name, session, self.time)
@@ -202,7 +204,7 @@ class Database:
                     return result
             # Outside the `with`, so that no connection is held; at random, so that two that met do not meet again.
             time.sleep(_PAUSES.uniform(0, 0.005 * 2**attempt))
-            again()
+            count_retry()
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _committed(self, tx: Transaction) -> None:

@@ -21,7 +21,7 @@ from server.domain.secure_sum_session import Declined, Session, changed
 from study_protocol.secure_sum.messages import SumResult
 
 # Sessions under way; a value holds some hundred bytes for each pair of neighbours.
-_MOST = 16
+_MAX_STATES = 16
 
 
 @dataclass
@@ -38,7 +38,7 @@ class State:
     ended: bool
     lists: dict[str, bytes] = field(default_factory=dict[str, bytes])
 
-    def shown(self, name: str, view: Callable[[Session], BaseModel | Declined]) -> bytes | Declined:
+    def render(self, name: str, view: Callable[[Session], BaseModel | Declined]) -> bytes | Declined:
         """A list that is the same for everybody."""
         cached = self.lists.get(name)
         if cached is not None:
@@ -57,9 +57,9 @@ class States:
         self._states: OrderedDict[tuple[str, int], State] = OrderedDict()
         self._refreshing: dict[tuple[str, int], threading.Lock] = {}
 
-    def seen(self, study: str, round: int) -> State | None:
+    def cached(self, study: str, round_number: int) -> State | None:
         """As it was seen last, which may be a while ago."""
-        return self._states.get((study, round))
+        return self._states.get((study, round_number))
 
     def under_way(self, study: str, event: int) -> list[int]:
         """Rounds that were not over when they were seen last, before this event of the study."""
@@ -79,7 +79,7 @@ class States:
 
     def change(self, tx: Transaction, study: str, row: SessionRow, session: Session, mark: int) -> None:
         """What the transaction has made of it; seen by others once it is committed."""
-        cached = self.seen(study, row.round)
+        cached = self.cached(study, row.round)
         # The row is locked: what this process knows besides was lost, as when a standby took over without it.
         if cached is not None and cached.version > row.version:
             self.forget(study, row.round)
@@ -89,12 +89,12 @@ class States:
         if first:
             tx.after_commit(lambda: self._keep(study, row, tx.shared["session-changed", study, row.round]))
 
-    def refreshed(self, database: Database, study: str, round: int) -> State | None:
+    def refreshed(self, database: Database, study: str, round_number: int) -> State | None:
         """As it is now; None where there is no such session. One thread reads, the others wait for what it finds."""
 
         def work(tx: Transaction) -> State | None:
             study_row = rows.find_study(tx, study)
-            row = rows.find_session(tx, study_row.id, round)
+            row = rows.find_session(tx, study_row.id, round_number)
             if row is None:
                 return None
             state = _state(row, study_row.version, self._read(tx, study, row))
@@ -102,23 +102,23 @@ class States:
             return state
 
         with self._lock:
-            refreshing = self._refreshing.setdefault((study, round), threading.Lock())
-        cached = self.seen(study, round)
+            refreshing = self._refreshing.setdefault((study, round_number), threading.Lock())
+        cached = self.cached(study, round_number)
         with refreshing:
             # Somebody has read it while this thread waited.
-            state = self.seen(study, round)
+            state = self.cached(study, round_number)
             if state is not None and state is not cached:
                 return state
             return database.read("read-session", work)
 
-    def forget(self, study: str, round: int) -> None:
+    def forget(self, study: str, round_number: int) -> None:
         """Its round is over: what was sealed in it is erased."""
         with self._lock:
-            self._states.pop((study, round), None)
-            self._refreshing.pop((study, round), None)
+            self._states.pop((study, round_number), None)
+            self._refreshing.pop((study, round_number), None)
 
     def _read(self, tx: Transaction, study: str, row: SessionRow) -> Session:
-        cached = self.seen(study, row.round)
+        cached = self.cached(study, row.round)
         # An older snapshot than the newest, or a database that has lost what it had acknowledged: the rows are right.
         if cached is None or cached.version > row.version:
             return load_session(tx, row)
@@ -145,7 +145,7 @@ class States:
             ]:
                 del self._states[earlier]
                 self._refreshing.pop(earlier, None)
-            while len(self._states) > _MOST:
+            while len(self._states) > _MAX_STATES:
                 old, _ = self._states.popitem(last=False)
                 self._refreshing.pop(old, None)
 

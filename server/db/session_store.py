@@ -46,7 +46,7 @@ _parameters = lru_cache(maxsize=64)(SessionParameters.from_bytes)
 
 
 # Steps whose messages `forget_shares` leaves.
-_KEPT = ("keys", "manifest", "consistency")
+_LASTING_STEPS = ("keys", "manifest", "consistency")
 
 
 class MessageForgotten(LookupError):
@@ -130,9 +130,9 @@ def members_at_opening(row: SessionRow | None) -> tuple[str, dict[str, str]] | N
     return _parameters(row.parameters).roster, row.members
 
 
-def lock_session(tx: Transaction, study_id: int, round: int) -> SessionRow | None:
+def lock_session(tx: Transaction, study_id: int, round_number: int) -> SessionRow | None:
     """For a transaction that changes it."""
-    return tx.session.get(SessionRow, (study_id, round), with_for_update=True)
+    return tx.session.get(SessionRow, (study_id, round_number), with_for_update=True)
 
 
 def load_session(tx: Transaction, row: SessionRow) -> Session:
@@ -141,7 +141,7 @@ def load_session(tx: Transaction, row: SessionRow) -> Session:
     Raises:
         RowBroken: its rows are not what the coordinator writes.
     """
-    bodies = _said(tx, row, after=0)
+    bodies = _bodies(tx, row, after=0)
     _require_sets(row, bodies)
     keys = _messages(KeysMessage, bodies["keys"])
     return Session(
@@ -153,7 +153,7 @@ def load_session(tx: Transaction, row: SessionRow) -> Session:
         manifests=_messages(Manifest, bodies["manifest"]),
         consistency=_messages(ConsistencyMessage, bodies["consistency"]),
         unmasks=_messages(UnmaskMessage, bodies["unmask"]),
-        left=frozenset(bodies["left"]),
+        departed=frozenset(bodies["left"]),
         cohort=tuple(keys[name] for name in row.cohort),
         sharers=tuple(row.sharers),
         survivors=tuple(row.survivors),
@@ -163,7 +163,7 @@ def load_session(tx: Transaction, row: SessionRow) -> Session:
 
 def continue_session(tx: Transaction, row: SessionRow, session: Session, version: int) -> Session:
     """The session as its rows are now, from what it was at an earlier `version`: only what came since is read."""
-    bodies = _said(tx, row, after=version)
+    bodies = _bodies(tx, row, after=version)
     fresh: dict[str, Any] = {}
     for name, step, model in _MESSAGES:
         if bodies[step]:
@@ -176,12 +176,14 @@ def continue_session(tx: Transaction, row: SessionRow, session: Session, version
         fresh["sharers"] = tuple(row.sharers)
     if not session.survivors and row.survivors:
         fresh["survivors"] = tuple(row.survivors)
-    return changed(session, phase=row.phase, failure=row.failure, left=session.left | bodies["left"].keys(), **fresh)
+    return changed(
+        session, phase=row.phase, failure=row.failure, departed=session.departed | bodies["left"].keys(), **fresh
+    )
 
 
-def _require_sets(row: SessionRow, said: Mapping[str, Mapping[str, _Body]]) -> None:
+def _require_sets(row: SessionRow, bodies: Mapping[str, Mapping[str, _Body]]) -> None:
     frozen = {"keys": row.cohort, "shares": row.sharers, "manifest": row.survivors}
-    if any(not said[name].keys() >= set(names) for name, names in frozen.items()):
+    if any(not bodies[name].keys() >= set(names) for name, names in frozen.items()):
         raise RowBroken("secure_sum_messages lacks what the session has frozen")
     if not set(row.survivors) <= set(row.sharers) <= set(row.cohort) <= row.roster.keys():
         raise RowBroken("secure_sum_sessions holds sets of which one is not in the one before")
@@ -239,14 +241,14 @@ def said_by(tx: Transaction, row: SessionRow, client: str, step: Step) -> Sessio
     return tx.session.get(SessionMessageRow, (row.study_id, row.round, client, step))
 
 
-def is_awaited(tx: Transaction, study_id: int, round: int, client: str) -> bool:
+def is_awaited(tx: Transaction, study_id: int, round_number: int, client: str) -> bool:
     """Whether the session waits for what the client says next, once it has its update."""
-    row = rows.find_session(tx, study_id, round)
+    row = rows.find_session(tx, study_id, round_number)
     # An update in the clear arrives before the vectors.
     waited_for = {} if row is None else {phase: getattr(row, names) for phase, names in AWAITED.items()}
     if row is None or client not in waited_for.get(row.phase, ()):
         return False
-    last = (tx.session.get(SessionMessageRow, (study_id, round, client, step)) for step in ("unmask", "left"))
+    last = (tx.session.get(SessionMessageRow, (study_id, round_number, client, step)) for step in ("unmask", "left"))
     return not any(last)
 
 
@@ -261,18 +263,18 @@ def octets_of(tx: Transaction, row: SessionRow, clients: Sequence[str]) -> list[
     return [(client, digests[client]) for client in clients]
 
 
-def forget_shares(tx: Transaction, study_id: int, round: int) -> None:
+def forget_shares(tx: Transaction, study_id: int, round_number: int) -> None:
     """Scrub what could help to rebuild a secret; that it was said stays."""
     deletion = update(SessionMessageRow).where(
         SessionMessageRow.study_id == study_id,
-        SessionMessageRow.round == round,
+        SessionMessageRow.round == round_number,
         SessionMessageRow.step.in_(("shares", "unmask")),
     )
     # Not row by row: what somebody else has written there goes, too.
     tx.session.execute(deletion.values(body=None, written_by=tx.name).execution_options(synchronize_session=False))
 
 
-def _said(tx: Transaction, row: SessionRow, *, after: int) -> dict[str, dict[str, _Body]]:
+def _bodies(tx: Transaction, row: SessionRow, *, after: int) -> dict[str, dict[str, _Body]]:
     statement = select(SessionMessageRow.step, SessionMessageRow.client, SessionMessageRow.body).where(
         SessionMessageRow.study_id == row.study_id,
         SessionMessageRow.round == row.round,
@@ -280,7 +282,7 @@ def _said(tx: Transaction, row: SessionRow, *, after: int) -> dict[str, dict[str
     )
     bodies: dict[str, dict[str, _Body]] = {step: {} for step in get_args(Step)}
     for step, client, body in tx.session.execute(statement):
-        if body is None and step in _KEPT:
+        if body is None and step in _LASTING_STEPS:
             raise RowBroken("secure_sum_messages lacks a message that is never erased")
         bodies[step][client] = body
     return bodies

@@ -134,11 +134,11 @@ def _require(row: Base) -> None:
         _require_one_query(row, columns)
 
 
-def _require_one_query(row: QueryRow, held: Mapping[str, Any]) -> None:
+def _require_one_query(row: QueryRow, columns: Mapping[str, Any]) -> None:
     """That document, digest and answer are of one query, as far as they are loaded."""
-    if {"document", "sha256"} <= set(held) and QueryDocument.model_validate(row.document).digest() != row.sha256:
+    if {"document", "sha256"} <= set(columns) and QueryDocument.model_validate(row.document).digest() != row.sha256:
         raise RowBroken("queries.document is not what its digest says")
-    if held.get("answer") is not None and {"number", "sha256"} <= set(held):
+    if columns.get("answer") is not None and {"number", "sha256"} <= set(columns):
         stated = SignedAnswer.model_validate(row.answer).published
         if (stated.query, stated.sha256) != (row.number, row.sha256):
             raise RowBroken("queries.answer is another query's")
@@ -171,15 +171,15 @@ def _check(column: Any, words: tuple[str, ...] | None) -> Check:
         check = partial(_of_type, bytes)
     else:
         check = _anything
-    return partial(_held, column.nullable is True, check, inside or _anything)
+    return partial(_check_value, column.nullable is True, check, inside or _anything)
 
 
-def _held(nullable: bool, held: Check, inside: Check, value: Any) -> None:
+def _check_value(nullable: bool, check: Check, inside: Check, value: Any) -> None:
     if value is None:
         if not nullable:
             raise ValueError("it is missing")
         return
-    held(value)
+    check(value)
     inside(value)
 
 

@@ -79,8 +79,8 @@ def hexadecimal(column: str, name: str) -> CheckConstraint:
 
 def index_where(condition: str, name: str, *columns: str, unique: bool = True) -> Index:
     """An index over the rows that fulfil the condition."""
-    where = text(condition)
-    return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
+    clause = text(condition)
+    return Index(name, *columns, unique=unique, sqlite_where=clause, postgresql_where=clause)
 
 
 class OperatorKeyRow(Base):

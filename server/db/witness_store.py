@@ -62,7 +62,7 @@ def witnesses(tx: Transaction, study: StudyRow) -> list[WitnessedHead]:
         outside = WitnessRow.client.in_([witness.name for witness in settings.schedule.witnesses])
         last = WitnessRow.entries == tx.session.get_one(BudgetRow, study.id).entries
         statement = statement.where(or_(outside, last) if study.state == "finished" else outside)
-    return [_shown(study.name, row) for row in tx.session.scalars(statement)]
+    return [_view(study.name, row) for row in tx.session.scalars(statement)]
 
 
 def _row(study_id: int, witness: WitnessedHead) -> WitnessRow:
@@ -76,6 +76,6 @@ def _row(study_id: int, witness: WitnessedHead) -> WitnessRow:
     )
 
 
-def _shown(study: str, row: WitnessRow) -> WitnessedHead:
+def _view(study: str, row: WitnessRow) -> WitnessedHead:
     head = LedgerHead(study=study, entries=row.entries, sha256=row.sha256)
     return WitnessedHead(client=row.client, public_key=row.public_key, head=head, signature=row.signature)

@@ -35,8 +35,10 @@ def noise_length(coordinates: int, log_odds: float = LOG_ODDS) -> float:
     return math.sqrt(coordinates + 2 * math.sqrt(coordinates * log_odds) + 2 * log_odds)
 
 
-def longest_update(settings: StudySettings, coordinates: int, round: int, *, anchor: float, clients: int = 1) -> float:
-    """Bound on the L2 norm of the sum of the updates of `clients` clients in round `round`.
+def longest_update(
+    settings: StudySettings, coordinates: int, round_number: int, *, anchor: float, clients: int = 1
+) -> float:
+    """Bound on the L2 norm of the sum of the updates of `clients` clients in round `round_number`.
 
     Args:
         anchor: `anchor` of what the round starts from.
@@ -51,7 +53,7 @@ def longest_update(settings: StudySettings, coordinates: int, round: int, *, anc
         longest = clients * mean + math.sqrt(clients) * std * noise_length(coordinates)
         return (longest + clients * anchor) * (1 + 8 * _FLOAT32)
     steps = training.local_steps
-    rate = training.learning_rate * training.learning_rate_schedule.share(round, settings.rounds)
+    rate = training.learning_rate * training.learning_rate_schedule.share(round_number, settings.rounds)
     if training.local_optimiser.name == "adam":
         reached = mean + std * noise_length(coordinates, LOG_ODDS + math.log(clients * steps))
         each = np.minimum(

@@ -31,7 +31,7 @@ class Consents:
     """What the active hospitals have said of one query. needed: without so many it is not asked."""
 
     active: frozenset[str]
-    allowed: frozenset[str]
+    granted: frozenset[str]
     refused: frozenset[str]
     needed: int
 
@@ -46,9 +46,9 @@ class Consents:
         since     when it was asked
         patience  seconds for which hospitals that say nothing are waited for, once there are enough others
         """
-        if len(self.allowed & self.active) < self.needed:
+        if len(self.granted & self.active) < self.needed:
             return None
-        silent = self.active - self.allowed - self.refused
+        silent = self.active - self.granted - self.refused
         return since + patience if silent else since
 
 
@@ -90,7 +90,7 @@ def effects(budget: Budget, cost: QueryCost) -> list[LimitAfter]:
     return limits
 
 
-def least_noise(budget: Budget, cost: QueryCost) -> float | None:
+def min_noise_multiplier(budget: Budget, cost: QueryCost) -> float | None:
     """The least noise multiplier, to three digits, with which the same query fits every limit now; None: none does."""
 
     def fits(multiplier: float) -> bool:
@@ -107,7 +107,9 @@ def least_noise(budget: Budget, cost: QueryCost) -> float | None:
     return rounded_up(high, 3)
 
 
-def consents_of(active: Collection[str], said: Collection[tuple[str, bool]], needed: int) -> Consents:
+def consents_of(active: Collection[str], answers: Collection[tuple[str, bool]], needed: int) -> Consents:
     """Of the hospitals that are active now."""
-    consenting = frozenset(client for client, allows in said if allows)
-    return Consents(frozenset(active), consenting, frozenset(client for client, allows in said if not allows), needed)
+    consenting = frozenset(client for client, allows in answers if allows)
+    return Consents(
+        frozenset(active), consenting, frozenset(client for client, allows in answers if not allows), needed
+    )

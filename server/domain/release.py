@@ -169,7 +169,7 @@ def _robust(settings: StudySettings, model: Spec, updates: Sequence[Tensors]) ->
     """Median or trimmed mean of noised updates at every coordinate (Yin, Chen, Ramchandran & Bartlett 2018), times
     expected_clients: what follows divides by it.
     """
-    middle = _kept(settings, len(updates))
+    middle = _middle(settings, len(updates))
     for name, start, stop in pieces(model):
         # Equal parts, and never of a single number of many: along one axis numpy adds in another order.
         parts = max(1, math.ceil(len(updates) * (stop - start) / _SORTED))
@@ -180,7 +180,7 @@ def _robust(settings: StudySettings, model: Spec, updates: Sequence[Tensors]) ->
             yield name, begin, rows[middle].mean(axis=0) * settings.privacy.expected_clients
 
 
-def _kept(settings: StudySettings, updates: int) -> slice:
+def _middle(settings: StudySettings, updates: int) -> slice:
     """Which of the sorted values of a coordinate are averaged: for a median the middle one, or the middle two."""
     trim = settings.robustness.trim
     cut = (updates - 1) // 2 if trim is None else trim

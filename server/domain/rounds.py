@@ -140,14 +140,14 @@ class Collected:
     findings    of every update that came in the clear
     secure_sum  None where the study sums nothing under masks
     refusals    codes of the refusals that hospitals gave
-    drawn       how many were sampled, None where that is not asked
+    sampled     how many were sampled, None where that is not asked
     """
 
     attendance: Attendance
     findings: tuple[Findings, ...]
     secure_sum: SecureSumEnd | None
     refusals: frozenset[str] = frozenset()
-    drawn: int | None = None
+    sampled: int | None = None
 
 
 def abandonment(min_clients: int, collected: Collected, *, lost: bool) -> Abandon | None:
@@ -166,7 +166,7 @@ def abandonment(min_clients: int, collected: Collected, *, lost: bool) -> Abando
         return Abandon(stuck or secure_sum.failure, charged=reached)
     if len(attendance.received) < min_clients:
         # The coins' doing, which the next round may not repeat, is told apart from hospitals that are not there.
-        unlucky = collected.drawn is not None and collected.drawn < min_clients
+        unlucky = collected.sampled is not None and collected.sampled < min_clients
         return Abandon(TOO_FEW_DRAWN if unlucky else "too-few-clients", charged=reached)
     if lost:
         # What is gone here had arrived: it may have been seen.

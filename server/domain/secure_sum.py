@@ -38,7 +38,7 @@ def admit_keys(session: Session, message: KeysMessage) -> Session | Repeated | D
     """Step 0. Needs all keys so far: one bad key would make every other client refuse the cohort."""
     if message.client not in session.roster:
         return Declined("unknown-client", f"{message.client} is not on the roster of this study")
-    refusal = _held(session, "keys", session.keys, message)
+    refusal = _early_answer(session, "keys", session.keys, message)
     if refusal is not None:
         return refusal
     # t is for that many: with more, t could be reached twice, once with each answer (2t > n + c).
@@ -49,19 +49,19 @@ def admit_keys(session: Session, message: KeysMessage) -> Session | Repeated | D
         return Declined("bad-signature", "the keys are not signed for this session by this client")
     # Hospitals refuse a list in which a key repeats, which would cost everybody the session.
     pair = {message.share_key, message.mask_key}
-    if len(pair) < 2 or not session.taken.isdisjoint(pair):
+    if len(pair) < 2 or not session.advertised_keys.isdisjoint(pair):
         return Declined("malformed", "share_key and mask_key are two keys that nobody else uses")
     # Small order makes the shared secret a public constant (RFC 7748, 6.1).
     if not (masking.is_usable(message.share_key) and masking.is_usable(message.mask_key)):
         return Declined("malformed", "share_key and mask_key are X25519 keys that do not have small order")
     admitted = changed(session, keys=_with(session.keys, message))
-    vars(admitted)["taken"] = session.taken | pair
+    vars(admitted)["advertised_keys"] = session.advertised_keys | pair
     return admitted
 
 
 def admit_shares(session: Session, message: SharesMessage) -> Session | Repeated | Declined:
     """Step 1."""
-    refusal = _held(session, "shares", session.shares, message)
+    refusal = _early_answer(session, "shares", session.shares, message)
     if refusal is not None:
         return refusal
     if message.client not in session.graph.places:
@@ -76,7 +76,7 @@ def admit_shares(session: Session, message: SharesMessage) -> Session | Repeated
 
 def admit_manifest(session: Session, message: Manifest) -> Session | Repeated | Declined:
     """Step 2. Asked before the octets come, and again when they are stored durably and are those of `message`."""
-    refusal = _held(session, "masked", session.manifests, message)
+    refusal = _early_answer(session, "masked", session.manifests, message)
     if refusal is not None:
         return refusal
     if message.client not in session.sharer_set:
@@ -92,7 +92,7 @@ def admit_manifest(session: Session, message: Manifest) -> Session | Repeated | 
 
 def admit_consistency(session: Session, message: ConsistencyMessage) -> Session | Repeated | Declined:
     """Step 3. Signatures are still welcome while shares are being opened."""
-    refusal = _held(session, "consistency", session.consistency, message, until=("consistency", "unmask"))
+    refusal = _early_answer(session, "consistency", session.consistency, message, until=("consistency", "unmask"))
     if refusal is not None:
         return refusal
     if message.client not in session.survivor_set:
@@ -105,7 +105,7 @@ def admit_consistency(session: Session, message: ConsistencyMessage) -> Session 
 
 def admit_unmask(session: Session, message: UnmaskMessage) -> Session | Repeated | Declined:
     """Step 4: one share of each neighbour in U2 and of the sender, of the kind that U3 prescribes."""
-    refusal = _held(session, "unmask", session.unmasks, message)
+    refusal = _early_answer(session, "unmask", session.unmasks, message)
     if refusal is not None:
         return refusal
     if message.client not in session.survivor_set:
@@ -132,7 +132,7 @@ def admit_unmask(session: Session, message: UnmaskMessage) -> Session | Repeated
 
 def leave(session: Session, client: str) -> Session:
     """The client will send nothing more: nobody waits for it. What it sent stays."""
-    return changed(session, left=session.left | {client})
+    return changed(session, departed=session.departed | {client})
 
 
 def advance(session: Session, now: int) -> Session:
@@ -201,7 +201,7 @@ def _move(session: Session, now: int) -> Session:
     match session.phase:
         case "keys":
             # Whoever leaves before its keys is one fewer to wait for; whoever has sent them is counted.
-            absent = len(session.left - session.keys.keys())
+            absent = len(session.departed - session.keys.keys())
             if len(session.keys) + absent < parameters.clients and now < parameters.deadlines.keys:
                 return session
             # Everybody's place and point follow from this order.
@@ -221,12 +221,12 @@ def _move(session: Session, now: int) -> Session:
             # So many signatures over one list: no other list can have as many.
             if len(session.consistency) >= parameters.quorum:
                 return changed(session, phase="unmask")
-            departed = (session.left & session.survivor_set) - session.consistency.keys()
+            departed = (session.departed & session.survivor_set) - session.consistency.keys()
             hopeful = len(session.survivors) - len(departed) >= parameters.quorum
             # Whoever leaves without having confirmed opens nothing either.
             hopeful = hopeful and (not departed or _can_open(session, session.survivor_set - departed))
         case _:
-            departed = (session.left & session.survivor_set) - session.unmasks.keys()
+            departed = (session.departed & session.survivor_set) - session.unmasks.keys()
             hopeful = not departed or _can_open(session, session.survivor_set - departed)
     return session if hopeful else _failed(session, "too-few-replies")
 
@@ -267,9 +267,9 @@ def _failed(session: Session, failure: Failure) -> Session:
 
 def _awaited(session: Session, names: tuple[str, ...], arrived: Mapping[str, object]) -> bool:
     # Counted before anybody is looked for: this is asked after every message.
-    if len(arrived) + len(session.left) < len(names):
+    if len(arrived) + len(session.departed) < len(names):
         return True
-    return any(name not in arrived and name not in session.left for name in names)
+    return any(name not in arrived and name not in session.departed for name in names)
 
 
 def _with(rows: Mapping[str, M], message: M) -> Mapping[str, M]:
@@ -282,7 +282,7 @@ def _with(rows: Mapping[str, M], message: M) -> Mapping[str, M]:
     return ChainMap(entry, cast(MutableMapping[str, M], rows))
 
 
-def _held(
+def _early_answer(
     session: Session,
     phase: Phase,
     rows: Mapping[str, Message],

@@ -40,7 +40,7 @@ Failure = Literal[
 # What is worked out once, and from which fields: while these stay, the next session need not do it again.
 _WORKED_OUT = {
     "ph": {"parameters"},
-    "taken": {"keys"},
+    "advertised_keys": {"keys"},
     "h1": {"parameters", "cohort"},
     "members": {"cohort"},
     "graph": {"parameters", "cohort"},
@@ -71,7 +71,7 @@ class Session:
     """All that the coordinator knows of one session.
 
     keys … unmasks    messages by client; a manifest is here only once the octets that it names are stored durably
-    left              clients that said they will not go on
+    departed          clients that said they will not go on
     cohort, sharers, survivors   U1, U2, U3 once frozen, in the order of the names
 
     To admit keys all keys are needed, to admit any later message only the rows of its client (and, once U3 is
@@ -87,7 +87,7 @@ class Session:
     manifests: Mapping[str, Manifest] = field(default_factory=dict[str, Manifest])
     consistency: Mapping[str, ConsistencyMessage] = field(default_factory=dict[str, ConsistencyMessage])
     unmasks: Mapping[str, UnmaskMessage] = field(default_factory=dict[str, UnmaskMessage])
-    left: frozenset[str] = frozenset()
+    departed: frozenset[str] = frozenset()
     cohort: tuple[KeysMessage, ...] = ()
     sharers: tuple[str, ...] = ()
     survivors: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class Session:
         return transcript.parameters_hash(self.parameters.to_bytes())
 
     @cached_property
-    def taken(self) -> frozenset[bytes]:
+    def advertised_keys(self) -> frozenset[bytes]:
         """Every public key that somebody has advertised."""
         return frozenset(key for entry in self.keys.values() for key in (entry.share_key, entry.mask_key))
 

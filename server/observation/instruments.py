@@ -41,8 +41,12 @@ class Instruments:
             buckets=_REQUEST_SECONDS,
             registry=registry,
         )
-        self._taken = Counter("wardround_request_bytes", "Bytes of bodies that came in.", labels, registry=registry)
-        self._given = Counter("wardround_response_bytes", "Bytes of bodies that went out.", labels, registry=registry)
+        self._request_bytes = Counter(
+            "wardround_request_bytes", "Bytes of bodies that came in.", labels, registry=registry
+        )
+        self._response_bytes = Counter(
+            "wardround_response_bytes", "Bytes of bodies that went out.", labels, registry=registry
+        )
         self._transaction_seconds = Histogram(
             "wardround_transaction_seconds",
             "Database transactions, from the first attempt to the end of the last.",
@@ -79,15 +83,17 @@ class Instruments:
         self._answer = functools.cache(lambda *words: self._requests.labels(*words))
         self._transaction = functools.cache(self._find_transaction)
 
-    def answered(self, method: str, route: str, status: int, seconds: float, taken: int, given: int) -> None:
-        """One request, by the template of its address; `taken` and `given` are bytes of bodies."""
+    def answered(
+        self, method: str, route: str, status: int, seconds: float, request_bytes: int, response_bytes: int
+    ) -> None:
+        """One request, by the template of its address; `request_bytes` and `response_bytes` are bytes of bodies."""
         duration, into, out_of = self._request(method, route)
         self._answer(method, neutral(route), status).inc()
         duration.observe(seconds)
-        if taken:
-            into.inc(taken)
-        if given:
-            out_of.inc(given)
+        if request_bytes:
+            into.inc(request_bytes)
+        if response_bytes:
+            out_of.inc(response_bytes)
 
     def committed(self, name: str, seconds: float, retries: int) -> None:
         """One transaction, however it ended."""
@@ -112,7 +118,11 @@ class Instruments:
 
     def _find_request(self, method: str, route: str) -> tuple[Histogram, Counter, Counter]:
         words = (method, neutral(route))
-        return self._request_seconds.labels(*words), self._taken.labels(*words), self._given.labels(*words)
+        return (
+            self._request_seconds.labels(*words),
+            self._request_bytes.labels(*words),
+            self._response_bytes.labels(*words),
+        )
 
     def _find_transaction(self, name: str) -> tuple[Histogram, Counter]:
         return self._transaction_seconds.labels(neutral(name)), self._retries.labels(neutral(name))

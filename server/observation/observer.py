@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from server.observation.spans import Spans
 
 
-def _again() -> None:
+def _ignore_retry() -> None:
     """Nobody counts how often a transaction was run again."""
 
 
-_NOBODY: AbstractContextManager[Callable[[], None]] = nullcontext(_again)
+_NOBODY: AbstractContextManager[Callable[[], None]] = nullcontext(_ignore_retry)
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ class Observer:
     def _transaction(self, name: str) -> Generator[Callable[[], None]]:
         retries, started = 0, time.perf_counter()
 
-        def again() -> None:
+        def count_retry() -> None:
             nonlocal retries
             retries += 1
 
         with nullcontext() if self.spans is None else self.spans.transaction(name) as ended:
             try:
-                yield again
+                yield count_retry
             finally:
                 if self.instruments is not None:
                     self.instruments.committed(name, time.perf_counter() - started, retries)

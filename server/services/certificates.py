@@ -32,8 +32,8 @@ _COMPUTING = threading.Lock()
 _CERTIFIED, _WALKS = 1024, 16
 
 
-def certificate(coordinator: Coordinator, study: str, round: int | None = None) -> SignedCertificate:
-    """Of the study as it is now, or of the model that `round` released.
+def certificate(coordinator: Coordinator, study: str, round_number: int | None = None) -> SignedCertificate:
+    """Of the study as it is now, or of the model that `round_number` released.
 
     Raises:
         Rejected: `unknown-study`, `unknown-model`; `study-finished` (extra stop_reason `database-differs`).
@@ -54,25 +54,25 @@ def certificate(coordinator: Coordinator, study: str, round: int | None = None) 
             issued_at=datetime.fromtimestamp(int(tx.now()), UTC),
             coordinator_key=coordinator.signer.public_key,
             head_signature=budget.signature,
-            model=_model(tx, row, round),
+            model=_model(tx, row, round_number),
         )
         return facts, row.id, newest
 
     def signed() -> SignedCertificate:
         facts, study_id, newest = coordinator.database.read("read-certificate", work)
-        body = issued(_computed(coordinator, study, study_id, newest, round), facts)
+        body = issued(_computed(coordinator, study, study_id, newest, round_number), facts)
         signature = coordinator.signer.sign(CERTIFICATE, body.model_dump(mode="json"))
         return SignedCertificate(certificate=body, signature=signature)
 
     return stopping_where_rows_differ(coordinator, signed)
 
 
-def _model(tx: Transaction, study: StudyRow, round: int | None) -> ModelInfo | None:
-    if round is None:
+def _model(tx: Transaction, study: StudyRow, round_number: int | None) -> ModelInfo | None:
+    if round_number is None:
         newest = rows.latest_model(tx, study.id)
         # No record went into the initial one.
         return None if newest is None or newest.version == 0 else _signed_for(tx, study, newest)
-    row = tx.session.get(ModelRow, (study.id, round))
+    row = tx.session.get(ModelRow, (study.id, round_number))
     if row is None:
         raise Rejected("unknown-model", "this round released no model: GET …/rounds shows which did")
     return _signed_for(tx, study, row)
@@ -83,9 +83,9 @@ def _signed_for(tx: Transaction, study: StudyRow, model: ModelRow) -> ModelInfo:
     return model_info(model)
 
 
-def _computed(coordinator: Coordinator, study: str, study_id: int, newest: Entry, round: int | None) -> Computed:
-    """What the ledger with this head says, up to the charge of `round`."""
-    key = study, round
+def _computed(coordinator: Coordinator, study: str, study_id: int, newest: Entry, round_number: int | None) -> Computed:
+    """What the ledger with this head says, up to the charge of `round_number`."""
+    key = study, round_number
     cached = coordinator.certified.get(key)
     if cached is not None and cached.computed.sha256 == newest.sha256:
         return cached.computed
@@ -94,7 +94,9 @@ def _computed(coordinator: Coordinator, study: str, study_id: int, newest: Entry
         cached = coordinator.certified.get(key)
         if cached is None or cached.computed.sha256 != newest.sha256:
             try:
-                cached = coordinator.certified[key] = _certified(coordinator, study, study_id, newest, round, cached)
+                cached = coordinator.certified[key] = _certified(
+                    coordinator, study, study_id, newest, round_number, cached
+                )
             except (LedgerError, PlanDiffers, InvalidArgument) as error:
                 coordinator.walks.pop(study, None)
                 raise DatabaseDiffers(study, str(error)) from error
@@ -104,15 +106,20 @@ def _computed(coordinator: Coordinator, study: str, study_id: int, newest: Entry
 
 
 def _certified(
-    coordinator: Coordinator, study: str, study_id: int, newest: Entry, round: int | None, known: Certified | None
+    coordinator: Coordinator,
+    study: str,
+    study_id: int,
+    newest: Entry,
+    round_number: int | None,
+    cached: Certified | None,
 ) -> Certified:
     walk = _walk(coordinator, study, study_id, newest)
-    told_by, bound = walk.told_by(round), bound_by(walk.named, newest, walk.begun, round)
-    if known is not None and known.told_by == told_by:
+    told_by, bound = walk.told_by(round_number), bound_by(walk.named, newest, walk.begun, round_number)
+    if cached is not None and cached.told_by == told_by:
         # Later rounds change nothing of an earlier one's numbers.
-        return Certified(told_by, replace(known.computed, entries=newest.sequence, sha256=newest.sha256, bound=bound))
-    entries = _entries(coordinator, study_id, *walk.since(round))
-    return Certified(told_by, stated(walk.opening, walk.history(round, entries), newest, bound))
+        return Certified(told_by, replace(cached.computed, entries=newest.sequence, sha256=newest.sha256, bound=bound))
+    entries = _entries(coordinator, study_id, *walk.since(round_number))
+    return Certified(told_by, stated(walk.opening, walk.history(round_number, entries), newest, bound))
 
 
 def _walk(coordinator: Coordinator, study: str, study_id: int, newest: Entry) -> Walk:

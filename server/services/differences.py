@@ -46,7 +46,7 @@ def stopping_where_rows_differ(coordinator: Coordinator, work: Callable[[], T]) 
 
 def refused(difference: DatabaseDiffers) -> Rejected:
     """What whoever asks about such a study is told."""
-    return Rejected("study-finished", f"{difference.what}; {WHAT_TO_DO}", stop_reason="database-differs")
+    return Rejected("study-finished", f"{difference.difference}; {WHAT_TO_DO}", stop_reason="database-differs")
 
 
 def stop_differing(coordinator: Coordinator, study: str) -> tuple[DatabaseDiffers | None, bool]:
@@ -60,7 +60,7 @@ def stop_differing(coordinator: Coordinator, study: str) -> tuple[DatabaseDiffer
     difference, stopped = coordinator.database.write("stop-differing", lambda tx: _stop(coordinator, tx, study))
     if difference is not None and stopped:
         extra = {"study": study, "event": "database-differs"}
-        logger.critical("%s; the study is stopped: %s", difference.what, WHAT_TO_DO, extra=extra)
+        logger.critical("%s; the study is stopped: %s", difference.difference, WHAT_TO_DO, extra=extra)
     return difference, stopped
 
 
@@ -88,10 +88,10 @@ def _stop(coordinator: Coordinator, tx: Transaction, study: str) -> tuple[Databa
     return difference, stopped
 
 
-def _difference(coordinator: Coordinator, tx: Transaction, study: str, id: int) -> DatabaseDiffers | None:
+def _difference(coordinator: Coordinator, tx: Transaction, study: str, study_id: int) -> DatabaseDiffers | None:
     try:
-        require_sound(tx, id)
-        require_readable(tx, id)
+        require_sound(tx, study_id)
+        require_readable(tx, study_id)
         require_unchanged(tx, coordinator.signer, rows.find_study(tx, study), whole=True)
     except DatabaseDiffers as difference:
         return difference
@@ -100,9 +100,9 @@ def _difference(coordinator: Coordinator, tx: Transaction, study: str, id: int) 
     return None
 
 
-def _write(tx: Transaction, kind: type[Any], where: ColumnElement[bool], **values: object) -> bool:
+def _write(tx: Transaction, kind: type[Any], condition: ColumnElement[bool], **values: object) -> bool:
     """Whether it could be written: a CHECK may refuse a row for what somebody else has put into it."""
-    statement = update(kind).where(where).values(**values, written_by=tx.name)
+    statement = update(kind).where(condition).values(**values, written_by=tx.name)
     try:
         with tx.session.begin_nested():
             tx.session.execute(statement.execution_options(synchronize_session=False))
@@ -112,13 +112,13 @@ def _write(tx: Transaction, kind: type[Any], where: ColumnElement[bool], **value
     return True
 
 
-def _tell(tx: Transaction, study: str, round: int | None) -> None:
+def _tell(tx: Transaction, study: str, round_number: int | None) -> None:
     """The events, where they can still be numbered."""
     try:
         with tx.session.begin_nested():
             row = rows.find_study(tx, study)
-            if round is not None:
-                rows.append_event(tx, row, "round-stopped", round)
+            if round_number is not None:
+                rows.append_event(tx, row, "round-stopped", round_number)
             rows.append_event(tx, row, "database-differs")
             rows.append_event(tx, row, "study-finished")
     except (RowBroken, IntegrityError) as error:

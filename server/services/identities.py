@@ -44,7 +44,7 @@ def _needed_by(settings: str) -> int:
 
 
 @dataclass(frozen=True)
-class Known:
+class MemberIdentity:
     """A member of a study, whatever its state; `public_key` as it is written, `key` as it is used.
 
     protocol  the least number of the protocol that its program must speak in this study now, which may be more than
@@ -57,19 +57,19 @@ class Known:
     protocol: int
 
 
-def identify(coordinator: Coordinator, members: Sequence[tuple[str, str]]) -> list[Known | RowBroken | None]:
+def identify(coordinator: Coordinator, members: Sequence[tuple[str, str]]) -> list[MemberIdentity | RowBroken | None]:
     """Of each (study, client), in their order: its key and state, or what is wrong with its row.
 
     None where there is no such study or no such client: one query for whatever is missing, so time tells nothing.
     """
     clients_by_study: defaultdict[str, set[str]] = defaultdict(set)
     for study, client in members:
-        clients_by_study[_named(study)].add(_named(client))
+        clients_by_study[_valid_name(study)].add(_valid_name(client))
     members_by_study = {study: _rows(coordinator, study, clients) for study, clients in clients_by_study.items()}
-    return [_known(members_by_study[_named(study)].get(_named(client))) for study, client in members]
+    return [_member_of(members_by_study[_valid_name(study)].get(_valid_name(client))) for study, client in members]
 
 
-def _named(name: str) -> str:
+def _valid_name(name: str) -> str:
     # What is no name is in no row; PostgreSQL would refuse a text with NUL as an error.
     return name if NAME.fullmatch(name) else ""
 
@@ -82,7 +82,7 @@ def _rows(coordinator: Coordinator, study: str, clients: Collection[str]) -> Map
     return {name: tuple(member) for name, *member in rows}
 
 
-def _known(row: tuple[Any, ...] | None) -> Known | RowBroken | None:
+def _member_of(row: tuple[Any, ...] | None) -> MemberIdentity | RowBroken | None:
     if row is None:
         return None
     public_key, state, protocol, settings = row
@@ -95,4 +95,4 @@ def _known(row: tuple[Any, ...] | None) -> Known | RowBroken | None:
     if not is_protocol(protocol):
         return RowBroken("studies.protocol holds what the coordinator never writes")
     # A study that an older version created goes on over the wire of this one: its next session is of today's kind.
-    return Known(public_key, key, state, max(protocol, _needed_by(settings)))
+    return MemberIdentity(public_key, key, state, max(protocol, _needed_by(settings)))

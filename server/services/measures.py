@@ -107,8 +107,8 @@ def _same_round(row: Any) -> ColumnElement[bool]:
     return and_(RoundRow.study_id == row.study_id, RoundRow.number == row.round)
 
 
-def _counts(tx: Transaction, wanted: Any) -> Mapping[str, int]:
-    counts: Sequence[Any] = tx.session.execute(wanted).all()
+def _counts(tx: Transaction, statement: Any) -> Mapping[str, int]:
+    counts: Sequence[Any] = tx.session.execute(statement).all()
     return {str(word): int(number) for word, number in counts}
 
 

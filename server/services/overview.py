@@ -96,13 +96,15 @@ def changes(coordinator: Coordinator, study: str, *, since: int, after: int, lim
             )
             statement = statement.where(or_(RoundRow.number.in_(touched), RoundRow.ended_at.is_(None)))
         round_rows = tx.session.scalars(statement.order_by(RoundRow.number).limit(limit + 1)).all()
-        return Changes(version, _shown(tx, row, round_rows[:limit]), len(round_rows) > limit)
+        return Changes(version, _round_views(tx, row, round_rows[:limit]), len(round_rows) > limit)
 
     return coordinator.database.read("read-changes", work)
 
 
-def _shown(tx: Transaction, study: StudyRow, found: Sequence[RoundRow]) -> list[tuple[RoundView, Counts | None]]:
-    numbers = [round.number for round in found]
+def _round_views(
+    tx: Transaction, study: StudyRow, round_rows: Sequence[RoundRow]
+) -> list[tuple[RoundView, Counts | None]]:
+    numbers = [round.number for round in round_rows]
     models = select(ModelRow).where(ModelRow.study_id == study.id, ModelRow.version.in_(numbers))
     released = {model.version: model for model in tx.session.scalars(models)}
     answers = None if hides_attendance(rows.settings_of(study)) else _answers(tx, study.id, numbers)
@@ -111,7 +113,7 @@ def _shown(tx: Transaction, study: StudyRow, found: Sequence[RoundRow]) -> list[
             views.round_view(round, released.get(round.number), None),
             None if answers is None else answers.get(round.number, {}),
         )
-        for round in found
+        for round in round_rows
     ]
 
 

@@ -82,9 +82,9 @@ class Readiness:
             "the store of model files": ("check-store", lambda: coordinator.blobs.check()),
         }
         self._checks: Mapping[str, Single[object]] = {
-            what: Single(name, work, fresh_seconds=FRESH_SECONDS, clock=clock) for what, (name, work) in works.items()
+            key: Single(name, work, fresh_seconds=FRESH_SECONDS, clock=clock) for key, (name, work) in works.items()
         }
 
     def ask(self) -> Mapping[str, Future[object]]:
         """All checks, under way."""
-        return {name: check.ask() for name, check in self._checks.items()}
+        return {key: check.ask() for key, check in self._checks.items()}

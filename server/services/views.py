@@ -54,7 +54,7 @@ class StoredModel:
     open: Callable[[], OpenedFile]
 
 
-def roster(coordinator: Coordinator, study: str, round: int | None = None) -> Roster:
+def roster(coordinator: Coordinator, study: str, round_number: int | None = None) -> Roster:
     """The members as they are, or, of a round that sums under masks, those active at its opening.
 
     Raises:
@@ -63,7 +63,7 @@ def roster(coordinator: Coordinator, study: str, round: int | None = None) -> Ro
 
     def work(tx: Transaction) -> Roster:
         row = rows.find_study(tx, study)
-        opened_with = None if round is None else members_at_opening(rows.find_session(tx, row.id, round))
+        opened_with = None if round_number is None else members_at_opening(rows.find_session(tx, row.id, round_number))
         if opened_with is not None:
             then = [RosterEntry(client=name, public_key=key, state="active") for name, key in opened_with[1].items()]
             return Roster(study=study, members=then, fingerprint=opened_with[0])
@@ -78,13 +78,13 @@ def list_rounds(
     study: str,
     *,
     with_clients: bool,
-    own: str | None = None,
+    own_client: str | None = None,
     after: int = 0,
     limit: int = 100,
 ) -> RoundList:
     """Rounds above `after`.
 
-    `with_clients` shows who took part: for operators only. `own` shows a hospital its own part, from which it sees
+    `with_clients` shows who took part: for operators only. `own_client` shows a hospital its own part, from which it sees
     whether its ledger knows of every update that it sent. Raises Rejected `unknown-study`.
     """
 
@@ -92,27 +92,27 @@ def list_rounds(
         statement = select(RoundRow).where(RoundRow.study_id == rows.find_study(tx, study).id, RoundRow.number > after)
         round_rows = tx.session.scalars(statement.order_by(RoundRow.number).limit(limit + 1)).all()
         more = round_rows[limit - 1].number if len(round_rows) > limit else None
-        return RoundList(rounds=[_shown(tx, row, with_clients, own) for row in round_rows[:limit]], next=more)
+        return RoundList(rounds=[_view_for(tx, row, with_clients, own_client) for row in round_rows[:limit]], next=more)
 
     return coordinator.database.read("list-rounds", work)
 
 
 def show_round(
-    coordinator: Coordinator, study: str, round: int, *, with_clients: bool, own: str | None = None
+    coordinator: Coordinator, study: str, round_number: int, *, with_clients: bool, own_client: str | None = None
 ) -> RoundView:
     """Raises Rejected `unknown-study`, `round-unknown`."""
 
     def work(tx: Transaction) -> RoundView:
-        return _shown(tx, rows.find_round(tx, rows.find_study(tx, study).id, round), with_clients, own)
+        return _view_for(tx, rows.find_round(tx, rows.find_study(tx, study).id, round_number), with_clients, own_client)
 
     return coordinator.database.read("show-round", work)
 
 
-def _shown(tx: Transaction, row: RoundRow, with_clients: bool, own: str | None) -> RoundView:
+def _view_for(tx: Transaction, row: RoundRow, with_clients: bool, own_client: str | None) -> RoundView:
     model = tx.session.get(ModelRow, (row.study_id, row.number))
     if with_clients:
         return round_view(row, model, rows.participants(tx, row))
-    part = None if own is None else tx.session.get(ParticipantRow, (row.study_id, row.number, own))
+    part = None if own_client is None else tx.session.get(ParticipantRow, (row.study_id, row.number, own_client))
     return round_view(row, model, None if part is None else [part])
 
 

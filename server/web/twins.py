@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AwareDatetime, Field
 
-from server.api.auth import After, Here, PageSize, Reader, SignedRoute, StudyName, Viewer
+from server.api.auth import After, PageSize, Reader, RequestContext, SignedRoute, StudyName, Viewer
 from server.api.queries import QueryNumber
-from server.api.rounds import own, sees_clients
+from server.api.rounds import own_client_of, sees_clients
 from server.domain.errors import Rejected
 from server.services import overview, views
 from server.services.queries import show
@@ -29,7 +29,7 @@ Search = Annotated[str | None, Query(max_length=200, description="in the name or
 Since = Annotated[
     int, Query(ge=0, le=2**53, description="`version` of an earlier answer: only rounds that changed since; 0: all")
 ]
-_SAME: dict[int | str, dict[str, Any]] = {
+_NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
     304: {"description": "Nothing is new since the answer with the ETag in If-None-Match"}
 }
 
@@ -109,12 +109,17 @@ class Terms(Message):
     sentences: list[Sentence] = Field(description="in the order in which a person should read them")
 
 
-@router.get(".json", responses=_SAME, response_model=Glances)
+@router.get(".json", responses=_NOT_MODIFIED, response_model=Glances)
 def all_studies_json(
-    request: Request, _: Viewer, here: Here, after: AfterName = None, limit: PageSize = 25, search: Search = None
+    request: Request,
+    _: Viewer,
+    context: RequestContext,
+    after: AfterName = None,
+    limit: PageSize = 25,
+    search: Search = None,
 ) -> Response:
     """What the page of all studies shows. The same again is a 304."""
-    studies, more = overview.glances(here.coordinator, after, limit, search)
+    studies, more = overview.glances(context.coordinator, after, limit, search)
     views = [
         Glance(
             study=glance.study,
@@ -127,20 +132,20 @@ def all_studies_json(
     return _unless_same(request, Glances(studies=views, next=more))
 
 
-@router.get("/{study}.json", responses=_SAME, response_model=StudyPage)
+@router.get("/{study}.json", responses=_NOT_MODIFIED, response_model=StudyPage)
 def study_page_json(
-    request: Request, study: StudyName, _: Reader, here: Here, since: Since = 0, after: After = 0
+    request: Request, study: StudyName, _: Reader, context: RequestContext, since: Since = 0, after: After = 0
 ) -> Response:
     """What the page of a study shows: its state, its budget, and the rounds that are new. The same again is a 304."""
     try:
-        spent = views.read_budget(here.coordinator, study)
-        changed = overview.changes(here.coordinator, study, since=since, after=after, limit=MOST_ROUNDS)
+        spent = views.read_budget(context.coordinator, study)
+        changed = overview.changes(context.coordinator, study, since=since, after=after, limit=MOST_ROUNDS)
     except Rejected as error:
         if error.extra.get("stop_reason") != "database-differs":
             raise
         spent, changed = None, overview.Changes(0, [], more=False)
-    rounds = [_shown(view, answers) for view, answers in changed.rounds]
-    study_view = lifecycle.show(here.coordinator, study)
+    rounds = [_page_round(view, answers) for view, answers in changed.rounds]
+    study_view = lifecycle.show(context.coordinator, study)
     page = StudyPage(
         study=study_view,
         budget=spent,
@@ -153,28 +158,39 @@ def study_page_json(
 
 
 @router.get("/{study}/terms.json", response_model=Terms)
-def study_terms_json(study: StudyName, _: Reader, here: Here) -> Terms:
+def study_terms_json(study: StudyName, _: Reader, context: RequestContext) -> Terms:
     """The study's settings in sentences: whom it protects, how far, and who sees what."""
-    sentences = in_words(lifecycle.show(here.coordinator, study).settings, mine=False)
+    sentences = in_words(lifecycle.show(context.coordinator, study).settings, mine=False)
     return Terms(sentences=[Sentence(about=about, text=text) for about, text in sentences])
 
 
-@router.get("/{study}/queries.json", responses=_SAME, response_model=ShownQueries)
-def queries_json(request: Request, study: StudyName, who: Reader, here: Here, after: After = 0) -> Response:
+@router.get("/{study}/queries.json", responses=_NOT_MODIFIED, response_model=ShownQueries)
+def queries_json(
+    request: Request, study: StudyName, caller: Reader, context: RequestContext, after: After = 0
+) -> Response:
     """Queries above `after` in plain words, without their answers. Who consents is for operators alone."""
     query_list = show.list_queries(
-        here.coordinator, study, with_clients=sees_clients(who), own=own(who), after=after, limit=MOST_ROUNDS
+        context.coordinator,
+        study,
+        with_clients=sees_clients(caller),
+        own_client=own_client_of(caller),
+        after=after,
+        limit=MOST_ROUNDS,
     )
     return _unless_same(
-        request, ShownQueries(queries=[_asked(query) for query in query_list.queries], next=query_list.next)
+        request, ShownQueries(queries=[_page_query(query) for query in query_list.queries], next=query_list.next)
     )
 
 
-@router.get("/{study}/queries/{query}.json", responses=_SAME, response_model=ShownQuery)
-def query_json(request: Request, study: StudyName, query: QueryNumber, who: Reader, here: Here) -> Response:
+@router.get("/{study}/queries/{query}.json", responses=_NOT_MODIFIED, response_model=ShownQuery)
+def query_json(
+    request: Request, study: StudyName, query: QueryNumber, caller: Reader, context: RequestContext
+) -> Response:
     """One query in plain words, with its answer once it has one."""
-    query_view = show.show_query(here.coordinator, study, query, with_clients=sees_clients(who), own=own(who))
-    return _unless_same(request, _asked(query_view))
+    query_view = show.show_query(
+        context.coordinator, study, query, with_clients=sees_clients(caller), own_client=own_client_of(caller)
+    )
+    return _unless_same(request, _page_query(query_view))
 
 
 @router.get(
@@ -182,13 +198,15 @@ def query_json(request: Request, study: StudyName, query: QueryNumber, who: Read
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "one entry a line"}},
 )
-def ledger_text(study: StudyName, _: Reader, here: Here, after: After = 0, limit: PageSize = 500) -> Response:
+def ledger_text(
+    study: StudyName, _: Reader, context: RequestContext, after: After = 0, limit: PageSize = 500
+) -> Response:
     """Ledger entries above `after`, one a line. SHA-256 of a line is the entry's hash, and the next line names it."""
-    lines = overview.ledger_lines(here.coordinator, study, after=after, limit=limit)
+    lines = overview.ledger_lines(context.coordinator, study, after=after, limit=limit)
     return Response(lines, media_type="text/plain", headers={"Cache-Control": "no-store"})
 
 
-def _shown(view: RoundView, counts: overview.Counts | None) -> ShownRound:
+def _page_round(view: RoundView, counts: overview.Counts | None) -> ShownRound:
     answers = (
         None
         if counts is None
@@ -202,7 +220,7 @@ def _shown(view: RoundView, counts: overview.Counts | None) -> ShownRound:
     return ShownRound.model_validate({**dict(view), "answers": answers})
 
 
-def _asked(query: Queried) -> ShownQuery:
+def _page_query(query: Queried) -> ShownQuery:
     answered = query.answered
     signed = None if answered is None else canonical_json(answered.published.model_dump(mode="json")).decode()
     return ShownQuery.model_validate({**dict(query), "words": query.document.question.in_words(), "signed": signed})

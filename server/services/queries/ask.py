@@ -14,10 +14,10 @@ from server.db.query_tables import ConsentRow, QueryRow
 from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
 from server.domain.errors import Rejected
-from server.domain.queries import effects, least_noise, noise_of
+from server.domain.queries import effects, min_noise_multiplier, noise_of
 from server.services.coordinator import Coordinator, Written
 from server.services.differences import stopping_where_rows_differ
-from server.services.queries.schedule import again, queue, same
+from server.services.queries.schedule import find_same, queue, requeue
 from server.services.queries.show import consents, find, view
 from study_protocol.study.queries import Consent, Query, QueryDocument, QueryForecast
 from study_protocol.study.reasons import REFUSED_BY_HOSPITALS
@@ -35,7 +35,7 @@ def forecast(coordinator: Coordinator, study: str, document: QueryDocument) -> Q
         row = rows.find_study(tx, study)
         cost, budget = _cost(row, document), budget_of(tx, coordinator.signer, row)
         require_queries_as_charged(tx, row, document.digest())
-        earlier = same(tx, row, document)
+        earlier = find_same(tx, row, document)
         authorisation, noise = budget.authorise_query(cost), noise_of(document, rows.settings_of(row), row.quorum)
         answered = earlier is not None and earlier.state == "answered"
         return QueryForecast(
@@ -48,7 +48,7 @@ def forecast(coordinator: Coordinator, study: str, document: QueryDocument) -> Q
             noise_std=noise.guaranteed,
             noise_expected=noise_of(document, rows.settings_of(row), _active(tx, row)).present,
             limits=effects(budget, cost),
-            least_noise_multiplier=None if authorisation.allowed else least_noise(budget, cost),
+            least_noise_multiplier=None if authorisation.allowed else min_noise_multiplier(budget, cost),
         )
 
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.read("forecast-query", work))
@@ -66,7 +66,7 @@ def ask(coordinator: Coordinator, study: str, document: QueryDocument) -> Writte
         row = rows.lock_study(tx, study)
         cost = _cost(row, document)
         require_queries_as_charged(tx, row, document.digest())
-        earlier = same(tx, row, document)
+        earlier = find_same(tx, row, document)
         if earlier is not None and earlier.state != "failed":
             return Written(view(coordinator, tx, row, earlier, with_clients=True), created=False)
         if row.state == "finished":
@@ -79,13 +79,13 @@ def ask(coordinator: Coordinator, study: str, document: QueryDocument) -> Writte
             # Whoever said no may think otherwise now.
             conditions = (ConsentRow.study_id == row.id, ConsentRow.query == earlier.number)
             tx.session.execute(delete(ConsentRow).where(*conditions))
-            again(tx, row, earlier)
+            requeue(tx, row, earlier)
         return Written(view(coordinator, tx, row, query, with_clients=True), created=earlier is None)
 
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.write("ask-query", work))
 
 
-def consent(coordinator: Coordinator, study: str, number: int, client: str, said: Consent) -> Written[Consent]:
+def consent(coordinator: Coordinator, study: str, number: int, client: str, answer: Consent) -> Written[Consent]:
     """A hospital's word on a query that waits; a later word replaces it while the query waits.
 
     Raises:
@@ -96,17 +96,17 @@ def consent(coordinator: Coordinator, study: str, number: int, client: str, said
         row = rows.lock_study(tx, study)
         query = find(tx, row, number, lock=True)
         earlier = tx.session.get(ConsentRow, (row.id, number, client))
-        if earlier is not None and Consent.model_validate(earlier.consent) == said:
-            return Written(said, created=False)
+        if earlier is not None and Consent.model_validate(earlier.consent) == answer:
+            return Written(answer, created=False)
         if query.state != "waiting":
             raise Rejected("query-closed", "this query waits for nobody's consent any more")
         if earlier is None:
             earlier = ConsentRow(study_id=row.id, query=number, client=client)
-        earlier.consent, earlier.at = said.model_dump(mode="json"), tx.now()
+        earlier.consent, earlier.at = answer.model_dump(mode="json"), tx.now()
         tx.session.add(earlier)
         tx.session.flush()
         _weigh(tx, row, query)
-        return Written(said, created=True)
+        return Written(answer, created=True)
 
     return coordinator.database.write("consent", work)
 
@@ -169,7 +169,7 @@ def _require_fits(budget: Budget, cost: QueryCost) -> None:
         return
     if authorisation.reason != "budget-exhausted":
         raise Rejected("query-overspends", "the study has answered as many queries as it may (statistics.max_queries)")
-    min_noise = least_noise(budget, cost)
+    min_noise = min_noise_multiplier(budget, cost)
     helps = "no noise would help" if min_noise is None else f"a noise_multiplier of {min_noise:g} would fit"
     raise Rejected(
         "query-overspends",

@@ -40,12 +40,12 @@ def queue(tx: Transaction, study: StudyRow, document: QueryDocument) -> QueryRow
     return query
 
 
-def again(tx: Transaction, study: StudyRow, query: QueryRow) -> None:
+def requeue(tx: Transaction, study: StudyRow, query: QueryRow) -> None:
     """One that failed is asked anew."""
     _wait(tx, study, query)
 
 
-def same(tx: Transaction, study: StudyRow, document: QueryDocument) -> QueryRow | None:
+def find_same(tx: Transaction, study: StudyRow, document: QueryDocument) -> QueryRow | None:
     """The query of this very document, if the study has it."""
     statement = select(QueryRow).where(QueryRow.study_id == study.id, QueryRow.sha256 == document.digest())
     return tx.session.scalars(statement).one_or_none()
@@ -53,7 +53,7 @@ def same(tx: Transaction, study: StudyRow, document: QueryDocument) -> QueryRow 
 
 def _queue(tx: Transaction, study: StudyRow, document: QueryDocument | None) -> None:
     # Once: what failed, for want of consents or of budget, is asked anew by a person alone, and holds nothing up.
-    if document is not None and same(tx, study, document) is None:
+    if document is not None and find_same(tx, study, document) is None:
         queue(tx, study, document)
 
 

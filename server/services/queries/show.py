@@ -33,7 +33,7 @@ def list_queries(
     study: str,
     *,
     with_clients: bool,
-    own: str | None = None,
+    own_client: str | None = None,
     state: QueryState | None = None,
     after: int = 0,
     limit: int = 100,
@@ -51,7 +51,7 @@ def list_queries(
         query_rows = tx.session.scalars(statement.order_by(QueryRow.number).limit(limit + 1)).all()
         more = query_rows[limit - 1].number if len(query_rows) > limit else None
         views = [
-            view(coordinator, tx, row, query_row, with_clients=with_clients, own=own, whole=False)
+            view(coordinator, tx, row, query_row, with_clients=with_clients, own_client=own_client, whole=False)
             for query_row in query_rows[:limit]
         ]
         return QueryList(queries=views, next=more)
@@ -60,13 +60,13 @@ def list_queries(
 
 
 def show_query(
-    coordinator: Coordinator, study: str, number: int, *, with_clients: bool, own: str | None = None
+    coordinator: Coordinator, study: str, number: int, *, with_clients: bool, own_client: str | None = None
 ) -> Query:
     """Raises Rejected `unknown-study`, `unknown-query`."""
 
     def work(tx: Transaction) -> Query:
         row = rows.find_study(tx, study)
-        return view(coordinator, tx, row, find(tx, row, number), with_clients=with_clients, own=own)
+        return view(coordinator, tx, row, find(tx, row, number), with_clients=with_clients, own_client=own_client)
 
     return coordinator.database.read("show-query", work)
 
@@ -86,12 +86,12 @@ def consents(tx: Transaction, study: StudyRow, query: int) -> Consents:
     return consents_of(tx.session.scalars(active).all(), answers, study.quorum)
 
 
-def asked_of(tx: Transaction, study: StudyRow, round: RoundRow) -> QueryDocument:
+def asked_of(tx: Transaction, study: StudyRow, round_row: RoundRow) -> QueryDocument:
     """The document that a query's round asks. Raises LookupError, RowBroken, DatabaseDiffers: not as it was asked."""
-    if round.query is None:
+    if round_row.query is None:
         raise LookupError("a round of training asks nothing")
-    require_asked(tx, study, round.number)
-    return QueryDocument.model_validate(tx.session.get_one(QueryRow, (study.id, round.query)).document)
+    require_asked(tx, study, round_row.number)
+    return QueryDocument.model_validate(tx.session.get_one(QueryRow, (study.id, round_row.query)).document)
 
 
 def due_query(tx: Transaction, study: StudyRow) -> QueryRow | None:
@@ -118,7 +118,7 @@ def view(
     row: QueryRow,
     *,
     with_clients: bool,
-    own: str | None = None,
+    own_client: str | None = None,
     whole: bool = True,
 ) -> Query:
     """One query; who consents is for operators, and a hospital sees its own word. whole: with its answer.
@@ -127,7 +127,7 @@ def view(
         RowBroken: the answer is not the one that this coordinator signed.
     """
     answers, tally = said_of(tx, study, row.number), consents(tx, study, row.number)
-    visible = [answer for answer in answers if with_clients or answer.client == own]
+    visible = [answer for answer in answers if with_clients or answer.client == own_client]
     document = QueryDocument.model_validate(row.document)
     number = document.question.model_number
     about = None if number is None else tx.session.get(ModelRow, (study.id, number))
@@ -141,13 +141,13 @@ def view(
         created_at=at(row.created_at),
         round=row.round,
         reason=row.reason,
-        allowed=len(tally.allowed & tally.active),
+        allowed=len(tally.granted & tally.active),
         refused=len(tally.refused & tally.active),
         needed=tally.needed,
         consents=[
             HospitalsConsent(client=answer.client, consent=Consent.model_validate(answer.consent)) for answer in visible
         ]
-        if with_clients or own is not None
+        if with_clients or own_client is not None
         else None,
         answered=_as_signed(coordinator, row) if whole and row.answer is not None else None,
     )

@@ -92,7 +92,7 @@ def glance_at_assignment(coordinator: Coordinator, study: str, client: str) -> t
     state = _look(coordinator, study, client)
     if not _is_handed_out(state):
         return state.version, None
-    prepared = _known(coordinator, study, state)
+    prepared = _cached(coordinator, study, state)
     if prepared is None or state.answer != "sampled":
         return None
     return state.version, _signed(coordinator, prepared, client)
@@ -106,9 +106,9 @@ def _look(coordinator: Coordinator, study: str, client: str) -> Any:
     return state
 
 
-def _is_handed_out(seen: Any) -> bool:
+def _is_handed_out(state: Any) -> bool:
     # Past its deadline nothing is, although no worker may have closed the round yet.
-    return seen.answer is not None and seen.round_state == "collecting" and seen.now < seen.deadline
+    return state.answer is not None and state.round_state == "collecting" and state.now < state.deadline
 
 
 def _signed(coordinator: Coordinator, prepared: Prepared, client: str) -> Assignment:
@@ -117,34 +117,34 @@ def _signed(coordinator: Coordinator, prepared: Prepared, client: str) -> Assign
     return Assignment(assignment=body, signature=signature, session=prepared.session)
 
 
-def _require_member(seen: Any) -> None:
-    if seen is None:
+def _require_member(state: Any) -> None:
+    if state is None:
         raise unknown_study()
-    if seen.study == "finished":
-        raise Rejected("study-finished", "the study is finished; no round will follow", stop_reason=seen.stop_reason)
-    if seen.client is None:
+    if state.study == "finished":
+        raise Rejected("study-finished", "the study is finished; no round will follow", stop_reason=state.stop_reason)
+    if state.client is None:
         raise Rejected("unknown-client", "the study has no client of this name")
-    if seen.client != "active":
+    if state.client != "active":
         raise Rejected("revoked", "this client takes part no longer")
 
 
-def _is_awaited(coordinator: Coordinator, seen: Any, client: str) -> bool:
-    if seen.phase not in AWAITED:
+def _is_awaited(coordinator: Coordinator, state: Any, client: str) -> bool:
+    if state.phase not in AWAITED:
         return False
-    id, round = seen.id, seen.round
+    id, round = state.id, state.round
     return coordinator.database.read("is-awaited", lambda tx: is_awaited(tx, id, round, client))
 
 
-def _prepared(coordinator: Coordinator, study: str, seen: Any) -> Prepared | None:
+def _prepared(coordinator: Coordinator, study: str, state: Any) -> Prepared | None:
     """The assignment of the round that was seen; None where it has ended meanwhile."""
-    known = _known(coordinator, study, seen)
-    if known is not None:
-        return known
+    cached = _cached(coordinator, study, state)
+    if cached is not None:
+        return cached
     # Everybody comes at once: one reads, the others wait for what it finds.
     with _PREPARING:
-        known = _known(coordinator, study, seen)
-        if known is not None:
-            return known
+        cached = _cached(coordinator, study, state)
+        if cached is not None:
+            return cached
         read = coordinator.database.read
         prepared = stopping_where_rows_differ(
             coordinator, lambda: read("prepare-assignment", lambda tx: _read(coordinator, tx, study))
@@ -154,11 +154,11 @@ def _prepared(coordinator: Coordinator, study: str, seen: Any) -> Prepared | Non
         return prepared
 
 
-def _known(coordinator: Coordinator, study: str, seen: Any) -> Prepared | None:
+def _cached(coordinator: Coordinator, study: str, state: Any) -> Prepared | None:
     prepared = coordinator.assignments.get(study)
     return (
         prepared
-        if prepared is not None and (prepared.round, prepared.head_sha256) == (seen.round, seen.head_sha256)
+        if prepared is not None and (prepared.round, prepared.head_sha256) == (state.round, state.head_sha256)
         else None
     )
 
@@ -198,9 +198,9 @@ def _read(coordinator: Coordinator, tx: Transaction, study: str) -> Prepared | N
     return Prepared(round.number, budget.head_sha256, body, signed)
 
 
-def _base(tx: Transaction, study: StudyRow, round: RoundRow) -> ModelInfo:
-    model = tx.session.get_one(ModelRow, (study.id, round.base_version))
-    require_base(tx, study, model, round.number)
+def _base(tx: Transaction, study: StudyRow, round_row: RoundRow) -> ModelInfo:
+    model = tx.session.get_one(ModelRow, (study.id, round_row.base_version))
+    require_base(tx, study, model, round_row.number)
     return model_info(model)
 
 

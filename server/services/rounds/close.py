@@ -138,7 +138,7 @@ def _due(tx: Transaction, study: str, number: int) -> _Due | None:
             rows.findings(sampled),
             None if session is None else end_of(session),
             rows.refusals(sampled),
-            drawn=len(sampled),
+            sampled=len(sampled),
         ),
         updates=masked or tuple(in_the_clear),
         sums=tuple(vector for vector in opened if vector[0].name not in (UPDATE, ANSWER)),
@@ -171,19 +171,24 @@ def _readable(blobs: Blobs, sums: Iterable[tuple[VectorSpec, Place, str]]) -> It
 
 
 def abandon_round(
-    tx: Transaction, study: StudyRow, round: RoundRow, account: Account, ending: Abandon, ready: Statement | None = None
+    tx: Transaction,
+    study: StudyRow,
+    round_row: RoundRow,
+    account: Account,
+    ending: Abandon,
+    ready: Statement | None = None,
 ) -> None:
     """The round comes to nothing. If it is not settled yet, it is charged in full or cancelled.
 
     Where the next ones would come to nothing, too, the study pauses until a person resumes it.
     """
-    if round.query is not None:
+    if round_row.query is not None:
         # Whoever asked decides whether to ask again; training goes on.
-        _end(tx, study, round, account, "abandoned", ending, ready)
+        _end(tx, study, round_row, account, "abandoned", ending, ready)
         return
     study.abandoned_in_a_row += 1
     study.next_round_at = tx.now() + pause_after(study.abandoned_in_a_row)
-    _end(tx, study, round, account, "abandoned", ending, ready)
+    _end(tx, study, round_row, account, "abandoned", ending, ready)
     # What was charged is charged: a pause only keeps the next round from being reserved.
     if study.state == "running" and pauses(_reasons(tx, study)):
         rows.enter_state(tx, study, "paused", pause_reason=ending.reason)
@@ -200,16 +205,16 @@ def _reasons(tx: Transaction, study: StudyRow) -> list[str]:
     return [reason or "" for reason in reasons]
 
 
-def stop_round(tx: Transaction, study: StudyRow, round: RoundRow, account: Account) -> None:
+def stop_round(tx: Transaction, study: StudyRow, round_row: RoundRow, account: Account) -> None:
     """The operator stops the study in the middle of a round: what was let in is paid for, nothing is released."""
-    session = lock_session(tx, study.id, round.number)
-    present = rows.attendance(tx, rows.participants(tx, round), session)
+    session = lock_session(tx, study.id, round_row.number)
+    present = rows.attendance(tx, rows.participants(tx, round_row), session)
     charged = was_seen(present, None if session is None else end_of(session))
     if session is not None and not has_ended(session):
         # What is not opened yet must never be, since the ledger may give the charge back.
         stopped = changed(load_session(tx, session), phase="failed", failure="stopped")
         store_phase(tx, session, stopped)
-    _end(tx, study, round, account, "stopped", Abandon("stopped", charged))
+    _end(tx, study, round_row, account, "stopped", Abandon("stopped", charged))
 
 
 def finish(tx: Transaction, study: StudyRow, account: Account, reason: StopReason) -> None:
@@ -225,23 +230,23 @@ def finish(tx: Transaction, study: StudyRow, account: Account, reason: StopReaso
 def _end(
     tx: Transaction,
     study: StudyRow,
-    round: RoundRow,
+    round_row: RoundRow,
     account: Account,
     state: RoundState,
     ending: Abandon,
     ready: Statement | None = None,
 ) -> None:
     # A settled round is charged already, and a ledger has one ending for each round.
-    if round.state != "settled":
+    if round_row.state != "settled":
         kind, body = entry_of(ending, rows.settings_of(study))
-        account.conclude(kind, round, body, ready)
+        account.conclude(kind, round_row, body, ready)
         _look_again(study, account)
-    round.state = move(round.state, state)
-    round.reason, round.ended_at = ending.reason, tx.now()
-    if round.query is not None:
-        query = tx.session.get_one(QueryRow, (study.id, round.query))
+    round_row.state = move(round_row.state, state)
+    round_row.reason, round_row.ended_at = ending.reason, tx.now()
+    if round_row.query is not None:
+        query = tx.session.get_one(QueryRow, (study.id, round_row.query))
         query.state, query.reason = "failed", ending.reason
-    rows.append_event(tx, study, f"round-{state}", round.number)
+    rows.append_event(tx, study, f"round-{state}", round_row.number)
 
 
 def _look_again(study: StudyRow, account: Account) -> None:

@@ -82,7 +82,7 @@ def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Ac
     require_queries_as_charged(tx, study, query.sha256)
     cost, tally = document.cost(), consents(tx, study, query.number)
     query.due_at = None
-    sampled = sorted(tally.allowed & tally.active)
+    sampled = sorted(tally.granted & tally.active)
     authorisation = account.budget.authorise_query(cost)
     opened = round_that_opened(tx, study, query.sha256) is not None
     if opened or authorisation.reason is not None or len(sampled) < tally.needed:
@@ -118,14 +118,14 @@ def _newest_model(tx: Transaction, study: StudyRow) -> ModelRow:
 
 
 def _training_session(
-    tx: Transaction, study: StudyRow, round: RoundRow, settings: StudySettings, charge: Entry
+    tx: Transaction, study: StudyRow, round_row: RoundRow, settings: StudySettings, charge: Entry
 ) -> SessionPlan:
-    base = tx.session.get_one(ModelRow, (study.id, round.base_version))
+    base = tx.session.get_one(ModelRow, (study.id, round_row.base_version))
     return SessionPlan.of(
         settings,
         rows.model_spec_of(study),
         study=study.name,
-        round=round.number,
+        round=round_row.number,
         roster=study.roster_sha256,
         model=base.sha256,
         ledger=(charge.sequence, charge.sha256),
@@ -137,7 +137,7 @@ def _open_session(
     tx: Transaction,
     study: StudyRow,
     account: Account,
-    round: RoundRow,
+    round_row: RoundRow,
     sampled: list[str],
     plan: SessionPlan | None,
     *,
@@ -150,19 +150,19 @@ def _open_session(
     if plan is None:
         return
     try:
-        parameters = plan.parameters(len(sampled), session=coordinator.coins.session(round.number), now=tx.now())
+        parameters = plan.parameters(len(sampled), session=coordinator.coins.session(round_row.number), now=tx.now())
     except ParameterFault as fault:
-        abandon_round(tx, study, round, account, no_session(fault, len(sampled), members=drawn_of))
+        abandon_round(tx, study, round_row, account, no_session(fault, len(sampled), members=drawn_of))
         return
     raw = parameters.to_bytes()
     statement = transcript.parameters_statement(transcript.parameters_hash(raw))
     keys = {client.name: client.public_key for client in rows.clients(tx, study.id) if client.state == "active"}
     # The session has deadlines of its own; the round lives as long as it may.
-    round.deadline = float(parameters.expires)
+    round_row.deadline = float(parameters.expires)
     tx.session.add(
         SessionRow(
             study_id=study.id,
-            round=round.number,
+            round=round_row.number,
             parameters=raw,
             signature=coordinator.signer.sign_statement(statement),
             # Who may take part, and beside it whom the pinned fingerprint is of.

@@ -129,7 +129,7 @@ def _total(
             yield TensorFile(file.descriptor, spec)
         return
     place = noised_of(inputs.study, inputs.round)
-    with _found(coordinator, place, _noised(coordinator, lease, inputs, renew_lease), "noised-sum-lost") as file:
+    with _open_file(coordinator, place, _noised(coordinator, lease, inputs, renew_lease), "noised-sum-lost") as file:
         yield TensorFile(file.descriptor, spec)
 
 
@@ -142,7 +142,7 @@ def _noised(coordinator: Coordinator, lease: Lease, inputs: Inputs, renew_lease:
     # Nor where the row knows of none: somebody may have set it back after the release. If nobody did, the file is of an
     # attempt that was never committed, and as good as another one. Of two (a worker that had lost its lease wrote one)
     # nobody can tell which was released.
-    digests = coordinator.blobs.kept(place)
+    digests = coordinator.blobs.hashes(place)
     if len(digests) > 1:
         raise InputsLost("noised-sum-lost")
     if not digests:
@@ -188,11 +188,11 @@ def _updates(coordinator: Coordinator, inputs: Inputs, files: ExitStack) -> list
     """The bodies that came in the clear, open until `files` is closed."""
     body = body_spec(inputs.settings, inputs.model)
     places = [(update_of(inputs.study, inputs.round, client), sha256) for client, sha256 in inputs.updates]
-    opened_files = (_found(coordinator, place, sha256, "updates-lost") for place, sha256 in places)
+    opened_files = (_open_file(coordinator, place, sha256, "updates-lost") for place, sha256 in places)
     return [TensorFile(files.enter_context(file).descriptor, body) for file in opened_files]
 
 
-def _found(coordinator: Coordinator, place: Place, sha256: str, reason: str) -> OpenedFile:
+def _open_file(coordinator: Coordinator, place: Place, sha256: str, reason: str) -> OpenedFile:
     file = coordinator.blobs.open(place, sha256)
     if file is None:
         raise InputsLost(reason)
@@ -205,7 +205,7 @@ def _opened(coordinator: Coordinator, inputs: Inputs, files: ExitStack) -> Opene
         return None
     spec, sha256 = inputs.opened
     place = sum_of(inputs.study, inputs.round, spec.name)
-    file = files.enter_context(_found(coordinator, place, sha256, "updates-lost"))
+    file = files.enter_context(_open_file(coordinator, place, sha256, "updates-lost"))
 
     def words(start: int, stop: int) -> RingVector:
         room = np.empty(stop - start, spec.dtype)
@@ -232,7 +232,7 @@ def _publish(
 ) -> tuple[Blob, Blob | None]:
     """Write the new weights and the optimiser's state; nobody can find them before the release is committed."""
 
-    def kept(place: Place, spec: Spec, values: Iterable[Piece], metadata: ModelMetadata | None = None) -> Blob:
+    def keep(place: Place, spec: Spec, values: Iterable[Piece], metadata: ModelMetadata | None = None) -> Blob:
         limit = encoded_size_limit(spec, metadata=0 if metadata is None else LONGEST_METADATA)
         with coordinator.blobs.receive(limit) as incoming:
             _write(incoming, spec, values, renew_lease, metadata)
@@ -249,12 +249,12 @@ def _publish(
             place = optimisers_of(inputs.study)
             before = restored(_read(coordinator, files, place, inputs.optimiser_sha256, saved))
         failpoint("worker.before-model-file")
-        model = kept(models, inputs.model, new_weights(inputs.settings, start, total, before), metadata)
+        model = keep(models, inputs.model, new_weights(inputs.settings, start, total, before), metadata)
         failpoint("worker.after-model-file")
         # It has no memory, so there is nothing to save.
         if optimiser.name == "plain":
             return model, None
-        return model, kept(optimisers_of(inputs.study), saved, new_state(inputs.settings, start, total, before))
+        return model, keep(optimisers_of(inputs.study), saved, new_state(inputs.settings, start, total, before))
 
 
 def _read(coordinator: Coordinator, files: ExitStack, place: Place, sha256: str, spec: Spec) -> TensorFile:

@@ -73,7 +73,7 @@ class Slot:
 
 
 def begin(
-    coordinator: Coordinator, study: str, round: int, client: str, signed_sha256: str, witness: str | None = None
+    coordinator: Coordinator, study: str, round_number: int, client: str, signed_sha256: str, witness: str | None = None
 ) -> Slot | UpdateReceipt:
     """Before the body is read. A receipt instead of a slot: these very bytes are recorded already.
 
@@ -88,7 +88,7 @@ def begin(
 
     def work(tx: Transaction) -> Slot | UpdateReceipt:
         study_row = rows.find_study(tx, study)
-        round_row = rows.share_round(tx, study_row.id, round)
+        round_row = rows.share_round(tx, study_row.id, round_number)
         row = rows.lock_participant(tx, round_row, client)
         if _is_recorded(tx, round_row, row, signed_sha256):
             return _receipt(study, row)
@@ -97,9 +97,9 @@ def begin(
             row.sending_since = tx.now()
         if round_row.base_version is None:
             question = asked_of(tx, study_row, round_row).question
-            return Slot(study, round, client, answer_spec(question.cells), None)
+            return Slot(study, round_number, client, answer_spec(question.cells), None)
         start = _start(tx, study_row, round_row.base_version)
-        return Slot(study, round, client, body_spec(start.settings, start.model), start)
+        return Slot(study, round_number, client, body_spec(start.settings, start.model), start)
 
     # Committed before a byte is read: a coordinator that dies in the body has still noted that it may have seen it.
     failpoint("api.before-begin-commit")
@@ -177,20 +177,20 @@ def _record(tx: Transaction, slot: Slot, blob: Blob, findings: Findings) -> Writ
     return Written(_receipt(slot.study, row), created=True)
 
 
-def _announce(tx: Transaction, study: StudyRow, round: RoundRow) -> None:
+def _announce(tx: Transaction, study: StudyRow, round_row: RoundRow) -> None:
     """What follows is a worker's, once nobody is waited for."""
-    if not rows.is_awaited(tx, round):
+    if not rows.is_awaited(tx, round_row):
         tx.announce(study.name)
 
 
-def _is_recorded(tx: Transaction, round: RoundRow, row: ParticipantRow, sha256: str) -> bool:
+def _is_recorded(tx: Transaction, round_row: RoundRow, row: ParticipantRow, sha256: str) -> bool:
     """Whether these bytes are recorded. Raises Rejected if they may not be recorded now."""
     if row.state == "received" and row.sha256 == sha256:
         return True
     if row.state in ("received", "refused"):
         raise Rejected("different-update", "this round has an answer of yours already; send those very bytes again")
     # At the deadline itself, not when a worker comes to close: everybody has the same time.
-    if row.state == "missing" or round.state != "collecting" or tx.now() >= round.deadline:
+    if row.state == "missing" or round_row.state != "collecting" or tx.now() >= round_row.deadline:
         raise Rejected("round-closed", "the round takes no more updates; ask for the next assignment")
     return False
 
@@ -212,7 +212,7 @@ def _forget_unless_recorded(coordinator: Coordinator, slot: Slot, blob: Blob) ->
 
 
 def refuse(
-    coordinator: Coordinator, study: str, round: int, client: str, refusal: Refusal, witness: str | None = None
+    coordinator: Coordinator, study: str, round_number: int, client: str, refusal: Refusal, witness: str | None = None
 ) -> Written[Refusal]:
     """Repeatable; the first refusal stays. `witness`: as in `begin`.
 
@@ -223,21 +223,21 @@ def refuse(
     def work(tx: Transaction) -> Written[Refusal] | None:
         # Unlike an update, a refusal may move a session on, which numbers an event.
         study_row = rows.lock_study(tx, study)
-        round_row = rows.share_round(tx, study_row.id, round)
+        round_row = rows.share_round(tx, study_row.id, round_number)
         row = rows.lock_participant(tx, round_row, client)
         recorded = refusal_of(row)
         if recorded is not None:
             return Written(recorded, created=False)
         if row.state == "received":
             # It cannot take its vectors back, but whoever says no opens nothing: nobody waits for it, or asks again.
-            _leave_session(coordinator, tx, study_row, round, client)
+            _leave_session(coordinator, tx, study_row, round_number, client)
             return None
         if row.state == "missing" or round_row.state != "collecting" or tx.now() >= round_row.deadline:
             raise Rejected("round-closed", "the round takes no more answers; ask for the next assignment")
         keep_header(tx, study_row, client, witness)
         row.state, row.answered_at = "refused", tx.now()
         row.refusal_code, row.refusal_detail = refusal.code, refusal.detail
-        _leave_session(coordinator, tx, study_row, round, client)
+        _leave_session(coordinator, tx, study_row, round_number, client)
         _announce(tx, study_row, round_row)
         return Written(refusal, created=True)
 
@@ -247,7 +247,7 @@ def refuse(
     return written
 
 
-def _leave_session(coordinator: Coordinator, tx: Transaction, study: StudyRow, round: int, client: str) -> None:
-    session = lock_session(tx, study.id, round)
+def _leave_session(coordinator: Coordinator, tx: Transaction, study: StudyRow, round_number: int, client: str) -> None:
+    session = lock_session(tx, study.id, round_number)
     if session is not None:
         leave_session(coordinator, tx, study, session, client)

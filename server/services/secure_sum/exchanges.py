@@ -88,7 +88,7 @@ class Slot:
         return sum(spec.octets for spec in self.vectors)
 
 
-def begin_octets(coordinator: Coordinator, study: str, round: int, manifest: Manifest) -> Slot:
+def begin_octets(coordinator: Coordinator, study: str, round_number: int, manifest: Manifest) -> Slot:
     """Before the body with the masked vectors is read.
 
     Raises:
@@ -96,22 +96,22 @@ def begin_octets(coordinator: Coordinator, study: str, round: int, manifest: Man
     """
 
     # Asked again when they are here: what this process saw last says no more than that they may come.
-    state = coordinator.sessions.seen(study, round)
+    state = coordinator.sessions.cached(study, round_number)
     if state is not None and not state.ended:
         admission = rules.admit_manifest(state.session, manifest)
         if isinstance(admission, Session):
-            return Slot(study, round, manifest, state.session.parameters.vectors, repeated=False)
+            return Slot(study, round_number, manifest, state.session.parameters.vectors, repeated=False)
 
     def work(tx: Transaction) -> Slot:
-        row = find(tx, rows.find_study(tx, study).id, round)
+        row = find(tx, rows.find_study(tx, study).id, round_number)
         vectors = parameters_of(row).vectors
         if has_ended(row):
             _require_said(tx, row, "manifest", manifest)
-            return Slot(study, round, manifest, vectors, repeated=True)
+            return Slot(study, round_number, manifest, vectors, repeated=True)
         admission = rules.admit_manifest(coordinator.sessions.current(tx, study, row), manifest)
         if not isinstance(admission, Repeated):
             _require_admitted(admission)
-        return Slot(study, round, manifest, vectors, isinstance(admission, Repeated))
+        return Slot(study, round_number, manifest, vectors, isinstance(admission, Repeated))
 
     return coordinator.database.read("begin-octets", work)
 
@@ -151,7 +151,7 @@ def _digests(path: Path, vectors: tuple[VectorSpec, ...]) -> dict[str, bytes]:
 async def put(
     coordinator: Coordinator,
     study: str,
-    round: int,
+    round_number: int,
     message: rules.Message,
     witness: str | None = None,
     octets: Blob | None = None,
@@ -168,7 +168,7 @@ async def put(
     step, admit = _STEPS[type(message)]
 
     def work(tx: Transaction) -> Heard:
-        study_row, row = _locked(tx, study, round)
+        study_row, row = _locked(tx, study, round_number)
         if has_ended(row):
             _require_said(tx, row, step, message)
             return Heard(study_row.version, created=False)
@@ -178,7 +178,7 @@ async def put(
             return Heard(study_row.version, created=False)
         moved = _require_admitted(admission)
         # Revoked while its body came in, for one: it counts as missing, so that nothing of it may be in the sum.
-        if message.client in session.left:
+        if message.client in session.departed:
             raise Rejected("round-closed", "this client has left the session")
         keep_header(tx, study_row, message.client, witness)
         record_message(tx, row, message.client, step, message.model_dump_json(), octets and octets.sha256)
@@ -193,11 +193,11 @@ async def put(
     return heard
 
 
-def leave(coordinator: Coordinator, study: str, round: int, client: str) -> None:
+def leave(coordinator: Coordinator, study: str, round_number: int, client: str) -> None:
     """The client sends nothing more: nobody waits for it. Repeatable."""
 
     def work(tx: Transaction) -> None:
-        study_row, row = _locked(tx, study, round)
+        study_row, row = _locked(tx, study, round_number)
         if find_participant(tx, row, client) is None:
             raise Rejected("not-sampled", "this client takes no part in this session")
         leave_session(coordinator, tx, study_row, row, client)
@@ -210,7 +210,7 @@ def leave_session(coordinator: Coordinator, tx: Transaction, study: StudyRow, ro
     if has_ended(row):
         return
     session = coordinator.sessions.current(tx, study.name, row)
-    if client not in session.left:
+    if client not in session.departed:
         record_message(tx, row, client, "left", None)
         advance(coordinator, tx, study, row, rules.leave(session, client))
 
@@ -253,22 +253,22 @@ def find_participant(tx: Transaction, row: SessionRow, client: str) -> Participa
     return tx.session.get(ParticipantRow, (row.study_id, row.round, client))
 
 
-def find(tx: Transaction, study_id: int, round: int) -> SessionRow:
+def find(tx: Transaction, study_id: int, round_number: int) -> SessionRow:
     """Raises Rejected `no-session`."""
-    row = rows.find_session(tx, study_id, round)
+    row = rows.find_session(tx, study_id, round_number)
     if row is None:
         raise Rejected("no-session", "this round sums nothing under masks, or does not exist")
     return row
 
 
-def _locked(tx: Transaction, study: str, round: int) -> tuple[StudyRow, SessionRow]:
+def _locked(tx: Transaction, study: str, round_number: int) -> tuple[StudyRow, SessionRow]:
     """Both rows, locked by whichever piece of this transaction came first."""
-    key = ("locked", study, round)
+    key = ("locked", study, round_number)
     if key not in tx.shared:
         study_row = rows.lock_study(tx, study)
         # So that the round is not ended while its session moves.
-        rows.share_round(tx, study_row.id, round)
-        row = lock_session(tx, study_row.id, round)
+        rows.share_round(tx, study_row.id, round_number)
+        row = lock_session(tx, study_row.id, round_number)
         if row is None:
             raise Rejected("no-session", "this round sums nothing under masks, or does not exist")
         tx.shared[key] = study_row, row
@@ -292,11 +292,11 @@ def _require_said(tx: Transaction, row: SessionRow, step: Step, message: rules.M
     raise Rejected("round-closed", f"the session is in its phase {row.phase}")
 
 
-def _require_admitted(found: Session | Repeated | Declined) -> Session:
-    if isinstance(found, Session):
-        return found
-    if isinstance(found, Declined):
-        raise rejected(found)
+def _require_admitted(admission: Session | Repeated | Declined) -> Session:
+    if isinstance(admission, Session):
+        return admission
+    if isinstance(admission, Declined):
+        raise rejected(admission)
     raise TypeError("a repeated message is answered before this")
 
 

@@ -23,9 +23,9 @@ from study_protocol.secure_sum.messages import SessionView
 from study_protocol.study.messages import SignedParameters
 
 logger = logging.getLogger("wardround.coordinator")
-What = Literal["keys", "inbox", "survivors", "consistency", "result"]
+ListName = Literal["keys", "inbox", "survivors", "consistency", "result"]
 _TOO_EARLY = Declined("too-early", "the sums are not opened yet")
-_FOR_ALL: dict[What, Callable[[Session], BaseModel | Declined]] = {
+_FOR_ALL: dict[ListName, Callable[[Session], BaseModel | Declined]] = {
     "keys": rules.key_list,
     "survivors": rules.survivor_list,
     "consistency": rules.consistency_list,
@@ -40,7 +40,7 @@ _PHASE = (
 _VERSION = select(StudyRow.version).where(StudyRow.name == bindparam("study"))
 
 
-def read_session(coordinator: Coordinator, study: str, round: int) -> tuple[int, SessionView]:
+def read_session(coordinator: Coordinator, study: str, round_number: int) -> tuple[int, SessionView]:
     """The signed parameters and the phase, beside the number of the study's newest event.
 
     Raises:
@@ -49,7 +49,7 @@ def read_session(coordinator: Coordinator, study: str, round: int) -> tuple[int,
 
     def work(tx: Transaction) -> tuple[int, SessionView]:
         study_row = rows.find_study(tx, study)
-        row = find(tx, study_row.id, round)
+        row = find(tx, study_row.id, round_number)
         signed = SignedParameters(parameters=row.parameters, signature=row.signature)
         view = {"signed": signed, "phase": row.phase, "failure": row.failure}
         return study_row.version, SessionView.model_validate(view)
@@ -57,55 +57,61 @@ def read_session(coordinator: Coordinator, study: str, round: int) -> tuple[int,
     return coordinator.database.read("read-session", work)
 
 
-def seen(coordinator: Coordinator, study: str, round: int, what: What, client: str) -> bytes | None:
+def frozen_list(coordinator: Coordinator, study: str, round_number: int, name: ListName, client: str) -> bytes | None:
     """The list as JSON, if this process has seen it frozen; asks the database nothing.
 
     client  who asks: an inbox is its own
     """
-    state = coordinator.sessions.seen(study, round)
-    listed = None if state is None else _listed(state, what, client)
+    state = coordinator.sessions.cached(study, round_number)
+    listed = None if state is None else _listed(state, name, client)
     return listed if isinstance(listed, bytes) else None
 
 
-def shown(coordinator: Coordinator, study: str, round: int, what: What, client: str) -> tuple[int, bytes | None]:
+def read_list(
+    coordinator: Coordinator, study: str, round_number: int, name: ListName, client: str
+) -> tuple[int, bytes | None]:
     """The list as JSON once it is frozen, beside the number of the study's newest event.
 
     Raises:
         Rejected: `unknown-study`, `no-session`, `not-sampled`, `session-failed`; `round-closed` for what is erased.
     """
-    listed = seen(coordinator, study, round, what, client)
+    listed = frozen_list(coordinator, study, round_number, name, client)
     if listed is not None:
         return 0, listed
-    state = _newest(coordinator, study, round) or coordinator.sessions.refreshed(coordinator.database, study, round)
+    state = _newest(coordinator, study, round_number) or coordinator.sessions.refreshed(
+        coordinator.database, study, round_number
+    )
     if state is None:
         raise Rejected("no-session", "this round sums nothing under masks, or does not exist")
-    return state.mark, _shown(state, _listed(state, what, client) or _read_inbox(coordinator, study, round, client))
+    return state.mark, _content_of(
+        state, _listed(state, name, client) or _read_inbox(coordinator, study, round_number, client)
+    )
 
 
 def glance(
-    coordinator: Coordinator, study: str, round: int, what: What, client: str
+    coordinator: Coordinator, study: str, round_number: int, name: ListName, client: str
 ) -> tuple[int, bytes | None] | None:
-    """As `shown`, where that takes less time than another thread; else None.
+    """As `read_list`, where that takes less time than another thread; else None.
 
     Raises:
-        As `shown`.
+        As `read_list`.
     """
-    found = seen(coordinator, study, round, what, client)
-    if found is not None:
-        return 0, found
-    state = _newest(coordinator, study, round) if coordinator.database.is_in_process else None
-    listed = None if state is None else _listed(state, what, client)
-    return None if state is None or listed is None else (state.mark, _shown(state, listed))
+    content = frozen_list(coordinator, study, round_number, name, client)
+    if content is not None:
+        return 0, content
+    state = _newest(coordinator, study, round_number) if coordinator.database.is_in_process else None
+    listed = None if state is None else _listed(state, name, client)
+    return None if state is None or listed is None else (state.mark, _content_of(state, listed))
 
 
-def _newest(coordinator: Coordinator, study: str, round: int) -> State | None:
+def _newest(coordinator: Coordinator, study: str, round_number: int) -> State | None:
     """The session as this process saw it last, if nothing has happened in the study since."""
     newest = coordinator.database.look(_VERSION, {"study": study})
-    state = coordinator.sessions.seen(study, round)
+    state = coordinator.sessions.cached(study, round_number)
     return None if not newest or state is None or state.mark < newest[0][0] else state
 
 
-def _shown(state: State, listed: bytes | Declined) -> bytes | None:
+def _content_of(state: State, listed: bytes | Declined) -> bytes | None:
     if isinstance(listed, bytes):
         return listed
     # After the view: what froze before the failure can still be read.
@@ -131,21 +137,21 @@ def follow(coordinator: Coordinator, study: str, event: int) -> None:
             coordinator.sessions.forget(study, round)
 
 
-def _listed(state: State, what: What, client: str) -> bytes | Declined | None:
+def _listed(state: State, name: ListName, client: str) -> bytes | Declined | None:
     """None: its bodies are not kept any more."""
-    if what != "inbox":
-        return state.shown(what, _FOR_ALL[what])
+    if name != "inbox":
+        return state.render(name, _FOR_ALL[name])
     if state.ended:
         return None
     inbox = rules.inbox(state.session, client)
     return inbox if isinstance(inbox, Declined) else inbox.model_dump_json().encode()
 
 
-def _read_inbox(coordinator: Coordinator, study: str, round: int, client: str) -> bytes | Declined:
+def _read_inbox(coordinator: Coordinator, study: str, round_number: int, client: str) -> bytes | Declined:
     """Of a session that has ended: as long as its round is not cleared away, it may still be asked for."""
 
     def work(tx: Transaction) -> bytes | Declined:
-        session = load_session(tx, find(tx, rows.find_study(tx, study).id, round))
+        session = load_session(tx, find(tx, rows.find_study(tx, study).id, round_number))
         try:
             inbox = rules.inbox(session, client)
         except MessageForgotten:

@@ -121,8 +121,8 @@ def _use(
     rows.append_event(tx, study, "client-enrolled")
 
 
-def _lock_invitation(tx: Transaction, id: str, secret: str) -> tuple[InvitationRow, StudyRow]:
-    invitation = tx.session.get(InvitationRow, id)
+def _lock_invitation(tx: Transaction, invitation_id: str, secret: str) -> tuple[InvitationRow, StudyRow]:
+    invitation = tx.session.get(InvitationRow, invitation_id)
     # Compared in constant time whether or not the invitation exists.
     fits = hmac.compare_digest(_hashed(secret), invitation.secret_sha256 if invitation is not None else "")
     if invitation is None or not fits:

@@ -44,7 +44,7 @@ def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
             `invalid-request` (settings no budget can be kept for).
     """
     # First: to find out whether a budget can be kept takes long, and a repetition needs no answer to it.
-    earlier = coordinator.database.read("find-study", lambda tx: _same(coordinator, tx, request))
+    earlier = coordinator.database.read("find-study", lambda tx: _find_same(coordinator, tx, request))
     if earlier is not None:
         return Written(earlier, created=False)
     # Before the transaction, which would hold SQLite's only write lock meanwhile.
@@ -52,7 +52,7 @@ def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
 
     def work(tx: Transaction) -> Written[Study]:
         # Again: two may create it at once.
-        earlier = _same(coordinator, tx, request)
+        earlier = _find_same(coordinator, tx, request)
         if earlier is not None:
             return Written(earlier, created=False)
         row = _study_row(tx, request, coordinator.binds_models)
@@ -262,7 +262,7 @@ def _study_row(tx: Transaction, request: StudyCreate, names_models: bool) -> Stu
     )
 
 
-def _same(coordinator: Coordinator, tx: Transaction, request: StudyCreate) -> Study | None:
+def _find_same(coordinator: Coordinator, tx: Transaction, request: StudyCreate) -> Study | None:
     row = tx.session.scalars(select(StudyRow).where(StudyRow.name == request.study)).one_or_none()
     if row is None:
         return None

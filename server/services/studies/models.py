@@ -34,7 +34,7 @@ def put_initial(coordinator: Coordinator, study: str, incoming: IncomingFile) ->
     """
     # Before the body is parsed: a repetition costs no more than its hash.
     earlier = coordinator.database.read(
-        "find-initial-model", lambda tx: _known(tx, rows.find_study(tx, study), incoming)
+        "find-initial-model", lambda tx: _find_recorded(tx, rows.find_study(tx, study), incoming)
     )
     if earlier is not None:
         return earlier
@@ -79,7 +79,7 @@ def _initial_spec(tensors: TensorFile) -> Spec:
     return spec
 
 
-def _known(tx: Transaction, study: StudyRow, incoming: IncomingFile) -> Written[ModelInfo] | None:
+def _find_recorded(tx: Transaction, study: StudyRow, incoming: IncomingFile) -> Written[ModelInfo] | None:
     row = tx.session.get(ModelRow, (study.id, 0))
     if row is None:
         if study.state == "finished":
@@ -97,7 +97,7 @@ def _record(
 ) -> Written[ModelInfo]:
     row = rows.lock_study(tx, study)
     # Again, under the lock: two may have sent different models at once.
-    earlier = _known(tx, row, incoming)
+    earlier = _find_recorded(tx, row, incoming)
     if earlier is not None:
         return earlier
     model = ModelRow(study_id=row.id, version=0, sha256=blob.sha256, bytes=blob.bytes, created_at=tx.now())

@@ -75,11 +75,11 @@ def _readable(tx: Transaction, ids: Iterable[str]) -> Iterator[OperatorKeyView]:
             logger.error("left out of the list: %s", broken, extra={"event": "database-differs"})
 
 
-def revoke_key(coordinator: Coordinator, id: str) -> OperatorKeyView:
+def revoke_key(coordinator: Coordinator, key_id: str) -> OperatorKeyView:
     """Repeatable. Raises Rejected `unknown-key`."""
 
     def work(tx: Transaction) -> OperatorKeyView:
-        row = tx.session.get(OperatorKeyRow, id, with_for_update=True)
+        row = tx.session.get(OperatorKeyRow, key_id, with_for_update=True)
         if row is None:
             raise Rejected("unknown-key", "there is no key of this id; ask for the list of keys")
         if row.revoked_at is None:
@@ -106,24 +106,26 @@ def authenticate(coordinator: Coordinator, key: str) -> Operator:
 def authenticate_each(coordinator: Coordinator, keys: Sequence[str]) -> list[Operator | Exception]:
     """As `authenticate`, of several keys in their order."""
 
-    def one(key: str) -> Operator | Exception:
+    def authenticate_key(key: str) -> Operator | Exception:
         try:
             return authenticate(coordinator, key)
         except Rejected as rejected:
             return rejected
 
-    return [one(key) for key in keys]
+    return [authenticate_key(key) for key in keys]
 
 
-def require_valid(coordinator: Coordinator, id: str) -> None:
+def require_valid(coordinator: Coordinator, key_id: str) -> None:
     """Raises Rejected `bad-token` once the key is revoked."""
-    row = _find(coordinator, id)
+    row = _find(coordinator, key_id)
     if row is None or row.revoked_at is not None:
         raise Rejected("bad-token", "the API key is not valid any more; ask an operator for a new one")
 
 
-def _find(coordinator: Coordinator, id: str) -> Row[str, Role, str, float | None] | None:
-    return coordinator.database.read("find-operator-key", lambda tx: tx.session.execute(_KEY, {"id": id}).one_or_none())
+def _find(coordinator: Coordinator, key_id: str) -> Row[str, Role, str, float | None] | None:
+    return coordinator.database.read(
+        "find-operator-key", lambda tx: tx.session.execute(_KEY, {"id": key_id}).one_or_none()
+    )
 
 
 def _hashed(secret: str) -> str:

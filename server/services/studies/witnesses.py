@@ -42,7 +42,7 @@ def put_outside(coordinator: Coordinator, study: str, name: str, signed: SignedL
 
     def work(tx: Transaction) -> Written[WitnessedHead]:
         row = rows.lock_study(tx, study)
-        keys = {one.name: one.public_key for one in rows.settings_of(row).schedule.witnesses}
+        keys = {outside.name: outside.public_key for outside in rows.settings_of(row).schedule.witnesses}
         if name not in keys:
             raise Rejected("unknown-witness", "the study's settings name no outside witness of this name")
         witness = WitnessedHead(client=name, public_key=keys[name], head=signed.head, signature=signed.signature)
