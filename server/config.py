@@ -22,7 +22,7 @@ DRIVERS = ("sqlite", "postgresql+psycopg")
 _BUCKET = re.compile(r"[A-Za-z0-9._-]+")
 _ADDRESS = re.compile(r"[!-~]*")
 
-# Names that other parts of the same installation read; the coordinator lets them pass.
+# Names that other parts of the same installation read. The coordinator lets them pass.
 FOREIGN_NAMES = frozenset(
     PREFIX + name
     for name in (
@@ -147,7 +147,7 @@ class Settings(BaseModel):
         return value
 
     def database(self) -> URL:
-        """Where the tables are, with the password filled in."""
+        """Return the address of the tables, with the password filled in."""
         embedded = URL.create("sqlite", database=str(self.home / "wardround.db"))
         url = make_url(self.database_url) if self.database_url else embedded
         if self.database_password is not None and url.password is None:
@@ -156,14 +156,14 @@ class Settings(BaseModel):
 
 
 def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
-    """Settings from WARDROUND_* names, each possibly as NAME_FILE; `overrides` (command-line options) win.
+    """Load settings from WARDROUND_* names, each possibly as NAME_FILE. `overrides` (command-line options) win.
 
     Raises:
         SettingsError: unknown names (with the nearest valid one), both NAME and NAME_FILE, an unreadable
             file, or a value out of range.
     """
     values: dict[str, Any] = {}
-    # All of them at once: whoever starts a container mends them in one go.
+    # All errors at once: an operator who starts a container mends them in one go.
     problems: list[str] = []
     for name in sorted(environment):
         if not name.startswith(PREFIX) or name in FOREIGN_NAMES:
@@ -201,6 +201,6 @@ def _field_of(name: str) -> tuple[str | None, bool]:
 
 def _suggestion(name: str) -> str:
     settings_names = [f"{PREFIX}{field.upper()}{suffix}" for field in Settings.model_fields for suffix in ("", "_FILE")]
-    # No cutoff: whatever was meant, the nearest name helps more than none.
+    # No cutoff: the nearest name helps more than none.
     nearest = difflib.get_close_matches(name, settings_names, n=1, cutoff=0.0)
     return f": did you mean {nearest[0]}?" if nearest else ""

@@ -52,7 +52,7 @@ def open_blobs(settings: Settings) -> Blobs:
 
 
 def prepare(settings: Settings) -> Migrated:
-    """What `wardround migrate` does: the folder, the signing key, the tables. Repeatable."""
+    """Make the folder, the signing key and the tables, as `wardround migrate` does. Repeatable."""
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     # One that was there before, as a container's volume is.
     keep_private(settings.home, 0o700)
@@ -94,9 +94,9 @@ def open_coordinator(settings: Settings) -> Coordinator:
     try:
         blobs.check()
     except StoreAway as error:
-        # It may come back; until then `readyz` says no.
+        # It may come back. Until then `readyz` says no.
         logger.warning("%s", error)
-    # Asks the operating system; only simulations are given a seeded one.
+    # Draws come from the operating system. Only simulations are given a seeded source.
     randomness = SecureRandomness()
     return Coordinator(
         database=database,

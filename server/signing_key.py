@@ -21,7 +21,7 @@ class SigningKeyUnusable(Exception):
 
 
 class SigningKey:
-    """What the coordinator signs with: ledger heads, assignments, certificates, a sum's parameters and its result."""
+    """The coordinator's signing key: for ledger heads, assignments, certificates, a sum's parameters and its result."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
@@ -41,7 +41,7 @@ class SigningKey:
 
 
 def create_signing_key(home: Path) -> bool:
-    """Make the key file (mode 0600) unless there is one; True if this call made it.
+    """Make the key file (mode 0600) unless there is one, and return whether this call made it.
 
     The file appears whole: it is written aside and linked under its name, which fails if the name is taken.
     """
@@ -57,7 +57,8 @@ def create_signing_key(home: Path) -> bool:
     finally:
         os.close(descriptor)
         aside.unlink()
-        # The name, too, survives a power cut, whoever made it: hospitals pin the key as soon as somebody is invited.
+        # The name, too, survives a power cut, even if another process made it: hospitals pin the key at the first
+        # invitation.
         _sync(home)
     return True
 
@@ -78,7 +79,7 @@ def load_signing_key(home: Path, shared: Path | None = None) -> SigningKey:
     except FileNotFoundError as error:
         missing = "yet: run `wardround migrate`" if shared is None else f"at {shared}"
         raise SigningKeyUnusable(f"there is no signing key {missing}") from error
-    # A secret that is mounted for us belongs to somebody else, and is read through its group.
+    # A secret that is mounted for us has another owner, and is read through its group.
     if status.st_mode & (0o077 if status.st_uid == os.geteuid() else 0o027):
         raise SigningKeyUnusable(f"{path.name} can be read by others: set its mode to 0600")
     if len(raw) != _KEY_BYTES:

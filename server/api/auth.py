@@ -1,8 +1,8 @@
-"""Who asks, and what every handler may reach: a client signs this very request, a person has an API key.
+"""Authentication of callers, and the context that every handler can reach.
 
-A client's token covers method, address and body. Who asks is known before a byte of the body is read (`SignedRoute`).
-Handlers that read JSON get the body compared before they run; handlers that stream one compare the digest themselves,
-before anything is recorded.
+A client signs this very request, and a person has an API key. A client's token covers method, address and body.
+The caller is known before a byte of the body is read (`SignedRoute`). Handlers that read JSON get the body compared
+before they run. Handlers that stream a body compare the digest themselves, before anything is recorded.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Context:
-    """One per process.
+    """The objects that handlers of one process share.
 
     clock       seconds since the epoch, for the time window of request tokens
-    identities  by (study, client), whose key signs for it now
-    keys        by API key, whose it is
+    identities  by (study, client): the key that signs for the client now
+    keys        by API key: its holder
     lanes       how much of this process one caller may use at once
     readiness   whether this process can do its work
     """
@@ -71,7 +71,7 @@ def _context_of(request: Request) -> Context:
     return cast(Context, request.app.state.context)
 
 
-# What only looks at values is `async`: the framework would give each a thread of its own.
+# Dependencies that only look at values are `async`: the framework would give each a thread of its own.
 async def _context(request: Request) -> Context:
     return _context_of(request)
 
@@ -89,10 +89,10 @@ Witness = Annotated[
     Header(alias=WITNESS_HEADER, pattern=WITNESS_PATTERN, description="the client's signature on the ledger it saw"),
 ]
 OPERATOR_KEY_PREFIX = "wrk_"
-# Of requests that nobody signs: an enrolment is the longest.
+# Limit of unsigned requests: an enrolment is the longest.
 OPEN_BODY_BYTES = 4096
 _CALLER = "wardround.caller"
-# Nobody has its private half. What strangers sign is checked with it, so that they wait as long as anybody.
+# Its private half was thrown away. Signatures of strangers are checked with it, so that they wait as long as others.
 _NOBODY = Ed25519PrivateKey.generate().public_key()
 
 
@@ -105,11 +105,11 @@ async def poll(
     known_mark: int | None = None,
     glance: Callable[[], tuple[int, T | None] | None] = lambda: None,
 ) -> T | None:
-    """What `look` finds beside the study's mark, once it finds something or `wait` seconds are over.
+    """Return the result of `look`, as soon as it has one or `wait` seconds are over.
 
-    look    runs in the thread pool
-    known_mark  the mark up to which the caller knows that there is nothing
-    glance  as `look`, where that takes less time than another thread; else None
+    look    returns the study's mark and a result, and runs in the thread pool
+    known_mark  the mark up to which the caller knows that there is no result
+    glance  as `look`, where that takes less time than another thread, else None
 
     Between looks no thread and no session is held.
 
@@ -122,11 +122,11 @@ async def poll(
     async def looked() -> tuple[int, T | None]:
         return glance() or await run_in_threadpool(look)
 
-    # Who asks was looked up a moment ago.
+    # The caller was looked up a moment ago.
     mark, result = (known_mark, None) if known_mark is not None and wait > 0 else await looked()
     while result is None and await context.watcher.wait(study, mark, deadline - now()):
         mark, result = await looked()
-        # Last: whoever takes part now, for nobody comes back, took part when it was looked.
+        # Last, because consents end the wait: a caller that takes part now took part at the look as well.
         await require_standing(context, caller)
     return result
 
@@ -155,10 +155,10 @@ Caller = ClientCaller | Operator
 
 
 async def require_standing(context: Context, caller: Caller) -> None:
-    """For answers that take their time: whoever asked may still read.
+    """Check that the caller of a long request may still read.
 
     Raises:
-        Rejected: `revoked` (also withdrawn, and of a key that was rotated away); `bad-token` of an API key.
+        Rejected: `revoked` (also withdrawn, and of a key that was rotated away), or `bad-token` of an API key.
     """
     if isinstance(caller, Operator):
         await run_in_threadpool(operators.require_valid, context.coordinator, caller.id)
@@ -169,28 +169,28 @@ async def require_standing(context: Context, caller: Caller) -> None:
 
 
 async def signer(request: Request) -> Caller:
-    """Who signed the request line, as `SignedRoute` found; no dependency of its own reads the body before."""
+    """Return the signer of the request line, as `SignedRoute` found. No dependency of its own reads the body before."""
     return cast(Caller, request.scope[_CALLER])
 
 
 async def caller(request: Request, caller: Annotated[Caller, Depends(signer)]) -> Caller:
-    """Who signed the request, body included. Raises ApiProblem `digest-mismatch`."""
-    # A key of a person signs nothing: there is no digest to compare.
+    """Return the signer of the request, body included. Raises ApiProblem `digest-mismatch`."""
+    # An API key does not sign: there is no digest to compare.
     if isinstance(caller, ClientCaller) and hashlib.sha256(await request.body()).hexdigest() != caller.body_sha256:
         raise ApiProblem("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
     return caller
 
 
 async def _authenticate(request: Request, context: Context, *, once: bool, leaves: bool) -> Caller:
-    """Who signed the request line. The body has not been looked at.
+    """Return the signer of the request line. The body has not been looked at.
 
     once  the token may be used one time only
     leaves  clients that left may ask this, too
 
     Raises:
         ApiProblem: `bad-token`.
-        SigningError: the signature or its claims are wrong; ClockSkew, which tells the server's time.
-        Rejected: `revoked`, `replayed`; `bad-token` of an API key.
+        SigningError: the signature or its claims are wrong. ClockSkew tells the server's time.
+        Rejected: `revoked`, `replayed`, or `bad-token` of an API key.
     """
     token = _bearer(request)
     if token.startswith(OPERATOR_KEY_PREFIX):
@@ -202,7 +202,7 @@ async def _authenticate(request: Request, context: Context, *, once: bool, leave
 
 class _Unambiguous(Request):
     async def json(self) -> Any:
-        # The framework reads the last of two fields of one name; whoever signed may have read the first.
+        # The framework reads the last of two fields of one name. The signer may have read the first.
         try:
             return load_json(await self.body())
         except UnclearDocument as error:
@@ -215,7 +215,7 @@ class SignedRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle, asks = super().get_route_handler(), set(_dependencies(self.dependant))
         signed, once, leaves = signer in asks, "POST" in (self.methods or ()) or used_once in asks, leaving in asks
-        # What is awaited holds no thread while it waits.
+        # An awaited endpoint holds no thread while it waits.
         threaded, heavy = not iscoroutinefunction(self.endpoint), takes_long in asks
         if signed:
             self.openapi_extra = {"security": _schemes(asks)} | (self.openapi_extra or {})
@@ -244,7 +244,7 @@ class SignedRoute(APIRoute):
 
 
 def _require_as_written(request: Request, error: Exception) -> None:
-    """What an answer could not be made of may be the work of somebody who has the database. Raises Rejected if so."""
+    """Check whether an answer could not be made because the database was changed. Raises Rejected if so."""
     study = request.path_params.get("study")
     difference = None if study is None else stop_differing(_context_of(request).coordinator, study)[0]
     if difference is not None:
@@ -258,7 +258,7 @@ def _dependencies(dependant: Dependant) -> Iterator[Callable[..., Any] | None]:
 
 
 def _schemes(asks: Collection[Callable[..., Any] | None]) -> list[dict[str, list[str]]]:
-    """Whose requests the API's description says are let in; see `server.api.description`."""
+    """Return the callers that the API's description admits (`server.api.description`)."""
     needed = "client" if member in asks or streaming_itself in asks else None
     needed = "key" if viewer in asks or operator in asks or streaming_operator in asks else needed
     return [{scheme: []} for scheme in ("client", "key") if needed in (scheme, None)]
@@ -287,7 +287,7 @@ async def _verify(
     identity = await context.identities.ask((study, name))
     claims = verify_request_token(
         token,
-        # Names that nobody has are answered as a wrong signature is, after the same work: nobody learns who takes part.
+        # Unknown names are answered as a wrong signature is, after the same work: strangers do not learn the members.
         _NOBODY if identity is None else identity.key,
         audience=context.settings.origin,
         method=method,
@@ -300,7 +300,7 @@ async def _verify(
         raise Rejected("revoked", "this client takes part no longer; ask the operator")
     if not leaves:
         require_spoken(identity.protocol, claims.protocol, claims.program)
-    # A PUT may come again with the same effect, so that its replay needs no memory; one that does not says so.
+    # A PUT may come again with the same effect, so its replay needs no memory. Routes whose replay matters say so.
     if once:
         if claims.token_id is None:
             raise ApiProblem("bad-token", "this request is signed with a jti, which is used once")
@@ -322,7 +322,7 @@ async def leaving() -> None:
 
 
 async def operator(caller: Annotated[Caller, Depends(caller)]) -> Operator:
-    """Whoever may act. Raises ApiProblem `forbidden`."""
+    """Return the caller if it may act. Raises ApiProblem `forbidden`."""
     if isinstance(caller, Operator) and caller.role == "operator":
         return caller
     raise ApiProblem("forbidden", "this needs an operator's key")
@@ -334,14 +334,14 @@ async def streaming_operator(caller: Annotated[Caller, Depends(signer)]) -> Oper
 
 
 async def viewer(caller: Annotated[Caller, Depends(caller)]) -> Operator:
-    """Whoever holds an API key. Raises ApiProblem `forbidden`."""
+    """Return the caller if it holds an API key. Raises ApiProblem `forbidden`."""
     if isinstance(caller, Operator):
         return caller
     raise ApiProblem("forbidden", "this needs an operator's or a viewer's key")
 
 
 async def reader(study: StudyName, caller: Annotated[Caller, Depends(caller)]) -> Caller:
-    """Whoever holds an API key, or takes part in the study. Raises ApiProblem `forbidden`."""
+    """Return the caller if it holds an API key or takes part in the study. Raises ApiProblem `forbidden`."""
     if isinstance(caller, Operator) or caller.study == study:
         return caller
     raise ApiProblem("forbidden", "the client takes part in another study")

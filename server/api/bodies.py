@@ -1,7 +1,7 @@
-"""Bodies on their way in and out: streamed, hashed on the fly, never held whole.
+"""Bodies of requests and answers: streamed, hashed on the fly, never held whole.
 
-A body that announces too much is refused before a byte of it is read; one that does not announce its length is
-counted; one that trickles in is cut off; one that ends early is never taken for whole.
+A body that announces too much is refused before a byte of it is read. One that does not announce its length is
+counted. One that trickles in is cut off. One that ends early is never taken for whole.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ T = TypeVar("T")
 class Body:
     """The body of one request as it is read. `limit` may be moved until the first byte is asked for.
 
-    limit, announced, received  bytes; announced is None without a Content-Length
-    idle_seconds, min_rate    as in `server.config.Settings`; min_rate 0 asks for no rate
+    limit, announced, received  bytes. announced is None without a Content-Length
+    idle_seconds, min_rate      as in `server.config.Settings`. A min_rate of 0 asks for no rate
     started_at                  seconds on the event loop's clock
     """
 
@@ -115,7 +115,7 @@ class Intake:
             return message
 
         async def closing(message: Message) -> None:
-            # Whoever still sends a body that nobody will read is told to stop.
+            # A sender whose body is not read any more is told to stop.
             if message["type"] == "http.response.start" and not body.complete and body.announced != 0:
                 message.setdefault("headers", [])
                 MutableHeaders(scope=message)["connection"] = "close"
@@ -138,7 +138,7 @@ def _announced(headers: Headers) -> int | None:
 
 MEDIA_TYPE = "application/octet-stream"
 PIECE_BYTES = 1 << 20
-# 18 digits fit every size; a longer number is not read at all.
+# 18 digits fit every size. A longer number is not read at all.
 _SINGLE_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 BODY = {"requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}}
@@ -156,12 +156,12 @@ def answered(response: Response, written: Written[T]) -> T:
 
 
 def as_json(view: BaseModel | None, status: int = 200) -> Response:
-    """The document as it is: the framework would check its own answer, and in a thread. Nothing there: 204."""
+    """Return the document as it is, or 204 for None. The framework would check its own answer, and in a thread."""
     return json_answer(None if view is None else view.model_dump_json().encode(), status)
 
 
 def json_answer(content: bytes | None, status: int = 200) -> Response:
-    """JSON that was made before. Nothing there: 204."""
+    """Return JSON that was made before, or 204 for None."""
     if content is None:
         return Response(status_code=204)
     return Response(content, status, media_type="application/json")
@@ -169,10 +169,10 @@ def json_answer(content: bytes | None, status: int = 200) -> Response:
 
 @asynccontextmanager
 async def received(request: Request, blobs: Blobs, limit: int) -> AsyncGenerator[IncomingFile]:
-    """The whole body of at most `limit` bytes in a temporary file, hashed; gone at the end unless it is kept.
+    """Yield the whole body of at most `limit` bytes in a temporary file, hashed. It is removed at the end unless kept.
 
     Raises:
-        ApiProblem: `body-too-large`, before reading if the length is announced; `body-too-slow`.
+        ApiProblem: `body-too-large`, before reading if the length is announced, or `body-too-slow`.
         ClientDisconnect: the body ended early.
     """
     body = body_of(request.scope)
@@ -184,7 +184,7 @@ async def received(request: Request, blobs: Blobs, limit: int) -> AsyncGenerator
 
 
 async def _pump(request: Request, incoming: IncomingFile) -> None:
-    """Writes one piece in a thread while the next one is collected: two pieces in memory, whatever the size."""
+    """Write one piece in a thread while the next one is collected: two pieces in memory, however long the body is."""
     pieces, size = list[bytes](), 0
     writing: asyncio.Future[None] | None = None
     try:
@@ -210,7 +210,7 @@ def _write(incoming: IncomingFile, pieces: list[bytes]) -> None:
 
 
 async def discarded(request: Request, size: int) -> None:
-    """Read a repeated body to its end: whoever is cut off in the middle of sending would try for ever."""
+    """Read a repeated body to its end: a client that is cut off in the middle of sending would try for ever."""
     body_of(request.scope).limit = size
     async for _ in request.stream():
         pass
@@ -244,7 +244,7 @@ def _tags(header: str) -> set[str]:
 
 
 def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
-    """[start, stop) of a range header's two numbers; a missing first one counts from the end (RFC 9110, 14.1.2)."""
+    """Return [start, stop) of a range header. Without a first number it counts from the end (RFC 9110, 14.1.2)."""
     start = int(first) if first else max(0, size - int(last or 0))
     stop = min(size, int(last) + 1) if first and last else size
     if start >= stop:

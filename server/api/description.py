@@ -51,7 +51,7 @@ _SCHEMES = {
         "description": "An operator's or a viewer's API key, as it was shown: `wrk_<id>_<secret>`. Nothing is signed.",
     },
 }
-# What is 422 for a field is 400 for a body that cannot be read at all.
+# Mistakes in a field are 422, and a body that cannot be read at all is 400.
 _UNREADABLE = "invalid-request"
 # A line of a docstring's table: names, at least two spaces, words.
 _ROW = re.compile(r"(\w+(?:, \w+)*)  +(\S.*)")
@@ -62,7 +62,7 @@ def describe(app: FastAPI) -> Node:
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     components = document.setdefault("components", {})
     schemas: Node = components.setdefault("schemas", {})
-    # FastAPI's own form of a 422; ours is a problem document like every other error.
+    # FastAPI's own form of a 422. Ours is a problem document like every other error.
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     schemas["Problem"] = Problem.model_json_schema(ref_template=_REF + "{model}")
@@ -79,7 +79,7 @@ def _complete(path: str, method: str, operation: Node, schemas: Node) -> None:
     operation["responses"].pop("422", None)
     responses: Node = operation["responses"]
     if method == "put" and "201" in responses and "200" not in responses:
-        # What is sent again is answered again.
+        # A repeated request is answered again.
         responses["200"] = responses["201"] | {"description": "Recorded before"}
     for content in _contents(operation):
         content.setdefault("example", example_of(content.get("schema", {}), schemas))
@@ -108,7 +108,7 @@ def _refused(status: int, codes: list[str]) -> Node:
 
 
 def problem_example(code: str, status: int | None = None) -> Node:
-    """A problem document as `server.api.problems.answer` makes it; what to do is said in docs/api-errors.md."""
+    """Return a problem document as `server.api.problems.answer` makes it. docs/api-errors.md says how to react."""
     kind = CATALOGUE[code]
     details = {
         "type": f"urn:wardround:problem:{code}",
@@ -139,7 +139,7 @@ def _messages(kind: type[Message]) -> Iterator[type[Message]]:
 
 
 def docstring_table(kind: type[Message]) -> dict[str, str]:
-    """What the docstring of a message says of its fields; those of its parents where it says nothing."""
+    """Return the descriptions of fields in a message's docstring, with those of its parents where it has none."""
     rows: dict[str, str] = {}
     for parent in reversed(kind.__mro__):
         names: list[str] = []
@@ -157,7 +157,7 @@ def docstring_table(kind: type[Message]) -> dict[str, str]:
 
 @functools.cache
 def _written() -> Node:
-    """Examples by the name of their message; `@Name` stands for the example of that name."""
+    """Return examples by the name of their message. `@Name` stands for the example of that name."""
     return cast("Node", json.loads(Path(__file__).with_name("examples.json").read_text()))
 
 

@@ -1,4 +1,4 @@
-"""The page that shows the API's description: Swagger UI from its own wheel, no foreign host, nothing inline."""
+"""The page that shows the API's description: Swagger UI from its own wheel, no foreign host, no inline script."""
 
 from __future__ import annotations
 

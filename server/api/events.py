@@ -1,4 +1,4 @@
-"""What happens in a study, as server-sent events for a dashboard; polling works as well."""
+"""Events of a study, as server-sent events for a dashboard. Polling works as well."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def stream_events(
     last_event_id: LastEventId = None,
 ) -> StreamingResponse:
     """Events above `after`, then those to come. Ends after `wait` seconds, and once the caller may read no longer."""
-    # A browser that comes back repeats the old address; where it stopped is in this header.
+    # A browser that comes back repeats the old address. This header says where it stopped.
     start = int(last_event_id) if last_event_id is not None else after
     room = partial(context.lanes.streams.require_room, caller.lane)
     # Before the database is asked for anything, and again when it is this one's turn: many may come at once.
@@ -76,7 +76,7 @@ async def _since(context: Context, caller: Caller, study: str, last: int) -> lis
     """None once `caller` may read no longer."""
     page = await run_in_threadpool(events.since, context.coordinator, study, last)
     try:
-        # After the reading: whoever left before it is told nothing of it.
+        # After the reading: a client that left before it gets no event.
         await require_standing(context, caller)
     except Rejected:
         return None
@@ -94,7 +94,7 @@ async def _lines(
             yield f"id: {event.id}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n"
         if now() >= end or context.watcher.closed:
             return
-        # A full page may not be the last: wait only when nothing was found.
+        # A full page may not be the last: wait only after an empty one.
         if not first_events and not await context.watcher.wait(study, last, min(KEEP_ALIVE_SECONDS, end - now())):
             # A comment line, so that proxies do not close a silent connection.
             yield ": still here\n\n"

@@ -19,11 +19,11 @@ router = APIRouter(tags=["health"])
 
 
 class Versions(Message):
-    """What this coordinator is.
+    """The version of this coordinator and of its protocol.
 
     version       of its program
-    protocol      the number of the protocol that it speaks; it takes part in studies that need no more
-    min_protocol  the least number that it understands; what a study needs of its hospitals is said with every answer
+    protocol      the number of the protocol that it speaks. It takes part in studies that need no more
+    min_protocol  the least number that it understands. Every answer says which number a study needs of its hospitals
     """
 
     version: str
@@ -54,9 +54,9 @@ async def livez() -> Health:
 
 @router.get("/readyz")
 async def readyz(context: RequestContext) -> Health:
-    """The database answers a question, and the folder or object store of model files takes a file, each in time.
+    """Report whether the database answers, and whether the folder or object store of model files takes a file, in time.
 
-    Who asks within a second of a good answer is given that one.
+    A request within a second of a good answer gets that answer.
     """
     # Not in a thread of the framework: while the database hangs, requests that wait for it have them all.
     checks = context.readiness.ask()
@@ -80,6 +80,6 @@ async def _error(name: str, result: Future[object]) -> Exception | None:
 
 
 def _reason(name: str, error: Exception) -> str:
-    """For whoever asks, without a word about the inside; that is in the log alone."""
+    """Return the reason for the caller, without internal details. Those are in the log alone."""
     logger.warning("not ready", exc_info=error)
     return str(error) if isinstance(error, NoAnswer) else f"{name} is away"

@@ -16,7 +16,7 @@ KeyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,32}$", description="the mi
 
 @router.post("", status_code=201)
 def create_key(request: OperatorKeyCreate, _: OperatorOnly, context: RequestContext) -> OperatorKeyView:
-    """A new key. Shown once; older ones stay valid, so that keys rotate with an overlap."""
+    """Create a key and show it once. Older keys stay valid, so that keys rotate with an overlap."""
     return operators.create_key(context.coordinator, request)
 
 
@@ -28,5 +28,5 @@ def list_keys(_: OperatorOnly, context: RequestContext) -> OperatorKeyList:
 
 @router.delete("/{key}")
 def revoke_key(key: KeyId, _: OperatorOnly, context: RequestContext) -> OperatorKeyView:
-    """From now on this key opens nothing. Repeatable."""
+    """Revoke a key: from now on it is refused. Repeatable."""
     return operators.revoke_key(context.coordinator, key)

@@ -40,7 +40,7 @@ def ask_query(
 
 @router.post("/forecast")
 def forecast_query(study: StudyName, document: QueryDocument, _: Viewer, context: RequestContext) -> QueryForecast:
-    """What a query would cost now, and how much noise its answer would have; nobody is asked."""
+    """Return the cost of a query now, and how much noise its answer would have. No hospital is asked."""
     return ask.forecast(context.coordinator, study, document)
 
 

@@ -1,6 +1,6 @@
 """One round as a hospital goes through it, and the history of rounds.
 
-Who took part in which round is shown to operators; a hospital sees its own part.
+Operators see which hospitals took part in each round. A hospital sees its own part.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The secure sum of one round: five steps. Each is a write that may be repeated, and is answered with what comes next.
+"""The secure sum of one round: five steps. Each step is a write that may be repeated.
 
-What comes next is a list that all who take part make together. A write waits for it as long as it is asked to, and is
-answered with `null` when the time is up: it is recorded, and the list can be waited for by itself.
+The answer to a write is the list of the next step, which all participants make together. A write waits for it as long
+as it is asked to. When the time is up it is answered with `null`: it is recorded, and the list has a request of its
+own.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _NOTHING_YET: dict[int | str, dict[str, Any]] = {204: {"description": "Not froze
 async def session(
     study: StudyName, round: RoundNumber, me: Member, context: RequestContext, phase: LeftPhase = None, wait: Wait = 25
 ) -> SessionView:
-    """The signed parameters and the phase; with `phase`, as soon as it is another one or the time is up."""
+    """Return the signed parameters and the phase. With `phase`, wait until the phase has changed or the time is up."""
 
     def look() -> tuple[int, SessionView | None]:
         mark, view = lists.read_session(context.coordinator, study, round)
@@ -95,7 +96,7 @@ async def _put_message(
     then: tuple[ListName, float],
     witness: str | None = None,
 ) -> Response:
-    # `Itself` has compared the path with the signer; the message names its sender once more.
+    # `Itself` has compared the path with the signer. The message names its sender once more.
     if message.client != me.name:
         raise ApiProblem("forbidden", "a client speaks for itself only")
     heard = await exchanges.put(context.coordinator, me.study, round_number, message, witness)
@@ -108,13 +109,13 @@ async def _answered(
     name, wait = then
     listed = lists.frozen_list(context.coordinator, me.study, round_number, name, me.name)
     if listed is None and heard.created and wait > 0:
-        # Who asks is looked at when there is something to answer with.
+        # The caller is checked again before an answer is sent.
         listed = await _awaited(context, me, round_number, name, wait, heard.mark)
     else:
         # The body and the commit may have taken their time.
         await require_standing(context, me)
         if wait > 0:
-            # Whoever says it again may have missed what came of it, and so may this process.
+            # A repeated message may mean that the client, and this process as well, missed its result.
             listed = listed or await _awaited(context, me, round_number, name, wait)
     return json_answer(listed or b"null", 201 if heard.created else 200)
 
@@ -128,13 +129,13 @@ async def put_keys(
     wait: Next = 0,
     witness: Witness = None,
 ) -> KeyList | None:
-    """Step 0: two public keys of this session, signed by the identity key. Answered with everybody's keys."""
+    """Step 0: send two public keys of this session, signed by the identity key. Answered with all clients' keys."""
     return await _put_message(context, me, round, message, ("keys", wait), witness)  # pyright: ignore[reportReturnType]
 
 
 @router.get("/keys", responses=_NOTHING_YET)
 async def get_keys(round: RoundNumber, me: Member, context: RequestContext, wait: Next = 0) -> KeyList:
-    """Everybody's keys, once the set is frozen."""
+    """Return the keys of all clients, once the set is frozen."""
     return json_answer(await _list(context, me, round, "keys", wait))  # pyright: ignore[reportReturnType]
 
 
@@ -148,7 +149,7 @@ async def put_shares(
 
 @router.get("/shares/{client}", responses=_NOTHING_YET)
 async def get_shares(round: RoundNumber, me: Itself, context: RequestContext, wait: Next = 0) -> Inbox:
-    """Who has sent shares, and those that the neighbours sealed for this client."""
+    """Return the senders of shares, and the shares that the neighbours sealed for this client."""
     return json_answer(await _list(context, me, round, "inbox", wait))  # pyright: ignore[reportReturnType]
 
 
@@ -192,7 +193,7 @@ async def put_masked(
 
 @router.get("/survivors", responses=_NOTHING_YET)
 async def get_survivors(round: RoundNumber, me: Member, context: RequestContext, wait: Next = 0) -> SurvivorList:
-    """Whose vectors are in the sum, with their signed manifests."""
+    """Return the clients in the sum, with their signed manifests."""
     return json_answer(await _list(context, me, round, "survivors", wait))  # pyright: ignore[reportReturnType]
 
 
@@ -226,5 +227,5 @@ async def get_result(round: RoundNumber, me: Member, context: RequestContext, wa
 
 @router.put("/left/{client}", status_code=204)
 def put_left(round: RoundNumber, me: Itself, context: RequestContext) -> None:
-    """This client sends nothing more in this session: nobody waits for it."""
+    """Leave the session: the client sends no more, and the session does not wait for it."""
     exchanges.leave(context.coordinator, me.study, round, me.name)

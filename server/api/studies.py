@@ -105,10 +105,10 @@ def list_studies(_: Viewer, context: RequestContext, after: AfterName = None, li
 
 @router.get("/studies/{study}", tags=["studies"], responses=_SAYS_ITS_VERSION)
 def show_study(study: StudyName, caller: Reader, response: Response, context: RequestContext) -> Study:
-    """One study with its settings, its state and its newest model.
+    """Return one study with its settings, its state and its newest model.
 
-    Headers say which version answers, which number of the protocol it speaks, and to a hospital which one its study
-    needs: older programs refuse a body with fields that they do not know.
+    Headers say which version answers and which number of the protocol it speaks. A hospital also learns which number
+    its study needs: older programs refuse a body with fields that they do not know.
     """
     response.headers.update({VERSION_HEADER: program_version(), PROTOCOL_HEADER: str(PROTOCOL)})
     if isinstance(caller, ClientCaller):
@@ -128,7 +128,7 @@ def start_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> S
 
 @router.post("/studies/{study}/pause", tags=["studies"])
 def pause_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
-    """The round under way ends; no other begins. Repeatable."""
+    """Pause the study: the round under way ends, and no other begins. Repeatable."""
     return _act(context, study, "pause")
 
 
@@ -140,7 +140,7 @@ def resume_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> 
 
 @router.post("/studies/{study}/stop", tags=["studies"])
 def stop_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
-    """Final. What was charged stays charged. Repeatable."""
+    """Stop the study for good. Every charge stays. Repeatable."""
     return _act(context, study, "stop")
 
 
@@ -158,7 +158,7 @@ def invite(study: StudyName, request: InvitationCreate, _: OperatorOnly, context
 
 @router.post("/enrolments", tags=["enrolments"], status_code=201, responses=or_else(Enrolment, "Enrolled before"))
 def enrol(request: EnrolmentRequest, response: Response, context: RequestContext) -> Enrolment:
-    """Exchange an invitation for membership; the new key proves itself. Repeatable with the same token and key."""
+    """Exchange an invitation for membership. The new key proves itself. Repeatable with the same token and key."""
     return answered(response, enrolment.enrol(context.coordinator, request))
 
 
@@ -198,10 +198,9 @@ def withdraw(study: StudyName, client: ClientName, _: Itself, context: RequestCo
 async def put_initial_model(
     study: StudyName, request: Request, response: Response, _: StreamingOperator, context: RequestContext
 ) -> ModelInfo:
-    """The initial weights as safetensors. They freeze names, shapes and types; the same bytes may come again.
+    """Set the initial weights as safetensors. They freeze names, shapes and types. The same bytes may come again.
 
-    Metadata in the header may lack; a file that says which study it is of must be of this one, its settings and
-    round 0.
+    Metadata in the header may lack. A file that names its study must be of this one, its settings and round 0.
     """
     async with received(request, context.coordinator.blobs, context.settings.model_limit_bytes) as incoming:
         return answered(response, await run_in_threadpool(models.put_initial, context.coordinator, study, incoming))
@@ -214,11 +213,11 @@ async def put_initial_model(
     responses={200: _TENSORS, 206: _TENSORS, 304: {"description": "Same"}},
 )
 def get_model(study: StudyName, version: Version, request: Request, _: Reader, context: RequestContext) -> Response:
-    """A published model as safetensors. ETag is its SHA-256; one byte range is honoured.
+    """Return a published model as safetensors. ETag is its SHA-256, and one byte range is honoured.
 
     The header's `__metadata__` says what it is, in texts: `wardround` (version of this format, 1), `study`, `round`,
-    `task`, `task_parameters` and `columns` (canonical JSON), `settings_sha256`, and `ledger_entries` and
-    `ledger_sha256`: the study's ledger up to the entry that settled the round (0 and zeros in round 0). One round has
+    `task`, `task_parameters` and `columns` (canonical JSON), `settings_sha256`, `ledger_entries` and `ledger_sha256`.
+    The last two are the study's ledger up to the entry that settled the round (0 and zeros in round 0). One round has
     the same bytes for ever.
     """
     number = None if version == "latest" else int(version)
@@ -257,7 +256,7 @@ def read_budget(study: StudyName, _: Reader, context: RequestContext) -> Respons
     dependencies=[Depends(takes_long)],
 )
 def read_certificate(study: StudyName, _: Reader, context: RequestContext, round: OfModel = None) -> Response:
-    """What ε means here, and everything it rests on, computed from the ledger and signed by the coordinator."""
+    """Return the meaning of ε in this study and its grounds, computed from the ledger and signed by the coordinator."""
     signed = certificates.certificate(context.coordinator, study, round)
     return Response(signed.model_dump_json(), media_type="application/json")
 
@@ -302,5 +301,5 @@ def put_outside_witness(
     _: Reader,
     context: RequestContext,
 ) -> WitnessedHead:
-    """An auditor whom the settings name vouches for the ledger up to this head; the signature says who it is."""
+    """Keep the signed head of an auditor that the settings name: it vouches for the ledger so far."""
     return answered(response, witnesses.put_outside(context.coordinator, study, name, signed))

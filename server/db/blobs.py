@@ -1,6 +1,6 @@
-"""Content-addressed files: their names, the port to where they are kept, and a body on its way there.
+"""Content-addressed files: their names, the port of their store, and a body on its way there.
 
-A file is kept under its own SHA-256. What is kept is durable; what is opened was compared with its name. Two stores
+A file is kept under its own SHA-256. A kept file is durable, and an opened one was compared with its name. Two stores
 offer the port: folders (`server/db/file_blobs.py`) and an S3-compatible object store (`server/db/object_blobs.py`).
 """
 
@@ -28,14 +28,14 @@ _MODELS, _UPDATE, _MASKED = "models/", "update.", "masked."
 
 @dataclass(frozen=True)
 class Place:
-    """Where files of one kind lie: a folder, and how their names in it begin."""
+    """The place of files of one kind: a folder, and how their names in it begin."""
 
     folder: str
     kind: str
 
     @property
     def stays(self) -> bool:
-        """Whether nothing of it is ever removed."""
+        """Return whether its files are never removed."""
         return self.folder.startswith(_MODELS)
 
     @property
@@ -90,7 +90,7 @@ def noised_of(study: str, round_number: int) -> Place:
 
 
 class StoreAway(Exception):
-    """The store cannot be asked now. Nothing was changed; the same again may succeed."""
+    """The store cannot be asked now. No file was changed, and the same call may succeed later."""
 
     # Its text may stand in the log.
     names_nobody = True
@@ -109,7 +109,7 @@ class Blob:
 
 
 class OpenedFile:
-    """A file that is open for reading. It stays whole until it is closed, whoever removes its name."""
+    """A file that is open for reading. It stays whole until it is closed, even if its name is removed."""
 
     def __init__(self, path: Path) -> None:
         self.descriptor = -1
@@ -123,7 +123,7 @@ class OpenedFile:
         self.close()
 
     def __del__(self) -> None:
-        # An answer that nobody asked to begin never comes to its end.
+        # An answer whose reading was never begun does not come to its end.
         self.close()
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class OpenedFile:
             os.close(descriptor)
 
     def read(self, offset: int, size: int) -> bytes:
-        """At most `size` bytes; none behind the end."""
+        """Return at most `size` bytes, and none behind the end."""
         return os.pread(self.descriptor, size, offset)
 
 
@@ -168,7 +168,7 @@ class IncomingFile:
         self.bytes += len(data)
 
     def opened(self) -> OpenedFile:
-        """What was written so far, for reading."""
+        """Open the bytes written so far, for reading."""
         return OpenedFile(self.path)
 
     def sync(self) -> None:
@@ -180,17 +180,17 @@ class IncomingFile:
 
 
 class Blobs(Protocol):
-    """Where models, updates and sums are kept. Any number of threads, processes and machines may use one store.
+    """The port of the store of models, updates and sums, for any number of threads, processes and machines.
 
-    Raises StoreAway wherever the store does not answer, OSError where this machine's disk fails.
+    Raises StoreAway if the store does not answer, OSError if this machine's disk fails.
     """
 
     def receive(self, limit: int) -> AbstractContextManager[IncomingFile]:
-        """A temporary file for at most `limit` bytes; it is gone at the end unless it was kept."""
+        """Yield a temporary file for at most `limit` bytes. It is removed at the end unless it was kept."""
         ...
 
     def keep(self, incoming: IncomingFile, place: Place) -> Blob:
-        """Give it its name. Durable, and found by everybody, when this returns; `incoming` cannot be used then."""
+        """Give it its name. It is durable and visible to all processes when this returns, and `incoming` is used up."""
         ...
 
     def write(self, place: Place, data: bytes) -> Blob:
@@ -198,11 +198,13 @@ class Blobs(Protocol):
         ...
 
     def open(self, place: Place, sha256: str) -> OpenedFile | None:
-        """The file, its bytes compared with its name; None if it is gone. One that is damaged is logged, and gone."""
+        """Return the file, its bytes compared with its name. None if it is gone. A damaged file is logged and counts as
+        gone.
+        """
         ...
 
     def has(self, place: Place, sha256: str) -> bool:
-        """Whether there is a file of this name; its bytes are not looked at."""
+        """Return whether there is a file of this name. Its bytes are not looked at."""
         ...
 
     def hashes(self, place: Place) -> list[str]:
@@ -222,7 +224,7 @@ class Blobs(Protocol):
         ...
 
     def sweep(self, older_than_seconds: float) -> int:
-        """Remove temporary files that a killed process left; returns how many."""
+        """Remove temporary files that a killed process left, and return how many."""
         ...
 
     def check(self) -> None:
@@ -231,7 +233,7 @@ class Blobs(Protocol):
 
 
 class Comparison:
-    """Which files were compared with their hashes by this process: none twice, while it is not written to."""
+    """Files that this process has compared with their hashes: each once, while it is not written to."""
 
     def __init__(self) -> None:
         self._compared: OrderedDict[tuple[object, ...], None] = OrderedDict()

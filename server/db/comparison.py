@@ -1,8 +1,8 @@
-"""Are the rows still what was signed? Whoever can write to the database, but has no key, must change nothing unnoticed.
+"""Comparison of the rows with what was signed: a change by a person without the key must be noticed.
 
 The newest ledger entry says how the study stood after it, and its hash is in the head that the coordinator's key
-signed. What is not in it is not noticed here: see the threat model. Nor is a database that was set back as a whole to
-an older state, ledger and all: that is consistent, and only hospitals remember the head they saw.
+signed. Values outside it are not checked here: see the threat model. A database that was set back as a whole to an
+older state, ledger and all, is consistent as well. Only hospitals remember the head they saw.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LAST = select(LedgerRow).where(LedgerRow.study_id == bindparam("study")).order_
 
 
 class DatabaseDiffers(Exception):
-    """A row of this study is not what the coordinator signed. The text names it; nothing may be built on the study."""
+    """A row of this study is not what the coordinator signed. The text names it, and the study must not go on."""
 
     def __init__(self, study: str, difference: str) -> None:
         super().__init__(f"study {study}: {difference}")
@@ -67,7 +67,7 @@ def require_as_signed(tx: Transaction, signer: SigningKey, study: StudyRow, budg
         standing = Standing.within(newest)
     except LedgerError as error:
         raise DatabaseDiffers(study.name, f"the ledger's newest entry is none: {error.reason}") from error
-    # Who leaves or takes another key after the last entry is in no ledger any more; nobody is sampled then either.
+    # A member that leaves or rotates its key after the last entry is in no ledger any more. No client is sampled then.
     for subject, is_equal in _compared(tx, study, budget, standing, ended=newest.kind == "finished"):
         if not is_equal:
             raise DatabaseDiffers(study.name, f"{subject} in the database is not what the signed ledger says")
@@ -100,7 +100,7 @@ def _is(value: object, sha256: str) -> bool:
     try:
         return digest(value) == sha256
     except (TypeError, ValueError):
-        # Not even JSON, as a text in which somebody has struck out a bracket.
+        # Not even JSON, such as a text that lacks a bracket.
         return False
 
 
@@ -129,7 +129,7 @@ def require_whole(tx: Transaction, study: StudyRow, budget: BudgetRow) -> None:
 
 
 def require_asked(tx: Transaction, study: StudyRow, round_number: int) -> None:
-    """That a round asks the query which the ledger charged.
+    """Check that a round asks the query which the ledger charged.
 
     Raises:
         DatabaseDiffers: it asks another one, or none.
@@ -150,7 +150,7 @@ def round_that_opened(tx: Transaction, study: StudyRow, sha256: str) -> int | No
 
 
 def require_queries_as_charged(tx: Transaction, study: StudyRow, sha256: str | None = None) -> None:
-    """That every query stands where the ledger's entries of its rounds have left it; sha256: this one alone.
+    """Check that every query has the state that the ledger's entries of its rounds imply. sha256: this query alone.
 
     A row that is set back would have an answered question asked anew, and an open one asked twice.
 

@@ -19,8 +19,9 @@ _INCOMING = ".incoming"
 class FileBlobs:
     """Files under `root`: `server.db.blobs.Blobs`.
 
-    disposable  holds copies alone: where somebody deletes the folder it is made again. Else a folder that is gone is a
-                disk that is not there, and nothing may be written to another one in its place
+    disposable  the folder only holds copies, so a deleted folder is made again. Otherwise a folder that is gone is a
+                disk
+                that is not mounted, and no file may be written to another disk in its place
     """
 
     def __init__(self, root: Path, *, disposable: bool = False) -> None:
@@ -52,11 +53,11 @@ class FileBlobs:
         return Blob(incoming.sha256, incoming.bytes)
 
     def move(self, incoming: IncomingFile, place: Place) -> None:
-        """Give it its name, nothing else: not durable."""
+        """Give the file its name, without making it durable."""
         self._compared.note(incoming.descriptor, incoming.sha256)
         folder = self.root / place.folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # A file of this name has the same bytes: replacing it changes nothing.
+        # A file of this name has the same bytes, so replacing it makes no difference.
         incoming.path.rename(folder / place.name(incoming.sha256))
 
     def write(self, place: Place, data: bytes) -> Blob:

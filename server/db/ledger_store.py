@@ -27,7 +27,7 @@ _OTHER_MODEL = "a model in the database is not the one that the signed ledger na
 
 @dataclass(frozen=True)
 class Statement:
-    """What a budget in `state` shows, but for the numbers that take long. Computed while nothing is locked."""
+    """The statement of a budget in `state`, without the numbers that take long. Computed while no row is locked."""
 
     state: Mapping[str, Any]
     limits: list[Any]
@@ -55,17 +55,17 @@ class Account:
     ) -> None:
         """Apply one event to the budget, append it, and write the statement and the signed head beside it.
 
-        `ready`: the statement as `statement_after` found it; used if it is still that of the budget's state.
+        `ready`: the result of `statement_after`, used if it is still that of the budget's state.
 
         Raises:
-            accounting.LedgerError: the event cannot happen now; nothing is written.
+            accounting.LedgerError: the event cannot happen now, and no row is written.
         """
-        # Before the row is added: an event that cannot happen raises here and leaves nothing behind.
+        # Before the row is added: an event that cannot happen raises here and leaves no trace.
         self.budget.happen(self.newest.sequence + 1, kind, round_number, event)
         self._append(kind, round_number, event, _write_statement(self.row, self.budget, ready))
 
     def record_roster(self, change: RosterChange) -> None:
-        """A member came, left or has another key; nothing is spent."""
+        """Record that a member came, left or has another key. No budget is spent."""
         self._record_unspent("roster", None, {"change": change})
 
     def record_release(self, model: ModelRow) -> None:
@@ -75,7 +75,7 @@ class Account:
             DatabaseDiffers: the ledger names another file already.
         """
         if _release_entry(self.tx, self.study, model.version) is not None:
-            # Somebody has set the database back to before the release: no second entry, and no second file.
+            # The database was set back to before the release: no second entry, and no second file.
             require_released(self.tx, self.study, model)
             return
         self._record_unspent("released", model.version or None, {"sha256": model.sha256, "bytes": model.bytes})
@@ -101,7 +101,7 @@ class Account:
         """
         self.record(kind, round_row.number, event, ready)
         fields = ("level", "definition", "epsilon", "spent")
-        # A level that nothing protects is stated with no ε: there is nothing it could have spent.
+        # An unprotected level is stated with no ε, because it has no budget to spend.
         limited = [limit for limit in self.row.limits if limit["epsilon"] is not None]
         round_row.spent = [{name: limit[name] for name in fields} for limit in limited]
 
@@ -125,7 +125,7 @@ def open_account(tx: Transaction, signer: SigningKey, study: StudyRow, plan: Any
 
 
 def lock_account(tx: Transaction, signer: SigningKey, study: StudyRow) -> Account:
-    """The study's account; nobody else can change it before this transaction ends.
+    """Return the study's account, locked until this transaction ends.
 
     Raises:
         DatabaseDiffers: settings, roster or budget are not what was signed.
@@ -136,7 +136,7 @@ def lock_account(tx: Transaction, signer: SigningKey, study: StudyRow) -> Accoun
 
 
 def require_unchanged(tx: Transaction, signer: SigningKey, study: StudyRow, *, whole: bool = False) -> None:
-    """That settings, roster and budget are what was signed; `whole`: every entry of the ledger, too.
+    """Check that settings, roster and budget are what was signed. `whole`: every entry of the ledger, too.
 
     Raises:
         DatabaseDiffers: they are not.
@@ -151,7 +151,7 @@ def require_unchanged(tx: Transaction, signer: SigningKey, study: StudyRow, *, w
 def statement_after(
     tx: Transaction, signer: SigningKey, study: StudyRow, kind: Kind, round_number: int | None, event: Mapping[str, Any]
 ) -> Statement:
-    """What the budget will show once this event is recorded.
+    """Return the statement of the budget once this event is recorded.
 
     Raises:
         DatabaseDiffers: settings, roster or budget are not what was signed.
@@ -164,10 +164,10 @@ def statement_after(
 
 
 def limits_of(study: StudyRow, row: BudgetRow) -> list[dict[str, Any]]:
-    """The limits as statements show them, without reports.
+    """Return the limits as statements show them, without reports.
 
-    Ready since the ledger was written. What an earlier version wrote, before statements said what a chance is computed
-    from, is computed again from the same state.
+    They are ready since the ledger was written. Versions before statements named the grounds of a chance wrote them
+    differently: those are computed again from the same state.
     """
     if all("guess_from" in (limit["certificate"] or {"guess_from": None}) for limit in row.limits):
         return row.limits
@@ -191,7 +191,7 @@ def entries(tx: Transaction, study_id: int, after: int, limit: int) -> list[Entr
 
 
 def settled_at(tx: Transaction, study: StudyRow, round_number: int) -> tuple[int, str]:
-    """Sequence and hash of the entry that settled a round; no later entry moves it.
+    """Return the sequence and hash of the entry that settled a round. No later entry moves it.
 
     Raises:
         DatabaseDiffers: the ledger holds none.
@@ -211,7 +211,7 @@ def names_models(tx: Transaction, study: StudyRow) -> bool:
 
 
 def require_released(tx: Transaction, study: StudyRow, model: ModelRow) -> None:
-    """That a model's row is the one that the ledger names, where it names models.
+    """Check that a model's row is the one that the ledger names, where it names models.
 
     Raises:
         DatabaseDiffers: it names another file, or none for this round.
@@ -225,7 +225,7 @@ def require_released(tx: Transaction, study: StudyRow, model: ModelRow) -> None:
 
 
 def require_base(tx: Transaction, study: StudyRow, model: ModelRow, round_number: int) -> None:
-    """That a round begins with the newest model that the ledger names before it; raises as `require_released`."""
+    """Check that a round begins with the newest model that the ledger names before it. Raises as `require_released`."""
     require_released(tx, study, model)
     of_round = func.coalesce(LedgerRow.round, 0)
     earlier_releases = (LedgerRow.study_id == study.id, LedgerRow.kind == "released", of_round < round_number)
@@ -235,7 +235,7 @@ def require_base(tx: Transaction, study: StudyRow, model: ModelRow, round_number
 
 
 def _require_all_released(tx: Transaction, study: StudyRow) -> None:
-    """Every model at once; raises as `require_released`."""
+    """Check every model at once. Raises as `require_released`."""
     releases = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.kind == "released")
     models_by_version = named_models(map(entry_of, tx.session.scalars(releases)))
     models = tx.session.scalars(select(ModelRow).where(ModelRow.study_id == study.id)) if models_by_version else ()

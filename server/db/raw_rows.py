@@ -40,6 +40,6 @@ _MEMBERS = (
 
 
 def raw_rows(tx: Transaction, study: str) -> RawRows:
-    """The study, its budget, the newest entry of its ledger and all its members; nothing where there is no study."""
+    """Return the study, its budget, the newest entry of its ledger and all its members. Empty if there is no study."""
     results = [tx.session.execute(statement, {"study": study}).all() for statement in (_STUDY, _MEMBERS)]
     return tuple(tuple(row) for rows in results for row in rows)

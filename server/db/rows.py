@@ -86,12 +86,12 @@ def settings_of(row: StudyRow) -> AnySettings:
 
 
 def model_spec_of(row: StudyRow) -> Spec:
-    """Names, shapes and types of its model; empty before the initial weights are here."""
+    """Return names, shapes and types of its model. Empty before the initial weights are here."""
     return spec_from_json(row.model_spec or {})
 
 
 def find_client(tx: Transaction, study_id: int, name: str) -> ClientRow | None:
-    """The member of this name, whatever its state."""
+    """Return the member of this name, in any state."""
     return tx.session.get(ClientRow, (study_id, name))
 
 
@@ -107,12 +107,12 @@ def known_client(tx: Transaction, study_id: int, client: str) -> ClientRow:
 
 
 def clients(tx: Transaction, study_id: int) -> Sequence[ClientRow]:
-    """All members, whatever their state, by name."""
+    """Return all members, in any state, by name."""
     return tx.session.scalars(select(ClientRow).where(ClientRow.study_id == study_id).order_by(ClientRow.name)).all()
 
 
 def active_members(tx: Transaction, study_id: int) -> list[tuple[str, str]]:
-    """Name and encoded public key of everybody who takes part now, by name: what a roster's fingerprint is of."""
+    """Return name and encoded public key of every active member, by name. A roster's fingerprint is made of these."""
     members = tx.session.execute(_ACTIVE, {"study": study_id})
     return [(name, public_key) for name, public_key in members]
 
@@ -123,13 +123,13 @@ def find_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
 
 
 def share_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
-    """The round, held as it is until the transaction ends; many may hold it. Raises Rejected `round-unknown`."""
-    # Hospitals write their own rows side by side; who closes the round takes it alone and so waits for them.
+    """Return the round, held until the transaction ends. Many may hold it. Raises Rejected `round-unknown`."""
+    # Hospitals write their own rows side by side. A close takes the round alone and so waits for them.
     return _require_round(tx.session.get(RoundRow, (study_id, number), with_for_update={"read": True}))
 
 
 def lock_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
-    """That round, for a transaction that moves it. Raises Rejected `round-unknown`."""
+    """Return that round, for a transaction that moves it. Raises Rejected `round-unknown`."""
     return _require_round(tx.session.get(RoundRow, (study_id, number), with_for_update=True))
 
 
@@ -168,7 +168,7 @@ def lock_participant(tx: Transaction, round_row: RoundRow, client: str) -> Parti
 
 
 def participants(tx: Transaction, round_row: RoundRow) -> Sequence[ParticipantRow]:
-    """Everybody sampled in this round, by name."""
+    """Return the rows of all clients sampled in this round, by name."""
     statement = select(ParticipantRow).where(
         ParticipantRow.study_id == round_row.study_id, ParticipantRow.round == round_row.number
     )
@@ -176,7 +176,7 @@ def participants(tx: Transaction, round_row: RoundRow) -> Sequence[ParticipantRo
 
 
 def is_awaited(tx: Transaction, round_row: RoundRow) -> bool:
-    """Whether somebody who was sampled has not answered yet."""
+    """Return whether a sampled client has not answered yet."""
     open = (ParticipantRow.study_id == round_row.study_id, ParticipantRow.round == round_row.number)
     return (
         tx.session.scalar(select(ParticipantRow.client).where(*open, ParticipantRow.state == "sampled").limit(1))
@@ -195,7 +195,7 @@ def presence(tx: Transaction, round_row: RoundRow) -> tuple[int, int]:
 
 
 def attendance(tx: Transaction, rows: Sequence[ParticipantRow], session: SessionRow | None) -> Attendance:
-    """What became of the sampled clients, read from the rows of their round."""
+    """Return the attendance of the sampled clients, read from the rows of their round."""
 
     def names(state: Answer) -> frozenset[str]:
         return frozenset(row.client for row in rows if row.state == state)
@@ -210,7 +210,7 @@ def attendance(tx: Transaction, rows: Sequence[ParticipantRow], session: Session
 
 
 def findings(rows: Sequence[ParticipantRow]) -> tuple[Findings, ...]:
-    """What was found in every update received."""
+    """Return the findings of every update received."""
     return tuple(
         Findings(row.distance, moments_in(report_from_dict(row.log_moments))) for row in rows if row.state == "received"
     )
@@ -222,12 +222,12 @@ def refusals(rows: Sequence[ParticipantRow]) -> frozenset[str]:
 
 
 def find_session(tx: Transaction, study_id: int, round_number: int) -> SessionRow | None:
-    """The round's secure sum; None where updates came in the clear and nothing was summed under masks."""
+    """Return the round's secure sum. None if updates came in the clear and no sum was made under masks."""
     return tx.session.get(SessionRow, (study_id, round_number))
 
 
 def latest_model(tx: Transaction, study_id: int) -> ModelRow | None:
-    """The newest published model; None before the initial weights are here."""
+    """Return the newest published model. None before the initial weights are here."""
     statement = select(ModelRow).where(ModelRow.study_id == study_id).order_by(ModelRow.version.desc()).limit(1)
     return tx.session.scalars(statement).one_or_none()
 
@@ -240,7 +240,7 @@ def enter_state(
     pause_reason: str | None = None,
     stop_reason: StopReason | None = None,
 ) -> None:
-    """The study is in `state` from now on, and its watchers are told; it is locked by this transaction."""
+    """Set the study's state, and tell its watchers. This transaction has locked the study."""
     study.state, study.pause_reason, study.stop_reason = state, pause_reason, stop_reason
     study.state_since = tx.now()
     append_event(tx, study, f"study-{state}")
@@ -249,11 +249,11 @@ def enter_state(
 def append_event(
     tx: Transaction, study: StudyRow, kind: str, round_number: int | None = None, *, work: bool = True
 ) -> None:
-    """Number it after the study's newest event; the study is locked by this transaction.
+    """Number the event after the study's newest one. This transaction has locked the study.
 
     work  whether a worker has something to do now
     """
-    # One number says whether there is news: waiting requests compare it, and nothing else is read for them.
+    # One number says whether there is news: waiting requests compare it, and read no other column.
     study.version += 1
     tx.announce(study.name, study.version, work=work)
     tx.session.add(EventRow(study_id=study.id, number=study.version, kind=kind, round=round_number, at=tx.now()))

@@ -1,7 +1,7 @@
-"""Sessions as this process saw them last: what was said is read once, and then only what came since.
+"""Cache of secure-sum sessions: messages are read once, and then only the new ones.
 
-A value is the truth while the session's row has the version that it was read at; a list that was frozen in it stays so
-for ever. Nothing is kept here that is not committed.
+A value is the truth while the session's row has the version that it was read at. A list that was frozen in it stays so
+for ever. Only committed states are kept here.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from server.db.tables import SessionRow
 from server.domain.secure_sum_session import Declined, Session, changed
 from study_protocol.secure_sum.messages import SumResult
 
-# Sessions under way; a value holds some hundred bytes for each pair of neighbours.
+# Sessions under way. A value holds some hundred bytes for each pair of neighbours.
 _MAX_STATES = 16
 
 
 @dataclass
 class State:
-    """One session: `mark` is the number of the study's newest event when it was read.
+    """One session. `mark` is the number of the study's newest event when it was read.
 
-    ended  nothing more is said: what was sealed is not kept, and not everything that was said is here
-    lists  what everybody is shown, as JSON, by its name
+    ended  no message follows. Sealed shares are not kept, and some messages are missing here
+    lists  the lists that all clients see, as JSON, by name
     """
 
     version: int
@@ -39,7 +39,7 @@ class State:
     lists: dict[str, bytes] = field(default_factory=dict[str, bytes])
 
     def render(self, name: str, view: Callable[[Session], BaseModel | Declined]) -> bytes | Declined:
-        """A list that is the same for everybody."""
+        """Return a list that is the same for all clients."""
         cached = self.lists.get(name)
         if cached is not None:
             return cached
@@ -50,7 +50,7 @@ class State:
 
 
 class States:
-    """One per process; safe from any thread."""
+    """The sessions of one process. Safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,7 +78,7 @@ class States:
         return tx.shared[key]
 
     def change(self, tx: Transaction, study: str, row: SessionRow, session: Session, mark: int) -> None:
-        """What the transaction has made of it; seen by others once it is committed."""
+        """Set the session as the transaction changed it. Others see it once it is committed."""
         cached = self.cached(study, row.round)
         # The row is locked: what this process knows besides was lost, as when a standby took over without it.
         if cached is not None and cached.version > row.version:
@@ -90,7 +90,7 @@ class States:
             tx.after_commit(lambda: self._keep(study, row, tx.shared["session-changed", study, row.round]))
 
     def refreshed(self, database: Database, study: str, round_number: int) -> State | None:
-        """As it is now; None where there is no such session. One thread reads, the others wait for what it finds."""
+        """Return the session as it is now, or None. One thread reads, and the others wait for its result."""
 
         def work(tx: Transaction) -> State | None:
             study_row = rows.find_study(tx, study)
@@ -105,7 +105,7 @@ class States:
             refreshing = self._refreshing.setdefault((study, round_number), threading.Lock())
         cached = self.cached(study, round_number)
         with refreshing:
-            # Somebody has read it while this thread waited.
+            # Another thread has read it while this one waited.
             state = self.cached(study, round_number)
             if state is not None and state is not cached:
                 return state
@@ -122,7 +122,7 @@ class States:
         # An older snapshot than the newest, or a database that has lost what it had acknowledged: the rows are right.
         if cached is None or cached.version > row.version:
             return load_session(tx, row)
-        # Of one that has ended nothing but its lists is asked for.
+        # Of a session that has ended only the lists are needed.
         if cached.ended or cached.version == row.version:
             return cached.session
         return continue_session(tx, row, cached.session, cached.version)

@@ -50,7 +50,7 @@ _LASTING_STEPS = ("keys", "manifest", "consistency")
 
 
 class MessageForgotten(LookupError):
-    """What was said is erased with its round (`forget_shares`); that it was said is known."""
+    """The message was erased with its round (`forget_shares`). That it was sent is known."""
 
 
 # None: erased.
@@ -101,22 +101,22 @@ def parameters_of(row: SessionRow) -> SessionParameters:
 
 
 def masks_updates(row: SessionRow) -> bool:
-    """Whether updates are among the session's vectors; else they came in the clear."""
+    """Return whether updates are among the session's vectors. Otherwise they came in the clear."""
     return any(_parameters(row.parameters).vector(name) is not None for name in (UPDATE, ANSWER))
 
 
 def has_ended(row: SessionRow) -> bool:
-    """Whether nothing more is said in it: its sums are open, or there will be none."""
+    """Return whether no message follows: its sums are open, or there will be none."""
     return row.phase in ("summed", "failed")
 
 
 def end_of(row: SessionRow) -> SecureSumEnd:
-    """What a session that has ended, or is cut off now, means for its round."""
+    """Return the consequence for its round of a session that has ended, or is cut off now."""
     return SecureSumEnd(row.failure, row.opened, masks_updates(row))
 
 
 def opened_sums(row: SessionRow) -> tuple[tuple[VectorSpec, str], ...]:
-    """Every vector with the SHA-256 of its opened sum; none before they are open."""
+    """Return every vector with the SHA-256 of its opened sum. Empty before they are open."""
     if row.result is None:
         return ()
     digests = SumResult.model_validate(row.result).digests
@@ -190,7 +190,7 @@ def _require_sets(row: SessionRow, bodies: Mapping[str, Mapping[str, _Body]]) ->
 
 
 def require_readable(tx: Transaction, study_id: int) -> None:
-    """That every session of the study can be loaded with all that was said in it. Raises RowBroken."""
+    """Check that every session of the study can be loaded with all its messages. Raises RowBroken."""
     for row in tx.session.scalars(select(SessionRow).where(SessionRow.study_id == study_id)):
         session = load_session(tx, row)
         message_maps: tuple[Mapping[str, Any], ...] = (
@@ -227,7 +227,7 @@ def touch(tx: Transaction, row: SessionRow) -> None:
 def record_message(
     tx: Transaction, row: SessionRow, client: str, step: Step, body: str | None, octets_sha256: str | None = None
 ) -> None:
-    """What an admitted message says; at the commit IntegrityError if the client has said something there.
+    """Record an admitted message. At the commit IntegrityError if the client has another message there.
 
     octets_sha256  of a manifest: the file that holds the octets of all its vectors
     """
@@ -237,7 +237,7 @@ def record_message(
 
 
 def said_by(tx: Transaction, row: SessionRow, client: str, step: Step) -> SessionMessageRow | None:
-    """What the client said at this step."""
+    """Return the client's message at this step."""
     return tx.session.get(SessionMessageRow, (row.study_id, row.round, client, step))
 
 
@@ -264,13 +264,13 @@ def octets_of(tx: Transaction, row: SessionRow, clients: Sequence[str]) -> list[
 
 
 def forget_shares(tx: Transaction, study_id: int, round_number: int) -> None:
-    """Scrub what could help to rebuild a secret; that it was said stays."""
+    """Scrub the shares that could help to rebuild a secret. Their existence stays on record."""
     deletion = update(SessionMessageRow).where(
         SessionMessageRow.study_id == study_id,
         SessionMessageRow.round == round_number,
         SessionMessageRow.step.in_(("shares", "unmask")),
     )
-    # Not row by row: what somebody else has written there goes, too.
+    # Not row by row: rows of other writers go, too.
     tx.session.execute(deletion.values(body=None, written_by=tx.name).execution_options(synchronize_session=False))
 
 

@@ -1,6 +1,6 @@
-"""Is a row one that these programs can have written? Looked at whenever one is loaded, so that no code meets another.
+"""Checks of single rows: can these programs have written it? Every loaded row is checked, so that code meets no other.
 
-The database's own types and CHECKs keep most of it. Whoever owns the database can switch them off, and SQLite takes any
+The database's own types and CHECKs keep most of it. An owner of the database can switch them off, and SQLite takes any
 value in any column.
 """
 
@@ -28,9 +28,9 @@ from study_protocol.wire.text import Text
 from study_protocol.wire.values import NAME_PATTERN
 
 Check = Callable[[Any], object]
-# What code raises that is handed a value which it cannot have written.
+# Exceptions of code that is handed a value which it cannot have written.
 WRONG_VALUE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
-# Times that a message can say: up to the end of the year 9999. What is no time may be as large as a clip norm.
+# Times that a message can say: up to the end of the year 9999. Other numbers may be as large as a clip norm.
 _LAST_SECOND, _NO_TIMES = 253_402_300_799.0, ("participants.distance",)
 # Whole numbers that every reader of JSON reads alike.
 _LARGEST = 2**53
@@ -46,8 +46,8 @@ class RowBroken(Exception):
     """A row holds what no program of ours wrote there. The text names table and column, never the value."""
 
 
-# What is inside of a document or a text. The settings are parsed where they are asked for; those of the budget are
-# compared by their digests.
+# Checks inside a document or a text. The settings are parsed when they are asked for. Those of the budget are compared
+# by their digests.
 _INSIDE: Mapping[str, Check] = {
     "studies.title": _TEXT.validate_python,
     "studies.model_spec": spec_from_json,
@@ -89,7 +89,7 @@ def require_sound(tx: Transaction, study_id: int) -> None:
         kind = mapper.class_
         if (owner := mapper.columns.get("study_id")) is None:
             continue
-        # For what loading one raises; nothing is kept.
+        # For the exceptions of loading. The objects are not kept.
         tx.session.scalars(select(kind).where(owner == study_id)).all()
         for rule in _rules(kind):
             broken = select(owner).where(owner == study_id, text(f"NOT ({rule.sqltext})")).limit(1)
@@ -135,7 +135,7 @@ def _require(row: Base) -> None:
 
 
 def _require_one_query(row: QueryRow, columns: Mapping[str, Any]) -> None:
-    """That document, digest and answer are of one query, as far as they are loaded."""
+    """Check that document, digest and answer are of one query, as far as they are loaded."""
     if {"document", "sha256"} <= set(columns) and QueryDocument.model_validate(row.document).digest() != row.sha256:
         raise RowBroken("queries.document is not what its digest says")
     if columns.get("answer") is not None and {"number", "sha256"} <= set(columns):

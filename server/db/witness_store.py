@@ -1,4 +1,4 @@
-"""Which head of the ledger each witness has signed; the newest one of each is kept, and shown to everybody."""
+"""Signed heads of the ledger by witness. The newest one of each is kept, and shown to all readers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from study_protocol.study.witness import from_header, require_witnessed
 
 
 def keep_header(tx: Transaction, study: StudyRow, client: str, header: str | None) -> None:
-    """What a request carried, if it carried a signed head. Raises as `keep_witness`."""
+    """Keep the signed head of a request that carries one. Raises as `keep_witness`."""
     if header is not None:
         key = known_client(tx, study.id, client).public_key
         keep_witness(tx, study.id, from_header(header, study=study.name, client=client, public_key=key))
 
 
 def keep_witness(tx: Transaction, study_id: int, witness: WitnessedHead) -> bool:
-    """Keep it if it is newer than what is kept of this client; False if it is not.
+    """Keep the head if it is newer than the one kept of this client, and return whether it is.
 
     Raises:
         SigningError: the signature is not that of the key beside it.
@@ -40,7 +40,7 @@ def keep_witness(tx: Transaction, study_id: int, witness: WitnessedHead) -> bool
     if row is None:
         tx.session.add(_row(study_id, witness))
         return True
-    # An older one is a repetition that was long on its way; under another key the same head is news.
+    # An older one is a repetition that was long on its way. Under another key the same head is news.
     repeated = (row.entries, row.public_key) == (witness.head.entries, witness.public_key)
     if repeated or row.entries > witness.head.entries:
         return False
@@ -50,11 +50,11 @@ def keep_witness(tx: Transaction, study_id: int, witness: WitnessedHead) -> bool
 
 
 def witnesses(tx: Transaction, study: StudyRow) -> list[WitnessedHead]:
-    """The newest signed head of each client, by name.
+    """Return the newest signed head of each client, by name.
 
-    Where the sampling of clients is credited a signed head would tell in which round its hospital was drawn: there
-    nothing of clients is shown before the study has ended, and then only who signed the ledger's last entry. Outside
-    witnesses are never drawn.
+    If the sampling of clients is credited, a signed head would tell in which round its hospital was drawn. Then no
+    heads of clients are shown before the study has ended. Afterwards only the signers of the ledger's last entry are
+    shown. Outside witnesses are never drawn.
     """
     statement = select(WitnessRow).where(WitnessRow.study_id == study.id).order_by(WitnessRow.client)
     settings = settings_of(study)

@@ -1,4 +1,4 @@
-"""What an update must look like to be taken."""
+"""Admission of updates: the form that an update must have to be taken."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from study_protocol.study.settings import Privacy, StudySettings
 from study_protocol.wire.tensor_files import Tensors, read
 from study_protocol.wire.tensors import TERMS, UPDATE, Array, Spec, prefixed, terms_spec
 
-# Numbers that are copied to float64 at once: 8 MiB, whatever the size of a tensor.
+# Numbers that are copied to float64 at once: 8 MiB, for tensors of any size.
 _CHUNK = 1 << 20
-# Each of n additions, in whatever order, loses at most 2⁻⁵³ of the sum (Higham 2002, section 3.1): twice that, which
-# covers the roundings of the squares, of their sum and of the root.
+# Each of n additions, in any order, loses at most 2⁻⁵³ of the sum (Higham 2002, section 3.1). Twice that covers the
+# roundings of the squares, of their sum and of the root.
 _LOST = _CHUNK * 2.0**-52
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What the coordinator keeps of an update beside its bytes.
+    """The numbers of an update that the coordinator keeps beside its bytes.
 
-    distance     scheme client: its norm on the scale of the clip norm, rounded up; None where hospitals add the noise
+    distance     scheme client: its norm on the scale of the clip norm, rounded up. None where hospitals add the noise
     log_moments  parallel with a Bayesian limit: the client's own cumulative log-moment bounds, nats
     """
 
@@ -66,7 +66,7 @@ def mechanism(settings: StudySettings, model: Spec) -> CentralNoise | None:
 
 
 def central_noise(privacy: Privacy, coordinates: int) -> CentralNoise | None:
-    """The coordinator's mechanism; None where the hospitals add the noise themselves."""
+    """Return the coordinator's mechanism. None where the hospitals add the noise themselves."""
     return privacy.noise_of_updates(coordinates) if privacy.rules.central else None
 
 
@@ -74,7 +74,7 @@ def examine(settings: StudySettings, model: Spec, body: Tensors, longest: float)
     """Walk once over the tensors of a body whose names and shapes are checked already.
 
     Args:
-        longest: what `longest_update` says; of no meaning where whole updates are clipped.
+        longest: the result of `longest_update`. It is not used where whole updates are clipped.
 
     Raises:
         Rejected: `clip-exceeded`, `norm-exceeded`, `invalid-request` (log-moments that cannot be costs).
@@ -111,7 +111,7 @@ __all__ = ["CLIP_TOLERANCE", "EXACT", "CentralNoise", "central_noise"]
 
 def _square(values: Array) -> float:
     """The squared norm of a piece, too small by less than `_LOST` of itself."""
-    # Float32 squares may overflow; float64 ones may not. Not a product of vectors, which starts threads.
+    # Float32 squares may overflow, and float64 ones may not. Not a product of vectors, which starts threads.
     return float(np.square(values, dtype=np.float64).sum())
 
 

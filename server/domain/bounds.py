@@ -1,8 +1,8 @@
-"""How long the update of a client can be that keeps to the study. What is longer is refused, or drawn back to it.
+"""Bounds on the length of a client's update that keeps to the study. Longer ones are refused, or scaled down to them.
 
-One local step adds g = (S + Z)/B to the update: ‖S‖ ≤ R, the settings' sum radius; Z the client's own noise; B the
-expected batch size. An honest update passes its bound with probability at most 10⁻¹² a round. docs/private-training.md
-derives every bound.
+One local step adds g = (S + Z)/B to the update. ‖S‖ ≤ R is the settings' sum radius, Z the client's own noise, and B
+the expected batch size. An honest update passes its bound with probability at most 10⁻¹² a round.
+docs/private-training.md derives every bound.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _FLOAT32 = 2.0**-24
 
 
 def noise_length(coordinates: int, log_odds: float = LOG_ODDS) -> float:
-    """A length that `coordinates` standard normal numbers pass with probability at most e^-log_odds.
+    """Return a length that `coordinates` standard normal numbers pass with probability at most e^-log_odds.
 
-    Laurent & Massart 2000, Lemma 1. It needs E exp(t‖Z‖²) ≤ (1 − 2t)^(−d/2) and nothing else of the law. The discrete
-    Gaussian has it: E exp(⟨u, Z⟩) ≤ exp(‖u‖²s²/2) (Canonne, Kamath & Steinke 2020, Fact 18), taken at u = √(2t) G with
-    G normal, and the mean over G.
+    Laurent & Massart 2000, Lemma 1. Of the law it only needs E exp(t‖Z‖²) ≤ (1 − 2t)^(−d/2). The discrete Gaussian has
+    it. E exp(⟨u, Z⟩) ≤ exp(‖u‖²s²/2) (Canonne, Kamath & Steinke 2020, Fact 18) is taken at u = √(2t) G with G normal,
+    and then the mean over G.
     """
     return math.sqrt(coordinates + 2 * math.sqrt(coordinates * log_odds) + 2 * log_odds)
 
@@ -78,8 +78,9 @@ def has_anchor(settings: StudySettings) -> bool:
 
 
 def anchor(settings: StudySettings, weights: Tensors, previous: Tensors | None) -> float:
-    """The norm of the weights, whose rounding is in a difference of weights; or of the centre of clipping, which is
-    added to a gradient.
+    """Return the norm of the weights, whose rounding is in a difference of weights.
+
+    Where gradients are sent it is the norm of the centre of clipping, which is added to a gradient.
 
     previous: the weights released before these, None where there are none.
     """
@@ -118,10 +119,10 @@ def _weights(optimiser: LocalOptimiser, steps: int) -> NDArray[np.float64]:
 
 
 def _adam_steps(optimiser: LocalOptimiser, steps: int) -> NDArray[np.float64]:
-    """(steps,) most that one coordinate moves in each step of Adam, in learning rates; may be infinite.
+    """Return (steps,) the largest move of one coordinate in each step of Adam, in learning rates. It may be infinite.
 
-    With bias corrections |m̂|/√v̂ ≤ (1 − β₁)/(1 − β₁ᵏ) · √((1 − β₂ᵏ)/(1 − β₂) · Σ_{i<k} (β₁²/β₂)ⁱ), by the inequality
-    of Cauchy and Schwarz, whatever the gradients were.
+    With bias corrections |m̂|/√v̂ ≤ (1 − β₁)/(1 − β₁ᵏ) · √((1 − β₂ᵏ)/(1 − β₂) · Σ_{i<k} (β₁²/β₂)ⁱ) for all gradients,
+    by the inequality of Cauchy and Schwarz.
     """
     first, second, k = optimiser.momentum, optimiser.second_momentum, np.arange(1.0, steps + 1)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):

@@ -25,7 +25,7 @@ _Float32 = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class State:
-    """What the optimiser remembers after `steps` releases.
+    """The optimiser's memory after `steps` releases.
 
     moments  None before the first release: all are 0. Else names as in `state_spec`.
     """
@@ -87,7 +87,7 @@ def new_state(settings: StudySettings, weights: Tensors, total: Tensors, state: 
     Raises:
         NotFinite: a moment leaves the range of float32.
     """
-    # As a float: float32 and float64 are what these files may hold; exact up to 2^53 steps.
+    # As a float: float32 and float64 are the types of these files. Exact up to 2^53 steps.
     yield _STEPS, 0, np.array([state.steps + 1], np.float64)
     for prefix in _moments(settings.training.optimiser):
         for name in sorted(total.spec):
@@ -112,10 +112,10 @@ def _moments(optimiser: ServerOptimiser) -> tuple[str, ...]:
 
 
 def _direction(settings: StudySettings, weights: Tensors, total: Tensors, name: str, start: int, stop: int) -> Real:
-    """The average's piece, over the public constant that stands for the realised count, whoever came."""
+    """Return the average's piece, over the public constant that stands for the realised count of clients."""
     average = total.piece(name, start, stop) / settings.privacy.expected_clients
     if settings.training.algorithm != "fedsgd":
-        # A mean difference of weights points where the clients went; each of their steps met the prior.
+        # A mean difference of weights points where the clients went. Each of their steps met the prior.
         return average
     prior = settings.training.prior
     if prior is not None:

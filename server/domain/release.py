@@ -1,7 +1,7 @@
-"""From the updates of a settled round to their sum: added up or aggregated otherwise, with the coordinator's noise.
+"""The sum of the updates of a settled round: added up or aggregated otherwise, with the coordinator's noise.
 
 Pure: bodies and draws come in, numbers go out, piece by piece. Every number depends on the same place of every update
-alone, so that a model of any size takes as much memory as one piece of each update.
+alone. A model of any size therefore takes as much memory as one piece of each update.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Opened:
 
 
 class NotFinite(Exception):
-    """The aggregate holds NaN or an infinity, or does not fit the grid: nothing can be released from it.
+    """The aggregate holds NaN or an infinity, or does not fit the grid, so no model can be released from it.
 
     reason  of the round, which ends without a model
     """
@@ -67,7 +67,9 @@ def summed_spec(model: Spec) -> Spec:
 def noised_sum(
     settings: StudySettings, model: Spec, updates: Sequence[Tensors], opened: Opened | None, draw: Draw
 ) -> dict[str, Real]:
-    """What `noised_pieces` and `drawn_back` make, in memory: parameter name -> float64 of the parameter's shape."""
+    """Return the results of `noised_pieces` and `drawn_back` in memory: parameter name -> float64 of the
+    parameter's shape.
+    """
     squares = list[float]()
     pieces = noised_pieces(settings, model, updates, opened, draw)
     total = gathered(summed_spec(model), measured(pieces, squares))
@@ -78,13 +80,13 @@ def noised_sum(
 def noised_pieces(
     settings: StudySettings, model: Spec, updates: Sequence[Tensors], opened: Opened | None, draw: Draw
 ) -> Iterator[Piece]:
-    """The sum of a round's updates on their own scale, with the coordinator's noise where the study has it.
+    """Return the sum of a round's updates on their own scale, with the coordinator's noise where the study has it.
 
     Where the study asks for a median or a trimmed mean: that, times expected_clients. A sum that was `opened` may be
     longer than honest hospitals make it: see `drawn_back`.
 
     Args:
-        updates: bodies that came in the clear; tensors that are no part of the update are passed over.
+        updates: bodies that came in the clear. Tensors that are no part of the update are passed over.
         opened: the sum that was made under masks.
 
     Returns:
@@ -110,9 +112,9 @@ def measured(values: Iterable[Piece], squares: list[float]) -> Iterator[Piece]:
 
 
 def drawn_back(squares: Sequence[float], longest: float) -> float | None:
-    """By what to multiply an opened sum of these squared norms, so that it is at most `longest` long; None: it is.
+    """Return the factor by which an opened sum of these squared norms is at most `longest` long. None: it is already.
 
-    After the noise, so that it is post-processing: who wrote too much into a sum under masks is not to be seen.
+    After the noise, so that it is post-processing: it does not reveal a client that wrote too much into a masked sum.
     """
     length = norm(squares)
     if not length > longest:
@@ -181,7 +183,7 @@ def _robust(settings: StudySettings, model: Spec, updates: Sequence[Tensors]) ->
 
 
 def _middle(settings: StudySettings, updates: int) -> slice:
-    """Which of the sorted values of a coordinate are averaged: for a median the middle one, or the middle two."""
+    """Return the sorted values of a coordinate that are averaged: for a median the middle one, or the middle two."""
     trim = settings.robustness.trim
     cut = (updates - 1) // 2 if trim is None else trim
     return slice(cut, updates - cut)

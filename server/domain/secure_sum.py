@@ -1,8 +1,8 @@
-"""The coordinator's half of the secure sum as values: who may say what when, and when a set freezes.
+"""The coordinator's half of the secure sum as values: the messages that each step admits, and when a set freezes.
 
-A session moves keys → shares → masked → consistency → unmask → summed, or ends as failed. Each move freezes a
-set: U1 (keys known), U2 (shares delivered), U3 (vectors complete). Time comes in as seconds; a message that is not
-accepted is a value with a stable code; nothing here stores, waits or raises for what a client did.
+A session moves keys → shares → masked → consistency → unmask → summed, or ends as failed. Each move freezes a set: U1
+(keys known), U2 (shares delivered), U3 (vectors complete). Time comes in as seconds. A message that is not accepted is
+a value with a stable code. This module never stores, waits, or raises for a client's action.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def admit_keys(session: Session, message: KeysMessage) -> Session | Repeated | D
     statement = transcript.keys_statement(session.ph, message.client, message.share_key, message.mask_key)
     if not _signed(session, message.client, message.signature, statement):
         return Declined("bad-signature", "the keys are not signed for this session by this client")
-    # Hospitals refuse a list in which a key repeats, which would cost everybody the session.
+    # Hospitals refuse a list in which a key repeats, which would cost all of them the session.
     pair = {message.share_key, message.mask_key}
     if len(pair) < 2 or not session.advertised_keys.isdisjoint(pair):
         return Declined("malformed", "share_key and mask_key are two keys that nobody else uses")
@@ -83,7 +83,7 @@ def admit_manifest(session: Session, message: Manifest) -> Session | Repeated | 
         return _STRANGER
     if set(message.digests) != {spec.name for spec in session.parameters.vectors}:
         return Declined("malformed", "digests names each vector of the session once")
-    # Signed with the vector: whoever was shown other senders of shares is noticed here.
+    # Signed with the vector: a client that was shown other senders of shares is noticed here.
     statement = transcript.masked_statement(session.h1, session.sharers_hash, message.client, message.digests)
     if not _signed(session, message.client, message.signature, statement):
         return Declined("bad-signature", "the vectors are not signed over this session's lists")
@@ -131,16 +131,16 @@ def admit_unmask(session: Session, message: UnmaskMessage) -> Session | Repeated
 
 
 def leave(session: Session, client: str) -> Session:
-    """The client will send nothing more: nobody waits for it. What it sent stays."""
+    """Return the session without waiting for the client, which will send no more. Its earlier messages stay."""
     return changed(session, departed=session.departed | {client})
 
 
 def advance(session: Session, now: int) -> Session:
-    """The session after every move that is due at `now` (seconds since the epoch); itself when none is.
+    """Return the session after every move that is due at `now` (seconds since the epoch). Itself when none is.
 
-    U1, U2 and U3 freeze when everybody who may still come has come, or at their deadlines; with too few the
-    session fails. From then on it waits for t replies of every neighbourhood until it expires or too many have left; t
-    is never lowered.
+    U1, U2 and U3 freeze when all that may still come have come, or at their deadlines. With too few the session fails.
+    From then on it waits for t replies of every neighbourhood until it expires or too many have left. t is never
+    lowered.
     """
     moved = _move(session, now)
     while moved is not session:
@@ -200,11 +200,11 @@ def _move(session: Session, now: int) -> Session:
         return _failed(session, "expired")
     match session.phase:
         case "keys":
-            # Whoever leaves before its keys is one fewer to wait for; whoever has sent them is counted.
+            # A client that leaves before its keys is one fewer to wait for. One that has sent them is counted.
             absent = len(session.departed - session.keys.keys())
             if len(session.keys) + absent < parameters.clients and now < parameters.deadlines.keys:
                 return session
-            # Everybody's place and point follow from this order.
+            # Places and points of all members follow from this order.
             cohort = tuple(session.keys[name] for name in sorted(session.keys))
             if len(cohort) < parameters.least:
                 return _failed(session, "too-few-keys")
@@ -223,7 +223,7 @@ def _move(session: Session, now: int) -> Session:
                 return changed(session, phase="unmask")
             departed = (session.departed & session.survivor_set) - session.consistency.keys()
             hopeful = len(session.survivors) - len(departed) >= parameters.quorum
-            # Whoever leaves without having confirmed opens nothing either.
+            # A client that leaves without having confirmed opens no shares either.
             hopeful = hopeful and (not departed or _can_open(session, session.survivor_set - departed))
         case _:
             departed = (session.departed & session.survivor_set) - session.unmasks.keys()
@@ -233,7 +233,7 @@ def _move(session: Session, now: int) -> Session:
 
 def _freeze_sharers(session: Session) -> Session:
     frozen = changed(session, phase="masked", sharers=tuple(name for name in session.members if name in session.shares))
-    # Where some neighbourhood is too thin already, no survivors can open the sum.
+    # If some neighbourhood is too thin already, no survivors can open the sum.
     if len(frozen.sharers) < session.parameters.least or not _holds(frozen, frozen.sharers):
         return _failed(session, "too-few-shares")
     return frozen
@@ -289,7 +289,7 @@ def _early_answer(
     message: Message,
     until: tuple[Phase, ...] | None = None,
 ) -> Repeated | Declined | None:
-    """What can be said before reading the message: repeated, conflicting, outside its phase, or None."""
+    """Return the answer that needs no reading of the message: repeated, conflicting, outside its phase, or None."""
     stored = rows.get(message.client)
     # Before the phase: a lost answer may be asked for again long after the set froze.
     if stored is not None:

@@ -17,7 +17,7 @@ _MOVES: dict[Action, tuple[StudyState, StudyState]] = {
 
 
 def move(state: StudyState, action: Action) -> StudyState:
-    """The state after an operator's action; an action whose effect is there already changes nothing.
+    """Return the state after an operator's action. An action that has taken effect already makes no change.
 
     Raises:
         Rejected: `study-finished`, `model-missing`, `study-not-running`.

@@ -7,7 +7,7 @@ from study_protocol.versions import PROTOCOL, program_version
 
 
 def require_spoken(needed: int, spoken: int, program: str) -> None:
-    """`needed` by the study; `spoken` by a hospital's program of this version.
+    """Check that a hospital's program speaks the study's protocol: `needed` by the study, `spoken` by this version.
 
     Raises:
         Rejected: `client-too-old` (extra needed_protocol, spoken_protocol, coordinator_protocol, coordinator_version).

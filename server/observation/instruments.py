@@ -1,7 +1,7 @@
 """Prometheus' counters and histograms of one process, in a registry of their own.
 
-A label never holds a hospital's name, an address or a word of a study's privacy: metrics are copied to systems that
-others run, and kept there.
+A label never holds a hospital's name, an address or a word of a study's privacy. Metrics are copied to systems of other
+operators, and kept there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def neutral(name: str) -> str:
 
 
 class Instruments:
-    """Everything that is counted where it happens; `registry` also holds what is looked up when it is asked for."""
+    """The instruments that count events where they happen. `registry` also holds values that are read on demand."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -86,7 +86,9 @@ class Instruments:
     def answered(
         self, method: str, route: str, status: int, seconds: float, request_bytes: int, response_bytes: int
     ) -> None:
-        """One request, by the template of its address; `request_bytes` and `response_bytes` are bytes of bodies."""
+        """Count one request, by the template of its address. `request_bytes` and `response_bytes` are bytes of
+        bodies.
+        """
         duration, into, out_of = self._request(method, route)
         self._answer(method, neutral(route), status).inc()
         duration.observe(seconds)

@@ -1,4 +1,4 @@
-"""What is told of requests, transactions and a worker's steps, to whoever wants it: metrics, traces, both or nobody."""
+"""The observer of requests, transactions and a worker's steps: metrics, traces, both or neither."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _ignore_retry() -> None:
-    """Nobody counts how often a transaction was run again."""
+    """Ignore that a transaction was run again."""
 
 
 _NOBODY: AbstractContextManager[Callable[[], None]] = nullcontext(_ignore_retry)
@@ -22,7 +22,7 @@ _NOBODY: AbstractContextManager[Callable[[], None]] = nullcontext(_ignore_retry)
 
 @dataclass(frozen=True)
 class Observer:
-    """Handed to whatever is observed. Without instruments and spans it costs a comparison.
+    """The observer that is handed to every observed object. Without instruments and spans it costs a comparison.
 
     instruments  Prometheus' counters and histograms of this process
     spans        OpenTelemetry's, sent to a collector
@@ -33,16 +33,19 @@ class Observer:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody wants to know."""
+        """Return whether neither metrics nor traces are wanted."""
         return self.instruments is None and self.spans is None
 
     def transaction(self, name: str) -> AbstractContextManager[Callable[[], None]]:
-        """Around one named transaction with all its attempts; call what it gives before every further attempt."""
+        """Observe one named transaction with all its attempts. Call the yielded function before every further
+        attempt.
+        """
         return _NOBODY if self.idle else self._transaction(name)
 
     def answered(self, name: str, started: float) -> None:
-        """A question that needs no transaction was answered by the database; it was put at `started`, in
-        `time.perf_counter`'s seconds. Cheaper than `transaction`, and no span: every request asks one.
+        """Count a question that needed no transaction. It was put at `started`, in `time.perf_counter`'s seconds.
+
+        Cheaper than `transaction`, and no span: every request asks one.
         """
         if self.instruments is not None:
             self.instruments.committed(name, time.perf_counter() - started, 0)

@@ -9,14 +9,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.observation.observer import Observer
 
-# Nothing of the address that somebody made up is repeated.
+# No part of an address that a stranger made up is repeated.
 UNKNOWN = "unknown"
 # A caller may write any word where a method belongs, and every new label would be kept for ever.
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
 class ObservedRequests:
-    """Outermost, so that it sees what every other layer answered; it changes nothing."""
+    """The outermost layer, so that it sees the answers of every other layer. It changes none."""
 
     def __init__(self, app: ASGIApp, observer: Observer) -> None:
         self._app = app
@@ -28,7 +28,7 @@ class ObservedRequests:
             return
         spans, instruments = self._observer.spans, self._observer.instruments
         method = scope["method"] if scope["method"] in METHODS else "_OTHER"
-        # 500 stands until an answer begins: whatever ends without one has failed.
+        # 500 stands until an answer begins: a request that ends without one has failed.
         status, request_bytes, response_bytes, started = 500, 0, 0, time.perf_counter()
 
         async def reading() -> Message:

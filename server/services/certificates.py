@@ -1,6 +1,6 @@
-"""The certificate of a study, computed from its ledger and signed; never from rows that are not what was signed.
+"""The certificate of a study, computed from its ledger and signed. Rows that differ from the ledger are never used.
 
-What was computed is found again by the ledger's head, before anything of the ledger is read. Else entries are read that
+Earlier results are found by the ledger's head, before any entry of the ledger is read. Otherwise entries are read that
 this process has not walked over yet, and for an earlier round those that follow the milestone before it.
 """
 
@@ -33,10 +33,10 @@ _CERTIFIED, _WALKS = 1024, 16
 
 
 def certificate(coordinator: Coordinator, study: str, round_number: int | None = None) -> SignedCertificate:
-    """Of the study as it is now, or of the model that `round_number` released.
+    """Return the certificate of the study as it is now, or of the model that `round_number` released.
 
     Raises:
-        Rejected: `unknown-study`, `unknown-model`; `study-finished` (extra stop_reason `database-differs`).
+        Rejected: `unknown-study`, `unknown-model`, or `study-finished` (extra stop_reason `database-differs`).
     """
 
     def work(tx: Transaction) -> tuple[Facts, int, Entry]:
@@ -50,7 +50,7 @@ def certificate(coordinator: Coordinator, study: str, round_number: int | None =
             title=row.title,
             state=row.state,
             stop_reason=row.stop_reason,
-            # Whole seconds: nobody asks for more of a date.
+            # Whole seconds are enough for a date.
             issued_at=datetime.fromtimestamp(int(tx.now()), UTC),
             coordinator_key=coordinator.signer.public_key,
             head_signature=budget.signature,
@@ -84,7 +84,7 @@ def _signed_for(tx: Transaction, study: StudyRow, model: ModelRow) -> ModelInfo:
 
 
 def _computed(coordinator: Coordinator, study: str, study_id: int, newest: Entry, round_number: int | None) -> Computed:
-    """What the ledger with this head says, up to the charge of `round_number`."""
+    """Return the numbers of the ledger with this head, up to the charge of `round_number`."""
     key = study, round_number
     cached = coordinator.certified.get(key)
     if cached is not None and cached.computed.sha256 == newest.sha256:
@@ -116,7 +116,7 @@ def _certified(
     walk = _walk(coordinator, study, study_id, newest)
     told_by, bound = walk.told_by(round_number), bound_by(walk.named, newest, walk.begun, round_number)
     if cached is not None and cached.told_by == told_by:
-        # Later rounds change nothing of an earlier one's numbers.
+        # Later rounds do not change an earlier one's numbers.
         return Certified(told_by, replace(cached.computed, entries=newest.sequence, sha256=newest.sha256, bound=bound))
     entries = _entries(coordinator, study_id, *walk.since(round_number))
     return Certified(told_by, stated(walk.opening, walk.history(round_number, entries), newest, bound))

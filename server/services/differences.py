@@ -1,4 +1,4 @@
-"""A study whose rows are not what was signed is stopped for good: nothing may be built on it."""
+"""A study whose rows are not what was signed is stopped for good: no result may rest on it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from server.services.coordinator import Coordinator
 
 logger = logging.getLogger("wardround.coordinator")
 T = TypeVar("T")
-# What comes of rows that no program of ours wrote, where it is not `DatabaseDiffers` at once.
+# Errors from rows that no program of ours wrote, where it is not `DatabaseDiffers` at once.
 UNREADABLE = (DatabaseDiffers, RowBroken, InvalidRequestError, LedgerError, *WRONG_VALUE)
 FOUND_BEFORE = "something in the database was not what the signed ledger says; the log names it"
 WHAT_TO_DO = (
@@ -32,10 +32,10 @@ WHAT_TO_DO = (
 
 
 def stopping_where_rows_differ(coordinator: Coordinator, work: Callable[[], T]) -> T:
-    """What `work` returns; where it finds rows that are not what was signed, the study is stopped first.
+    """Return the result of `work`. If it finds rows that are not what was signed, the study is stopped first.
 
     Raises:
-        Rejected: `study-finished` with what differs and what to do; and whatever `work` raises.
+        Rejected: `study-finished` with the difference and what to do. Errors of `work` pass through.
     """
     try:
         return work()
@@ -45,17 +45,17 @@ def stopping_where_rows_differ(coordinator: Coordinator, work: Callable[[], T]) 
 
 
 def refused(difference: DatabaseDiffers) -> Rejected:
-    """What whoever asks about such a study is told."""
+    """Return the rejection for requests to such a study."""
     return Rejected("study-finished", f"{difference.difference}; {WHAT_TO_DO}", stop_reason="database-differs")
 
 
 def stop_differing(coordinator: Coordinator, study: str) -> tuple[DatabaseDiffers | None, bool]:
     """Finish the study and the round under way, without a word in the ledger, which others may have written.
 
-    Looked at once more under the study's lock: rows that somebody has set right meanwhile stop nothing.
+    The rows are compared once more under the study's lock: rows that were set right meanwhile do not stop it.
 
     Returns:
-        What differs, None where nothing does; and whether it is this call that has stopped the study.
+        The difference, None where there is none, and whether this call has stopped the study.
     """
     difference, stopped = coordinator.database.write("stop-differing", lambda tx: _stop(coordinator, tx, study))
     if difference is not None and stopped:
@@ -81,7 +81,7 @@ def _stop(coordinator: Coordinator, tx: Transaction, study: str) -> tuple[Databa
     under_way = (RoundRow.study_id == id) & RoundRow.ended_at.is_(None)
     number = tx.session.scalar(select(RoundRow.number).where(under_way))
     _write(tx, RoundRow, under_way, state="stopped", reason="database-differs", ended_at=tx.now())
-    # What is not opened yet must never be.
+    # Sums that are not opened yet must never be.
     going_on = (SessionRow.study_id == id) & SessionRow.phase.not_in(("summed", "failed"))
     _write(tx, SessionRow, going_on, phase="failed", failure="stopped", due_at=None, version=SessionRow.version + 1)
     _tell(tx, study, number)
@@ -101,7 +101,7 @@ def _difference(coordinator: Coordinator, tx: Transaction, study: str, study_id:
 
 
 def _write(tx: Transaction, kind: type[Any], condition: ColumnElement[bool], **values: object) -> bool:
-    """Whether it could be written: a CHECK may refuse a row for what somebody else has put into it."""
+    """Return whether it could be written: a CHECK may refuse a row because of a foreign value in it."""
     statement = update(kind).where(condition).values(**values, written_by=tx.name)
     try:
         with tx.session.begin_nested():

@@ -1,4 +1,4 @@
-"""What happened in a study, numbered from 1 without gaps."""
+"""The events of a study, numbered from 1 without gaps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def since(coordinator: Coordinator, study: str, after: int = 0, limit: int = 500
 
 
 def marks(coordinator: Coordinator, studies: Collection[str]) -> dict[str, int]:
-    """The newest event number of each of these studies: one cheap query for everybody who waits."""
+    """Return the newest event number of each of these studies: one cheap query for all waiting requests."""
     versions = coordinator.database.look(_MARKS, {"studies": list(studies)})
-    # Whoever waits compares them; what is no number is no news, and must not end everybody's wait.
+    # Waiting requests compare these. A value that is no number is no news, and must not end all waits.
     return {name: version for name, version in versions if isinstance(version, int)}

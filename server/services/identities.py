@@ -1,4 +1,4 @@
-"""Whose key signs for a client. Asked at every request: one statement for all of a study, nothing remembered."""
+"""The keys that sign for clients. Asked at every request: one statement for all of a study, without a cache."""
 
 from __future__ import annotations
 
@@ -39,16 +39,17 @@ def _needed_by(settings: str) -> int:
     try:
         return min_protocol(json.loads(settings))
     except WRONG_VALUE:
-        # No settings: whoever asks for more than a key finds out, and the study is stopped.
+        # No settings: requests that need more than a key find this out, and the study is stopped.
         return UNNUMBERED
 
 
 @dataclass(frozen=True)
 class MemberIdentity:
-    """A member of a study, whatever its state; `public_key` as it is written, `key` as it is used.
+    """A member of a study, in any state. `public_key` is the text that is stored, `key` is its value.
 
-    protocol  the least number of the protocol that its program must speak in this study now, which may be more than
-              the study was created with
+    protocol  the least number of the protocol that its program must speak in this study now. It may be more than the
+              study
+              was created with
     """
 
     public_key: str
@@ -58,9 +59,10 @@ class MemberIdentity:
 
 
 def identify(coordinator: Coordinator, members: Sequence[tuple[str, str]]) -> list[MemberIdentity | RowBroken | None]:
-    """Of each (study, client), in their order: its key and state, or what is wrong with its row.
+    """Return for each (study, client), in their order, its key and state, or the fault of its row.
 
-    None where there is no such study or no such client: one query for whatever is missing, so time tells nothing.
+    None if there is no such study or no such client. One query answers for all missing names, so time tells no
+    difference.
     """
     clients_by_study: defaultdict[str, set[str]] = defaultdict(set)
     for study, client in members:
@@ -70,7 +72,7 @@ def identify(coordinator: Coordinator, members: Sequence[tuple[str, str]]) -> li
 
 
 def _valid_name(name: str) -> str:
-    # What is no name is in no row; PostgreSQL would refuse a text with NUL as an error.
+    # An invalid name is in no row. PostgreSQL would refuse a text with NUL as an error.
     return name if NAME.fullmatch(name) else ""
 
 

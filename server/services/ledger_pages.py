@@ -18,7 +18,7 @@ from server.services.views import ledger_head
 from study_protocol.study.messages import LedgerEntry, LedgerPage, SignedLedgerHead
 
 
-# What a page is made of: who has signed what is told apart by how many have and how far, for a head only moves on.
+# The inputs of a page. The number of signed heads and their positions tell a change, for a head only moves on.
 def _signed(column: Any) -> Any:
     return select(column).where(WitnessRow.study_id == BudgetRow.study_id).correlate(BudgetRow).scalar_subquery()
 
@@ -42,7 +42,7 @@ def read_ledger(coordinator: Coordinator, study: str, after: int = 0, limit: int
     cached = coordinator.pages.get(page)
     if cached is not None and cached[0] == state:
         return cached[1]
-    # Everybody comes at once: one makes it, the others wait for it.
+    # All clients come at once: one request makes it, the others wait for it.
     with _MAKING:
         cached = coordinator.pages.get(page)
         if cached is not None and cached[0] == state:

@@ -1,4 +1,4 @@
-"""What stands in the database, counted for whoever watches over the coordinator: no hospital, nothing of privacy.
+"""Counts over the database, for monitoring of the coordinator: no hospital, no private value.
 
 A study is named by its public name, which is what an operator has to act on, and which logs and addresses hold anyway.
 """
@@ -21,7 +21,7 @@ _ENDED: tuple[Phase, ...] = ("summed", "failed")
 
 @dataclass(frozen=True)
 class Past:
-    """Counts of what has ended, over the whole history: reading them takes longer the more there is.
+    """Counts of ended work, over the whole history: the longer it is, the longer reading them takes.
 
     rounds    by outcome: released, abandoned, stopped
     sessions  secure sums by phase, of those that came to an end
@@ -37,7 +37,7 @@ class Past:
 
 @dataclass(frozen=True)
 class Measures:
-    """Counts over all studies; `idle_seconds` by study, of those that run.
+    """Counts over all studies. `idle_seconds` by study, of those that run.
 
     rounds    by state, of those under way
     sessions  secure sums by phase, of rounds under way
@@ -52,17 +52,19 @@ class Measures:
 
 
 def measure(coordinator: Coordinator) -> Measures:
-    """What is under way, in one snapshot: its cost does not grow with the history. Raises what the database raises."""
+    """Return counts of work under way, in one snapshot. The cost does not grow with the history. Database errors
+    pass through.
+    """
     return coordinator.database.read("measure", _measure)
 
 
 def measure_past(coordinator: Coordinator) -> Past:
-    """What has ended, in one snapshot. Raises what the database raises."""
+    """Return counts of ended work, in one snapshot. Database errors pass through."""
     return coordinator.database.read("measure-past", _measure_past)
 
 
 def _measure(tx: Transaction) -> Measures:
-    # Of both there is an index, which holds what is under way and nothing else.
+    # Of both there is an index, which only holds rows under way.
     is_open, unscrubbed = RoundRow.ended_at.is_(None), RoundRow.scrubbed_at.is_(None)
     updates = (
         select(func.sum(ParticipantRow.bytes))

@@ -1,4 +1,4 @@
-"""What the pages show: all studies at a glance, what changed in one of them, and its ledger as it was hashed."""
+"""The data of the pages: all studies at a glance, the changes in one of them, and its ledger as it was hashed."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Glance:
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed in a study.
+    """The changes in a study.
 
     version  number of its newest event when this was read: ask with it for what is newer
-    rounds   in order of their numbers, each with what became of the hospitals that were asked; None: nobody is told
+    rounds   in order of their numbers, each with its hospitals by outcome, or None where that is hidden
     more     there are more of them
     """
 

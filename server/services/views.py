@@ -1,4 +1,4 @@
-"""What the coordinator shows: rows as messages, and every question that changes nothing."""
+"""Views of the coordinator: rows as messages, and every question that changes no row."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ _REPORTING = threading.Lock()
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A published model. `open` gives its file, which never changes; FileNotFoundError if it is gone."""
+    """A published model. `open` gives its file, which never changes. It raises FileNotFoundError if the file is
+    gone.
+    """
 
     info: ModelInfo
     open: Callable[[], OpenedFile]
@@ -82,10 +84,10 @@ def list_rounds(
     after: int = 0,
     limit: int = 100,
 ) -> RoundList:
-    """Rounds above `after`.
+    """Return rounds above `after`. Raises Rejected `unknown-study`.
 
-    `with_clients` shows who took part: for operators only. `own_client` shows a hospital its own part, from which it sees
-    whether its ledger knows of every update that it sent. Raises Rejected `unknown-study`.
+    with_clients  shows the participants, for operators only
+    own_client    shows a hospital its own part, from which it sees whether its ledger knows of every update that it sent
     """
 
     def work(tx: Transaction) -> RoundList:
@@ -117,10 +119,11 @@ def _view_for(tx: Transaction, row: RoundRow, with_clients: bool, own_client: st
 
 
 def read_budget(coordinator: Coordinator, study: str) -> BudgetStatement:
-    """What the newest ledger entry has the digest of; rows that are anything else are not shown.
+    """Return the statement that the newest ledger entry has the digest of. Other rows are not shown.
 
     Raises:
-        Rejected: `unknown-study`; `study-finished` (extra stop_reason `database-differs`), whatever ended it before.
+        Rejected: `unknown-study`, or `study-finished` (extra stop_reason `database-differs`), even if it had ended
+        before.
     """
 
     def work(tx: Transaction) -> BudgetStatement:
@@ -130,7 +133,7 @@ def read_budget(coordinator: Coordinator, study: str) -> BudgetStatement:
             return cached[1]
         row, budget = rows.find_with_budget(tx, study)
         if row.stop_reason == "database-differs":
-            # Whatever it was, also an entry that only a walk of the whole ledger finds.
+            # Any difference, also an entry that only a walk of the whole ledger finds.
             raise DatabaseDiffers(study, FOUND_BEFORE)
         require_as_signed(tx, coordinator.signer, row, budget)
         statement = _statement(row, budget, _reports(coordinator, row, budget))
@@ -141,7 +144,7 @@ def read_budget(coordinator: Coordinator, study: str) -> BudgetStatement:
 
 
 def _reports(coordinator: Coordinator, study: StudyRow, row: BudgetRow) -> list[list[dict[str, Any]]]:
-    """Made when somebody asks, once for what was charged so far: no round waits for them."""
+    """Return the reports, computed on demand, once for all charges so far: no round waits for them."""
     charged = row.state["accounts"], row.state["finished"]
     with _REPORTING:
         cached = coordinator.reports.get(study.name)
@@ -160,10 +163,10 @@ def _statement(study: StudyRow, row: BudgetRow, reports: list[list[dict[str, Any
         can_continue=row.can_continue and study.stop_reason is None,
         pause_reason=pause_reason(study),
         stop_reason=study.stop_reason,
-        # Ready since the ledger was written, and what takes long since somebody asked.
+        # Ready since the ledger was written. The slow numbers are ready since the first request for them.
         limits=[
             LimitStatement.model_validate({**limit, "reports": more})
-            # Levels that nothing protects come last, and have none.
+            # Unprotected levels come last, and have none.
             for limit, more in zip(limits_of(study, row), chain(reports, repeat([])), strict=False)
         ],
         percentiles=[Percentile.model_validate(percentile) for percentile in row.percentiles],
@@ -172,10 +175,10 @@ def _statement(study: StudyRow, row: BudgetRow, reports: list[list[dict[str, Any
 
 
 def locate_model(coordinator: Coordinator, study: str, version: int | None = None) -> StoredModel:
-    """Version None: the latest. A file that the ledger does not name is not shown.
+    """Return a published model. Version None: the latest. A file that the ledger does not name is not shown.
 
     Raises:
-        Rejected: `unknown-study`, `unknown-model`; `study-finished` (extra stop_reason `database-differs`).
+        Rejected: `unknown-study`, `unknown-model`, or `study-finished` (extra stop_reason `database-differs`).
     """
 
     def work(tx: Transaction) -> ModelRow | None:
@@ -212,7 +215,7 @@ def model_info(row: ModelRow) -> ModelInfo:
 
 
 def pause_reason(row: StudyRow) -> PauseReason | None:
-    """Why the study is paused; None where it is not."""
+    """Return why the study is paused. None if it is not."""
     code = row.pause_reason
     return None if code is None else PauseReason(code=code, detail=in_words(code))
 

@@ -1,4 +1,4 @@
-"""What the pages show, as JSON: nothing that the reader's own key could not read elsewhere in the API."""
+"""The data of the pages, as JSON: only what the reader's own key could read elsewhere in the API."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Glances(Message):
 
 
 class Answers(Message):
-    """What became of the hospitals that a round asked, as counts."""
+    """The hospitals that a round asked by outcome, as counts."""
 
     received: int = Field(description="whose update is here")
     refused: int = Field(description="that said no")
@@ -66,13 +66,13 @@ class ShownRound(RoundView):
 
 
 class StudyPage(Message):
-    """What the page of a study shows; who took part is never among it.
+    """The data of a study's page. It never names the participants.
 
     study    its settings and its state
     budget   null where the database is not what the coordinator signed
-    rounds   in order of their numbers; empty where the budget is null, for the database is not believed then
+    rounds   in order of their numbers, and empty where the budget is null, for the database is not believed then
     version  ask with it as `since` for what is newer
-    next     ask for more rounds with `after`; null at the end
+    next     ask for more rounds with `after`, null at the end
     most_rounds  how many rounds are charged at most
     """
 
@@ -118,7 +118,7 @@ def all_studies_json(
     limit: PageSize = 25,
     search: Search = None,
 ) -> Response:
-    """What the page of all studies shows. The same again is a 304."""
+    """Return the data of the page of all studies. The same again is a 304."""
     studies, more = overview.glances(context.coordinator, after, limit, search)
     views = [
         Glance(
@@ -136,7 +136,7 @@ def all_studies_json(
 def study_page_json(
     request: Request, study: StudyName, _: Reader, context: RequestContext, since: Since = 0, after: After = 0
 ) -> Response:
-    """What the page of a study shows: its state, its budget, and the rounds that are new. The same again is a 304."""
+    """Return the data of a study's page: state, budget, and the rounds that are new. The same again is a 304."""
     try:
         spent = views.read_budget(context.coordinator, study)
         changed = overview.changes(context.coordinator, study, since=since, after=after, limit=MOST_ROUNDS)
@@ -168,7 +168,7 @@ def study_terms_json(study: StudyName, _: Reader, context: RequestContext) -> Te
 def queries_json(
     request: Request, study: StudyName, caller: Reader, context: RequestContext, after: After = 0
 ) -> Response:
-    """Queries above `after` in plain words, without their answers. Who consents is for operators alone."""
+    """Return queries above `after` in plain words, without their answers. Only operators see who consents."""
     query_list = show.list_queries(
         context.coordinator,
         study,
@@ -227,7 +227,9 @@ def _page_query(query: Queried) -> ShownQuery:
 
 
 def _unless_same(request: Request, body: Message) -> Response:
-    """The body with its digest as ETag; 304 for who has these very bytes. No cache keeps it: it is for one key."""
+    """Return the body with its digest as ETag, or 304 for a client that has it. It is for one key, so no cache
+    keeps it.
+    """
     written = body.model_dump_json().encode()
     headers = {"ETag": f'"{hashlib.sha256(written).hexdigest()}"', "Cache-Control": "no-store"}
     if request.headers.get("if-none-match") == headers["ETag"]:

@@ -1,4 +1,4 @@
-"""Ask: what a query would cost, and its place in the queue. Nobody computes before its round begins."""
+"""Ask a query: its cost, and its place in the queue. No hospital computes before its round begins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from study_protocol.study.reasons import REFUSED_BY_HOSPITALS
 
 
 def forecast(coordinator: Coordinator, study: str, document: QueryDocument) -> QueryForecast:
-    """What the query would cost now; nobody is asked.
+    """Return the cost that the query would have now. No hospital is asked.
 
     Raises:
         Rejected: `unknown-study`, `no-queries`, `no-evaluation`, `invalid-request` (noise or size that cannot be
@@ -55,7 +55,7 @@ def forecast(coordinator: Coordinator, study: str, document: QueryDocument) -> Q
 
 
 def ask(coordinator: Coordinator, study: str, document: QueryDocument) -> Written[Query]:
-    """Take the query in. The same one again: the same answer, at no cost; one that failed is tried anew.
+    """Take the query in. The same one again gets the same answer, at no cost. One that failed is tried anew.
 
     Raises:
         Rejected: `unknown-study`, `no-queries`, `no-evaluation`, `unknown-model`, `invalid-request`, `study-finished`,
@@ -76,7 +76,7 @@ def ask(coordinator: Coordinator, study: str, document: QueryDocument) -> Writte
         _require_fits(lock_account(tx, coordinator.signer, row).budget, cost)
         query = earlier or queue(tx, row, document)
         if earlier is not None:
-            # Whoever said no may think otherwise now.
+            # A hospital that refused may consent now.
             conditions = (ConsentRow.study_id == row.id, ConsentRow.query == earlier.number)
             tx.session.execute(delete(ConsentRow).where(*conditions))
             requeue(tx, row, earlier)
@@ -86,7 +86,7 @@ def ask(coordinator: Coordinator, study: str, document: QueryDocument) -> Writte
 
 
 def consent(coordinator: Coordinator, study: str, number: int, client: str, answer: Consent) -> Written[Consent]:
-    """A hospital's word on a query that waits; a later word replaces it while the query waits.
+    """Record a hospital's word on a query that waits. A later word replaces it while the query waits.
 
     Raises:
         Rejected: `unknown-study`, `unknown-query`, `query-closed` (it waits no more).

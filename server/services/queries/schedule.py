@@ -52,7 +52,8 @@ def find_same(tx: Transaction, study: StudyRow, document: QueryDocument) -> Quer
 
 
 def _queue(tx: Transaction, study: StudyRow, document: QueryDocument | None) -> None:
-    # Once: what failed, for want of consents or of budget, is asked anew by a person alone, and holds nothing up.
+    # Once: a query that failed, for want of consents or of budget, is only asked anew by a person, and does not block
+    # others.
     if document is not None and find_same(tx, study, document) is None:
         queue(tx, study, document)
 

@@ -1,4 +1,4 @@
-"""What is known of queries: how far each has come, who consents, and the signed answers."""
+"""The state of queries: the progress of each, its consents, and the signed answers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def find(tx: Transaction, study: StudyRow, number: int, *, lock: bool = False) -
 
 
 def consents(tx: Transaction, study: StudyRow, query: int) -> Consents:
-    """What the hospitals that are active now have said."""
+    """Return the consents and refusals of the hospitals that are active now."""
     active = select(ClientRow.name).where(ClientRow.study_id == study.id, ClientRow.state == "active")
     answers = [(row.client, Consent.model_validate(row.consent).allowed) for row in said_of(tx, study, query)]
     return consents_of(tx.session.scalars(active).all(), answers, study.quorum)
@@ -107,7 +107,7 @@ def said_of(tx: Transaction, study: StudyRow, query: int) -> Sequence[ConsentRow
 
 
 def newest_number(tx: Transaction, study: StudyRow) -> int:
-    """Of the study's queries; 0: it has none."""
+    """Return the newest number of the study's queries. 0: it has none."""
     return tx.session.scalar(select(func.max(QueryRow.number)).where(QueryRow.study_id == study.id)) or 0
 
 
@@ -121,7 +121,7 @@ def view(
     own_client: str | None = None,
     whole: bool = True,
 ) -> Query:
-    """One query; who consents is for operators, and a hospital sees its own word. whole: with its answer.
+    """Return one query. Operators see who consents, and a hospital sees its own word. whole: with its answer.
 
     Raises:
         RowBroken: the answer is not the one that this coordinator signed.

@@ -1,4 +1,4 @@
-"""From a settled query to its signed answer. The charge is committed already; all of it can be done again."""
+"""From a settled query to its signed answer. The charge is committed already, and all of it can be done again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Lost(Exception):
 
 
 class _Inputs:
-    """What a settled query is answered from.
+    """The inputs of a settled query's answer.
 
     files  of the clear answers, or of the one opened sum
     """
@@ -80,7 +80,7 @@ def answer_query(coordinator: Coordinator, lease: Lease, study: str, number: int
 
 
 def _meanwhile(work: Callable[[], SignedAnswer], renew: Callable[[], None]) -> SignedAnswer:
-    """Its result; the lease is renewed while another thread does it: many groups and figures take minutes."""
+    """Return the result of another thread, and renew the lease meanwhile: many groups and figures take minutes."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         result = pool.submit(work)
         while wait([result], timeout=_RENEW_SECONDS).not_done:
@@ -89,7 +89,7 @@ def _meanwhile(work: Callable[[], SignedAnswer], renew: Callable[[], None]) -> S
 
 
 def _total(coordinator: Coordinator, inputs: _Inputs, renew: Callable[[], None]) -> NDArray[np.float64]:
-    """(cells,) the noised sum in grid steps; whole numbers below 2^53 add up exactly in any order."""
+    """Return (cells,) the noised sum in grid steps. Whole numbers below 2^53 add up exactly in any order."""
     total = np.zeros(inputs.document.question.cells)
     for part in _parts(coordinator, inputs):
         total += part

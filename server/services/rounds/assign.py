@@ -1,4 +1,4 @@
-"""What a client is to do now: asked by everybody, all the time, so that a look is one statement.
+"""The current assignment of a client. All clients ask for it all the time, so a look is one statement.
 
 The assignment of a round is put together once, from rows that are compared with what was signed, and signed for each
 client that asks. Whether it may still be handed out is looked up every time.
@@ -65,11 +65,11 @@ def _question(time: ColumnElement[float]) -> Select[*tuple[Any, ...]]:
 
 
 def find_assignment(coordinator: Coordinator, study: str, client: str) -> tuple[int, Assignment | None]:
-    """The number of the study's newest event, and the signed assignment if the client is to answer one now.
+    """Return the number of the study's newest event, and the signed assignment if the client is to answer one now.
 
-    Where sums are made under masks, an answer is whole when the client has opened its shares: one that was killed
-    after its vectors had arrived is asked again, or the session could wait for it in vain. Its roster is the one of
-    the round's opening, whoever has come or gone since: masking keys are checked against it.
+    Where sums are made under masks, an answer is whole when the client has opened its shares. A client that was killed
+    after its vectors had arrived is asked again, or the session could wait for it in vain. Its roster is the one of the
+    round's opening, even if members have come or gone since: masking keys are checked against it.
 
     Raises:
         Rejected: `unknown-study`, `unknown-client`, `revoked` (also withdrawn), `study-finished` (extra stop_reason).
@@ -82,7 +82,7 @@ def find_assignment(coordinator: Coordinator, study: str, client: str) -> tuple[
 
 
 def glance_at_assignment(coordinator: Coordinator, study: str, client: str) -> tuple[int, Assignment | None] | None:
-    """As `find_assignment`, where that takes less time than another thread; else None.
+    """Return as `find_assignment`, if that takes less time than another thread, else None.
 
     Raises:
         As `find_assignment`.
@@ -107,7 +107,7 @@ def _look(coordinator: Coordinator, study: str, client: str) -> Any:
 
 
 def _is_handed_out(state: Any) -> bool:
-    # Past its deadline nothing is, although no worker may have closed the round yet.
+    # Past its deadline it is not, although no worker may have closed the round yet.
     return state.answer is not None and state.round_state == "collecting" and state.now < state.deadline
 
 
@@ -136,11 +136,11 @@ def _is_awaited(coordinator: Coordinator, state: Any, client: str) -> bool:
 
 
 def _prepared(coordinator: Coordinator, study: str, state: Any) -> Prepared | None:
-    """The assignment of the round that was seen; None where it has ended meanwhile."""
+    """Return the assignment of the round that was seen. None if it has ended meanwhile."""
     cached = _cached(coordinator, study, state)
     if cached is not None:
         return cached
-    # Everybody comes at once: one reads, the others wait for what it finds.
+    # All clients come at once: one request reads, the others wait for its result.
     with _PREPARING:
         cached = _cached(coordinator, study, state)
         if cached is not None:
@@ -181,7 +181,7 @@ def _read(coordinator: Coordinator, tx: Transaction, study: str) -> Prepared | N
         query = QueryAsked(number=round.query, document=document, model=about)
     body = AssignmentBody(
         study=study,
-        # Everybody's in turn.
+        # Served in turn.
         client=study,
         round=round.number,
         phase="train" if query is None else "query",

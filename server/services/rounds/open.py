@@ -47,7 +47,7 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         if authorisation.reason is not None and account.budget.may_ask:
             evaluate_last(tx, row)
         if authorisation.reason is not None or not isinstance(settings := rows.settings_of(row), StudySettings):
-            # Questions may still come; what falls due with them is looked up by itself.
+            # Questions may still come. Those that fall due are looked up by themselves.
             row.next_round_at = NEVER
             return
         active = [client.name for client in rows.clients(tx, row.id) if client.state == "active"]
@@ -143,9 +143,9 @@ def _open_session(
     *,
     drawn_of: int,
 ) -> None:
-    """Sign the parameters of the round's secure sum, if it has one; the round waits as long as they say.
+    """Sign the parameters of the round's secure sum, if it has one. The round waits as long as they say.
 
-    Where no session of these clients is sound the round is abandoned, and free.
+    If no session of these clients is sound, the round is abandoned, and free.
     """
     if plan is None:
         return
@@ -157,7 +157,7 @@ def _open_session(
     raw = parameters.to_bytes()
     statement = transcript.parameters_statement(transcript.parameters_hash(raw))
     keys = {client.name: client.public_key for client in rows.clients(tx, study.id) if client.state == "active"}
-    # The session has deadlines of its own; the round lives as long as it may.
+    # The session has deadlines of its own. The round lives as long as it may.
     round_row.deadline = float(parameters.expires)
     tx.session.add(
         SessionRow(
@@ -165,7 +165,7 @@ def _open_session(
             round=round_row.number,
             parameters=raw,
             signature=coordinator.signer.sign_statement(statement),
-            # Who may take part, and beside it whom the pinned fingerprint is of.
+            # The possible participants, and beside them the members of the pinned fingerprint.
             roster={name: keys[name] for name in sampled},
             members=keys,
             due_at=float(parameters.deadlines.keys),

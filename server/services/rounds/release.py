@@ -1,8 +1,8 @@
 """From a settled round to a published model: sum, central noise, server optimiser, release.
 
-The charge is committed already. Everything here can be done again from the start until the release is committed,
-except the noise: its digest is committed before anything that depends on it can be seen, and drawn again only
-while it is not.
+The charge is committed already. Everything here but the noise can be done again from the start until the release is
+committed. The digest of the noise is committed before any result that depends on it can be seen. The noise is drawn
+again only before that commit.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class InputsLost(Exception):
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a settled round is made of. survivors: how many updates are in the opened sum. ledger: its entry."""
+    """The inputs of a settled round. survivors: how many updates are in the opened sum. ledger: its entry."""
 
     study: str
     round: int
@@ -134,14 +134,14 @@ def _total(
 
 
 def _noised(coordinator: Coordinator, lease: Lease, inputs: Inputs, renew_lease: Callable[[], None]) -> str:
-    """The digest of the noised sum; committed when this returns."""
-    # Never drawn again: whoever saw two draws over one sum could average them.
+    """Return the digest of the noised sum, which is committed by then."""
+    # Never drawn again: a reader of two draws over one sum could average them.
     if inputs.noised_sha256 is not None:
         return inputs.noised_sha256
     place = noised_of(inputs.study, inputs.round)
-    # Nor where the row knows of none: somebody may have set it back after the release. If nobody did, the file is of an
-    # attempt that was never committed, and as good as another one. Of two (a worker that had lost its lease wrote one)
-    # nobody can tell which was released.
+    # Nor if the row names none: it may have been set back after the release. Otherwise the file is of an attempt that
+    # was never committed, and as good as another one. Of two (a worker that had lost its lease wrote one) the released
+    # one is unknown.
     digests = coordinator.blobs.hashes(place)
     if len(digests) > 1:
         raise InputsLost("noised-sum-lost")
@@ -230,7 +230,7 @@ def _commit_noise(coordinator: Coordinator, lease: Lease, inputs: Inputs, sha256
 def _publish(
     coordinator: Coordinator, inputs: Inputs, total: TensorFile, renew_lease: Callable[[], None]
 ) -> tuple[Blob, Blob | None]:
-    """Write the new weights and the optimiser's state; nobody can find them before the release is committed."""
+    """Write the new weights and the optimiser's state. They cannot be found before the release is committed."""
 
     def keep(place: Place, spec: Spec, values: Iterable[Piece], metadata: ModelMetadata | None = None) -> Blob:
         limit = encoded_size_limit(spec, metadata=0 if metadata is None else LONGEST_METADATA)
@@ -251,7 +251,7 @@ def _publish(
         failpoint("worker.before-model-file")
         model = keep(models, inputs.model, new_weights(inputs.settings, start, total, before), metadata)
         failpoint("worker.after-model-file")
-        # It has no memory, so there is nothing to save.
+        # It has no memory, so there is no state to save.
         if optimiser.name == "plain":
             return model, None
         return model, keep(optimisers_of(inputs.study), saved, new_state(inputs.settings, start, total, before))
@@ -291,7 +291,7 @@ def _abandon(coordinator: Coordinator, tx: Transaction, inputs: Inputs, reason: 
 
 
 def _settled(coordinator: Coordinator, tx: Transaction, inputs: Inputs) -> tuple[StudyRow, RoundRow]:
-    """The round, which nobody has ended meanwhile. Raises IllegalMove if somebody has, DatabaseDiffers."""
+    """Return the round, still settled. Raises IllegalMove if another process has ended it, DatabaseDiffers."""
     study = rows.lock_study(tx, inputs.study)
     round = rows.lock_round(tx, study.id, inputs.round)
     # No way leads to `released` but from here: this raises, and names both states.

@@ -57,13 +57,13 @@ def _superseded(tx: Transaction, study: str, number: int) -> str | None:
     if base_version is None:
         return None
     base = tx.session.get_one(ModelRow, (study_id, base_version))
-    # A round that released nothing replaced nothing: its own base is still the newest.
+    # A round without a release did not replace its base, which is still the newest.
     if newest is None or newest.version <= base.version or newest.optimiser_sha256 == base.optimiser_sha256:
         return None
     return base.optimiser_sha256
 
 
 def _is_scrubbed(tx: Transaction, study: str, number: int) -> bool:
-    # By columns: a row that somebody has broken must not keep the files of all other studies.
+    # By columns: a broken row must not keep the files of all other studies.
     statement = select(RoundRow.scrubbed_at).join(StudyRow, StudyRow.id == RoundRow.study_id)
     return tx.session.scalar(statement.where(StudyRow.name == study, RoundRow.number == number)) is not None

@@ -57,7 +57,8 @@ class Start:
 class Slot:
     """Permission to send one body of at most `limit` bytes.
 
-    body  its tensors;  of: what a round of training starts from, None for a part of a query's answer
+    body  its tensors
+    of    the start of a round of training, None for a part of a query's answer
     """
 
     study: str
@@ -129,7 +130,7 @@ def submit(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, signed_
     with incoming.opened() as file:
         findings = _examined(coordinator, slot, file)
     failpoint("api.before-update-file")
-    # The file before the row: whatever is acknowledged can be found after a crash.
+    # The file before the row: an acknowledged update can be found after a crash.
     blob = coordinator.blobs.keep(incoming, update_of(slot.study, slot.round, slot.client))
     failpoint("api.after-update-file")
     try:
@@ -178,7 +179,7 @@ def _record(tx: Transaction, slot: Slot, blob: Blob, findings: Findings) -> Writ
 
 
 def _announce(tx: Transaction, study: StudyRow, round_row: RoundRow) -> None:
-    """What follows is a worker's, once nobody is waited for."""
+    """Tell the workers, once no client is waited for."""
     if not rows.is_awaited(tx, round_row):
         tx.announce(study.name)
 
@@ -189,7 +190,7 @@ def _is_recorded(tx: Transaction, round_row: RoundRow, row: ParticipantRow, sha2
         return True
     if row.state in ("received", "refused"):
         raise Rejected("different-update", "this round has an answer of yours already; send those very bytes again")
-    # At the deadline itself, not when a worker comes to close: everybody has the same time.
+    # At the deadline itself, not when a worker comes to close: all clients have the same time.
     if row.state == "missing" or round_row.state != "collecting" or tx.now() >= round_row.deadline:
         raise Rejected("round-closed", "the round takes no more updates; ask for the next assignment")
     return False
@@ -214,7 +215,7 @@ def _forget_unless_recorded(coordinator: Coordinator, slot: Slot, blob: Blob) ->
 def refuse(
     coordinator: Coordinator, study: str, round_number: int, client: str, refusal: Refusal, witness: str | None = None
 ) -> Written[Refusal]:
-    """Repeatable; the first refusal stays. `witness`: as in `begin`.
+    """Record a refusal. Repeatable. The first one stays. `witness`: as in `begin`.
 
     Raises:
         Rejected, SigningError: as `begin`.
@@ -229,7 +230,8 @@ def refuse(
         if recorded is not None:
             return Written(recorded, created=False)
         if row.state == "received":
-            # It cannot take its vectors back, but whoever says no opens nothing: nobody waits for it, or asks again.
+            # It cannot take its vectors back, but it opens no shares: the session neither waits for it nor asks it
+            # again.
             _leave_session(coordinator, tx, study_row, round_number, client)
             return None
         if row.state == "missing" or round_row.state != "collecting" or tx.now() >= round_row.deadline:

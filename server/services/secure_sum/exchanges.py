@@ -1,4 +1,4 @@
-"""What a client says in a secure-sum session. Every admission may move the session on."""
+"""Messages of clients in a secure-sum session. Every admission may move the session on."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _CODES: dict[str, Code] = {
 
 @dataclass(frozen=True)
 class Heard:
-    """A message is recorded; `created`: it was not before. mark: the number of the study's newest event by then."""
+    """A recorded message. `created`: it is new. mark: the number of the study's newest event by then."""
 
     mark: int
     created: bool
@@ -75,7 +75,7 @@ class Heard:
 
 @dataclass(frozen=True)
 class Slot:
-    """Permission to send the octets of all vectors, exactly `limit` bytes; `repeated`: they are here already."""
+    """Permission to send the octets of all vectors, exactly `limit` bytes. `repeated`: they are here already."""
 
     study: str
     round: int
@@ -117,10 +117,10 @@ def begin_octets(coordinator: Coordinator, study: str, round_number: int, manife
 
 
 def keep_octets(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, sha256: str) -> Blob:
-    """All vectors are in `incoming`, and durable when this returns; they count once their manifest is recorded.
+    """Keep the vectors in `incoming`, durably when this returns. They count once their manifest is recorded.
 
     Raises:
-        Rejected: `digest-mismatch`, `different-message`; `invalid-request` for another length.
+        Rejected: `digest-mismatch`, `different-message`, or `invalid-request` for another length.
     """
     if incoming.sha256 != sha256:
         raise Rejected("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
@@ -129,7 +129,7 @@ def keep_octets(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, sh
     if _digests(incoming.path, slot.vectors) != slot.manifest.digests:
         raise Rejected("different-message", "the octets are not those of this client's signed manifest")
     failpoint("api.before-octets-file")
-    # The file before the row: whatever is acknowledged can be found after a crash.
+    # The file before the row: an acknowledged update can be found after a crash.
     blob = coordinator.blobs.keep(incoming, masked_of(slot.study, slot.round, slot.manifest.client))
     failpoint("api.after-octets-file")
     return blob
@@ -156,13 +156,13 @@ async def put(
     witness: str | None = None,
     octets: Blob | None = None,
 ) -> Heard:
-    """What a client says at the step of this message. Recorded durably when this returns; no thread waits for it.
+    """Record a client's message at its step, durably when this returns. No thread waits for it.
 
     witness  the header that vouches for the ledger, kept in the same transaction
     octets   with a manifest: its vectors, durable under their hash
 
     Raises:
-        Rejected: `unknown-study`, `no-session`, `unknown-head`, and the code of what is wrong with the message.
+        Rejected: `unknown-study`, `no-session`, `unknown-head`, and the code of the message's fault.
         SigningError: the witness's signature is not the client's.
     """
     step, admit = _STEPS[type(message)]
@@ -177,7 +177,7 @@ async def put(
         if isinstance(admission, Repeated):
             return Heard(study_row.version, created=False)
         moved = _require_admitted(admission)
-        # Revoked while its body came in, for one: it counts as missing, so that nothing of it may be in the sum.
+        # Revoked while its body came in, for one: it counts as missing, so no part of it may be in the sum.
         if message.client in session.departed:
             raise Rejected("round-closed", "this client has left the session")
         keep_header(tx, study_row, message.client, witness)
@@ -194,7 +194,7 @@ async def put(
 
 
 def leave(coordinator: Coordinator, study: str, round_number: int, client: str) -> None:
-    """The client sends nothing more: nobody waits for it. Repeatable."""
+    """Leave the session: the client sends no more, and is not waited for. Repeatable."""
 
     def work(tx: Transaction) -> None:
         study_row, row = _locked(tx, study, round_number)
@@ -217,16 +217,16 @@ def leave_session(coordinator: Coordinator, tx: Transaction, study: StudyRow, ro
 
 def advance(coordinator: Coordinator, tx: Transaction, study: StudyRow, row: SessionRow, session: Session) -> None:
     """Freeze what is due now, and tell those who wait. `session` has been changed, or time has passed."""
-    # Rounded down: nothing freezes before its second.
+    # Rounded down: no set freezes before its second.
     advanced = rules.advance(session, int(tx.now()))
     if advanced.phase != row.phase:
         store_phase(tx, row, advanced)
         if advanced.survivors and not session.survivors:
             _mark_survivors(tx, row, advanced)
-        # What comes next is the clients', until the time is up, which a worker looks for by itself.
+        # The next move is the clients', until the time is up, which a worker looks for by itself.
         rows.append_event(tx, study, f"secure-sum-{advanced.phase}", row.round, work=has_ended(row))
     if advanced.phase == "unmask" and rules.is_openable(advanced):
-        # What follows is a worker's. It is called once, unless it has tried and waits for more.
+        # The next move is a worker's. It is called once, unless it has tried and waits for more.
         if row.replies == 0 or row.tried > 0:
             tx.announce(study.name)
         row.replies = len(advanced.unmasks)
@@ -244,7 +244,7 @@ def _mark_survivors(tx: Transaction, row: SessionRow, session: Session) -> None:
     for participant in tx.session.scalars(sampled):
         if participant.client in session.survivor_set:
             participant.state, participant.answered_at, participant.sending_since = "received", tx.now(), tx.now()
-            # The table wants one hash of whoever is received; the manifest is beside it for the others.
+            # The table wants one hash of every received client. The manifest is beside it for the others.
             digests = session.manifests[participant.client].digests
             participant.sha256, participant.bytes = next(iter(digests.values())).hex(), size
 
@@ -276,14 +276,14 @@ def _locked(tx: Transaction, study: str, round_number: int) -> tuple[StudyRow, S
 
 
 def _require_said(tx: Transaction, row: SessionRow, step: Step, message: rules.Message) -> None:
-    """That this very message was said while it could be: of an ended session nothing else is looked at.
+    """Check that this very message was said while it could be. Other messages of an ended session are not looked at.
 
     Raises:
         Rejected: `different-message`, `session-failed`, `round-closed`.
     """
     stored = said_by(tx, row, message.client, step)
     if stored is not None:
-        # What is erased was admitted, and there is nothing that another one could change.
+        # An erased message was admitted, and another one could not change its effect.
         if stored.body is None or type(message).model_validate_json(stored.body) == message:
             return
         raise Rejected("different-message", "another message of this client is stored")

@@ -1,4 +1,4 @@
-"""What a client is shown of a secure-sum session. A list is made once and never changes; many wait for each."""
+"""Lists of a secure-sum session for its clients. A list is made once and never changes, and many wait for each."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def read_session(coordinator: Coordinator, study: str, round_number: int) -> tup
 
 
 def frozen_list(coordinator: Coordinator, study: str, round_number: int, name: ListName, client: str) -> bytes | None:
-    """The list as JSON, if this process has seen it frozen; asks the database nothing.
+    """Return the list as JSON, if this process has seen it frozen. No question goes to the database.
 
-    client  who asks: an inbox is its own
+    client  the caller: an inbox is its own
     """
     state = coordinator.sessions.cached(study, round_number)
     listed = None if state is None else _listed(state, name, client)
@@ -70,10 +70,10 @@ def frozen_list(coordinator: Coordinator, study: str, round_number: int, name: L
 def read_list(
     coordinator: Coordinator, study: str, round_number: int, name: ListName, client: str
 ) -> tuple[int, bytes | None]:
-    """The list as JSON once it is frozen, beside the number of the study's newest event.
+    """Return the list as JSON once it is frozen, beside the number of the study's newest event.
 
     Raises:
-        Rejected: `unknown-study`, `no-session`, `not-sampled`, `session-failed`; `round-closed` for what is erased.
+        Rejected: `unknown-study`, `no-session`, `not-sampled`, `session-failed`, or `round-closed` for an erased list.
     """
     listed = frozen_list(coordinator, study, round_number, name, client)
     if listed is not None:
@@ -91,7 +91,7 @@ def read_list(
 def glance(
     coordinator: Coordinator, study: str, round_number: int, name: ListName, client: str
 ) -> tuple[int, bytes | None] | None:
-    """As `read_list`, where that takes less time than another thread; else None.
+    """Return as `read_list`, if that takes less time than another thread, else None.
 
     Raises:
         As `read_list`.
@@ -105,7 +105,7 @@ def glance(
 
 
 def _newest(coordinator: Coordinator, study: str, round_number: int) -> State | None:
-    """The session as this process saw it last, if nothing has happened in the study since."""
+    """Return the session as this process saw it last, if the study has had no event since."""
     newest = coordinator.database.look(_VERSION, {"study": study})
     state = coordinator.sessions.cached(study, round_number)
     return None if not newest or state is None or state.mark < newest[0][0] else state
@@ -124,7 +124,7 @@ def _content_of(state: State, listed: bytes | Declined) -> bytes | None:
 
 
 def follow(coordinator: Coordinator, study: str, event: int) -> None:
-    """There is news of the study: nothing that was sealed is kept of a session that has ended at another process."""
+    """React to news of the study: sealed shares are not kept of a session that has ended at another process."""
     for round in coordinator.sessions.under_way(study, event):
         phase_rows = coordinator.database.look(_PHASE, {"study": study, "round": round})
         if phase_rows and phase_rows[0][0] not in ("summed", "failed"):
@@ -132,7 +132,7 @@ def follow(coordinator: Coordinator, study: str, event: int) -> None:
         try:
             coordinator.sessions.refreshed(coordinator.database, study, round)
         except Exception as error:
-            # Whoever asks for it next is told; here it is only let go.
+            # The next request for it gets the error. Here it is only let go.
             logger.warning("a session that has ended cannot be read", exc_info=error)
             coordinator.sessions.forget(study, round)
 

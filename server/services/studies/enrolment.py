@@ -63,7 +63,7 @@ def invite(coordinator: Coordinator, study: str, request: InvitationCreate) -> I
             expires_at=tx.now() + request.expires_in_seconds,
         )
         tx.session.add(invitation)
-        # With the fingerprint the hospital can pin this coordinator from the token alone, whoever answers its request.
+        # With the fingerprint the hospital can pin this coordinator from the token alone, even against a false server.
         token = f"{_PREFIX}_{id}_{secret}_{coordinator.signer.fingerprint}"
         return Invitation(study=study, client=request.client, token=token, expires_at=at(invitation.expires_at))
 
@@ -79,7 +79,7 @@ def enrol(coordinator: Coordinator, request: EnrolmentRequest) -> Written[Enrolm
     """
     id, secret = _parts(request.token)
     proven = {"invitation": id, "key": request.public_key}
-    # Without it somebody else's public key could be enrolled, and its owner's signatures would count here.
+    # Without it a stranger's public key could be enrolled, and its owner's signatures would count here.
     verify_document(decode_public_key(request.public_key), ENROLMENT, proven, request.proof)
 
     def work(tx: Transaction) -> Written[Enrolment]:
@@ -176,7 +176,7 @@ def rotate_key(coordinator: Coordinator, study: str, client: str, request: KeyRo
 
 
 def revoke(coordinator: Coordinator, study: str, client: str) -> RosterEntry:
-    """The operator puts a client out; it counts as missing in the round under way. Repeatable.
+    """Revoke a client for the operator. It counts as missing in the round under way. Repeatable.
 
     Raises:
         Rejected: `unknown-study`, `not-enrolled`, `unknown-client`.
@@ -185,7 +185,7 @@ def revoke(coordinator: Coordinator, study: str, client: str) -> RosterEntry:
 
 
 def withdraw(coordinator: Coordinator, study: str, client: str) -> RosterEntry:
-    """A hospital leaves; as `revoke`, on its own behalf. Repeatable."""
+    """Withdraw a hospital on its own behalf, as `revoke`. Repeatable."""
     return _put_out(coordinator, study, client, "withdrawn")
 
 
@@ -200,7 +200,7 @@ def use_token(coordinator: Coordinator, study: str, client: str, token_id: str) 
         forget_at = tx.now() + 2 * TOKEN_LIFETIME_SECONDS
         tx.session.add(UsedTokenRow(study_id=study_id, client=client, token_id=token_id, forget_at=forget_at))
         try:
-            # The primary key decides between two that come at once; to look first could not.
+            # The primary key decides between two that come at once. A look before the insert could not.
             tx.session.flush()
         except IntegrityError as error:
             raise Rejected("replayed", "this request was seen before; sign it again with a new jti") from error
@@ -214,7 +214,7 @@ def _account(coordinator: Coordinator, tx: Transaction, study: StudyRow) -> Acco
 
 
 def _record(tx: Transaction, account: Account | None, study: StudyRow, change: RosterChange) -> None:
-    """Say in the ledger that the roster is another one; what hospitals pin is computed from its active members."""
+    """Record in the ledger that the roster has changed. Hospitals pin a value computed from its active members."""
     study.roster_sha256 = roster_fingerprint(study.name, rows.active_members(tx, study.id))
     if account is not None:
         account.record_roster(change)
@@ -232,7 +232,7 @@ def _leave(
 ) -> RosterEntry:
     row = rows.lock_study(tx, study)
     member = rows.known_client(tx, row.id, client)
-    # A revocation stays: whoever was put out did not leave by itself.
+    # A revocation stays: a revoked client did not leave by itself.
     if member.state in (state, "revoked"):
         return roster_entry(member)
     was_active, account = member.state == "active", _account(coordinator, tx, row)
@@ -248,7 +248,7 @@ def _leave(
 def _count_as_missing(coordinator: Coordinator, tx: Transaction, study: StudyRow, client: str) -> None:
     round = rows.lock_open_round(tx, study.id)
     taking_part = None if round is None else tx.session.get(ParticipantRow, (study.id, round.number, client))
-    # What has arrived counts: it was given while its sender was a member.
+    # Updates that arrived count: they were given while their sender was a member.
     if round is None or taking_part is None or taking_part.state != "sampled":
         return
     taking_part.state = "missing"

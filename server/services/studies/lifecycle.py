@@ -76,7 +76,7 @@ def show(coordinator: Coordinator, study: str) -> Study:
 def list_studies(
     coordinator: Coordinator, after: str | None = None, limit: int = 100, search: str | None = None
 ) -> StudyList:
-    """In order of their names, without deleted ones; `next` is the cursor to pass as `after`.
+    """Return studies in order of their names, without deleted ones. `next` is the cursor to pass as `after`.
 
     search  in name or title, in any case
     """
@@ -96,7 +96,7 @@ def list_studies(
 
 
 def _readable(coordinator: Coordinator, tx: Transaction, names: Iterable[str]) -> Iterator[Study]:
-    """Those whose rows somebody has broken are left out, or nobody would see the others."""
+    """Return the studies, without those whose rows are broken, or the others could not be seen."""
     for name in names:
         try:
             yield _view(coordinator, tx, rows.find_study(tx, name))
@@ -105,11 +105,12 @@ def _readable(coordinator: Coordinator, tx: Transaction, names: Iterable[str]) -
 
 
 def act(coordinator: Coordinator, study: str, action: Action) -> Study:
-    """Repeatable. A stop ends the round under way and keeps its charge.
+    """Carry out an operator's action. Repeatable. A stop ends the round under way and keeps its charge.
 
     Raises:
         Rejected: `unknown-study`, `model-missing`, `study-not-running`, `study-finished` (also where the database is
-            not what was signed), `too-few-enrolled` (a start; extra enrolled, min_clients), `invalid-request` (a start
+            not what was signed), `too-few-enrolled` (a start, with extra enrolled, min_clients), `invalid-request` (a
+            start
             after which no secure sum could ever be opened).
     """
 
@@ -137,16 +138,16 @@ def _apply(coordinator: Coordinator, tx: Transaction, row: StudyRow, action: Act
         _require_a_session(tx, row)
         _require_enough(tx, row)
     if action == "resume":
-        # What was mended may need less patience than what failed.
+        # A mended cause may need less patience than the failure.
         row.abandoned_in_a_row, row.next_round_at = 0, 0.0
     rows.enter_state(tx, row, move(row.state, action), pause_reason=BY_OPERATOR if action == "pause" else None)
 
 
 def delete(coordinator: Coordinator, study: str) -> None:
-    """End a study that has not begun, and show it in no list any more. Repeatable.
+    """End a study that has not begun, and leave it out of all lists. Repeatable.
 
-    Its ledger is kept, closed by its last entry, because hospitals may have seen it; so its name stays used. Whoever
-    is enrolled is told that the study is finished, and its invitations open nothing.
+    Its ledger is kept, closed by its last entry, because hospitals may have seen it. So its name stays used. Enrolled
+    hospitals are told that the study is finished, and its invitations are refused.
 
     Raises:
         Rejected: `unknown-study`, `study-begun` (it was started), `study-finished` (otherwise).
@@ -172,7 +173,7 @@ def delete(coordinator: Coordinator, study: str) -> None:
 
 
 def _require_enough(tx: Transaction, row: StudyRow) -> None:
-    """Or no round could begin, or every round would come to nothing."""
+    """Refuse a start after which no round could begin, or every round would fail."""
     enrolled, needed = _active(tx, row), row.quorum
     if enrolled >= needed:
         return
@@ -192,10 +193,10 @@ def _require_a_session(tx: Transaction, row: StudyRow) -> None:
         return
     spec = rows.model_spec_of(row)
     plan_fields = {"study": row.name, "roster": row.roster_sha256, "model": base.sha256}
-    # No entry charges it yet; of which one it is says nothing about whether it can be opened.
+    # No entry charges it yet. The entry's identity does not affect whether it can be opened.
     plan = SessionPlan.of(settings, spec, round=1, ledger=(1, base.sha256), **plan_fields)
     try:
-        # Whether they are sound does not depend on the session's name; nothing is signed.
+        # Their soundness does not depend on the session's name, and no signature is made.
         plan.parameters(max(_active(tx, row), row.quorum), session=bytes(32), now=tx.now())
     except ParameterFault as fault:
         raise Rejected("invalid-request", f"no secure sum could ever be opened: {fault}") from fault
@@ -207,7 +208,7 @@ def _active(tx: Transaction, row: StudyRow) -> int:
 
 
 def _invited(tx: Transaction, row: StudyRow) -> int:
-    """Who takes part, and who still can by an invitation."""
+    """Return the participants, and the clients that still can join by an invitation."""
     member = exists().where(ClientRow.study_id == row.id, ClientRow.name == InvitationRow.client)
     usable = (InvitationRow.study_id == row.id, InvitationRow.used_at.is_(None), InvitationRow.expires_at > tx.now())
     coming = select(func.count(InvitationRow.client.distinct())).where(*usable, ~member)
@@ -249,13 +250,13 @@ def _study_row(tx: Transaction, request: StudyCreate, names_models: bool) -> Stu
     return StudyRow(
         name=request.study,
         title=request.title,
-        # Where nothing is trained no model is waited for.
+        # A study without training waits for no model.
         state="draft" if request.settings.privacy.rules.trains else "enrolling",
         settings=request.settings.as_json(),
         settings_sha256=request.settings.digest(),
         roster_sha256=roster_fingerprint(request.study, []),
         protocol=study_protocol(request.settings.as_json(), names_models=names_models),
-        # A round of nobody would be charged for nothing.
+        # A round without clients would be charged for no result.
         quorum=max(1, request.settings.schedule.min_clients),
         state_since=tx.now(),
         created_at=tx.now(),

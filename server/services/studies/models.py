@@ -25,7 +25,7 @@ register("api.before-model-file", "api.after-model-file", "api.after-model-commi
 
 
 def put_initial(coordinator: Coordinator, study: str, incoming: IncomingFile) -> Written[ModelInfo]:
-    """Freeze names, shapes and types; the study begins to enrol. The same bytes again: created False.
+    """Freeze names, shapes and types. The study begins to enrol. The same bytes again: created False.
 
     Raises:
         Rejected: `unknown-study`, `frozen` (other bytes than before), `weights-out-of-bounds`.
@@ -41,7 +41,7 @@ def put_initial(coordinator: Coordinator, study: str, incoming: IncomingFile) ->
     with incoming.opened() as file:
         tensors = TensorFile(file.descriptor)
         spec = _initial_spec(tensors)
-        # Any program may make initial weights; but what a file says of itself is true.
+        # Any program may make initial weights, but a file's metadata must be true.
         metadata = ModelMetadata.within(tensors.metadata)
         if metadata is not None:
             settings = coordinator.database.read(
@@ -111,7 +111,9 @@ def _record(
 
 
 def record_metrics(coordinator: Coordinator, study: str, version: int, metrics: Metrics) -> Written[Metrics]:
-    """Repeatable; later numbers for the same model replace earlier ones. Raises `unknown-study`, `unknown-model`."""
+    """Record metrics of a model. Repeatable. Later numbers replace earlier ones. Raises `unknown-study`,
+    `unknown-model`.
+    """
 
     def work(tx: Transaction) -> Written[Metrics]:
         row = rows.lock_study(tx, study)

@@ -30,19 +30,19 @@ _KEY = select(OperatorKeyRow.id, OperatorKeyRow.role, OperatorKeyRow.secret_sha2
 
 @dataclass(frozen=True)
 class Operator:
-    """Who holds a valid API key."""
+    """The holder of a valid API key."""
 
     id: str
     role: Role
 
     @property
     def lane(self) -> str:
-        """By what the holder is known from other callers; no study has a name that begins like this."""
+        """Return the holder's name among callers. No study has a name that begins like this."""
         return f"_{self.id}"
 
 
 def create_key(coordinator: Coordinator, request: OperatorKeyCreate) -> OperatorKeyView:
-    """A new key; the answer is the only place where it can be read. Old keys stay valid: rotate with overlap."""
+    """Create a key. Only this answer shows it. Old keys stay valid: rotate with overlap."""
     id, secret = coordinator.coins.token(8).hex(), coordinator.coins.token(32).hex()
 
     def work(tx: Transaction) -> OperatorKeyRow:
@@ -67,7 +67,7 @@ def list_keys(coordinator: Coordinator) -> OperatorKeyList:
 
 
 def _readable(tx: Transaction, ids: Iterable[str]) -> Iterator[OperatorKeyView]:
-    """Those whose rows somebody has broken are left out, or nobody could see and revoke the others."""
+    """Yield the keys, without those whose rows are broken, or the others could not be seen and revoked."""
     for id in ids:
         try:
             yield _view(tx.session.scalars(select(OperatorKeyRow).where(OperatorKeyRow.id == id)).one())
@@ -95,8 +95,7 @@ def authenticate(coordinator: Coordinator, key: str) -> Operator:
     id, _, secret = rest.partition("_")
 
     row = _find(coordinator, id) if prefix == _PREFIX else None
-    # Compared in constant time whether or not the key exists.
-    # As text: somebody may have written anything there.
+    # Compared in constant time whether or not the key exists. As text: the column may hold any value.
     fits = hmac.compare_digest(_hashed(secret).encode(), str(row.secret_sha256 if row is not None else "").encode())
     if row is None or not fits or row.revoked_at is not None or row.role not in get_args(Role):
         raise Rejected("bad-token", "the API key is not valid; ask an operator for a new one")
