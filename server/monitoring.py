@@ -143,7 +143,7 @@ class StoredState:
         measures = self._measures()
         text = "Whether the database's numbers could be read just now, within two seconds."
         yield GaugeMetricFamily("wardround_database_up", text, 0 if measures is None else 1)
-        text = "Times that the database's numbers could not be read for whoever asked for metrics."
+        text = "Times that the database's numbers could not be read for a request for metrics."
         yield CounterMetricFamily("wardround_database_read_failures", text, self._failures)
         if measures is not None:
             # A long history may take longer, and a reading of a minute ago serves as well.

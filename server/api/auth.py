@@ -295,9 +295,9 @@ async def _verify(
         now=now,
     )
     if identity is None:
-        raise RuntimeError("a signature is good under a key that nobody has")
+        raise RuntimeError("a signature is good under an unknown key")
     if identity.state != "active" and not leaves:
-        raise Rejected("revoked", "this client takes part no longer; ask the operator")
+        raise Rejected("revoked", "this client takes part no longer: ask the operator")
     if not leaves:
         require_spoken(identity.protocol, claims.protocol, claims.program)
     # A PUT may come again with the same effect, so its replay needs no memory. Routes whose replay matters say so.

@@ -26,18 +26,18 @@ Node = dict[str, Any]
 _REF = "#/components/schemas/"
 _SIGNED = """A hospital signs every request: a JWT (`EdDSA`, its Ed25519 identity key), new for each, with the claims
 
-- `iss`, `sub`: the client's name and the study's, as enrolled;
-- `aud`: the coordinator's public origin, `https://study.example.org`;
-- `htm`, `htu`: the method in capitals, and origin, path and query as they are sent;
-- `bh`: SHA-256 of the body in hex, of no bytes where there is no body;
-- `iat`, `exp`: whole seconds since 1970, `exp` at most 60 later;
-- `jti`: in a POST and in the rotation of a key, 16 to 64 letters, digits, `-` and `_` that were not used before;
+- `iss`, `sub`: the client's name and the study's, as enrolled
+- `aud`: the coordinator's public origin, `https://study.example.org`
+- `htm`, `htu`: the method in capitals, and origin, path and query as they are sent
+- `bh`: SHA-256 of the body in hex, of no bytes where there is no body
+- `iat`, `exp`: whole seconds since 1970, `exp` at most 60 later
+- `jti`: in a POST and in the rotation of a key, 16 to 64 letters, digits, `-` and `_` that were not used before
 - `pro`, `ver`: the number of the protocol that the program speaks, from 1, and its version. Without them it is 1 and
-  unknown; a study may need more.
+  unknown. A study may need more.
 
 Other signatures in bodies, but those of a secure sum, are Ed25519 over the length of a label (four octets, the highest
 first), the label, and the SHA-256 of the document as canonical JSON (UTF-8, keys in the order of their code points, no
-spaces); octets in JSON are base64url without padding. An enrolment's label is `wardround/1/enrolment`."""
+spaces). Octets in JSON are base64url without padding. An enrolment's label is `wardround/1/enrolment`."""
 _SCHEMES = {
     "client": {
         "type": "http",
@@ -48,7 +48,7 @@ _SCHEMES = {
     "key": {
         "type": "http",
         "scheme": "bearer",
-        "description": "An operator's or a viewer's API key, as it was shown: `wrk_<id>_<secret>`. Nothing is signed.",
+        "description": "An operator's or a viewer's API key, as it was shown: `wrk_<id>_<secret>`. No signature.",
     },
 }
 # Mistakes in a field are 422, and a body that cannot be read at all is 400.

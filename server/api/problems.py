@@ -199,15 +199,15 @@ def problem_of(error: Exception) -> Response:
             return answer("unavailable", "a file of this study is gone: restore the blobs from their backup")
         case StoreAway():
             logger.warning("the object store is away", exc_info=error)
-            detail = "nothing was changed; send the same request again"
+            detail = "no state was changed: send the same request again"
             return answer("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS)
         case _ if _is_passing(error):
             logger.warning("unavailable", exc_info=error)
-            detail = "nothing was changed; send the same request again"
+            detail = "no state was changed: send the same request again"
             return answer("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS)
         case _:
             logger.error("internal", exc_info=error)
-            return answer("internal", "tell the operator the request id; sending the same request again is safe")
+            return answer("internal", "tell the operator the request id. Sending the same request again is safe")
 
 
 def _place(location: Sequence[Any]) -> str:

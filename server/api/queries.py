@@ -29,7 +29,7 @@ QueryNumber = Annotated[int, Path(ge=1, le=2**31 - 1, description="the query, fr
 InState = Annotated[QueryState | None, Query(description="only those in this state")]
 
 
-@router.post("", status_code=201, responses=or_else(messages.Query, "The same query, asked before: it costs nothing"))
+@router.post("", status_code=201, responses=or_else(messages.Query, "The same query, asked before: it has no cost"))
 def ask_query(
     study: StudyName, document: QueryDocument, response: Response, _: OperatorOnly, context: RequestContext
 ) -> messages.Query:

@@ -38,7 +38,7 @@ from study_protocol.study.messages import Assignment, Refusal, RoundList, RoundV
 router = APIRouter(prefix="/v1/studies/{study}", route_class=SignedRoute)
 
 
-@router.get("/assignment", tags=["assignments"], responses={204: {"description": "Nothing to do yet"}})
+@router.get("/assignment", tags=["assignments"], responses={204: {"description": "No step is due yet"}})
 async def next_assignment(study: StudyName, client: Member, context: RequestContext, wait: Wait = 25) -> Assignment:
     """The signed assignment as soon as there is one, 204 when the time is up, 409 when the study is finished."""
     arguments = context.coordinator, study, client.name

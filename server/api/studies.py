@@ -62,7 +62,7 @@ from study_protocol.wire.values import NAME_PATTERN
 router = APIRouter(prefix="/v1", route_class=SignedRoute)
 Version = Annotated[str, Path(pattern=r"^(latest|0|[1-9][0-9]{0,8})$", description="a round's number, or `latest`")]
 ModelNumber = Annotated[
-    int, Path(ge=0, le=2**31 - 1, description="the round that made the model; 0 is the initial one")
+    int, Path(ge=0, le=2**31 - 1, description="the round that made the model, 0 for the initial one")
 ]
 AfterName = Annotated[str | None, Query(pattern=NAME_PATTERN, description="everything behind this name")]
 OfRound = Annotated[
@@ -71,7 +71,7 @@ OfRound = Annotated[
 ]
 OfModel = Annotated[
     int | None,
-    Query(ge=1, le=2**31 - 1, description="of the model that this round released; left out: of the study as it is now"),
+    Query(ge=1, le=2**31 - 1, description="of the model that this round released. Left out: of the study as it is now"),
 ]
 _SAYS_ITS_VERSION: dict[int | str, dict[str, Any]] = {
     200: {

@@ -163,7 +163,7 @@ def lock_participant(tx: Transaction, round_row: RoundRow, client: str) -> Parti
     """Raises Rejected `not-sampled`."""
     row = tx.session.get(ParticipantRow, (round_row.study_id, round_row.number, client), with_for_update=True)
     if row is None:
-        raise Rejected("not-sampled", "this client takes no part in this round; wait for the next assignment")
+        raise Rejected("not-sampled", "this client takes no part in this round: wait for the next assignment")
     return row
 
 

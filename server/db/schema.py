@@ -83,8 +83,8 @@ def _require_known(connection: Connection) -> None:
     if stored_revision is not None and stored_revision not in known_revisions:
         raise SchemaOutdated(
             f"the database is at revision {stored_revision}, which this version ({program_version()}) does not know: "
-            "a later one has worked with it. Nothing was changed. Install that version again, or restore the backup from "
-            "before it"
+            "a later one has worked with it. Nothing was changed. Install that version again, or restore the backup "
+            "from before it"
         )
 
 

@@ -90,7 +90,7 @@ def examine(settings: StudySettings, model: Spec, body: Tensors, longest: float)
     norm, noise = _norm(squares), mechanism(settings, model)
     if noise is None and not norm <= longest:
         bound = "the clipped sum, projected on sum_radius, and its noise do not come so far"
-        raise Rejected("norm-exceeded", f"the update's norm is above the study's bound: {bound}; look for the reason")
+        raise Rejected("norm-exceeded", f"the update's norm is above the study's bound: {bound}. Look for the reason")
     return Findings(_distance(noise, norm), _moments(log_moments))
 
 
@@ -124,7 +124,7 @@ def _distance(noise: CentralNoise | None, norm: float) -> float | None:
     if noise is None:
         return None
     if not noise.admits(norm):
-        raise Rejected("clip-exceeded", "the update's norm is above the study's clip norm; clip it and send again")
+        raise Rejected("clip-exceeded", "the update's norm is above the study's clip norm: clip it and send again")
     return noise.accounted_distance(norm)
 
 

@@ -80,7 +80,7 @@ def has_anchor(settings: StudySettings) -> bool:
 def anchor(settings: StudySettings, weights: Tensors, previous: Tensors | None) -> float:
     """Return the norm of the weights, whose rounding is in a difference of weights.
 
-    Where gradients are sent it is the norm of the centre of clipping, which is added to a gradient.
+    If gradients are sent, it is the norm of the centre of clipping, which is added to a gradient.
 
     previous: the weights released before these, None where there are none.
     """

@@ -82,7 +82,7 @@ def noised_pieces(
 ) -> Iterator[Piece]:
     """Return the sum of a round's updates on their own scale, with the coordinator's noise where the study has it.
 
-    Where the study asks for a median or a trimmed mean: that, times expected_clients. A sum that was `opened` may be
+    A study with a median or a trimmed mean gets that, times expected_clients. A sum that was `opened` may be
     longer than honest hospitals make it: see `drawn_back`.
 
     Args:

@@ -50,7 +50,7 @@ def admit_keys(session: Session, message: KeysMessage) -> Session | Repeated | D
     # Hospitals refuse a list in which a key repeats, which would cost all of them the session.
     pair = {message.share_key, message.mask_key}
     if len(pair) < 2 or not session.advertised_keys.isdisjoint(pair):
-        return Declined("malformed", "share_key and mask_key are two keys that nobody else uses")
+        return Declined("malformed", "share_key and mask_key are two keys that no other client uses")
     # Small order makes the shared secret a public constant (RFC 7748, 6.1).
     if not (masking.is_usable(message.share_key) and masking.is_usable(message.mask_key)):
         return Declined("malformed", "share_key and mask_key are X25519 keys that do not have small order")

@@ -36,7 +36,7 @@ class Instruments:
         )
         self._request_seconds = Histogram(
             "wardround_request_seconds",
-            "From a request's first byte to its answer's last, with whatever it waited for.",
+            "From a request's first byte to its answer's last, including all waits.",
             labels,
             buckets=_REQUEST_SECONDS,
             registry=registry,
@@ -62,7 +62,7 @@ class Instruments:
         )
         self._step_seconds = Histogram(
             "wardround_worker_step_seconds",
-            "Steps that this worker took, whatever came of them.",
+            "Steps that this worker took, successful or not.",
             ("kind",),
             buckets=_STEP_SECONDS,
             registry=registry,

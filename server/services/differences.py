@@ -24,9 +24,9 @@ logger = logging.getLogger("wardround.coordinator")
 T = TypeVar("T")
 # Errors from rows that no program of ours wrote, where it is not `DatabaseDiffers` at once.
 UNREADABLE = (DatabaseDiffers, RowBroken, InvalidRequestError, LedgerError, *WRONG_VALUE)
-FOUND_BEFORE = "something in the database was not what the signed ledger says; the log names it"
+FOUND_BEFORE = "a value in the database was not what the signed ledger says: the log names it"
 WHAT_TO_DO = (
-    "somebody changed the database without the coordinator's key: keep a copy of it, find out who, and restore "
+    "the database was changed without the coordinator's key: keep a copy of it, find out who, and restore "
     "database and files together from a backup, or open a new study"
 )
 
@@ -60,7 +60,7 @@ def stop_differing(coordinator: Coordinator, study: str) -> tuple[DatabaseDiffer
     difference, stopped = coordinator.database.write("stop-differing", lambda tx: _stop(coordinator, tx, study))
     if difference is not None and stopped:
         extra = {"study": study, "event": "database-differs"}
-        logger.critical("%s; the study is stopped: %s", difference.difference, WHAT_TO_DO, extra=extra)
+        logger.critical("%s: the study is stopped: %s", difference.difference, WHAT_TO_DO, extra=extra)
     return difference, stopped
 
 

@@ -87,7 +87,7 @@ def list_rounds(
     """Return rounds above `after`. Raises Rejected `unknown-study`.
 
     with_clients  shows the participants, for operators only
-    own_client    shows a hospital its own part, from which it sees whether its ledger knows of every update that it sent
+    own_client    shows a hospital its own part, which says whether its ledger knows of every update that it sent
     """
 
     def work(tx: Transaction) -> RoundList:
@@ -194,7 +194,7 @@ def locate_model(coordinator: Coordinator, study: str, version: int | None = Non
 
     row = stopping_where_rows_differ(coordinator, lambda: coordinator.database.read("locate-model", work))
     if row is None:
-        raise Rejected("unknown-model", "no such version: it is not published yet, or its round came to nothing")
+        raise Rejected("unknown-model", "no such version: it is not published yet, or its round was abandoned")
 
     def opened() -> OpenedFile:
         file = coordinator.blobs.open(models_of(study), row.sha256)

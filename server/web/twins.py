@@ -27,10 +27,11 @@ MOST_ROUNDS = 500
 AfterName = Annotated[str | None, Query(pattern=NAME_PATTERN, description="everything behind this name")]
 Search = Annotated[str | None, Query(max_length=200, description="in the name or the title, in any case")]
 Since = Annotated[
-    int, Query(ge=0, le=2**53, description="`version` of an earlier answer: only rounds that changed since; 0: all")
+    int,
+    Query(ge=0, le=2**53, description="`version` of an earlier answer: only rounds that changed since, 0 for all"),
 ]
 _NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
-    304: {"description": "Nothing is new since the answer with the ETag in If-None-Match"}
+    304: {"description": "The data has not changed since the answer with the ETag in If-None-Match"}
 }
 
 
@@ -39,7 +40,7 @@ class Glance(Message):
 
     study: Study = Field(description="its settings and its state")
     limits: list[LimitStatement] | None = Field(
-        description="as the budget says, without reports; null where the database is not what the coordinator signed"
+        description="as the budget says, without reports. null where the database is not what the coordinator signed"
     )
     last_activity: AwareDatetime = Field(description="when something happened last")
     most_rounds: int = Field(description="how many rounds are charged at most")
@@ -47,7 +48,7 @@ class Glance(Message):
 
 class Glances(Message):
     studies: list[Glance] = Field(description="in order of their names")
-    next: str | None = Field(description="ask for more with `after`; null at the end")
+    next: str | None = Field(description="ask for more with `after`, null at the end")
 
 
 class Answers(Message):
@@ -61,7 +62,7 @@ class Answers(Message):
 
 class ShownRound(RoundView):
     answers: Answers | None = Field(
-        description="null where nobody may learn how many were drawn: the study's guarantee counts on it"
+        description="null where the number of sampled hospitals is secret: the study's guarantee counts on it"
     )
 
 
@@ -97,7 +98,7 @@ class ShownQuery(Queried):
 
 class ShownQueries(Message):
     queries: list[ShownQuery] = Field(description="in order of their numbers, without answers")
-    next: int | None = Field(description="ask for more with `after`; null at the end")
+    next: int | None = Field(description="ask for more with `after`, null at the end")
 
 
 class Sentence(Message):

@@ -70,7 +70,7 @@ def ask(coordinator: Coordinator, study: str, document: QueryDocument) -> Writte
         if earlier is not None and earlier.state != "failed":
             return Written(view(coordinator, tx, row, earlier, with_clients=True), created=False)
         if row.state == "finished":
-            raise Rejected("study-finished", "the study is finished: what it has answered stays, nothing more is asked")
+            raise Rejected("study-finished", "the study is finished: its answers stay, and it takes no more queries")
         _require_never_opened(tx, row, document)
         _require_model(tx, row, document)
         _require_fits(lock_account(tx, coordinator.signer, row).budget, cost)
@@ -99,7 +99,7 @@ def consent(coordinator: Coordinator, study: str, number: int, client: str, answ
         if earlier is not None and Consent.model_validate(earlier.consent) == answer:
             return Written(answer, created=False)
         if query.state != "waiting":
-            raise Rejected("query-closed", "this query waits for nobody's consent any more")
+            raise Rejected("query-closed", "this query no longer accepts consents")
         if earlier is None:
             earlier = ConsentRow(study_id=row.id, query=number, client=client)
         earlier.consent, earlier.at = answer.model_dump(mode="json"), tx.now()
@@ -173,7 +173,7 @@ def _require_fits(budget: Budget, cost: QueryCost) -> None:
     helps = "no noise would help" if min_noise is None else f"a noise_multiplier of {min_noise:g} would fit"
     raise Rejected(
         "query-overspends",
-        f"this query could pass a limit of the study: {helps}; no hospital was asked",
+        f"this query could pass a limit of the study: {helps}. No hospital was asked",
         least_noise_multiplier=min_noise,
     )
 

@@ -89,7 +89,7 @@ def consents(tx: Transaction, study: StudyRow, query: int) -> Consents:
 def asked_of(tx: Transaction, study: StudyRow, round_row: RoundRow) -> QueryDocument:
     """The document that a query's round asks. Raises LookupError, RowBroken, DatabaseDiffers: not as it was asked."""
     if round_row.query is None:
-        raise LookupError("a round of training asks nothing")
+        raise LookupError("a round of training has no query")
     require_asked(tx, study, round_row.number)
     return QueryDocument.model_validate(tx.session.get_one(QueryRow, (study.id, round_row.query)).document)
 

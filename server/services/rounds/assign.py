@@ -121,7 +121,7 @@ def _require_member(state: Any) -> None:
     if state is None:
         raise unknown_study()
     if state.study == "finished":
-        raise Rejected("study-finished", "the study is finished; no round will follow", stop_reason=state.stop_reason)
+        raise Rejected("study-finished", "the study is finished: no round will follow", stop_reason=state.stop_reason)
     if state.client is None:
         raise Rejected("unknown-client", "the study has no client of this name")
     if state.client != "active":

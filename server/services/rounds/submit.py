@@ -189,10 +189,10 @@ def _is_recorded(tx: Transaction, round_row: RoundRow, row: ParticipantRow, sha2
     if row.state == "received" and row.sha256 == sha256:
         return True
     if row.state in ("received", "refused"):
-        raise Rejected("different-update", "this round has an answer of yours already; send those very bytes again")
+        raise Rejected("different-update", "this round has an answer of yours already: send those very bytes again")
     # At the deadline itself, not when a worker comes to close: all clients have the same time.
     if row.state == "missing" or round_row.state != "collecting" or tx.now() >= round_row.deadline:
-        raise Rejected("round-closed", "the round takes no more updates; ask for the next assignment")
+        raise Rejected("round-closed", "the round takes no more updates: ask for the next assignment")
     return False
 
 
@@ -235,7 +235,7 @@ def refuse(
             _leave_session(coordinator, tx, study_row, round_number, client)
             return None
         if row.state == "missing" or round_row.state != "collecting" or tx.now() >= round_row.deadline:
-            raise Rejected("round-closed", "the round takes no more answers; ask for the next assignment")
+            raise Rejected("round-closed", "the round takes no more answers: ask for the next assignment")
         keep_header(tx, study_row, client, witness)
         row.state, row.answered_at = "refused", tx.now()
         row.refusal_code, row.refusal_detail = refusal.code, refusal.detail

@@ -257,7 +257,7 @@ def find(tx: Transaction, study_id: int, round_number: int) -> SessionRow:
     """Raises Rejected `no-session`."""
     row = rows.find_session(tx, study_id, round_number)
     if row is None:
-        raise Rejected("no-session", "this round sums nothing under masks, or does not exist")
+        raise Rejected("no-session", "this round has no secure sum, or does not exist")
     return row
 
 
@@ -270,7 +270,7 @@ def _locked(tx: Transaction, study: str, round_number: int) -> tuple[StudyRow, S
         rows.share_round(tx, study_row.id, round_number)
         row = lock_session(tx, study_row.id, round_number)
         if row is None:
-            raise Rejected("no-session", "this round sums nothing under masks, or does not exist")
+            raise Rejected("no-session", "this round has no secure sum, or does not exist")
         tx.shared[key] = study_row, row
     return tx.shared[key]
 

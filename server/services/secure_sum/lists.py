@@ -82,7 +82,7 @@ def read_list(
         coordinator.database, study, round_number
     )
     if state is None:
-        raise Rejected("no-session", "this round sums nothing under masks, or does not exist")
+        raise Rejected("no-session", "this round has no secure sum, or does not exist")
     return state.mark, _content_of(
         state, _listed(state, name, client) or _read_inbox(coordinator, study, round_number, client)
     )

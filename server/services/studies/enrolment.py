@@ -52,9 +52,9 @@ def invite(coordinator: Coordinator, study: str, request: InvitationCreate) -> I
         row = rows.lock_study(tx, study)
         require_open(row.state)
         if rows.find_client(tx, row.id, request.client) is not None:
-            raise Rejected("frozen", "a client of this name has enrolled already; invite under another name")
+            raise Rejected("frozen", "a client of this name has enrolled already: invite under another name")
         if any(witness.name == request.client for witness in rows.settings_of(row).schedule.witnesses):
-            raise Rejected("frozen", "an outside witness has this name; invite under another name")
+            raise Rejected("frozen", "an outside witness has this name: invite under another name")
         invitation = InvitationRow(
             id=id,
             study_id=row.id,
@@ -103,12 +103,12 @@ def _use(
     coordinator: Coordinator, tx: Transaction, invitation: InvitationRow, study: StudyRow, public_key: str
 ) -> None:
     if invitation.used_at is not None:
-        raise Rejected("invitation-used", "the invitation was used with another key; ask for a new one")
+        raise Rejected("invitation-used", "the invitation was used with another key: ask for a new one")
     if tx.now() >= invitation.expires_at:
-        raise Rejected("invitation-expired", "the invitation has expired; ask for a new one")
+        raise Rejected("invitation-expired", "the invitation has expired: ask for a new one")
     require_open(study.state)
     if rows.find_client(tx, study.id, invitation.client) is not None:
-        raise Rejected("invitation-used", "a client of this name has enrolled already; ask for another name")
+        raise Rejected("invitation-used", "a client of this name has enrolled already: ask for another name")
     # Before anything is changed: what a change is recorded over must be what was signed.
     account = lock_account(tx, coordinator.signer, study)
     invitation.used_at, invitation.used_by_key = tx.now(), public_key
@@ -141,7 +141,7 @@ def _parts(token: str) -> tuple[str, str]:
 
 
 def _unknown() -> Rejected:
-    return Rejected("invitation-unknown", "there is no such invitation; check that the token is complete")
+    return Rejected("invitation-unknown", "there is no such invitation: check that the token is complete")
 
 
 def _hashed(secret: str) -> str:
@@ -163,7 +163,7 @@ def rotate_key(coordinator: Coordinator, study: str, client: str, request: KeyRo
         row = rows.lock_study(tx, study)
         member = rows.known_client(tx, row.id, client)
         if member.state != "active":
-            raise Rejected("revoked", "this client takes part no longer; ask the operator for an invitation")
+            raise Rejected("revoked", "this client takes part no longer: ask the operator for an invitation")
         if member.public_key != request.public_key:
             account = _account(coordinator, tx, row)
             member.public_key = request.public_key
@@ -203,7 +203,7 @@ def use_token(coordinator: Coordinator, study: str, client: str, token_id: str) 
             # The primary key decides between two that come at once. A look before the insert could not.
             tx.session.flush()
         except IntegrityError as error:
-            raise Rejected("replayed", "this request was seen before; sign it again with a new jti") from error
+            raise Rejected("replayed", "this request was seen before: sign it again with a new jti") from error
 
     coordinator.database.write("use-token", work)
 

@@ -165,7 +165,7 @@ def delete(coordinator: Coordinator, study: str) -> None:
             )
         account = lock_account(tx, coordinator.signer, row)
         if row.state not in ("draft", "enrolling") or account.budget.last_round:
-            raise Rejected("study-begun", "only a study that was never started can be deleted; stop it instead")
+            raise Rejected("study-begun", "only a study that was never started can be deleted: stop it instead")
         finish(tx, row, account, "deleted")
         logger.warning("deleted before it began", extra={"study": study, "event": "study-deleted"})
 
@@ -180,7 +180,7 @@ def _require_enough(tx: Transaction, row: StudyRow) -> None:
     raise Rejected(
         "too-few-enrolled",
         f"{enrolled} of at least {needed} hospitals (schedule.min_clients) have enrolled: {needed - enrolled} more "
-        "have to (wardround invite, if they are not invited yet); then start again",
+        "have to (wardround invite, if they are not invited yet). Then start again",
         enrolled=enrolled,
         min_clients=needed,
     )
@@ -234,7 +234,7 @@ def _feasible_plan(request: StudyCreate) -> AnyPlan:
         plan = plan_of(request.settings)
         beyond = [] if request.settings.beyond_bounds else beyond_bounds(request.settings)
         if beyond:
-            raise Rejected("beyond-bounds", f"{'; '.join(beyond)}: say --i-know if this is wanted; hospitals see it")
+            raise Rejected("beyond-bounds", f"{'; '.join(beyond)}: say --i-know if this is wanted. Hospitals see it")
         Budget.open(plan)
     except FirstRoundOverspends as error:
         fitting = {"noise_one_round": error.noise_one_round, "noise_max_steps": error.noise_max_steps}
@@ -268,7 +268,7 @@ def _find_same(coordinator: Coordinator, tx: Transaction, request: StudyCreate) 
     if row is None:
         return None
     if (row.settings_sha256, row.title) != (request.settings.digest(), request.title):
-        raise Rejected("study-exists", "a study of this name has other settings; choose another name")
+        raise Rejected("study-exists", "a study of this name has other settings: choose another name")
     if row.stop_reason == "deleted":
         raise Rejected("study-exists", "a study of this name was deleted, and its ledger is kept: choose another name")
     return _view(coordinator, tx, row)

@@ -88,7 +88,7 @@ def _find_recorded(tx: Transaction, study: StudyRow, incoming: IncomingFile) -> 
             raise Rejected("frozen", "a study of queries alone has no model")
         return None
     if row.sha256 != incoming.sha256:
-        raise Rejected("frozen", "the initial model is set and cannot be replaced; open a new study")
+        raise Rejected("frozen", "the initial model is set and cannot be replaced: open a new study")
     return Written(model_info(row), created=False)
 
 
@@ -119,7 +119,7 @@ def record_metrics(coordinator: Coordinator, study: str, version: int, metrics: 
         row = rows.lock_study(tx, study)
         model = tx.session.get(ModelRow, (row.id, version))
         if model is None:
-            raise Rejected("unknown-model", "no such version: it is not published yet, or its round came to nothing")
+            raise Rejected("unknown-model", "no such version: it is not published yet, or its round was abandoned")
         fresh, written = model.metrics is None, metrics.model_dump(mode="json")
         # A repetition is no news.
         if model.metrics != written:

@@ -81,7 +81,7 @@ def revoke_key(coordinator: Coordinator, key_id: str) -> OperatorKeyView:
     def work(tx: Transaction) -> OperatorKeyView:
         row = tx.session.get(OperatorKeyRow, key_id, with_for_update=True)
         if row is None:
-            raise Rejected("unknown-key", "there is no key of this id; ask for the list of keys")
+            raise Rejected("unknown-key", "there is no key of this id: ask for the list of keys")
         if row.revoked_at is None:
             row.revoked_at = tx.now()
         return _view(row)
@@ -98,7 +98,7 @@ def authenticate(coordinator: Coordinator, key: str) -> Operator:
     # Compared in constant time whether or not the key exists. As text: the column may hold any value.
     fits = hmac.compare_digest(_hashed(secret).encode(), str(row.secret_sha256 if row is not None else "").encode())
     if row is None or not fits or row.revoked_at is not None or row.role not in get_args(Role):
-        raise Rejected("bad-token", "the API key is not valid; ask an operator for a new one")
+        raise Rejected("bad-token", "the API key is not valid: ask an operator for a new one")
     return Operator(row.id, row.role)
 
 
@@ -118,7 +118,7 @@ def require_valid(coordinator: Coordinator, key_id: str) -> None:
     """Raises Rejected `bad-token` once the key is revoked."""
     row = _find(coordinator, key_id)
     if row is None or row.revoked_at is not None:
-        raise Rejected("bad-token", "the API key is not valid any more; ask an operator for a new one")
+        raise Rejected("bad-token", "the API key is not valid any more: ask an operator for a new one")
 
 
 def _find(coordinator: Coordinator, key_id: str) -> Row[str, Role, str, float | None] | None:
