@@ -57,7 +57,7 @@ ROUTERS: tuple[APIRouter, ...] = tuple(noun.router for noun in _NOUNS)
 def create_app(
     settings: Settings, *, coordinator: Coordinator | None = None, clock: Callable[[], float] = time.time
 ) -> FastAPI:
-    """The application over `coordinator`, or over the one that `settings` describe.
+    """Return the application over `coordinator`, or over the one that `settings` describe.
 
     Args:
         clock: seconds since the epoch, for the time window of signed requests.
@@ -153,7 +153,7 @@ class CoordinatorServer(uvicorn.Server):
 
 
 def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
-    """How uvicorn serves `app`."""
+    """Return uvicorn's configuration for `app`."""
     return uvicorn.Config(
         app,
         host=settings.host,

@@ -32,7 +32,7 @@ def allow_many_files() -> None:
 
 
 def open_blobs(settings: Settings) -> Blobs:
-    """The store that the settings name. Raises StoreUnusable."""
+    """Return the store that the settings name. Raises StoreUnusable."""
     if not settings.blobs.startswith("s3://"):
         return FileBlobs(Path(settings.blobs) if settings.blobs else settings.home / "blobs")
     try:

@@ -83,7 +83,7 @@ class ProcessState:
         self._waiting = waiting
 
     def collect(self) -> Iterable[Metric]:
-        """The gauges, read now."""
+        """Yield the gauges, read now."""
         if self._waiting is not None:
             text = "Requests that wait for news of a study."
             yield GaugeMetricFamily("wardround_waiting_requests", text, self._waiting())

@@ -32,11 +32,11 @@ class SigningKey:
         return f"SigningKey({self.fingerprint[:16]}…)"
 
     def sign(self, label: str, document: Mapping[str, Any]) -> str:
-        """Signature over the label and the canonical JSON of `document`."""
+        """Return a signature over the label and the canonical JSON of `document`."""
         return sign_document(self._key, label, document)
 
     def sign_statement(self, statement: bytes) -> bytes:
-        """Signature over a statement of the secure sum's transcript, which carries its own label."""
+        """Return a signature over a statement of the secure sum's transcript, which carries its own label."""
         return transcript.sign(self._key, statement)
 
 
@@ -72,7 +72,7 @@ def _sync(folder: Path) -> None:
 
 
 def load_signing_key(home: Path, shared: Path | None = None) -> SigningKey:
-    """The key under `home`, or the one that several coordinators share. Raises SigningKeyUnusable."""
+    """Return the key under `home`, or the one that several coordinators share. Raises SigningKeyUnusable."""
     path = shared or home / FILE_NAME
     try:
         raw, status = path.read_bytes(), path.stat()

@@ -120,6 +120,6 @@ def _complete(headers: MutableHeaders, identity: str) -> None:
 
 
 def _usable(scope: Scope) -> str | None:
-    """The caller's own X-Request-Id, if it is short and harmless."""
+    """Return the caller's own X-Request-Id, if it is short and harmless."""
     request_id = Headers(scope=scope).get("x-request-id", "")
     return request_id if _HARMLESS.fullmatch(request_id) else None

@@ -154,7 +154,7 @@ class Worker:
             logger.info("another worker has taken over", extra=details)
 
     def wake(self) -> None:
-        """Something arrived: look now rather than at the next poll. Safe from any thread."""
+        """Look now rather than at the next poll, because something arrived. Safe from any thread."""
         self._news.set()
 
     def stop(self) -> None:
@@ -163,7 +163,7 @@ class Worker:
         self._news.set()
 
     def _wait(self) -> None:
-        """Until this process or another has written something, or something falls due."""
+        """Wait until this process or another has written something, or something falls due."""
         # Never less than the shortest pause: what is due may be another worker's, or wait after a failure.
         while not self._news.wait(min(self._pause_seconds, max(self._poll_seconds, self._due_at - time.monotonic()))):
             try:
@@ -236,7 +236,10 @@ class Worker:
                 scrub_round(self._coordinator, lease, task.study, task.round)
 
     def _hold(self, task: WorkItem) -> Lease | None:
-        """The study's lease. Raises DatabaseDiffers where a new one finds that its rows are not what was signed."""
+        """Return the study's lease.
+
+        Raises DatabaseDiffers where a new one finds that its rows are not what was signed.
+        """
         study_id = task.study_id
         current = self._leases.get(study_id)
         # Not asked whether it still holds: the commit finds out, and no step before it counts.
@@ -349,7 +352,7 @@ def _continuations(tx: Transaction) -> list[WorkItem]:
 
 
 def _kind(state: RoundState, phase: Phase | None, *, late: bool, due: bool, news: bool) -> Kind | None:
-    """The step that a round in `state` needs, whose secure sum, if it has one, is in `phase`."""
+    """Return the step that a round in `state` needs. `phase` is that of its secure sum, if it has one."""
     match state, phase:
         case "settled", _:
             return "release"

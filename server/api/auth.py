@@ -147,7 +147,7 @@ class ClientCaller:
 
     @property
     def lane(self) -> str:
-        """By what it is known from other callers."""
+        """Return the caller's name among callers."""
         return f"{self.study}/{self.name}"
 
 
@@ -265,7 +265,7 @@ def _schemes(asks: Collection[Callable[..., Any] | None]) -> list[dict[str, list
 
 
 def target(request: Request, origin: str) -> str:
-    """The address a client signs: the public origin, the path as it came, the query as it came."""
+    """Return the address a client signs: the public origin, the path as it came, the query as it came."""
     # Not `path`, which is decoded: two addresses that read alike would share a signature.
     raw = request.scope.get("raw_path") or request.scope["path"].encode()
     query = request.scope["query_string"]
@@ -310,15 +310,15 @@ async def _verify(
 
 
 async def used_once() -> None:
-    """Asked for by a PUT whose repetition may have another effect: its token is used once."""
+    """Mark a PUT whose repetition may have another effect: its token is used once."""
 
 
 async def takes_long() -> None:
-    """Asked for by what computes for long: it takes turns with others of its kind."""
+    """Mark a request that computes for long: it takes turns with others of its kind."""
 
 
 async def leaving() -> None:
-    """Asked for by what a client that left may ask again: whether it has left."""
+    """Mark a request that a client may repeat after it left."""
 
 
 async def operator(caller: Annotated[Caller, Depends(caller)]) -> Operator:
@@ -348,14 +348,14 @@ async def reader(study: StudyName, caller: Annotated[Caller, Depends(caller)]) -
 
 
 async def member(study: StudyName, caller: Annotated[Caller, Depends(caller)]) -> ClientCaller:
-    """A client of the study. Raises ApiProblem `forbidden`."""
+    """Return a client of the study. Raises ApiProblem `forbidden`."""
     if isinstance(caller, ClientCaller) and caller.study == study:
         return caller
     raise ApiProblem("forbidden", "this is for the clients of the study, signed with their own keys")
 
 
 async def itself(client: ClientName, caller: Annotated[ClientCaller, Depends(member)]) -> ClientCaller:
-    """The client that the path names. Raises ApiProblem `forbidden`."""
+    """Return the client that the path names. Raises ApiProblem `forbidden`."""
     if caller.name == client:
         return caller
     raise ApiProblem("forbidden", "a client speaks for itself only")

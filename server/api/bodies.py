@@ -71,7 +71,10 @@ class Body:
             raise ClientDisconnect
 
     def latest(self, now: float) -> float:
-        """When the next piece must be here: soon after this one, and the whole no slower than the least rate."""
+        """Return the time by which the next piece is due.
+
+        It is soon after this one, and the whole comes no slower than the least rate.
+        """
         if self.min_rate == 0:
             return now + self.idle_seconds
         return min(now, self.started_at + self.received / self.min_rate) + self.idle_seconds
@@ -125,7 +128,7 @@ class Intake:
 
 
 def body_of(scope: Scope) -> Body:
-    """The guarded body of this request."""
+    """Return the guarded body of this request."""
     return cast(Body, scope[_SCOPE_KEY])
 
 
@@ -145,12 +148,12 @@ BODY = {"requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": {"t
 
 
 def or_else(model: type[BaseModel], description: str) -> dict[int | str, dict[str, Any]]:
-    """How OpenAPI says that a write may be answered with 200, too: it was here already, or is replaced."""
+    """Return OpenAPI's form of a write that may be answered with 200, too: it was here already, or is replaced."""
     return {200: {"model": model, "description": description}}
 
 
 def answered(response: Response, written: Written[T]) -> T:
-    """The body of a write that may be repeated, with 201 when it is new and 200 when it was here."""
+    """Return the body of a write that may be repeated, with 201 when it is new and 200 when it was here."""
     response.status_code = 201 if written.created else 200
     return written.body
 
@@ -217,7 +220,7 @@ async def discarded(request: Request, size: int) -> None:
 
 
 def model_answer(request: Request, model: StoredModel) -> Response:
-    """A model with its ETag: 304 for who has it, 206 for one range, 416 for a range outside."""
+    """Return a model with its ETag: 304 for a client that has it, 206 for one range, 416 for a range outside."""
     size, etag = model.info.bytes, f'"{model.info.sha256}"'
     # A model is for members only, and `latest` moves: no shared cache, and asked about before every use.
     headers = {"ETag": etag, "Accept-Ranges": "bytes", "Cache-Control": "private, no-cache"}

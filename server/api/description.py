@@ -58,7 +58,7 @@ _ROW = re.compile(r"(\w+(?:, \w+)*)  +(\S.*)")
 
 
 def describe(app: FastAPI) -> Node:
-    """The OpenAPI document of `app`."""
+    """Return the OpenAPI document of `app`."""
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     components = document.setdefault("components", {})
     schemas: Node = components.setdefault("schemas", {})
@@ -98,7 +98,7 @@ def _contents(operation: Node) -> Iterator[Node]:
 
 
 def _refused(status: int, codes: list[str]) -> Node:
-    """The answer of one status: a problem with one of these codes."""
+    """Return the answer of one status: a problem with one of these codes."""
     examples = {code: {"value": problem_example(code, status)} for code in codes}
     narrowed = {"type": "object", "properties": {"code": {"enum": codes, "description": "one of these"}}}
     return {
@@ -128,7 +128,7 @@ def _describe_fields(schema: Node, table: Mapping[str, str]) -> None:
 
 @functools.cache
 def _tables() -> dict[str, dict[str, str]]:
-    """By name of a message: what its docstring says of its fields."""
+    """Return by name of a message the descriptions of fields in its docstring."""
     return {kind.__name__: docstring_table(kind) for kind in _messages(Message)}
 
 
@@ -162,7 +162,7 @@ def _written() -> Node:
 
 
 def example_of(schema: Node, schemas: Node) -> Any:
-    """A value that fits: written down, where it is one of ours, and else the smallest there is."""
+    """Return a value that fits: a written example of ours, and else the smallest there is."""
     if (reference := schema.get("$ref")) is not None:
         name = reference.removeprefix(_REF)
         return _filled(_written()[name]) if name in _written() else example_of(schemas[name], schemas)

@@ -45,7 +45,7 @@ async def docs() -> HTMLResponse:
 
 
 def swagger_ui() -> Path:
-    """The folder of Swagger UI's files in the installed wheel `fastapi-offline`.
+    """Return the folder of Swagger UI's files in the installed wheel `fastapi-offline`.
 
     Raises:
         AssetsMissing: the wheel is not installed, or lacks a file that the page names.

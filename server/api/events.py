@@ -44,7 +44,7 @@ async def stream_events(
     wait: Wait = 300,
     last_event_id: LastEventId = None,
 ) -> StreamingResponse:
-    """Events above `after`, then those to come. Ends after `wait` seconds, and once the caller may read no longer."""
+    """Stream events above `after`, then those to come. Ends after `wait` seconds, or once the caller may not read."""
     # A browser that comes back repeats the old address. This header says where it stopped.
     start = int(last_event_id) if last_event_id is not None else after
     room = partial(context.lanes.streams.require_room, caller.lane)
@@ -73,7 +73,7 @@ class _Stream(StreamingResponse):
 
 
 async def _since(context: Context, caller: Caller, study: str, last: int) -> list[Event] | None:
-    """None once `caller` may read no longer."""
+    """Return None once `caller` may read no longer."""
     page = await run_in_threadpool(events.since, context.coordinator, study, last)
     try:
         # After the reading: a client that left before it gets no event.

@@ -42,13 +42,13 @@ class Health(Message):
 
 @router.get("/version")
 async def show_version() -> Versions:
-    """The program's version, and the numbers of the protocol that it speaks."""
+    """Return the program's version, and the numbers of the protocol that it speaks."""
     return Versions(version=program_version(), protocol=PROTOCOL, min_protocol=UNNUMBERED)
 
 
 @router.get("/livez")
 async def livez() -> Health:
-    """The process answers."""
+    """Report that the process answers."""
     return Health(status="ok")
 
 

@@ -48,7 +48,7 @@ class Lane:
 
     @asynccontextmanager
     async def place(self, caller: str) -> AsyncGenerator[None]:
-        """A place of this caller's, once it is its turn. Raises as `require_room`."""
+        """Hold a place of this caller's, once it is its turn. Raises as `require_room`."""
         self.require_room(caller)
         places = self._callers.setdefault(caller, _Places(asyncio.Semaphore(self.at_once)))
         places.used += 1

@@ -22,7 +22,7 @@ def create_key(request: OperatorKeyCreate, _: OperatorOnly, context: RequestCont
 
 @router.get("")
 def list_keys(_: OperatorOnly, context: RequestContext) -> OperatorKeyList:
-    """All keys, without their secrets."""
+    """Return all keys, without their secrets."""
     return operators.list_keys(context.coordinator)
 
 

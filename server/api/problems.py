@@ -139,7 +139,7 @@ class ApiProblem(Exception):
 def answer(
     code: str, detail: str, *, status: int | None = None, headers: Mapping[str, str] | None = None, **members: Any
 ) -> Response:
-    """The problem document of `code` (RFC 9457)."""
+    """Return the problem document of `code` (RFC 9457)."""
     entry = CATALOGUE[code]
     status = status or entry.status
     problem = Problem(
@@ -228,7 +228,7 @@ def _words() -> frozenset[str]:
 
 
 def _is_passing(error: Exception) -> bool:
-    """The database is away or overloaded, or the disk is full: true again later."""
+    """Return whether the database is away or overloaded, or the disk is full: the request may succeed later."""
     if isinstance(error, DBAPIError):
         return isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated
     return isinstance(error, PoolTimeout) or (isinstance(error, OSError) and error.errno in _FULL)

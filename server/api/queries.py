@@ -53,7 +53,7 @@ def list_queries(
     after: After = 0,
     limit: PageSize = 100,
 ) -> QueryList:
-    """Queries in order of their numbers, without their answers."""
+    """Return queries in order of their numbers, without their answers."""
     return show.list_queries(
         context.coordinator,
         study,
@@ -67,7 +67,7 @@ def list_queries(
 
 @router.get("/{query}")
 def show_query(study: StudyName, query: QueryNumber, caller: Reader, context: RequestContext) -> messages.Query:
-    """One query with its answer, once it has one."""
+    """Return one query with its answer, once it has one."""
     return show.show_query(
         context.coordinator, study, query, with_clients=sees_clients(caller), own_client=own_client_of(caller)
     )
@@ -83,5 +83,5 @@ def put_consent(
     _: Itself,
     context: RequestContext,
 ) -> Consent:
-    """A hospital's word on a query that waits. Its round begins once enough hospitals have said yes."""
+    """Record a hospital's word on a query that waits. Its round begins once enough hospitals have said yes."""
     return answered(response, ask.consent(context.coordinator, study, query, client, consent))

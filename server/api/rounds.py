@@ -40,7 +40,7 @@ router = APIRouter(prefix="/v1/studies/{study}", route_class=SignedRoute)
 
 @router.get("/assignment", tags=["assignments"], responses={204: {"description": "No step is due yet"}})
 async def next_assignment(study: StudyName, client: Member, context: RequestContext, wait: Wait = 25) -> Assignment:
-    """The signed assignment as soon as there is one, 204 when the time is up, 409 when the study is finished."""
+    """Return the signed assignment as soon as there is one, 204 when the time is up, 409 when the study is finished."""
     arguments = context.coordinator, study, client.name
     assignment = await poll(
         context,
@@ -70,7 +70,7 @@ async def put_update(
     context: RequestContext,
     witness: Witness = None,
 ) -> UpdateReceipt:
-    """The update as safetensors, with its log-moments. Recorded durably when this answers."""
+    """Take the update as safetensors, with its log-moments. Recorded durably when this answers."""
     slot = await run_in_threadpool(
         submit_update.begin, context.coordinator, study, round, client, sender.body_sha256, witness
     )
@@ -99,18 +99,18 @@ def put_refusal(
     context: RequestContext,
     witness: Witness = None,
 ) -> Refusal:
-    """The site policy or the hospital's own budget says no to this round."""
+    """Record that the site policy or the hospital's own budget refuses this round."""
     written = submit_update.refuse(context.coordinator, study, round, client, refusal, witness)
     return answered(response, written)
 
 
 def sees_clients(caller: Caller) -> bool:
-    """Whether the names of hospitals are shown."""
+    """Return whether the names of hospitals are shown."""
     return isinstance(caller, Operator) and caller.role == "operator"
 
 
 def own_client_of(caller: Caller) -> str | None:
-    """The hospital whose own part is shown to it."""
+    """Return the hospital that is shown its own part."""
     return caller.name if isinstance(caller, ClientCaller) else None
 
 
@@ -118,7 +118,7 @@ def own_client_of(caller: Caller) -> str | None:
 def list_rounds(
     study: StudyName, caller: Reader, context: RequestContext, after: After = 0, limit: PageSize = 100
 ) -> RoundList:
-    """Rounds in order of their numbers."""
+    """Return rounds in order of their numbers."""
     return views.list_rounds(
         context.coordinator,
         study,
@@ -131,7 +131,7 @@ def list_rounds(
 
 @router.get("/rounds/{round}", tags=["rounds"])
 def show_round(study: StudyName, round: RoundNumber, caller: Reader, context: RequestContext) -> RoundView:
-    """One round."""
+    """Return one round."""
     return views.show_round(
         context.coordinator, study, round, with_clients=sees_clients(caller), own_client=own_client_of(caller)
     )

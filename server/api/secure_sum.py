@@ -72,7 +72,7 @@ async def session(
 
 
 async def _list(context: Context, me: Member, round_number: int, name: ListName, wait: float) -> bytes | None:
-    """The list once it is frozen."""
+    """Return the list once it is frozen."""
     # Without a thread, a database and a second look at who asks: that was looked at a moment ago.
     listed = lists.frozen_list(context.coordinator, me.study, round_number, name, me.name)
     return listed or await _awaited(context, me, round_number, name, wait)
@@ -207,7 +207,7 @@ async def put_consistency(
 
 @router.get("/consistency", responses=_NOTHING_YET)
 async def get_consistency(round: RoundNumber, me: Member, context: RequestContext, wait: Next = 0) -> ConsistencyList:
-    """Enough signatures over one survivor set."""
+    """Return enough signatures over one survivor set."""
     return json_answer(await _list(context, me, round, "consistency", wait))  # pyright: ignore[reportReturnType]
 
 
@@ -221,7 +221,7 @@ async def put_unmask(
 
 @router.get("/result", responses=_NOTHING_YET)
 async def get_result(round: RoundNumber, me: Member, context: RequestContext, wait: Next = 0) -> SumResult:
-    """The digests of the opened sums, signed."""
+    """Return the digests of the opened sums, signed."""
     return json_answer(await _list(context, me, round, "result", wait))  # pyright: ignore[reportReturnType]
 
 

@@ -99,7 +99,7 @@ def create_study(request: StudyCreate, response: Response, _: OperatorOnly, cont
 
 @router.get("/studies", tags=["studies"])
 def list_studies(_: Viewer, context: RequestContext, after: AfterName = None, limit: PageSize = 100) -> StudyList:
-    """All studies in order of their names."""
+    """Return all studies in order of their names."""
     return studies.list_studies(context.coordinator, after, limit)
 
 
@@ -122,7 +122,7 @@ def _act(context: Context, study: str, action: Action) -> Study:
 
 @router.post("/studies/{study}/start", tags=["studies"])
 def start_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
-    """From now on rounds begin. Repeatable."""
+    """Start the study: from now on rounds begin. Repeatable."""
     return _act(context, study, "start")
 
 
@@ -134,7 +134,7 @@ def pause_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> S
 
 @router.post("/studies/{study}/resume", tags=["studies"])
 def resume_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
-    """Rounds begin again. Repeatable."""
+    """Resume the study: rounds begin again. Repeatable."""
     return _act(context, study, "resume")
 
 
@@ -152,7 +152,7 @@ def delete_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> 
 
 @router.post("/studies/{study}/invitations", tags=["enrolments"], status_code=201)
 def invite(study: StudyName, request: InvitationCreate, _: OperatorOnly, context: RequestContext) -> Invitation:
-    """A one-time token for one client. Shown once."""
+    """Invite a client with a one-time token. Shown once."""
     return enrolment.invite(context.coordinator, study, request)
 
 
@@ -164,7 +164,7 @@ def enrol(request: EnrolmentRequest, response: Response, context: RequestContext
 
 @router.get("/studies/{study}/roster", tags=["roster"])
 def show_roster(study: StudyName, _: Reader, context: RequestContext, round: OfRound = None) -> Roster:
-    """Names and identity keys with the fingerprint that hospitals compare out of band."""
+    """Return names and identity keys with the fingerprint that hospitals compare out of band."""
     return views.roster(context.coordinator, study, round)
 
 
@@ -172,19 +172,19 @@ def show_roster(study: StudyName, _: Reader, context: RequestContext, round: OfR
 def rotate_key(
     study: StudyName, client: ClientName, request: KeyRotation, _: Itself, context: RequestContext
 ) -> RosterEntry:
-    """A client's new identity key, signed for by the old one."""
+    """Replace a client's identity key. The old one signs for it."""
     return enrolment.rotate_key(context.coordinator, study, client, request)
 
 
 @router.put("/studies/{study}/clients/{client}/revoked", tags=["roster"])
 def revoke(study: StudyName, client: ClientName, _: OperatorOnly, context: RequestContext) -> RosterEntry:
-    """The operator puts a client out, from the next round on."""
+    """Revoke a client, from the next round on."""
     return enrolment.revoke(context.coordinator, study, client)
 
 
 @router.put("/studies/{study}/clients/{client}/withdrawn", tags=["roster"], dependencies=[Depends(leaving)])
 def withdraw(study: StudyName, client: ClientName, _: Itself, context: RequestContext) -> RosterEntry:
-    """A hospital leaves."""
+    """Withdraw a hospital."""
     return enrolment.withdraw(context.coordinator, study, client)
 
 
@@ -238,13 +238,13 @@ def put_metrics(
     _: OperatorOnly,
     context: RequestContext,
 ) -> Metrics:
-    """Later numbers for the same model replace earlier ones."""
+    """Record a model's metrics. Later numbers replace earlier ones."""
     return answered(response, models.record_metrics(context.coordinator, study, version, values))
 
 
 @router.get("/studies/{study}/budget", tags=["budget"], response_model=BudgetStatement)
 def read_budget(study: StudyName, _: Reader, context: RequestContext) -> Response:
-    """ε spent, reserved and remaining for every limit, with the signed head of the ledger behind it."""
+    """Return ε spent, reserved and remaining for every limit, with the signed head of the ledger behind it."""
     # Written here: the framework would validate the answer a second time, on one more thread.
     return Response(views.read_budget(context.coordinator, study).model_dump_json(), media_type="application/json")
 
@@ -265,7 +265,7 @@ def read_certificate(study: StudyName, _: Reader, context: RequestContext, round
 def read_ledger(
     study: StudyName, _: Reader, context: RequestContext, after: After = 0, limit: PageSize = 500
 ) -> Response:
-    """Entries above `after`, with the signed head of the whole ledger."""
+    """Return entries above `after`, with the signed head of the whole ledger."""
     return json_answer(ledger_pages.read_ledger(context.coordinator, study, after, limit))
 
 
@@ -283,7 +283,7 @@ def put_witness(
     _: Itself,
     context: RequestContext,
 ) -> WitnessedHead:
-    """A hospital vouches for the ledger up to this head: once the study has ended, when no update carries it."""
+    """Keep the signed head of a hospital, for the time after the study, when no update carries it."""
     return answered(response, witnesses.put(context.coordinator, study, client, signed))
 
 

@@ -45,7 +45,7 @@ class Watcher:
 
     @property
     def waiting(self) -> int:
-        """How many wait now. Safe from any thread."""
+        """Return how many requests wait now. Safe from any thread."""
         return len(self._since)
 
     async def wait(self, study: str, since: int, seconds: float) -> bool:
@@ -77,7 +77,7 @@ class Watcher:
                 del self._waiting[study]
 
     def tell(self, study: str, mark: int) -> None:
-        """The study's newest event has this number. Safe from any thread."""
+        """Note that the study's newest event has this number. Safe from any thread."""
         self._latest_marks[study] = mark, time.monotonic()
         # No request has waited yet, or the process is stopping.
         with suppress(RuntimeError):

@@ -40,7 +40,7 @@ class Place:
 
     @property
     def is_of_a_hospital(self) -> bool:
-        """Whether a hospital sent it, so that no copy of it may outlive its round."""
+        """Return whether a hospital sent it, so that no copy of it may outlive its round."""
         return self.kind.startswith((_UPDATE, _MASKED))
 
     def name(self, sha256: str) -> str:
@@ -50,42 +50,42 @@ class Place:
         return f"{self.folder}/{self.name(sha256)}"
 
     def log_name(self, sha256: str) -> str:
-        """For the log, which names no hospital."""
+        """Return a name for the log, without the hospital."""
         return f"{self.folder}/….{sha256}"
 
 
 def models_of(study: str) -> Place:
-    """Published models."""
+    """Return the place of published models."""
     return Place(f"{_MODELS}{study}", "model")
 
 
 def optimisers_of(study: str) -> Place:
-    """The server optimiser's state after a release."""
+    """Return the place of the server optimiser's state after a release."""
     return Place(f"optimisers/{study}", "state")
 
 
 def round_folder(study: str, round_number: int) -> str:
-    """Everything of one round that is scrubbed after it: one folder, so that one entry is all that is made for it."""
+    """Return the folder of one round's files that are scrubbed after it. One entry is made for all of them."""
     return f"{ROUNDS}/{study}/{round_number}"
 
 
 def update_of(study: str, round_number: int, client: str) -> Place:
-    """One client's update. Apart from the others', whose bytes may be the same."""
+    """Return the place of one client's update. It is apart from the others', whose bytes may be the same."""
     return Place(round_folder(study, round_number), f"{_UPDATE}{client}")
 
 
 def masked_of(study: str, round_number: int, client: str) -> Place:
-    """One client's masked vectors."""
+    """Return the place of one client's masked vectors."""
     return Place(round_folder(study, round_number), f"{_MASKED}{client}")
 
 
 def sum_of(study: str, round_number: int, vector: str) -> Place:
-    """The opened sum of one vector."""
+    """Return the place of the opened sum of one vector."""
     return Place(round_folder(study, round_number), f"sum.{vector}")
 
 
 def noised_of(study: str, round_number: int) -> Place:
-    """The sum of the updates with the coordinator's own noise."""
+    """Return the place of the sum of the updates with the coordinator's own noise."""
     return Place(round_folder(study, round_number), "noised")
 
 
@@ -172,7 +172,7 @@ class IncomingFile:
         return OpenedFile(self.path)
 
     def sync(self) -> None:
-        """Durable up to here."""
+        """Make the bytes so far durable."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ class Blobs(Protocol):
         ...
 
     def hashes(self, place: Place) -> list[str]:
-        """The hashes of all files in the place."""
+        """Return the hashes of all files in the place."""
         ...
 
     def remove(self, place: Place, sha256: str) -> None:
@@ -220,7 +220,7 @@ class Blobs(Protocol):
         ...
 
     def folders(self, under: str) -> list[str]:
-        """The folders directly inside `under`."""
+        """Return the folders directly inside `under`."""
         ...
 
     def sweep(self, older_than_seconds: float) -> int:
@@ -228,7 +228,7 @@ class Blobs(Protocol):
         ...
 
     def check(self) -> None:
-        """Takes a file and gives it back. Raises StoreAway, StoreUnusable, OSError."""
+        """Write a file and remove it again. Raises StoreAway, StoreUnusable, OSError."""
         ...
 
 
@@ -240,14 +240,14 @@ class Comparison:
         self._lock = threading.Lock()
 
     def note(self, descriptor: int, sha256: str) -> None:
-        """Its bytes were hashed as they were written."""
+        """Note that the file's bytes were hashed as they were written."""
         with self._lock:
             self._compared[_identity(descriptor, sha256)] = None
             while len(self._compared) > _REMEMBERED:
                 self._compared.popitem(last=False)
 
     def holds(self, descriptor: int, sha256: str) -> bool:
-        """Whether the file has this SHA-256."""
+        """Return whether the file has this SHA-256."""
         if _identity(descriptor, sha256) in self._compared:
             return True
         if hashed(descriptor) != sha256:
@@ -257,7 +257,7 @@ class Comparison:
 
 
 def hashed(descriptor: int) -> str:
-    """The SHA-256 (hex) of an opened file."""
+    """Return the SHA-256 (hex) of an opened file."""
     digest, offset = hashlib.sha256(), 0
     while piece := os.pread(descriptor, _HASHED_AT_ONCE, offset):
         digest.update(piece)

@@ -43,7 +43,7 @@ class DatabaseDiffers(Exception):
 
 
 def entry_of(row: LedgerRow) -> Entry:
-    """The entry as it was hashed.
+    """Return the entry as it was hashed.
 
     Raises:
         LedgerError: it is none any more.
@@ -57,7 +57,7 @@ def entry_of(row: LedgerRow) -> Entry:
 
 
 def require_as_signed(tx: Transaction, signer: SigningKey, study: StudyRow, budget: BudgetRow) -> Entry:
-    """The newest entry of the study's ledger, if settings, roster and budget are what it says they were after it.
+    """Return the newest ledger entry, if settings, roster and budget are what it says they were after it.
 
     Raises:
         DatabaseDiffers: names the first that is not.
@@ -105,7 +105,7 @@ def _is(value: object, sha256: str) -> bool:
 
 
 def require_whole(tx: Transaction, study: StudyRow, budget: BudgetRow) -> None:
-    """Every entry from the first hangs on the one before, up to the newest: what is dear, once for every lease.
+    """Check that every entry hangs on the one before, from the first to the newest: slow, so once for every lease.
 
     Raises:
         DatabaseDiffers: names the first entry that does not.
@@ -143,7 +143,7 @@ def require_asked(tx: Transaction, study: StudyRow, round_number: int) -> None:
 
 
 def round_that_opened(tx: Transaction, study: StudyRow, sha256: str) -> int | None:
-    """The round whose sum of this query the ledger has settled: hospitals answer it no more. None: there is none."""
+    """Return the round whose sum of this query the ledger has settled, or None. Hospitals answer it no more."""
     charged = [round for round, digest in _query_digests(tx, study).items() if digest == sha256]
     settled = (LedgerRow.study_id == study.id, LedgerRow.kind == "settled", LedgerRow.round.in_(charged))
     return tx.session.scalar(select(func.min(LedgerRow.round)).where(*settled))
@@ -196,7 +196,7 @@ _STATES_AFTER: dict[str | None, set[tuple[str, str | None]]] = {
 
 
 def _query_digests(tx: Transaction, study: StudyRow) -> dict[int, str]:
-    """The digest of what each round asked, in the order of the ledger."""
+    """Return the digest of each round's query, in the order of the ledger."""
     statement = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.kind == "asked")
     entries = tx.session.scalars(statement.order_by(LedgerRow.sequence))
     return {row.round: json.loads(row.body).get("query") for row in entries if row.round is not None}

@@ -82,7 +82,7 @@ class Groups(Generic[X]):
             return [piece.name for piece in self._waiting.get(study, ())]
 
     def _commit_next(self, study: str, company: bool) -> None:
-        """One group, and then this study's turn comes after that of the others."""
+        """Commit one group. Then this study's turn comes after that of the others."""
         if company:
             self._gather(study)
         with self._lock:

@@ -35,7 +35,7 @@ class Statement:
 
     @classmethod
     def of(cls, budget: Budget) -> Self:
-        """Computed now, from every account."""
+        """Compute the statement now, from every account."""
         return cls(budget.state(), budget.statements(whole=False), budget.percentiles())
 
 
@@ -69,7 +69,7 @@ class Account:
         self._record_unspent("roster", None, {"change": change})
 
     def record_release(self, model: ModelRow) -> None:
-        """A model is released, or the initial one is set: from now on no other file passes for it.
+        """Record that a model is released, or the initial one set: from now on no other file passes for it.
 
         Raises:
             DatabaseDiffers: the ledger names another file already.
@@ -107,7 +107,7 @@ class Account:
 
 
 def budget_of(tx: Transaction, signer: SigningKey, study: StudyRow) -> Budget:
-    """The study's budget, to look at. Raises DatabaseDiffers: settings, roster or budget are not what was signed."""
+    """Return the study's budget, to look at. Raises DatabaseDiffers: settings, roster or budget are not as signed."""
     row = tx.session.get_one(BudgetRow, study.id)
     require_as_signed(tx, signer, study, row)
     return _restored(study, row)
@@ -175,7 +175,10 @@ def limits_of(study: StudyRow, row: BudgetRow) -> list[dict[str, Any]]:
 
 
 def reports_of(study: StudyRow, row: BudgetRow) -> list[list[dict[str, Any]]]:
-    """The tighter numbers beside each limit, as the budget's state gives them: tenths of a second for each limit."""
+    """Return the tighter numbers beside each limit, as the budget's state gives them.
+
+    This takes tenths of a second for each limit.
+    """
     return _restored(study, row).reports()
 
 
@@ -185,7 +188,7 @@ def _restored(study: StudyRow, row: BudgetRow) -> Budget:
 
 
 def entries(tx: Transaction, study_id: int, after: int, limit: int) -> list[Entry]:
-    """At most `limit` entries above `after`, in order."""
+    """Return at most `limit` entries above `after`, in order."""
     entries_after = select(LedgerRow).where(LedgerRow.study_id == study_id, LedgerRow.sequence > after)
     return [entry_of(row) for row in tx.session.scalars(entries_after.order_by(LedgerRow.sequence).limit(limit))]
 
@@ -206,7 +209,7 @@ def settled_at(tx: Transaction, study: StudyRow, round_number: int) -> tuple[int
 
 
 def names_models(tx: Transaction, study: StudyRow) -> bool:
-    """Whether the study's ledger names its models: it does from the initial one on, or never."""
+    """Return whether the study's ledger names its models: it does from the initial one on, or never."""
     return _release_entry(tx, study, 0) is not None
 
 

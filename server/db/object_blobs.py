@@ -183,7 +183,7 @@ class ObjectBlobs:
         return self.cache.sweep(older_than_seconds)
 
     def check(self) -> None:
-        """A byte goes there, comes back, is listed, and goes away again."""
+        """Write a byte, read it back, list it, and remove it again."""
         self.cache.check()
         # A name of its own: another process may be taking its own away in this moment.
         probe = Place(_PROBES, os.urandom(8).hex())
@@ -309,8 +309,10 @@ def _first_line(error: BaseException) -> str:
 
 
 def _without_names(error: BaseException) -> str:
-    """The reason without addresses, paths and the store's words: an object's name holds the hospital's, which no log
-    may."""
+    """Return the reason without addresses, paths and the store's words.
+
+    An object's name holds the hospital's, which no log may.
+    """
     return _NAMING.sub("…", _ITS_WORDS.sub(r"\1", _first_line(error)))[:300]
 
 

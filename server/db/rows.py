@@ -57,13 +57,13 @@ def find_study(tx: Transaction, name: str) -> StudyRow:
 
 
 def find_with_budget(tx: Transaction, name: str) -> tuple[StudyRow, BudgetRow]:
-    """The study and its budget, in one question. Raises Rejected `unknown-study`."""
+    """Return the study and its budget, in one question. Raises Rejected `unknown-study`."""
     study, budget = _known_study(tx.session.execute(_WITH_BUDGET, {"study": name}).one_or_none())
     return study, budget
 
 
 def lock_study(tx: Transaction, name: str) -> StudyRow:
-    """The study, for a transaction that changes it. Raises Rejected `unknown-study`."""
+    """Return the study, for a transaction that changes it. Raises Rejected `unknown-study`."""
     return _study(tx, _STUDY.with_for_update(), name)
 
 
@@ -78,7 +78,7 @@ def _known_study(row: T | None) -> T:
 
 
 def settings_of(row: StudyRow) -> AnySettings:
-    """The settings that were frozen when the study was created. Raises RowBroken."""
+    """Return the settings that were frozen when the study was created. Raises RowBroken."""
     try:
         return settings_from(row.settings)
     except WRONG_VALUE as error:
@@ -140,12 +140,12 @@ def _require_round(row: RoundRow | None) -> RoundRow:
 
 
 def open_round(tx: Transaction, study_id: int) -> RoundRow | None:
-    """The round under way, to look at. Raises RowBroken: there are two."""
+    """Return the round under way, to look at. Raises RowBroken: there are two."""
     return _the_one(tx.session.scalars(_under_way(study_id)).all())
 
 
 def lock_open_round(tx: Transaction, study_id: int) -> RoundRow | None:
-    """The round under way, for a transaction that moves it. Raises RowBroken: there are two."""
+    """Return the round under way, for a transaction that moves it. Raises RowBroken: there are two."""
     return _the_one(tx.session.scalars(_under_way(study_id).with_for_update()).all())
 
 
@@ -185,7 +185,7 @@ def is_awaited(tx: Transaction, round_row: RoundRow) -> bool:
 
 
 def presence(tx: Transaction, round_row: RoundRow) -> tuple[int, int]:
-    """How many were sampled in this round, and how many of them have said anything in it."""
+    """Return how many were sampled in this round, and how many of them have sent anything in it."""
     sampled = participants(tx, round_row)
     spoken = select(SessionMessageRow.client).where(
         SessionMessageRow.study_id == round_row.study_id, SessionMessageRow.round == round_row.number
@@ -217,7 +217,7 @@ def findings(rows: Sequence[ParticipantRow]) -> tuple[Findings, ...]:
 
 
 def refusals(rows: Sequence[ParticipantRow]) -> frozenset[str]:
-    """The codes of all that was refused."""
+    """Return the codes of all that was refused."""
     return frozenset(row.refusal_code for row in rows if row.refusal_code is not None)
 
 

@@ -52,7 +52,7 @@ def migrate(engine: Engine) -> Migrated:
 
 
 def is_current(engine: Engine) -> bool:
-    """Whether the tables are those of this version."""
+    """Return whether the tables are those of this version."""
     with engine.connect() as connection:
         return revision(connection) == head()
 
@@ -66,12 +66,12 @@ def require_current(engine: Engine) -> None:
 
 
 def revision(connection: Connection) -> str | None:
-    """The newest migration that has run here."""
+    """Return the newest migration that has run here."""
     return MigrationContext.configure(connection).get_current_revision()
 
 
 def head() -> str | None:
-    """The newest migration there is."""
+    """Return the newest migration there is."""
     return ScriptDirectory.from_config(_config(None)).get_current_head()
 
 

@@ -59,7 +59,7 @@ class Clock(Protocol):
     """A stand-in for the database's own clock."""
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Return seconds since the epoch."""
         ...
 
 
@@ -83,7 +83,7 @@ class Transaction:
         self._now: float | None = None
 
     def announce(self, study: str, event: int = 0, *, work: bool = True) -> None:
-        """Once this is committed, wake the requests that wait for news of the study, in every process.
+        """Wake the requests that wait for news of the study, in every process, once this is committed.
 
         work  whether a worker has something to do now
         """
@@ -96,7 +96,7 @@ class Transaction:
         self.afterwards.append(act)
 
     def now(self) -> float:
-        """Seconds since the epoch, read once per transaction."""
+        """Return seconds since the epoch."""
         if self._now is None:
             # Asking the time must not send half-changed rows ahead.
             with self.session.no_autoflush:
@@ -223,7 +223,7 @@ def _notify(tx: Transaction) -> None:
 
 
 def is_retryable(error: DBAPIError) -> bool:
-    """Whether the same transaction may succeed if it is run again."""
+    """Return whether the same transaction may succeed if it is run again."""
     if getattr(error.orig, "sqlstate", None) in _RETRY_STATES:
         return True
     # SQLite has no SQLSTATE. Its driver says it in words.
@@ -276,7 +276,7 @@ def _time(engine: Engine, clock: Clock | None) -> ColumnElement[float]:
 
 
 def _looking(engine: Engine) -> Engine:
-    """For single questions without a transaction."""
+    """Return an engine for single questions without a transaction."""
     if engine.dialect.name != "sqlite":
         return engine.execution_options(isolation_level="AUTOCOMMIT")
     # Its own connections, so that a question does not wait for writers.
@@ -284,7 +284,7 @@ def _looking(engine: Engine) -> Engine:
 
 
 def _make_private(database: str | None) -> None:
-    """The file is its owner's alone, and so are the two beside it, whose mode SQLite copies from it."""
+    """Make the file its owner's alone, and so the two beside it, whose mode SQLite copies from it."""
     if not database:
         return
     # Before SQLite makes it, with the mode of the umask. SQLite itself reports a wrong path. An existing file is never

@@ -62,7 +62,7 @@ class States:
         return self._states.get((study, round_number))
 
     def under_way(self, study: str, event: int) -> list[int]:
-        """Rounds that were not over when they were seen last, before this event of the study."""
+        """Return rounds that were not over when they were seen last, before this event of the study."""
         with self._lock:
             return [
                 key[1]
@@ -71,7 +71,7 @@ class States:
             ]
 
     def current(self, tx: Transaction, study: str, row: SessionRow) -> Session:
-        """The session as it is in this transaction, with what the transaction itself has changed."""
+        """Return the session as it is in this transaction, including the transaction's own changes."""
         key = ("session", study, row.round)
         if key not in tx.shared:
             tx.shared[key] = self._read(tx, study, row)
@@ -112,7 +112,7 @@ class States:
             return database.read("read-session", work)
 
     def forget(self, study: str, round_number: int) -> None:
-        """Its round is over: what was sealed in it is erased."""
+        """Drop the session of a round that is over: sealed shares in it are erased."""
         with self._lock:
             self._states.pop((study, round_number), None)
             self._refreshing.pop((study, round_number), None)

@@ -124,19 +124,19 @@ def opened_sums(row: SessionRow) -> tuple[tuple[VectorSpec, str], ...]:
 
 
 def members_at_opening(row: SessionRow | None) -> tuple[str, dict[str, str]] | None:
-    """Fingerprint of the roster that the session was opened with, and its members' identity keys."""
+    """Return the fingerprint of the roster that the session was opened with, and its members' identity keys."""
     if row is None or row.members is None:
         return None
     return _parameters(row.parameters).roster, row.members
 
 
 def lock_session(tx: Transaction, study_id: int, round_number: int) -> SessionRow | None:
-    """For a transaction that changes it."""
+    """Return the session, for a transaction that changes it."""
     return tx.session.get(SessionRow, (study_id, round_number), with_for_update=True)
 
 
 def load_session(tx: Transaction, row: SessionRow) -> Session:
-    """The session with all that was said in it.
+    """Return the session with all its messages.
 
     Raises:
         RowBroken: its rows are not what the coordinator writes.
@@ -162,7 +162,7 @@ def load_session(tx: Transaction, row: SessionRow) -> Session:
 
 
 def continue_session(tx: Transaction, row: SessionRow, session: Session, version: int) -> Session:
-    """The session as its rows are now, from what it was at an earlier `version`: only what came since is read."""
+    """Return the session as its rows are now, from its state at an earlier `version`: only newer messages are read."""
     bodies = _bodies(tx, row, after=version)
     fresh: dict[str, Any] = {}
     for name, step, model in _MESSAGES:
@@ -217,7 +217,7 @@ def store_phase(tx: Transaction, row: SessionRow, session: Session) -> None:
 
 
 def touch(tx: Transaction, row: SessionRow) -> None:
-    """Before anything of the session is written: what this transaction writes has a number of its own."""
+    """Take a new number for the rows of this transaction, before any row of the session is written."""
     key = ("touched", row.study_id, row.round)
     if key not in tx.shared:
         tx.shared[key] = True
@@ -242,7 +242,7 @@ def said_by(tx: Transaction, row: SessionRow, client: str, step: Step) -> Sessio
 
 
 def is_awaited(tx: Transaction, study_id: int, round_number: int, client: str) -> bool:
-    """Whether the session waits for what the client says next, once it has its update."""
+    """Return whether the session waits for the client's next message, once it has its update."""
     row = rows.find_session(tx, study_id, round_number)
     # An update in the clear arrives before the vectors.
     waited_for = {} if row is None else {phase: getattr(row, names) for phase, names in AWAITED.items()}
@@ -253,7 +253,7 @@ def is_awaited(tx: Transaction, study_id: int, round_number: int, client: str) -
 
 
 def octets_of(tx: Transaction, row: SessionRow, clients: Sequence[str]) -> list[tuple[str, str]]:
-    """(client, SHA-256) of the files with the survivors' masked vectors."""
+    """Return (client, SHA-256) of the files with the survivors' masked vectors."""
     statement = select(SessionMessageRow.client, SessionMessageRow.octets_sha256).where(
         SessionMessageRow.study_id == row.study_id,
         SessionMessageRow.round == row.round,

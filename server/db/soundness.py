@@ -184,7 +184,7 @@ def _check_value(nullable: bool, check: Check, inside: Check, value: Any) -> Non
 
 
 def _anything(_: Any) -> None:
-    """A document, whose inside is looked at instead."""
+    """Accept a document, whose inside is checked instead."""
 
 
 def _of_type(kind: type, value: Any) -> None:

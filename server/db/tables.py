@@ -67,18 +67,18 @@ class Base(DeclarativeBase):
 
 
 def one_of(column: str, words: Any) -> CheckConstraint:
-    """The column holds one of the words of a `Literal`."""
+    """Require that the column holds one of the words of a `Literal`."""
     listed = ", ".join(f"'{word}'" for word in get_args(words))
     return CheckConstraint(f"{column} IN ({listed})", name=column, info={"column": column, "words": get_args(words)})
 
 
 def hexadecimal(column: str, name: str) -> CheckConstraint:
-    """The column is as long as a SHA-256 in hexadecimal."""
+    """Require that the column is as long as a SHA-256 in hexadecimal."""
     return CheckConstraint(f"length({column}) = 64", name=name)
 
 
 def index_where(condition: str, name: str, *columns: str, unique: bool = True) -> Index:
-    """An index over the rows that fulfil the condition."""
+    """Return an index over the rows that fulfil the condition."""
     clause = text(condition)
     return Index(name, *columns, unique=unique, sqlite_where=clause, postgresql_where=clause)
 

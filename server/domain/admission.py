@@ -37,12 +37,12 @@ class Findings:
 
 
 def update_spec(model: Spec) -> Spec:
-    """The update alone."""
+    """Return the update alone."""
     return prefixed(model, UPDATE)
 
 
 def body_spec(settings: StudySettings, model: Spec) -> Spec:
-    """The tensors that an update's body must hold: the update, and the log-moments where the study has some."""
+    """Return the tensors that an update's body must hold: the update, and the log-moments where the study has some."""
     if not expects_log_moments(settings):
         return update_spec(model)
     orders = settings.privacy.bayesian.orders if settings.privacy.bayesian else ()
@@ -50,7 +50,7 @@ def body_spec(settings: StudySettings, model: Spec) -> Spec:
 
 
 def expects_log_moments(settings: StudySettings) -> bool:
-    """Whether hospitals report their cumulative bounds beside the update."""
+    """Return whether hospitals report their cumulative bounds beside the update."""
     privacy = settings.privacy
     return privacy.estimates_records and privacy.masking is None
 
@@ -61,7 +61,7 @@ def coordinates(model: Spec) -> int:
 
 
 def mechanism(settings: StudySettings, model: Spec) -> CentralNoise | None:
-    """The coordinator's own noise, if the study has any."""
+    """Return the coordinator's own noise, if the study has any."""
     return central_noise(settings.privacy, coordinates(model))
 
 
@@ -95,7 +95,7 @@ def examine(settings: StudySettings, model: Spec, body: Tensors, longest: float)
 
 
 def examine_answer(body: Tensors) -> None:
-    """A hospital's part of a query: whole numbers that add up exactly.
+    """Check a hospital's part of a query: whole numbers that add up exactly.
 
     Raises:
         Rejected: `invalid-request`.
@@ -110,13 +110,13 @@ __all__ = ["CLIP_TOLERANCE", "EXACT", "CentralNoise", "central_noise"]
 
 
 def _square(values: Array) -> float:
-    """The squared norm of a piece, too small by less than `_LOST` of itself."""
+    """Return the squared norm of a piece, too small by less than `_LOST` of itself."""
     # Float32 squares may overflow, and float64 ones may not. Not a product of vectors, which starts threads.
     return float(np.square(values, dtype=np.float64).sum())
 
 
 def _norm(squares: Sequence[float]) -> float:
-    """The square root of their sum, never below the exact norm."""
+    """Return the square root of their sum, never below the exact norm."""
     return math.nextafter(math.sqrt(math.fsum(squares) * (1 + _LOST)), math.inf)
 
 

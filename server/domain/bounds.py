@@ -38,7 +38,7 @@ def noise_length(coordinates: int, log_odds: float = LOG_ODDS) -> float:
 def longest_update(
     settings: StudySettings, coordinates: int, round_number: int, *, anchor: float, clients: int = 1
 ) -> float:
-    """Bound on the L2 norm of the sum of the updates of `clients` clients in round `round_number`.
+    """Return a bound on the L2 norm of the sum of the updates of `clients` clients in round `round_number`.
 
     Args:
         anchor: `anchor` of what the round starts from.
@@ -71,7 +71,7 @@ def longest_update(
 
 
 def has_anchor(settings: StudySettings) -> bool:
-    """Whether `longest_update` depends on the model that a round starts from."""
+    """Return whether `longest_update` depends on the model that a round starts from."""
     if settings.privacy.rules.clips_updates:
         return False
     return settings.training.algorithm == "fedavg" or settings.training.clipping_centre != "zero"
@@ -93,7 +93,7 @@ def anchor(settings: StudySettings, weights: Tensors, previous: Tensors | None) 
 
 
 def norm(squares: Iterable[float]) -> float:
-    """L2 norm of a vector out of the squared norms of its parts."""
+    """Return the L2 norm of a vector out of the squared norms of its parts."""
     return math.sqrt(math.fsum(squares))
 
 
@@ -102,7 +102,7 @@ def _square(values: Array) -> float:
 
 
 def _one_step(settings: StudySettings, coordinates: int) -> tuple[float, float]:
-    """(bound on the sum before its noise, deviation of the noise), both divided by the expected batch size."""
+    """Return (bound on the sum before its noise, deviation of the noise), both divided by the expected batch size."""
     privacy, radius = settings.privacy, settings.sum_radius
     if radius is None:
         raise ValueError(f"scheme {privacy.scheme} has no noise of its clients")
@@ -112,7 +112,10 @@ def _one_step(settings: StudySettings, coordinates: int) -> tuple[float, float]:
 
 
 def _weights(optimiser: LocalOptimiser, steps: int) -> NDArray[np.float64]:
-    """(steps,) how often each step's gradient is in the whole way: 1, or (1 − β^(K−j+1))/(1 − β) under momentum."""
+    """Return (steps,) how often each step's gradient is in the whole way.
+
+    That is 1, or (1 − β^(K−j+1))/(1 − β) under momentum.
+    """
     if optimiser.name == "plain":
         return np.ones(steps)
     return (1 - optimiser.momentum ** np.arange(steps, 0.0, -1.0)) / (1 - optimiser.momentum)

@@ -40,17 +40,17 @@ class State:
 
 
 def begin() -> State:
-    """The state before the first release."""
+    """Return the state before the first release."""
     return State(0, None)
 
 
 def restored(saved: Tensors) -> State:
-    """A state out of the tensors that `new_state` made."""
+    """Return a state out of the tensors that `new_state` made."""
     return State(int(saved.piece(_STEPS, 0, 1)[0]), saved)
 
 
 def state_spec(optimiser: ServerOptimiser, model: Spec) -> Spec:
-    """Names, shapes and types of a saved state. The plain optimiser has none to save."""
+    """Return Names, shapes and types of a saved state. The plain optimiser has none to save."""
     spec: Spec = {_STEPS: ((1,), "float64")}
     return spec | {
         prefix + name: (shape, "float32") for prefix in _moments(optimiser) for name, (shape, _) in model.items()
@@ -58,7 +58,7 @@ def state_spec(optimiser: ServerOptimiser, model: Spec) -> Spec:
 
 
 def new_weights(settings: StudySettings, weights: Tensors, total: Tensors, state: State) -> Iterator[Piece]:
-    """The model after a round: one step against a gradient (fedsgd), along a difference of weights (fedavg).
+    """Yield the model after a round: one step against a gradient (fedsgd), along a difference of weights (fedavg).
 
     total  the noised sum, on the scale of the updates
 
@@ -80,7 +80,7 @@ def new_weights(settings: StudySettings, weights: Tensors, total: Tensors, state
 
 
 def new_state(settings: StudySettings, weights: Tensors, total: Tensors, state: State) -> Iterator[Piece]:
-    """The optimiser's state after a round, in the order in which it is saved.
+    """Yield the optimiser's state after a round, in the order in which it is saved.
 
     weights  before the round
 
@@ -101,7 +101,7 @@ def new_state(settings: StudySettings, weights: Tensors, total: Tensors, state: 
 
 
 def released(settings: StudySettings, weights: Tensors, total: Tensors, state: State) -> tuple[dict[str, Array], State]:
-    """The model after a round and the optimiser's state, in memory. Raises NotFinite."""
+    """Return the model after a round and the optimiser's state, in memory. Raises NotFinite."""
     model = weights.spec
     saved = gathered(state_spec(settings.training.optimiser, model), new_state(settings, weights, total, state))
     return gathered(model, new_weights(settings, weights, total, state)), restored(Arrays(saved))

@@ -37,7 +37,7 @@ class Consents:
 
     @property
     def hopeless(self) -> bool:
-        """Whether too many have refused, of at least as many as are needed."""
+        """Return whether too many have refused, of at least as many as are needed."""
         return len(self.active) >= self.needed > len(self.active - self.refused)
 
     def due_at(self, since: float, patience: float) -> float | None:
@@ -61,7 +61,7 @@ def shares_of(settings: AnySettings) -> int:
 
 
 def noise_of(document: QueryDocument, settings: AnySettings, hospitals: int) -> QueryNoise:
-    """The noise that is sure, and the noise that so many hospitals really add."""
+    """Return the noise that is sure, and the noise that so many hospitals really add."""
     grid = document.question.grid()
     sure = grid.std * grid.spacing
     return QueryNoise(guaranteed=sure, present=sure * math.sqrt(hospitals / shares_of(settings)), spacing=grid.spacing)
@@ -112,7 +112,7 @@ def min_noise_multiplier(budget: Budget, cost: QueryCost) -> float | None:
 
 
 def consents_of(active: Collection[str], answers: Collection[tuple[str, bool]], needed: int) -> Consents:
-    """Of the hospitals that are active now."""
+    """Return the consents of the hospitals that are active now."""
     consenting = frozenset(client for client, allows in answers if allows)
     return Consents(
         frozenset(active), consenting, frozenset(client for client, allows in answers if not allows), needed

@@ -60,7 +60,7 @@ class OutOfBounds(NotFinite):
 
 
 def summed_spec(model: Spec) -> Spec:
-    """Names, shapes and types of a sum of updates."""
+    """Return Names, shapes and types of a sum of updates."""
     return {name: (shape, "float64") for name, (shape, _) in model.items()}
 
 
@@ -105,7 +105,7 @@ def noised_pieces(
 
 
 def measured(values: Iterable[Piece], squares: list[float]) -> Iterator[Piece]:
-    """Hand pieces on, and note the squared norm of each."""
+    """Yield the pieces unchanged, and note the squared norm of each."""
     for name, start, piece in values:
         squares.append(float(np.square(piece, dtype=np.float64).sum()))
         yield name, start, piece
@@ -126,7 +126,7 @@ def drawn_back(squares: Sequence[float], longest: float) -> float | None:
 def _added(
     model: Spec, updates: Sequence[Tensors], opened: Opened | None, noise: CentralNoise | None, draw: Draw
 ) -> Iterator[Piece]:
-    """With central noise every update is rounded to the grid first: totals in grid units are exact integers."""
+    """Yield the added updates. With central noise each is rounded to the grid first: totals in grid units are exact."""
     scale = 1.0 if noise is None else noise.spacing
     # The sensitivity counts one rounding, to this grid: off it the noise would be too small.
     if opened is not None and noise is not None and 2.0**-opened.spec.scale_bits != scale:
@@ -148,7 +148,7 @@ def _added(
 
 
 def _integers(opened: Opened, start: int, size: int) -> Real:
-    """A piece of an opened sum in ring units."""
+    """Return a piece of an opened sum in ring units."""
     return decode_signed(opened.words(start, start + size), scale_bits=0)
 
 
@@ -168,8 +168,9 @@ def _require_on_grid(total: Real) -> None:
 
 
 def _robust(settings: StudySettings, model: Spec, updates: Sequence[Tensors]) -> Iterator[Piece]:
-    """Median or trimmed mean of noised updates at every coordinate (Yin, Chen, Ramchandran & Bartlett 2018), times
-    expected_clients: what follows divides by it.
+    """Yield the median or trimmed mean of noised updates at every coordinate.
+
+    Yin, Chen, Ramchandran & Bartlett 2018. Times expected_clients, because the later steps divide by it.
     """
     middle = _middle(settings, len(updates))
     for name, start, stop in pieces(model):

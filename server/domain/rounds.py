@@ -54,7 +54,7 @@ class IllegalMove(Exception):
 
 
 def move(state: RoundState, target: RoundState) -> RoundState:
-    """`target`, if a round may go there.
+    """Return `target`, if a round may go there.
 
     Raises:
         IllegalMove: it may not.
@@ -68,7 +68,7 @@ class Heads(Protocol):
     """Source of the coins of a sample."""
 
     def __call__(self, rate: float, *, client: str) -> bool:
-        """The client's own coin: True with probability exactly `rate`."""
+        """Return the client's own coin: True with probability exactly `rate`."""
         ...
 
 
@@ -98,7 +98,7 @@ class Attendance:
 
     @property
     def silent(self) -> int:
-        """How many neither sent nor refused, if collecting ends now."""
+        """Return how many neither sent nor refused, if collecting ends now."""
         return len(self.waiting) + len(self.missing)
 
     def is_due(self, *, deadline: float, now: float) -> bool:
@@ -192,7 +192,7 @@ def settled(settings: StudySettings, collected: Collected, sums: Mapping[str, Va
 
 
 def entry_of(ending: Settle | Abandon, settings: AnySettings) -> tuple[Kind, dict[str, Any]]:
-    """The ledger's entry for what became of a reservation. Clients and viewers read it as soon as it is written."""
+    """Return the ledger's entry for a reservation's outcome. Clients and viewers read it as soon as it is written."""
     match ending:
         case Settle(report):
             return "settled", {"report": report_to_dict(report) if shows_reports(settings) else None}
@@ -201,7 +201,7 @@ def entry_of(ending: Settle | Abandon, settings: AnySettings) -> tuple[Kind, dic
 
 
 def shows_reports(settings: AnySettings) -> bool:
-    """Whether each round's report is written down as it happens, and acted on."""
+    """Return whether each round's report is written down as it happens, and acted on."""
     return isinstance(settings, StudySettings) and settings.privacy.disclosure != "at-end"
 
 
@@ -226,7 +226,7 @@ def pause_after(abandoned_in_a_row: int) -> float:
 
 
 def pauses(reasons: Sequence[str]) -> bool:
-    """Whether a study pauses by itself. reasons: of the rounds abandoned in a row, the newest first."""
+    """Return whether a study pauses by itself. reasons: of the rounds abandoned in a row, the newest first."""
     newest = reasons[:SAME_REASON]
     is_repeated = len(newest) == SAME_REASON and len(set(newest)) == 1 and newest[0] != TOO_FEW_DRAWN
     return is_repeated or len(reasons) >= ANY_REASON

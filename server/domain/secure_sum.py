@@ -149,14 +149,14 @@ def advance(session: Session, now: int) -> Session:
 
 
 def key_list(session: Session) -> KeyList | Declined:
-    """U1, once frozen."""
+    """Return U1, once frozen."""
     if not session.cohort:
         return Declined("too-early", "keys are still being collected")
     return KeyList(entries=session.cohort)
 
 
 def inbox(session: Session, client: str) -> Inbox | Declined:
-    """U2 once it is frozen, and the shares of the neighbours in it for `client`: `shares` of these is read."""
+    """Return U2 once it is frozen, and the shares of the neighbours in it for `client`, from their `shares`."""
     if not session.sharers:
         return Declined("too-early", "shares are still being collected")
     if client not in session.sharer_set:
@@ -166,21 +166,21 @@ def inbox(session: Session, client: str) -> Inbox | Declined:
 
 
 def survivor_list(session: Session) -> SurvivorList | Declined:
-    """U3 with the survivors' manifests, once frozen."""
+    """Return U3 with the survivors' manifests, once frozen."""
     if not session.survivors:
         return Declined("too-early", "masked vectors are still being collected")
     return SurvivorList(entries=tuple(session.manifests[name] for name in session.survivors))
 
 
 def consistency_list(session: Session) -> ConsistencyList | Declined:
-    """The survivors' signatures, once there are enough of them."""
+    """Return the survivors' signatures, once there are enough of them."""
     if len(session.consistency) < session.parameters.quorum or not session.survivors:
         return Declined("too-early", "signatures over the survivor list are still being collected")
     return ConsistencyList(entries=tuple(session.consistency[name] for name in sorted(session.consistency)))
 
 
 def is_openable(session: Session) -> bool:
-    """Whether every secret that the sum needs has t replies of its holders."""
+    """Return whether every secret that the sum needs has t replies of its holders."""
     # Counted from reply to reply: this is asked after each.
     return bool((session.replied[session.shared] >= session.parameters.threshold).all())
 
@@ -249,7 +249,7 @@ def _freeze_survivors(session: Session) -> Session:
 
 
 def _holds(session: Session, names: tuple[str, ...]) -> bool:
-    """Whether these can open the sum, and no colluders among them could take it apart."""
+    """Return whether these can open the sum, and no colluders among them could take it apart."""
     selected = session.graph.mask(names)
     parameters = session.parameters
     opened = session.graph.can_open(session.shared, selected, parameters.threshold)
@@ -257,7 +257,7 @@ def _holds(session: Session, names: tuple[str, ...]) -> bool:
 
 
 def _can_open(session: Session, names: Collection[str]) -> bool:
-    """Whether of every secret of U2 at least t of these hold a share."""
+    """Return whether at least t of these hold a share of every secret of U2."""
     return session.graph.can_open(session.shared, session.graph.mask(names), session.parameters.threshold)
 
 

@@ -37,7 +37,7 @@ class Recovered:
 
     @cached_property
     def agreements(self) -> dict[str, masking.Agreement]:
-        """With the private mask key of each lost client."""
+        """Return the key agreements of each lost client's private mask key."""
         return {name: masking.Agreement(name, private, self.h1) for name, private in self.mask_keys.items()}
 
 
@@ -148,12 +148,12 @@ def summed(session: Session, digests: Mapping[str, bytes], sign: Callable[[bytes
 
 
 def discarded(session: Session) -> Session:
-    """The session after a canary mismatch."""
+    """Return the session after a canary mismatch."""
     return changed(session, phase="failed", failure="canary-mismatch")
 
 
 def _candidates(session: Session, replies: _Replies) -> dict[str, bytes | None]:
-    """Each secret of U2 from the first t of its holders that replied: right wherever these have sent right shares.
+    """Return each secret of U2 from the first t of its holders that replied: right if these have sent right shares.
 
     Owners whose holders stand at the same points share Lagrange's weights, and one product.
     """
@@ -180,7 +180,7 @@ def _is_secret_of(session: Session, owner: str, secret: bytes) -> bool:
 
 
 def _search(session: Session, owner: str, replies: _Replies, suspects: set[str]) -> tuple[bytes, set[str]] | None:
-    """The secret from a subset that fits its commitment, and who sent shares off its polynomial."""
+    """Return the secret from a subset that fits its commitment, and the senders of shares off its polynomial."""
     holders = replies.holders(session.graph.places[owner])
     # A client that dealt one wrong share probably dealt more: its replies are tried last.
     trusted = sorted(holders, key=lambda holder: holder.client in suspects)
@@ -194,7 +194,7 @@ def _search(session: Session, owner: str, replies: _Replies, suspects: set[str])
 
 
 def _subsets(holders: Sequence[_Holder], size: int) -> Iterator[Sequence[_Holder]]:
-    """Subsets of `size`, those that leave out few of the front first."""
+    """Yield subsets of `size`, those that leave out few of the front first."""
     for excluded in range(len(holders) - size + 1):
         front = holders[: size + excluded]
         for out in combinations(range(len(front)), excluded):

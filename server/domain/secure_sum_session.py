@@ -158,12 +158,12 @@ class Session:
         return transcript.survivors_hash(self.h1, statements)
 
     def peers(self, client: str) -> tuple[str, ...]:
-        """Of whose secrets `client` opens a share: its neighbours in U2 and itself, in the order of the names."""
+        """Return the owners of the secrets that `client` opens a share of: its neighbours in U2 and itself, by name."""
         return tuple(name for name in self.graph.holders(client) if name in self.sharer_set)
 
 
 def changed(session: Session, **fields: Any) -> Session:
-    """The session with other fields, and with all that was worked out of fields that stay."""
+    """Return the session with other fields, and with all cached values of fields that stay."""
     moved = replace(session, **fields)
     cached = vars(session)
     stays = (name for name, inputs in _WORKED_OUT.items() if name in cached and inputs.isdisjoint(fields))

@@ -20,7 +20,7 @@ _STEP_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 @functools.lru_cache(maxsize=1024)
 def neutral(name: str) -> str:
-    """`name` as a label: each word of privacy is replaced by `*`."""
+    """Return `name` as a label: each word of privacy is replaced by `*`."""
     return _OF_PRIVACY.sub("*", name)
 
 
@@ -98,24 +98,24 @@ class Instruments:
             out_of.inc(response_bytes)
 
     def committed(self, name: str, seconds: float, retries: int) -> None:
-        """One transaction, however it ended."""
+        """Count one transaction, however it ended."""
         duration, retry_counter = self._transaction(name)
         duration.observe(seconds)
         if retries:
             retry_counter.inc(retries)
 
     def stepped(self, kind: str, seconds: float) -> None:
-        """One step of a worker, however it ended."""
+        """Count one step of a worker, however it ended."""
         self._step_seconds.labels(neutral(kind)).observe(seconds)
         # A series that begins at its first failure shows no increase there.
         self._failures.labels(neutral(kind))
 
     def failed(self, kind: str) -> None:
-        """A step that will be tried again."""
+        """Count a step that will be tried again."""
         self._failures.labels(neutral(kind)).inc()
 
     def looked(self) -> None:
-        """A worker knows what is due."""
+        """Count a worker's look for due steps."""
         self._looked.set_to_current_time()
 
     def _find_request(self, method: str, route: str) -> tuple[Histogram, Counter, Counter]:

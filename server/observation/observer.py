@@ -51,16 +51,16 @@ class Observer:
             self.instruments.committed(name, time.perf_counter() - started, 0)
 
     def step(self, kind: str) -> AbstractContextManager[object]:
-        """Around one step of a worker."""
+        """Observe one step of a worker."""
         return _NOBODY if self.idle else self._step(kind)
 
     def failed(self, kind: str) -> None:
-        """A worker's step has failed, and its study is paused for a while."""
+        """Count a worker's failed step, whose study is paused for a while."""
         if self.instruments is not None:
             self.instruments.failed(kind)
 
     def looked(self) -> None:
-        """A worker has found out what is due."""
+        """Count a worker's look for due steps."""
         if self.instruments is not None:
             self.instruments.looked()
 

@@ -60,7 +60,7 @@ class Spans:
 
     @contextmanager
     def step(self, kind: str) -> Generator[None]:
-        """Around one step of a worker."""
+        """Observe one step of a worker."""
         with self._span(f"step {kind}"):
             yield
 
@@ -81,7 +81,7 @@ class Spans:
 
 
 def exported_spans() -> Spans:
-    """Spans that go to the collector that `OTEL_EXPORTER_OTLP_ENDPOINT` names, in batches, by their own thread."""
+    """Return spans that go to the collector of `OTEL_EXPORTER_OTLP_ENDPOINT`, in batches, by their own thread."""
     # The variables describe the process, and the machine is not inspected.
     resource = Resource({SERVICE_NAME: "wardround"}).merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)

@@ -123,7 +123,7 @@ def _certified(
 
 
 def _walk(coordinator: Coordinator, study: str, study_id: int, newest: Entry) -> Walk:
-    """This process's walk along the study's ledger, up to its newest entry."""
+    """Return this process's walk along the study's ledger, up to its newest entry."""
     # Out of its place, and in again as the one that was used last.
     walk = coordinator.walks.pop(study, None)
     if walk is None or walk.newest.sequence > newest.sequence:
@@ -139,7 +139,7 @@ def _walk(coordinator: Coordinator, study: str, study_id: int, newest: Entry) ->
 
 
 def _entries(coordinator: Coordinator, study_id: int, after: int, last: int) -> list[Entry]:
-    """Those above `after`, up to `last`."""
+    """Return the entries above `after`, up to `last`."""
     if last <= after:
         return []
     return coordinator.database.read("read-ledger", lambda tx: entries(tx, study_id, after, last - after))

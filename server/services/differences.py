@@ -113,7 +113,7 @@ def _write(tx: Transaction, kind: type[Any], condition: ColumnElement[bool], **v
 
 
 def _tell(tx: Transaction, study: str, round_number: int | None) -> None:
-    """The events, where they can still be numbered."""
+    """Append the events, if they can still be numbered."""
     try:
         with tx.session.begin_nested():
             row = rows.find_study(tx, study)

@@ -35,7 +35,7 @@ _key = lru_cache(maxsize=4096)(decode_public_key)
 
 @lru_cache(maxsize=1024)
 def _needed_by(settings: str) -> int:
-    """The number that this coordinator's wire needs for these settings, a text of JSON."""
+    """Return the number that this coordinator's wire needs for these settings, a text of JSON."""
     try:
         return min_protocol(json.loads(settings))
     except WRONG_VALUE:

@@ -56,7 +56,10 @@ def read_ledger(coordinator: Coordinator, study: str, after: int = 0, limit: int
 
 
 def ledger_page(coordinator: Coordinator, study: str, after: int = 0, limit: int = 500) -> LedgerPage:
-    """Entries `after` + 1 and following with the signed head of the whole ledger. Raises Rejected `unknown-study`."""
+    """Return entries `after` + 1 and following with the signed head of the whole ledger.
+
+    Raises Rejected `unknown-study`.
+    """
 
     def work(tx: Transaction) -> LedgerPage:
         study_row = rows.find_study(tx, study)

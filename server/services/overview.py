@@ -51,7 +51,7 @@ class Changes:
 def glances(
     coordinator: Coordinator, after: str | None, limit: int, search: str | None
 ) -> tuple[list[Glance], str | None]:
-    """Studies in order of their names, and behind which name there are more."""
+    """Return studies in order of their names, and the name behind which there are more."""
     listed = lifecycle.list_studies(coordinator, after, limit, search)
 
     def work(tx: Transaction) -> list[Glance]:
@@ -79,7 +79,7 @@ def _glance(coordinator: Coordinator, tx: Transaction, study: Study) -> Glance:
 
 
 def changes(coordinator: Coordinator, study: str, *, since: int, after: int, limit: int) -> Changes:
-    """Rounds above `after` that something happened to after event `since`, and the one under way.
+    """Return rounds above `after` that had an event after event `since`, and the one under way.
 
     Raises:
         Rejected: `unknown-study`.
@@ -118,7 +118,7 @@ def _round_views(
 
 
 def _answers(tx: Transaction, study_id: int, numbers: Sequence[int]) -> dict[int, dict[Answer, int]]:
-    """By round: how many hospitals were drawn, sent, refused, stayed away. No names."""
+    """Return by round how many hospitals were drawn, sent, refused, stayed away. No names."""
     statement = (
         select(ParticipantRow.round, ParticipantRow.state, func.count())
         .where(ParticipantRow.study_id == study_id, ParticipantRow.round.in_(numbers))
@@ -131,7 +131,7 @@ def _answers(tx: Transaction, study_id: int, numbers: Sequence[int]) -> dict[int
 
 
 def ledger_lines(coordinator: Coordinator, study: str, *, after: int, limit: int) -> bytes:
-    """Entries above `after`, one a line: the very bytes whose SHA-256 is the entry's hash.
+    """Return entries above `after`, one a line: the very bytes whose SHA-256 is the entry's hash.
 
     Raises:
         Rejected: `unknown-study`.

@@ -87,5 +87,5 @@ class Readiness:
         }
 
     def ask(self) -> Mapping[str, Future[object]]:
-        """All checks, under way."""
+        """Return all checks, under way."""
         return {key: check.ask() for key, check in self._checks.items()}

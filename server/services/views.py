@@ -57,7 +57,7 @@ class StoredModel:
 
 
 def roster(coordinator: Coordinator, study: str, round_number: int | None = None) -> Roster:
-    """The members as they are, or, of a round that sums under masks, those active at its opening.
+    """Return the members as they are, or, of a round that sums under masks, those active at its opening.
 
     Raises:
         Rejected: `unknown-study`.
@@ -206,7 +206,7 @@ def locate_model(coordinator: Coordinator, study: str, version: int | None = Non
 
 
 def at(seconds: float) -> datetime:
-    """A time of the database, in seconds since the epoch, as messages say it."""
+    """Return a time of the database, in seconds since the epoch, as messages say it."""
     return datetime.fromtimestamp(seconds, UTC)
 
 

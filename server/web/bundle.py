@@ -33,7 +33,7 @@ class Bundle:
 
     @property
     def script(self) -> bytes:
-        """For the rare browser that does not say that it takes gzip."""
+        """Return the script for the rare browser that does not say that it takes gzip."""
         return gzip.decompress(self.compressed)
 
 

@@ -160,7 +160,7 @@ def study_page_json(
 
 @router.get("/{study}/terms.json", response_model=Terms)
 def study_terms_json(study: StudyName, _: Reader, context: RequestContext) -> Terms:
-    """The study's settings in sentences: whom it protects, how far, and who sees what."""
+    """Return the study's settings in sentences: the protected persons, the strength, and the readers of each value."""
     sentences = in_words(lifecycle.show(context.coordinator, study).settings, mine=False)
     return Terms(sentences=[Sentence(about=about, text=text) for about, text in sentences])
 
@@ -187,7 +187,7 @@ def queries_json(
 def query_json(
     request: Request, study: StudyName, query: QueryNumber, caller: Reader, context: RequestContext
 ) -> Response:
-    """One query in plain words, with its answer once it has one."""
+    """Return one query in plain words, with its answer once it has one."""
     query_view = show.show_query(
         context.coordinator, study, query, with_clients=sees_clients(caller), own_client=own_client_of(caller)
     )
@@ -202,7 +202,10 @@ def query_json(
 def ledger_text(
     study: StudyName, _: Reader, context: RequestContext, after: After = 0, limit: PageSize = 500
 ) -> Response:
-    """Ledger entries above `after`, one a line. SHA-256 of a line is the entry's hash, and the next line names it."""
+    """Return ledger entries above `after`, one a line.
+
+    SHA-256 of a line is the entry's hash, and the next line names it.
+    """
     lines = overview.ledger_lines(context.coordinator, study, after=after, limit=limit)
     return Response(lines, media_type="text/plain", headers={"Cache-Control": "no-store"})
 

@@ -112,7 +112,7 @@ def consent(coordinator: Coordinator, study: str, number: int, client: str, answ
 
 
 def _weigh(tx: Transaction, study: StudyRow, query: QueryRow) -> None:
-    """Whether its round may begin now, later, or never."""
+    """Decide whether the query's round may begin now, later, or never."""
     tally = consents(tx, study, query.number)
     if tally.hopeless:
         query.state, query.reason, query.due_at = "failed", REFUSED_BY_HOSPITALS, None

@@ -38,7 +38,7 @@ def list_queries(
     after: int = 0,
     limit: int = 100,
 ) -> QueryList:
-    """Queries above `after`, in order of their numbers, without answers. with_clients, own: as in `list_rounds`.
+    """Return queries above `after`, in order of their numbers, without answers. Other parameters as in `list_rounds`.
 
     Raises Rejected `unknown-study`.
     """
@@ -87,7 +87,10 @@ def consents(tx: Transaction, study: StudyRow, query: int) -> Consents:
 
 
 def asked_of(tx: Transaction, study: StudyRow, round_row: RoundRow) -> QueryDocument:
-    """The document that a query's round asks. Raises LookupError, RowBroken, DatabaseDiffers: not as it was asked."""
+    """Return the document that a query's round asks.
+
+    Raises LookupError, RowBroken, DatabaseDiffers: not as it was asked.
+    """
     if round_row.query is None:
         raise LookupError("a round of training has no query")
     require_asked(tx, study, round_row.number)
@@ -95,13 +98,13 @@ def asked_of(tx: Transaction, study: StudyRow, round_row: RoundRow) -> QueryDocu
 
 
 def due_query(tx: Transaction, study: StudyRow) -> QueryRow | None:
-    """The first query whose round may begin now."""
+    """Return the first query whose round may begin now."""
     due = (QueryRow.study_id == study.id, QueryRow.state == "waiting", QueryRow.due_at <= tx.time)
     return tx.session.scalars(select(QueryRow).where(*due).order_by(QueryRow.number).limit(1)).one_or_none()
 
 
 def said_of(tx: Transaction, study: StudyRow, query: int) -> Sequence[ConsentRow]:
-    """Every hospital's word, by name."""
+    """Return every hospital's word, by name."""
     statement = select(ConsentRow).where(ConsentRow.study_id == study.id, ConsentRow.query == query)
     return tx.session.scalars(statement.order_by(ConsentRow.client)).all()
 

@@ -17,7 +17,7 @@ from study_protocol.wire.tensors import Spec
 def anchor_of(
     coordinator: Coordinator, study: str, settings: StudySettings, model: Spec, weights: str, previous: str | None
 ) -> float:
-    """`server.domain.bounds.anchor` of two models by their digests.
+    """Return `server.domain.bounds.anchor` of two models by their digests.
 
     previous  of the version before, None where that round released none
 

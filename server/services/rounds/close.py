@@ -196,7 +196,7 @@ def abandon_round(
 
 
 def _reasons(tx: Transaction, study: StudyRow) -> list[str]:
-    """Why the rounds abandoned in a row since the last release or resumption were, the newest first."""
+    """Return the reasons of the rounds abandoned in a row since the last release or resumption, the newest first."""
     abandoned = (RoundRow.study_id == study.id, RoundRow.state == "abandoned", RoundRow.query.is_(None))
     statement = select(RoundRow.reason).where(*abandoned)
     reasons = tx.session.scalars(
@@ -220,7 +220,7 @@ def stop_round(tx: Transaction, study: StudyRow, round_row: RoundRow, account: A
 
 
 def finish(tx: Transaction, study: StudyRow, account: Account, reason: StopReason) -> None:
-    """No round after this."""
+    """Finish the study: no round follows."""
     # First: the ledger refuses an end in the middle of a round.
     account.record("finished", None, {"reason": reason, "report": _withheld(tx, study)})
     # A request for an answer must not wait for ever.

@@ -26,7 +26,7 @@ from study_protocol.study.settings import StudySettings
 
 
 def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
-    """One transaction: the worst case is reserved in the ledger together with the sample and the deadline."""
+    """Open a round in one transaction: the ledger reserves the worst case together with the sample and the deadline."""
 
     def work(tx: Transaction) -> None:
         row = rows.lock_study(tx, study)
@@ -77,7 +77,7 @@ def _prepare(coordinator: Coordinator, tx: Transaction, study: str) -> Statement
 
 
 def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Account, query: QueryRow) -> None:
-    """A round of its own kind: what it costs is reserved, and every hospital that consents is asked."""
+    """Open a round for the query: its cost is reserved, and every hospital that consents is asked."""
     document, settings = QueryDocument.model_validate(query.document), rows.settings_of(study)
     require_queries_as_charged(tx, study, query.sha256)
     cost, tally = document.cost(), consents(tx, study, query.number)

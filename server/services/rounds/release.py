@@ -122,7 +122,7 @@ def _inputs(coordinator: Coordinator, tx: Transaction, study: str, number: int) 
 def _total(
     coordinator: Coordinator, lease: Lease, inputs: Inputs, renew_lease: Callable[[], None]
 ) -> Generator[TensorFile]:
-    """The sum of the updates, with the coordinator's own noise if the study has it: drawn once, and then read."""
+    """Yield the sum of the updates, with the coordinator's own noise if the study has it: drawn once, and then read."""
     spec = summed_spec(inputs.model)
     if mechanism(inputs.settings, inputs.model) is None:
         with _summed(coordinator, inputs, renew_lease) as incoming, incoming.opened() as file:
@@ -155,7 +155,7 @@ def _noised(coordinator: Coordinator, lease: Lease, inputs: Inputs, renew_lease:
 
 @contextmanager
 def _summed(coordinator: Coordinator, inputs: Inputs, renew_lease: Callable[[], None]) -> Generator[IncomingFile]:
-    """The sum with its noise in a temporary file."""
+    """Yield the sum with its noise in a temporary file."""
     spec, squares = summed_spec(inputs.model), list[float]()
     limit, draw = encoded_size_limit(spec), coordinator.noise.of(inputs.round)
     with ExitStack() as files:
@@ -185,7 +185,7 @@ def _write(
 
 
 def _updates(coordinator: Coordinator, inputs: Inputs, files: ExitStack) -> list[TensorFile]:
-    """The bodies that came in the clear, open until `files` is closed."""
+    """Return the bodies that came in the clear, open until `files` is closed."""
     body = body_spec(inputs.settings, inputs.model)
     places = [(update_of(inputs.study, inputs.round, client), sha256) for client, sha256 in inputs.updates]
     opened_files = (_open_file(coordinator, place, sha256, "updates-lost") for place, sha256 in places)
@@ -200,7 +200,7 @@ def _open_file(coordinator: Coordinator, place: Place, sha256: str, reason: str)
 
 
 def _opened(coordinator: Coordinator, inputs: Inputs, files: ExitStack) -> Opened | None:
-    """The sum that was made under masks, open until `files` is closed."""
+    """Return the sum that was made under masks, open until `files` is closed."""
     if inputs.opened is None:
         return None
     spec, sha256 = inputs.opened

@@ -50,7 +50,7 @@ def tidy(coordinator: Coordinator) -> None:
 
 
 def _superseded(tx: Transaction, study: str, number: int) -> str | None:
-    """The optimiser state that the round's release replaced."""
+    """Return the optimiser state that the round's release replaced."""
     study_id = rows.find_study(tx, study).id
     newest = rows.latest_model(tx, study_id)
     base_version = rows.find_round(tx, study_id, number).base_version

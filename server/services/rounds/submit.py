@@ -69,14 +69,14 @@ class Slot:
 
     @property
     def limit(self) -> int:
-        """Bytes."""
+        """Return the limit in bytes."""
         return encoded_size_limit(self.body)
 
 
 def begin(
     coordinator: Coordinator, study: str, round_number: int, client: str, signed_sha256: str, witness: str | None = None
 ) -> Slot | UpdateReceipt:
-    """Before the body is read. A receipt instead of a slot: these very bytes are recorded already.
+    """Admit an update before its body is read. A receipt instead of a slot: these very bytes are recorded already.
 
     From here on the coordinator may have seen something of the update, and the round is charged in full.
 
@@ -118,7 +118,7 @@ def _start(tx: Transaction, study: StudyRow, version: int) -> Start:
 
 
 def submit(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, signed_sha256: str) -> Written[UpdateReceipt]:
-    """The whole body is in `incoming`. Durable when this returns.
+    """Record the update whose whole body is in `incoming`. Durable when this returns.
 
     Raises:
         Rejected: as `begin`, and `digest-mismatch`, `clip-exceeded`, `norm-exceeded`, `log-moments-missing`,
@@ -185,7 +185,7 @@ def _announce(tx: Transaction, study: StudyRow, round_row: RoundRow) -> None:
 
 
 def _is_recorded(tx: Transaction, round_row: RoundRow, row: ParticipantRow, sha256: str) -> bool:
-    """Whether these bytes are recorded. Raises Rejected if they may not be recorded now."""
+    """Return whether these bytes are recorded. Raises Rejected if they may not be recorded now."""
     if row.state == "received" and row.sha256 == sha256:
         return True
     if row.state in ("received", "refused"):

@@ -89,7 +89,7 @@ class Slot:
 
 
 def begin_octets(coordinator: Coordinator, study: str, round_number: int, manifest: Manifest) -> Slot:
-    """Before the body with the masked vectors is read.
+    """Admit the masked vectors before their body is read.
 
     Raises:
         Rejected: as `put`.
@@ -136,7 +136,7 @@ def keep_octets(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, sh
 
 
 def _digests(path: Path, vectors: tuple[VectorSpec, ...]) -> dict[str, bytes]:
-    """SHA-256 of each vector, which lie in the file one after the other."""
+    """Return SHA-256 of each vector, which lie in the file one after the other."""
     digests: dict[str, bytes] = {}
     with path.open("rb") as file:
         for spec in vectors:
@@ -206,7 +206,7 @@ def leave(coordinator: Coordinator, study: str, round_number: int, client: str) 
 
 
 def leave_session(coordinator: Coordinator, tx: Transaction, study: StudyRow, row: SessionRow, client: str) -> None:
-    """Inside a transaction that holds the study and the session."""
+    """Leave the session inside a transaction that holds the study and the session."""
     if has_ended(row):
         return
     session = coordinator.sessions.current(tx, study.name, row)
@@ -234,7 +234,7 @@ def advance(coordinator: Coordinator, tx: Transaction, study: StudyRow, row: Ses
 
 
 def _mark_survivors(tx: Transaction, row: SessionRow, session: Session) -> None:
-    """A client whose vectors are all in the sum has sent its update, unless updates travel in the clear."""
+    """Record the update of each client whose vectors are all in the sum, unless updates travel in the clear."""
     if not masks_updates(row):
         return
     sampled = select(ParticipantRow).where(
@@ -262,7 +262,7 @@ def find(tx: Transaction, study_id: int, round_number: int) -> SessionRow:
 
 
 def _locked(tx: Transaction, study: str, round_number: int) -> tuple[StudyRow, SessionRow]:
-    """Both rows, locked by whichever piece of this transaction came first."""
+    """Return both rows, locked by the first piece of this transaction that needed them."""
     key = ("locked", study, round_number)
     if key not in tx.shared:
         study_row = rows.lock_study(tx, study)

@@ -41,7 +41,7 @@ _VERSION = select(StudyRow.version).where(StudyRow.name == bindparam("study"))
 
 
 def read_session(coordinator: Coordinator, study: str, round_number: int) -> tuple[int, SessionView]:
-    """The signed parameters and the phase, beside the number of the study's newest event.
+    """Return the signed parameters and the phase, beside the number of the study's newest event.
 
     Raises:
         Rejected: `unknown-study`, `no-session`.
@@ -138,7 +138,7 @@ def follow(coordinator: Coordinator, study: str, event: int) -> None:
 
 
 def _listed(state: State, name: ListName, client: str) -> bytes | Declined | None:
-    """None: its bodies are not kept any more."""
+    """Return the list, or None if its bodies are not kept any more."""
     if name != "inbox":
         return state.render(name, _FOR_ALL[name])
     if state.ended:
@@ -148,7 +148,7 @@ def _listed(state: State, name: ListName, client: str) -> bytes | Declined | Non
 
 
 def _read_inbox(coordinator: Coordinator, study: str, round_number: int, client: str) -> bytes | Declined:
-    """Of a session that has ended: as long as its round is not cleared away, it may still be asked for."""
+    """Return the inbox of an ended session: it may be asked for until its round is cleared away."""
 
     def work(tx: Transaction) -> bytes | Declined:
         session = load_session(tx, find(tx, rows.find_study(tx, study).id, round_number))

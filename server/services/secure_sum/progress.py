@@ -38,7 +38,7 @@ class OctetsLost(Exception):
 
 
 def advance_session(coordinator: Coordinator, lease: Lease, study: str, number: int) -> None:
-    """One transaction: freeze what is due without those who are missing, or let the session fail."""
+    """Freeze the due sets without the missing clients, or let the session fail, in one transaction."""
 
     def work(tx: Transaction) -> None:
         row = rows.lock_study(tx, study)
@@ -86,7 +86,7 @@ def _sum(
     recovered: recovery.Recovered,
     renew_lease: Callable[[], None],
 ) -> dict[str, bytes] | Declined:
-    """Digests of the sums, which lie on disk then."""
+    """Return digests of the sums, which lie on disk then."""
     # No file is cleared here: a worker that has lost its lease would delete the files that its successor has committed.
     failpoint("worker.before-sum-files")
     digests: dict[str, bytes] = {}

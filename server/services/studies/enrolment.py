@@ -41,7 +41,7 @@ _PREFIX = "wri"
 
 
 def invite(coordinator: Coordinator, study: str, request: InvitationCreate) -> Invitation:
-    """A one-time token for one client name.
+    """Return a one-time token for one client name.
 
     Raises:
         Rejected: `unknown-study`, `study-finished`, `frozen` (a client of this name has enrolled already).
@@ -209,7 +209,7 @@ def use_token(coordinator: Coordinator, study: str, client: str, token_id: str) 
 
 
 def _account(coordinator: Coordinator, tx: Transaction, study: StudyRow) -> Account | None:
-    """None: the study is finished, and its ledger has ended."""
+    """Return the study's account. None if the study is finished, and its ledger has ended."""
     return None if study.state == "finished" else lock_account(tx, coordinator.signer, study)
 
 

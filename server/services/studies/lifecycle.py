@@ -187,7 +187,7 @@ def _require_enough(tx: Transaction, row: StudyRow) -> None:
 
 
 def _require_a_session(tx: Transaction, row: StudyRow) -> None:
-    """With masking: whether the hospitals that are here, or as many as a round waits for, can sum this model."""
+    """Check, with masking, that the present hospitals, or as many as a round waits for, can sum this model."""
     settings, base = rows.settings_of(row), rows.latest_model(tx, row.id)
     if not isinstance(settings, StudySettings) or settings.privacy.masking is None or base is None:
         return

@@ -59,7 +59,7 @@ def put_initial(coordinator: Coordinator, study: str, incoming: IncomingFile) ->
 
 
 def _initial_spec(tensors: TensorFile) -> Spec:
-    """Names, shapes and types of an initial model, every number of it finite and within the bound of weights."""
+    """Return Names, shapes and types of an initial model, every number of it finite and within the bound of weights."""
     spec = tensors.spec
     if not spec:
         raise TensorError("wrong-names", "a model has at least one tensor")

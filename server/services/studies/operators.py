@@ -57,7 +57,7 @@ def create_key(coordinator: Coordinator, request: OperatorKeyCreate) -> Operator
 
 
 def list_keys(coordinator: Coordinator) -> OperatorKeyList:
-    """All keys ever made, without their secrets."""
+    """Return all keys ever made, without their secrets."""
 
     def work(tx: Transaction) -> list[OperatorKeyView]:
         ids = select(OperatorKeyRow.id).order_by(OperatorKeyRow.created_at, OperatorKeyRow.id)
