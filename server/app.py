@@ -50,8 +50,8 @@ STOP_SECONDS = 20
 # If the server closed it while a request was on its way, the peer could not tell whether the request was carried out.
 KEEP_ALIVE_SECONDS = 180
 # Those that every hospital asks in every round first: a request is compared with one address after the other.
-_NOUNS = (rounds, secure_sum, studies, queries, events, operator_keys, health, docs, twins, pages)
-ROUTERS: tuple[APIRouter, ...] = tuple(noun.router for noun in _NOUNS)
+NOUNS = (rounds, secure_sum, studies, queries, events, operator_keys, health, docs, twins, pages)
+ROUTERS: tuple[APIRouter, ...] = tuple(noun.router for noun in NOUNS)
 
 
 def create_app(

@@ -86,6 +86,8 @@ class Layer(ABC):
 
 
 class LinearLayer(Layer):
+    """nn.Linear: one outer product a row, or the sum of them over the rows of a record."""
+
     def forward(self, x: Tensor) -> Tensor:
         weight, bias = self.own("weight"), self.own("bias")
         if x.dim() == 2:
@@ -159,6 +161,8 @@ class LinearLayer(Layer):
 
 
 class EmbeddingLayer(Layer):
+    """nn.Embedding: the gradient of each row that a record looks up."""
+
     def forward(self, x: Tensor) -> Tensor:
         return functional.embedding(x, self.own("weight"), self.module.padding_idx)
 

@@ -125,7 +125,7 @@ def _row(name: str, plain: float, loss: float, kind: str, choice: Choice, epsilo
 
 
 def markdown(found: list[dict[str, Any]]) -> str:
-    """The table of docs/experiments.md: one line per data set and accuracy, one column per definition."""
+    """Return a table: one line per data set and accuracy, one column per definition."""
     lines = [
         f"| data, without noise | wanted | {' | '.join(DEFINITIONS)} |",
         "|---|---|" + "---|" * len(DEFINITIONS),

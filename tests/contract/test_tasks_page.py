@@ -27,6 +27,14 @@ SECTIONS = {
     for found in re.finditer(r"^## `([a-z-]+)`\n(.*?)(?=^## |\Z)", page.read_text(), re.M | re.S)
 }
 ROW = re.compile(r"^\| `([^`]+)` \| (.*) \| (.*) \| (.*) \|$", re.M)
+# Parameters of several tasks stand once, in a section that the tasks link to.
+SHARED = {
+    anchor: rows
+    for page in sorted(DOCS.glob("tasks*.md"))
+    for heading, text in re.findall(r"^## ([A-Z][^`\n]*)\n(.*?)(?=^## |\Z)", page.read_text(), re.M | re.S)
+    for anchor, rows in [(heading.lower().replace(" ", "-"), ROW.findall(text))]
+    if rows
+}
 KINDS: dict[Any, str] = {int: "whole number", float: "number", str: "text", bool: "`true` or `false`"}
 
 
@@ -62,10 +70,21 @@ def test_every_built_in_task_has_its_section() -> None:
 def test_the_parameters_of_a_task_are_those_that_it_reads(name: str) -> None:
     task: Any = BUILT_IN[name]
     expected = [_row(field, info) for field, info in task.kind.model_fields.items()]
-    found = [row for row in ROW.findall(SECTIONS[name]) if not row[0].startswith((PREFIX, EVENTS))]
-    assert found == expected
+    shared = [row for anchor, rows in SHARED.items() if f"#{anchor})" in SECTIONS[name] for row in rows]
+    listed, inherited = (
+        [row for row in rows if not row[0].startswith((PREFIX, EVENTS))]
+        for rows in (ROW.findall(SECTIONS[name]), shared)
+    )
+    assert listed == [row for row in expected if row not in inherited]
+    assert set(inherited) <= set(expected)
     assert ("`column.NAME`" in SECTIONS[name]) == issubclass(task, TableTask)
     assert ("`events.TABLE`" in SECTIONS[name]) == issubclass(task, CodeSequences)
+
+
+def test_every_shared_table_belongs_to_several_tasks() -> None:
+    links = {anchor: sum(f"#{anchor})" in section for section in SECTIONS.values()) for anchor in SHARED}
+    assert len(links) == 4
+    assert min(links.values()) > 1
 
 
 def test_the_forms_of_a_column_are_read_and_every_option_is_among_them() -> None:

@@ -22,7 +22,7 @@ from study_protocol.study.plan_of import plan_of
 from study_protocol.wire.signing import CERTIFICATE, LEDGER_HEAD, sign_document
 from tests.factories.ledgers import after, opened
 from tests.factories.settings import settings, statistics_settings
-from tests.study_protocol.documents.test_documents import KEY, PUBLIC, WHEN, leaves
+from tests.study_protocol.documents.test_check import KEY, PUBLIC, WHEN, leaves
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
