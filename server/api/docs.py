@@ -1,4 +1,4 @@
-"""The page that shows the API's description: Swagger UI from its own wheel, no foreign host, no inline script."""
+"""The page that shows the API's description: Swagger UI from its own wheel, no foreign host, no inline code."""
 
 from __future__ import annotations
 
