@@ -13,7 +13,7 @@ from server.db.blobs import Blobs, StoreAway, StoreUnusable
 from server.db.file_blobs import FileBlobs
 from server.db.schema import Migrated, SchemaOutdated, migrate, require_current
 from server.db.session import Database, keep_private
-from server.observation.observer import Observer
+from server.observation.observer import ProcessObserver
 from server.services.coordinator import Coordinator
 from server.signing_key import create_signing_key, load_signing_key
 from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
@@ -117,7 +117,7 @@ def _warn_of_an_old_server(dialect: Dialect) -> None:
         logger.warning("PostgreSQL %s is older than %d, the oldest that was ever tried", *words)
 
 
-def _observer(settings: Settings) -> Observer:
+def _observer(settings: Settings) -> ProcessObserver:
     # Imported only where they are wanted: traces are an extra, and neither is needed to serve.
     instruments = spans = None
     if settings.metrics_port is not None:
@@ -130,4 +130,4 @@ def _observer(settings: Settings) -> Observer:
         except ModuleNotFoundError as error:
             raise SettingsError("WARDROUND_TRACES needs more packages: install 'wardround[traces]'") from error
         spans = exported_spans()
-    return Observer(instruments, spans)
+    return ProcessObserver(instruments, spans)

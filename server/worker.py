@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from server.db.leases import Lease, LeaseLost, acquire, is_free_for, release
 from server.db.ledger_store import require_unchanged
-from server.db.news import Changes
+from server.db.news import ChangeDetector
 from server.db.query_tables import QueryRow
 from server.db.rows import find_study
 from server.db.session import Transaction
@@ -85,7 +85,7 @@ class Worker:
         self._renewed: dict[int, float] = {}
         self._paused_until: dict[int, float] = {}
         self._tidy_at = 0.0
-        self._changes = Changes(coordinator.database)
+        self._changes = ChangeDetector(coordinator.database)
         # Of this machine's own clock: when something falls due without anybody's doing.
         self._due_at = 0.0
         self._news = threading.Event()

@@ -40,7 +40,7 @@ class Statement:
 
 
 @dataclass
-class Account:
+class LedgerAccount:
     """One study's budget inside one transaction, its row locked."""
 
     tx: Transaction
@@ -124,7 +124,7 @@ def open_account(tx: Transaction, signer: SigningKey, study: StudyRow, plan: Any
     tx.session.add(row)
 
 
-def lock_account(tx: Transaction, signer: SigningKey, study: StudyRow) -> Account:
+def lock_account(tx: Transaction, signer: SigningKey, study: StudyRow) -> LedgerAccount:
     """Return the study's account, locked until this transaction ends.
 
     Raises:
@@ -132,7 +132,7 @@ def lock_account(tx: Transaction, signer: SigningKey, study: StudyRow) -> Accoun
     """
     row = tx.session.get_one(BudgetRow, study.id, with_for_update=True)
     newest = require_as_signed(tx, signer, study, row)
-    return Account(tx, signer, study, row, _restored(study, row), newest)
+    return LedgerAccount(tx, signer, study, row, _restored(study, row), newest)
 
 
 def require_unchanged(tx: Transaction, signer: SigningKey, study: StudyRow, *, whole: bool = False) -> None:

@@ -68,7 +68,7 @@ class _News:
                         return
 
 
-class Changes:
+class ChangeDetector:
     """Detects commits since the last question, by any process. The question costs almost no time.
 
     PostgreSQL tells by itself (`News`), and may have been misheard: there the answer is yes every few seconds.

@@ -36,7 +36,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
 from server.db.groups import Groups
-from server.observation.observer import UNOBSERVED, Observer
+from server.observation.observer import UNOBSERVED, ProcessObserver
 
 T = TypeVar("T")
 # Arguments of a listener: a study's name and the number of its newest event, 0 if only a worker has to look.
@@ -55,7 +55,7 @@ _NOTIFY = text("SELECT pg_notify(:channel, :news)")
 _RETRY_STATES = ("40001", "40P01", "55P03")
 
 
-class Clock(Protocol):
+class DatabaseClock(Protocol):
     """A stand-in for the database's own clock."""
 
     def now(self) -> float:
@@ -115,9 +115,9 @@ class Database:
         self,
         url: URL | str,
         *,
-        clock: Clock | None = None,
+        clock: DatabaseClock | None = None,
         attempts: int = ATTEMPTS,
-        observer: Observer = UNOBSERVED,
+        observer: ProcessObserver = UNOBSERVED,
     ) -> None:
         self.engine = connect(url)
         # The same pool: readers and writers take turns on its connections.
@@ -265,7 +265,7 @@ def _options(url: URL | str) -> dict[str, Any]:
     return {"pool_pre_ping": True, "pool_size": 20, "isolation_level": "READ COMMITTED", "connect_args": timeouts}
 
 
-def _time(engine: Engine, clock: Clock | None) -> ColumnElement[float]:
+def _time(engine: Engine, clock: DatabaseClock | None) -> ColumnElement[float]:
     if clock is not None:
         # Asked whenever a statement is executed, not when it is put together.
         return bindparam("clock", callable_=clock.now, type_=Double, unique=True)

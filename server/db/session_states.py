@@ -25,7 +25,7 @@ _MAX_STATES = 16
 
 
 @dataclass
-class State:
+class SessionState:
     """One session. `mark` is the number of the study's newest event when it was read.
 
     ended  no message follows. Sealed shares are not kept, and some messages are missing here
@@ -54,10 +54,10 @@ class States:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._states: OrderedDict[tuple[str, int], State] = OrderedDict()
+        self._states: OrderedDict[tuple[str, int], SessionState] = OrderedDict()
         self._refreshing: dict[tuple[str, int], threading.Lock] = {}
 
-    def cached(self, study: str, round_number: int) -> State | None:
+    def cached(self, study: str, round_number: int) -> SessionState | None:
         """As it was seen last, which may be a while ago."""
         return self._states.get((study, round_number))
 
@@ -89,10 +89,10 @@ class States:
         if first:
             tx.after_commit(lambda: self._keep(study, row, tx.shared["session-changed", study, row.round]))
 
-    def refreshed(self, database: Database, study: str, round_number: int) -> State | None:
+    def refreshed(self, database: Database, study: str, round_number: int) -> SessionState | None:
         """Return the session as it is now, or None. One thread reads, and the others wait for its result."""
 
-        def work(tx: Transaction) -> State | None:
+        def work(tx: Transaction) -> SessionState | None:
             study_row = rows.find_study(tx, study)
             row = rows.find_session(tx, study_row.id, round_number)
             if row is None:
@@ -127,7 +127,7 @@ class States:
             return cached.session
         return continue_session(tx, row, cached.session, cached.version)
 
-    def _keep(self, study: str, row: SessionRow, state: State) -> None:
+    def _keep(self, study: str, row: SessionRow, state: SessionState) -> None:
         key = (study, row.round)
         with self._lock:
             cached = self._states.get(key)
@@ -150,10 +150,10 @@ class States:
                 self._refreshing.pop(old, None)
 
 
-def _state(row: SessionRow, mark: int, session: Session) -> State:
+def _state(row: SessionRow, mark: int, session: Session) -> SessionState:
     if not has_ended(row):
-        return State(row.version, mark, session, ended=False)
-    state = State(row.version, mark, changed(session, shares={}, unmasks={}), ended=True)
+        return SessionState(row.version, mark, session, ended=False)
+    state = SessionState(row.version, mark, changed(session, shares={}, unmasks={}), ended=True)
     if row.result is not None:
         state.lists["result"] = SumResult.model_validate(row.result).model_dump_json().encode()
     return state

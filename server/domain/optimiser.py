@@ -24,7 +24,7 @@ _Float32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class State:
+class OptimiserState:
     """The optimiser's memory after `steps` releases.
 
     moments  None before the first release: all are 0. Else names as in `state_spec`.
@@ -39,14 +39,14 @@ class State:
         return self.moments.piece(prefix + name, start, stop)
 
 
-def begin() -> State:
+def begin() -> OptimiserState:
     """Return the state before the first release."""
-    return State(0, None)
+    return OptimiserState(0, None)
 
 
-def restored(saved: Tensors) -> State:
+def restored(saved: Tensors) -> OptimiserState:
     """Return a state out of the tensors that `new_state` made."""
-    return State(int(saved.piece(_STEPS, 0, 1)[0]), saved)
+    return OptimiserState(int(saved.piece(_STEPS, 0, 1)[0]), saved)
 
 
 def state_spec(optimiser: ServerOptimiser, model: Spec) -> Spec:
@@ -57,7 +57,7 @@ def state_spec(optimiser: ServerOptimiser, model: Spec) -> Spec:
     }
 
 
-def new_weights(settings: StudySettings, weights: Tensors, total: Tensors, state: State) -> Iterator[Piece]:
+def new_weights(settings: StudySettings, weights: Tensors, total: Tensors, state: OptimiserState) -> Iterator[Piece]:
     """Yield the model after a round: one step against a gradient (fedsgd), along a difference of weights (fedavg).
 
     total  the noised sum, on the scale of the updates
@@ -79,7 +79,7 @@ def new_weights(settings: StudySettings, weights: Tensors, total: Tensors, state
         yield name, start, new
 
 
-def new_state(settings: StudySettings, weights: Tensors, total: Tensors, state: State) -> Iterator[Piece]:
+def new_state(settings: StudySettings, weights: Tensors, total: Tensors, state: OptimiserState) -> Iterator[Piece]:
     """Yield the optimiser's state after a round, in the order in which it is saved.
 
     weights  before the round
@@ -100,7 +100,9 @@ def new_state(settings: StudySettings, weights: Tensors, total: Tensors, state: 
                 yield prefix + name, start, moments
 
 
-def released(settings: StudySettings, weights: Tensors, total: Tensors, state: State) -> tuple[dict[str, Array], State]:
+def released(
+    settings: StudySettings, weights: Tensors, total: Tensors, state: OptimiserState
+) -> tuple[dict[str, Array], OptimiserState]:
     """Return the model after a round and the optimiser's state, in memory. Raises NotFinite."""
     model = weights.spec
     saved = gathered(state_spec(settings.training.optimiser, model), new_state(settings, weights, total, state))
@@ -124,7 +126,7 @@ def _direction(settings: StudySettings, weights: Tensors, total: Tensors, name: 
     return -1.0 * average
 
 
-def _step(optimiser: ServerOptimiser, direction: Real, state: State, name: str, start: int, stop: int) -> Real:
+def _step(optimiser: ServerOptimiser, direction: Real, state: OptimiserState, name: str, start: int, stop: int) -> Real:
     match optimiser.name:
         case "plain":
             return direction
@@ -140,7 +142,7 @@ def _step(optimiser: ServerOptimiser, direction: Real, state: State, name: str, 
 
 
 def _moment(
-    optimiser: ServerOptimiser, prefix: str, direction: Real, state: State, name: str, start: int, stop: int
+    optimiser: ServerOptimiser, prefix: str, direction: Real, state: OptimiserState, name: str, start: int, stop: int
 ) -> Real:
     before = state.moment(prefix, name, start, stop).astype(np.float64)
     if optimiser.name == "momentum":

@@ -27,7 +27,7 @@ WARNING = (
 
 
 @dataclass(frozen=True)
-class Consents:
+class ConsentTally:
     """The consents and refusals of the active hospitals to one query. needed: fewer consents open no round."""
 
     active: frozenset[str]
@@ -111,9 +111,9 @@ def min_noise_multiplier(budget: Budget, cost: QueryCost) -> float | None:
     return rounded_up(high, 3)
 
 
-def consents_of(active: Collection[str], answers: Collection[tuple[str, bool]], needed: int) -> Consents:
+def consents_of(active: Collection[str], answers: Collection[tuple[str, bool]], needed: int) -> ConsentTally:
     """Return the consents of the hospitals that are active now."""
     consenting = frozenset(client for client, allows in answers if allows)
-    return Consents(
+    return ConsentTally(
         frozenset(active), consenting, frozenset(client for client, allows in answers if not allows), needed
     )

@@ -32,7 +32,7 @@ _SORTED = 1 << 22
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedSum:
     """A sum of updates that was made under masks.
 
     words    words(start, stop) -> (stop − start,) of the sum's data words
@@ -65,7 +65,7 @@ def summed_spec(model: Spec) -> Spec:
 
 
 def noised_sum(
-    settings: StudySettings, model: Spec, updates: Sequence[Tensors], opened: Opened | None, draw: Draw
+    settings: StudySettings, model: Spec, updates: Sequence[Tensors], opened: OpenedSum | None, draw: Draw
 ) -> dict[str, Real]:
     """Return the results of `noised_pieces` and `drawn_back` in memory: parameter name -> float64 of the
     parameter's shape.
@@ -78,7 +78,7 @@ def noised_sum(
 
 
 def noised_pieces(
-    settings: StudySettings, model: Spec, updates: Sequence[Tensors], opened: Opened | None, draw: Draw
+    settings: StudySettings, model: Spec, updates: Sequence[Tensors], opened: OpenedSum | None, draw: Draw
 ) -> Iterator[Piece]:
     """Return the sum of a round's updates on their own scale, with the coordinator's noise where the study has it.
 
@@ -124,7 +124,7 @@ def drawn_back(squares: Sequence[float], longest: float) -> float | None:
 
 
 def _added(
-    model: Spec, updates: Sequence[Tensors], opened: Opened | None, noise: CentralNoise | None, draw: Draw
+    model: Spec, updates: Sequence[Tensors], opened: OpenedSum | None, noise: CentralNoise | None, draw: Draw
 ) -> Iterator[Piece]:
     """Yield the added updates. With central noise each is rounded to the grid first: totals in grid units are exact."""
     scale = 1.0 if noise is None else noise.spacing
@@ -147,7 +147,7 @@ def _added(
         yield name, start, total
 
 
-def _integers(opened: Opened, start: int, size: int) -> Real:
+def _integers(opened: OpenedSum, start: int, size: int) -> Real:
     """Return a piece of an opened sum in ring units."""
     return decode_signed(opened.words(start, start + size), scale_bits=0)
 

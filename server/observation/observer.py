@@ -21,7 +21,7 @@ _NOBODY: AbstractContextManager[Callable[[], None]] = nullcontext(_ignore_retry)
 
 
 @dataclass(frozen=True)
-class Observer:
+class ProcessObserver:
     """The observer that is handed to every observed object. Without instruments and spans it costs a comparison.
 
     instruments  Prometheus' counters and histograms of this process
@@ -92,4 +92,4 @@ class Observer:
                     self.instruments.stepped(kind, time.perf_counter() - started)
 
 
-UNOBSERVED = Observer()
+UNOBSERVED = ProcessObserver()

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.observation.observer import Observer
+from server.observation.observer import ProcessObserver
 
 # No part of an address that a stranger made up is repeated.
 UNKNOWN = "unknown"
@@ -18,7 +18,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
 class ObservedRequests:
     """The outermost layer, so that it sees the answers of every other layer. It changes none."""
 
-    def __init__(self, app: ASGIApp, observer: Observer) -> None:
+    def __init__(self, app: ASGIApp, observer: ProcessObserver) -> None:
         self._app = app
         self._observer = observer
 

@@ -10,7 +10,7 @@ from server.db.blobs import Blobs
 from server.db.raw_rows import RawRows
 from server.db.session import Database
 from server.db.session_states import States
-from server.observation.observer import UNOBSERVED, Observer
+from server.observation.observer import UNOBSERVED, ProcessObserver
 from server.signing_key import SigningKey
 from study_protocol.documents.certify import Computed
 from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
@@ -84,4 +84,4 @@ class Coordinator:
     )
     walks: dict[str, Walk] = field(default_factory=dict[str, Walk], repr=False, compare=False)
     sessions: States = field(default_factory=States, repr=False, compare=False)
-    observer: Observer = field(default=UNOBSERVED, repr=False, compare=False)
+    observer: ProcessObserver = field(default=UNOBSERVED, repr=False, compare=False)

@@ -26,7 +26,7 @@ Counts = Mapping[Answer, int]
 
 
 @dataclass(frozen=True)
-class Glance:
+class StudyGlance:
     """One study at a glance. `limits` is None where the database is not what the coordinator signed."""
 
     study: Study
@@ -35,7 +35,7 @@ class Glance:
 
 
 @dataclass(frozen=True)
-class Changes:
+class StudyChanges:
     """The changes in a study.
 
     version  number of its newest event when this was read: ask with it for what is newer
@@ -50,17 +50,17 @@ class Changes:
 
 def glances(
     coordinator: Coordinator, after: str | None, limit: int, search: str | None
-) -> tuple[list[Glance], str | None]:
+) -> tuple[list[StudyGlance], str | None]:
     """Return studies in order of their names, and the name behind which there are more."""
     listed = lifecycle.list_studies(coordinator, after, limit, search)
 
-    def work(tx: Transaction) -> list[Glance]:
+    def work(tx: Transaction) -> list[StudyGlance]:
         return [_glance(coordinator, tx, study) for study in listed.studies]
 
     return coordinator.database.read("glance-at-studies", work), listed.next
 
 
-def _glance(coordinator: Coordinator, tx: Transaction, study: Study) -> Glance:
+def _glance(coordinator: Coordinator, tx: Transaction, study: Study) -> StudyGlance:
     row, budget = rows.find_with_budget(tx, study.study)
     limits, last = None, row.created_at
     try:
@@ -75,17 +75,17 @@ def _glance(coordinator: Coordinator, tx: Transaction, study: Study) -> Glance:
         limits = [LimitStatement.model_validate({**limit, "reports": []}) for limit in limits_of(row, budget)]
     except (DatabaseDiffers, RowBroken, *WRONG_VALUE):
         pass
-    return Glance(study, limits, views.at(last))
+    return StudyGlance(study, limits, views.at(last))
 
 
-def changes(coordinator: Coordinator, study: str, *, since: int, after: int, limit: int) -> Changes:
+def changes(coordinator: Coordinator, study: str, *, since: int, after: int, limit: int) -> StudyChanges:
     """Return rounds above `after` that had an event after event `since`, and the one under way.
 
     Raises:
         Rejected: `unknown-study`.
     """
 
-    def work(tx: Transaction) -> Changes:
+    def work(tx: Transaction) -> StudyChanges:
         row = rows.find_study(tx, study)
         # Before the rounds: what comes in between is told twice, and never missed.
         version = row.version
@@ -96,7 +96,7 @@ def changes(coordinator: Coordinator, study: str, *, since: int, after: int, lim
             )
             statement = statement.where(or_(RoundRow.number.in_(touched), RoundRow.ended_at.is_(None)))
         round_rows = tx.session.scalars(statement.order_by(RoundRow.number).limit(limit + 1)).all()
-        return Changes(version, _round_views(tx, row, round_rows[:limit]), len(round_rows) > limit)
+        return StudyChanges(version, _round_views(tx, row, round_rows[:limit]), len(round_rows) > limit)
 
     return coordinator.database.read("read-changes", work)
 

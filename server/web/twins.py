@@ -144,7 +144,7 @@ def study_page_json(
     except Rejected as error:
         if error.extra.get("stop_reason") != "database-differs":
             raise
-        spent, changed = None, overview.Changes(0, [], more=False)
+        spent, changed = None, overview.StudyChanges(0, [], more=False)
     rounds = [_page_round(view, answers) for view, answers in changed.rounds]
     study_view = lifecycle.show(context.coordinator, study)
     page = StudyPage(

@@ -13,7 +13,7 @@ from server.db.session import Transaction
 from server.db.soundness import RowBroken
 from server.db.tables import ClientRow, ModelRow, RoundRow, StudyRow
 from server.domain.errors import Rejected
-from server.domain.queries import Consents, consents_of
+from server.domain.queries import ConsentTally, consents_of
 from server.services.coordinator import Coordinator
 from server.services.views import at, model_info
 from study_protocol.study.queries import (
@@ -79,7 +79,7 @@ def find(tx: Transaction, study: StudyRow, number: int, *, lock: bool = False) -
     return row
 
 
-def consents(tx: Transaction, study: StudyRow, query: int) -> Consents:
+def consents(tx: Transaction, study: StudyRow, query: int) -> ConsentTally:
     """Return the consents and refusals of the hospitals that are active now."""
     active = select(ClientRow.name).where(ClientRow.study_id == study.id, ClientRow.state == "active")
     answers = [(row.client, Consent.model_validate(row.consent).allowed) for row in said_of(tx, study, query)]

@@ -17,7 +17,7 @@ from accounting.plan.report import report_to_dict
 from server.db import rows
 from server.db.blobs import Blobs, Place, sum_of, update_of
 from server.db.leases import Lease, commit_under_lease
-from server.db.ledger_store import Account, Statement, lock_account, statement_after
+from server.db.ledger_store import LedgerAccount, Statement, lock_account, statement_after
 from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.session_store import end_of, has_ended, load_session, lock_session, opened_sums, store_phase
@@ -174,7 +174,7 @@ def abandon_round(
     tx: Transaction,
     study: StudyRow,
     round_row: RoundRow,
-    account: Account,
+    account: LedgerAccount,
     ending: Abandon,
     ready: Statement | None = None,
 ) -> None:
@@ -205,7 +205,7 @@ def _reasons(tx: Transaction, study: StudyRow) -> list[str]:
     return [reason or "" for reason in reasons]
 
 
-def stop_round(tx: Transaction, study: StudyRow, round_row: RoundRow, account: Account) -> None:
+def stop_round(tx: Transaction, study: StudyRow, round_row: RoundRow, account: LedgerAccount) -> None:
     """Stop the round when the operator stops the study: updates that were let in are paid for, and no model is
     released.
     """
@@ -219,7 +219,7 @@ def stop_round(tx: Transaction, study: StudyRow, round_row: RoundRow, account: A
     _end(tx, study, round_row, account, "stopped", Abandon("stopped", charged))
 
 
-def finish(tx: Transaction, study: StudyRow, account: Account, reason: StopReason) -> None:
+def finish(tx: Transaction, study: StudyRow, account: LedgerAccount, reason: StopReason) -> None:
     """Finish the study: no round follows."""
     # First: the ledger refuses an end in the middle of a round.
     account.record("finished", None, {"reason": reason, "report": _withheld(tx, study)})
@@ -233,7 +233,7 @@ def _end(
     tx: Transaction,
     study: StudyRow,
     round_row: RoundRow,
-    account: Account,
+    account: LedgerAccount,
     state: RoundState,
     ending: Abandon,
     ready: Statement | None = None,
@@ -251,7 +251,7 @@ def _end(
     rows.append_event(tx, study, f"round-{state}", round_row.number)
 
 
-def _look_again(study: StudyRow, account: Account) -> None:
+def _look_again(study: StudyRow, account: LedgerAccount) -> None:
     """Tell the workers that look for openings: after the last query a study that trains no more ends."""
     if study.next_round_at >= NEVER and not account.budget.may_ask:
         study.next_round_at = 0.0

@@ -8,7 +8,7 @@ from accounting.budget.ledger import Entry
 from server.db import rows
 from server.db.comparison import require_queries_as_charged, round_that_opened
 from server.db.leases import Lease, commit_under_lease
-from server.db.ledger_store import Account, Statement, budget_of, lock_account, statement_after
+from server.db.ledger_store import LedgerAccount, Statement, budget_of, lock_account, statement_after
 from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, SessionRow, StudyRow
@@ -76,7 +76,7 @@ def _prepare(coordinator: Coordinator, tx: Transaction, study: str) -> Statement
     return statement_after(tx, coordinator.signer, row, "reserved", budget.round + 1, {})
 
 
-def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Account, query: QueryRow) -> None:
+def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: LedgerAccount, query: QueryRow) -> None:
     """Open a round for the query: its cost is reserved, and every hospital that consents is asked."""
     document, settings = QueryDocument.model_validate(query.document), rows.settings_of(study)
     require_queries_as_charged(tx, study, query.sha256)
@@ -136,7 +136,7 @@ def _open_session(
     coordinator: Coordinator,
     tx: Transaction,
     study: StudyRow,
-    account: Account,
+    account: LedgerAccount,
     round_row: RoundRow,
     sampled: list[str],
     plan: SessionPlan | None,

@@ -34,7 +34,7 @@ from server.db.tables import ModelRow, RoundRow, StudyRow
 from server.domain.admission import body_spec, coordinates, mechanism
 from server.domain.bounds import longest_update
 from server.domain.optimiser import begin, new_state, new_weights, restored, state_spec
-from server.domain.release import NotFinite, Opened, drawn_back, measured, noised_pieces, summed_spec
+from server.domain.release import NotFinite, OpenedSum, drawn_back, measured, noised_pieces, summed_spec
 from server.domain.rounds import Abandon, move
 from server.services.coordinator import Coordinator
 from server.services.queries.schedule import evaluate_released
@@ -199,7 +199,7 @@ def _open_file(coordinator: Coordinator, place: Place, sha256: str, reason: str)
     return file
 
 
-def _opened(coordinator: Coordinator, inputs: Inputs, files: ExitStack) -> Opened | None:
+def _opened(coordinator: Coordinator, inputs: Inputs, files: ExitStack) -> OpenedSum | None:
     """Return the sum that was made under masks, open until `files` is closed."""
     if inputs.opened is None:
         return None
@@ -217,7 +217,7 @@ def _opened(coordinator: Coordinator, inputs: Inputs, files: ExitStack) -> Opene
     longest = longest_update(inputs.settings, size, inputs.round, anchor=start, clients=inputs.survivors)
     # Every client rounded to the ring's grid.
     rounding = inputs.survivors * 2.0 ** -(spec.scale_bits + 1) * math.sqrt(size)
-    return Opened(spec, words, longest + rounding)
+    return OpenedSum(spec, words, longest + rounding)
 
 
 def _commit_noise(coordinator: Coordinator, lease: Lease, inputs: Inputs, sha256: str) -> None:

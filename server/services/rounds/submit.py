@@ -54,7 +54,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Slot:
+class UpdateSlot:
     """Permission to send one body of at most `limit` bytes.
 
     body  its tensors
@@ -75,7 +75,7 @@ class Slot:
 
 def begin(
     coordinator: Coordinator, study: str, round_number: int, client: str, signed_sha256: str, witness: str | None = None
-) -> Slot | UpdateReceipt:
+) -> UpdateSlot | UpdateReceipt:
     """Admit an update before its body is read. A receipt instead of a slot: these very bytes are recorded already.
 
     From here on the coordinator may have seen something of the update, and the round is charged in full.
@@ -87,7 +87,7 @@ def begin(
         SigningError: the witness's signature is not the client's.
     """
 
-    def work(tx: Transaction) -> Slot | UpdateReceipt:
+    def work(tx: Transaction) -> UpdateSlot | UpdateReceipt:
         study_row = rows.find_study(tx, study)
         round_row = rows.share_round(tx, study_row.id, round_number)
         row = rows.lock_participant(tx, round_row, client)
@@ -98,9 +98,9 @@ def begin(
             row.sending_since = tx.now()
         if round_row.base_version is None:
             question = asked_of(tx, study_row, round_row).question
-            return Slot(study, round_number, client, answer_spec(question.cells), None)
+            return UpdateSlot(study, round_number, client, answer_spec(question.cells), None)
         start = _start(tx, study_row, round_row.base_version)
-        return Slot(study, round_number, client, body_spec(start.settings, start.model), start)
+        return UpdateSlot(study, round_number, client, body_spec(start.settings, start.model), start)
 
     # Committed before a byte is read: a coordinator that dies in the body has still noted that it may have seen it.
     failpoint("api.before-begin-commit")
@@ -117,7 +117,9 @@ def _start(tx: Transaction, study: StudyRow, version: int) -> Start:
     return Start(trained(rows.settings_of(study)), rows.model_spec_of(study), base.sha256, previous)
 
 
-def submit(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, signed_sha256: str) -> Written[UpdateReceipt]:
+def submit(
+    coordinator: Coordinator, slot: UpdateSlot, incoming: IncomingFile, signed_sha256: str
+) -> Written[UpdateReceipt]:
     """Record the update whose whole body is in `incoming`. Durable when this returns.
 
     Raises:
@@ -150,7 +152,7 @@ def _group(study: str) -> str:
     return f"{study}/updates"
 
 
-def _examined(coordinator: Coordinator, slot: Slot, file: OpenedFile) -> Findings:
+def _examined(coordinator: Coordinator, slot: UpdateSlot, file: OpenedFile) -> Findings:
     descriptor, start = file.descriptor, slot.of
     if start is None:
         examine_answer(TensorFile(descriptor, slot.body))
@@ -165,7 +167,7 @@ def _examined(coordinator: Coordinator, slot: Slot, file: OpenedFile) -> Finding
     return examine(start.settings, start.model, TensorFile(descriptor, slot.body), longest)
 
 
-def _record(tx: Transaction, slot: Slot, blob: Blob, findings: Findings) -> Written[UpdateReceipt]:
+def _record(tx: Transaction, slot: UpdateSlot, blob: Blob, findings: Findings) -> Written[UpdateReceipt]:
     study = rows.find_study(tx, slot.study)
     round = rows.share_round(tx, study.id, slot.round)
     row = rows.lock_participant(tx, round, slot.client)
@@ -202,7 +204,7 @@ def _receipt(study: str, row: ParticipantRow) -> UpdateReceipt:
     )
 
 
-def _forget_unless_recorded(coordinator: Coordinator, slot: Slot, blob: Blob) -> None:
+def _forget_unless_recorded(coordinator: Coordinator, slot: UpdateSlot, blob: Blob) -> None:
     def work(tx: Transaction) -> bool:
         study_id = rows.find_study(tx, slot.study).id
         row = tx.session.get(ParticipantRow, (study_id, slot.round, slot.client))

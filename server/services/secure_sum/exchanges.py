@@ -74,7 +74,7 @@ class Heard:
 
 
 @dataclass(frozen=True)
-class Slot:
+class VectorSlot:
     """Permission to send the octets of all vectors, exactly `limit` bytes. `repeated`: they are here already."""
 
     study: str
@@ -88,7 +88,7 @@ class Slot:
         return sum(spec.octets for spec in self.vectors)
 
 
-def begin_octets(coordinator: Coordinator, study: str, round_number: int, manifest: Manifest) -> Slot:
+def begin_octets(coordinator: Coordinator, study: str, round_number: int, manifest: Manifest) -> VectorSlot:
     """Admit the masked vectors before their body is read.
 
     Raises:
@@ -100,23 +100,23 @@ def begin_octets(coordinator: Coordinator, study: str, round_number: int, manife
     if state is not None and not state.ended:
         admission = rules.admit_manifest(state.session, manifest)
         if isinstance(admission, Session):
-            return Slot(study, round_number, manifest, state.session.parameters.vectors, repeated=False)
+            return VectorSlot(study, round_number, manifest, state.session.parameters.vectors, repeated=False)
 
-    def work(tx: Transaction) -> Slot:
+    def work(tx: Transaction) -> VectorSlot:
         row = find(tx, rows.find_study(tx, study).id, round_number)
         vectors = parameters_of(row).vectors
         if has_ended(row):
             _require_said(tx, row, "manifest", manifest)
-            return Slot(study, round_number, manifest, vectors, repeated=True)
+            return VectorSlot(study, round_number, manifest, vectors, repeated=True)
         admission = rules.admit_manifest(coordinator.sessions.current(tx, study, row), manifest)
         if not isinstance(admission, Repeated):
             _require_admitted(admission)
-        return Slot(study, round_number, manifest, vectors, isinstance(admission, Repeated))
+        return VectorSlot(study, round_number, manifest, vectors, isinstance(admission, Repeated))
 
     return coordinator.database.read("begin-octets", work)
 
 
-def keep_octets(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, sha256: str) -> Blob:
+def keep_octets(coordinator: Coordinator, slot: VectorSlot, incoming: IncomingFile, sha256: str) -> Blob:
     """Keep the vectors in `incoming`, durably when this returns. They count once their manifest is recorded.
 
     Raises:

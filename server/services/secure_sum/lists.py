@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, select
 
 from server.db import rows
 from server.db.session import Transaction
-from server.db.session_states import State
+from server.db.session_states import SessionState
 from server.db.session_store import MessageForgotten, load_session
 from server.db.tables import SessionRow, StudyRow
 from server.domain import secure_sum as rules
@@ -104,14 +104,14 @@ def glance(
     return None if state is None or listed is None else (state.mark, _content_of(state, listed))
 
 
-def _newest(coordinator: Coordinator, study: str, round_number: int) -> State | None:
+def _newest(coordinator: Coordinator, study: str, round_number: int) -> SessionState | None:
     """Return the session as this process saw it last, if the study has had no event since."""
     newest = coordinator.database.look(_VERSION, {"study": study})
     state = coordinator.sessions.cached(study, round_number)
     return None if not newest or state is None or state.mark < newest[0][0] else state
 
 
-def _content_of(state: State, listed: bytes | Declined) -> bytes | None:
+def _content_of(state: SessionState, listed: bytes | Declined) -> bytes | None:
     if isinstance(listed, bytes):
         return listed
     # After the view: what froze before the failure can still be read.
@@ -137,7 +137,7 @@ def follow(coordinator: Coordinator, study: str, event: int) -> None:
             coordinator.sessions.forget(study, round)
 
 
-def _listed(state: State, name: ListName, client: str) -> bytes | Declined | None:
+def _listed(state: SessionState, name: ListName, client: str) -> bytes | Declined | None:
     """Return the list, or None if its bodies are not kept any more."""
     if name != "inbox":
         return state.render(name, _FOR_ALL[name])

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from accounting.budget.bodies import RosterChange
 from server.db import rows
-from server.db.ledger_store import Account, lock_account
+from server.db.ledger_store import LedgerAccount, lock_account
 from server.db.session import Transaction
 from server.db.session_store import lock_session
 from server.db.tables import ClientRow, InvitationRow, ParticipantRow, StudyRow, UsedTokenRow
@@ -208,12 +208,12 @@ def use_token(coordinator: Coordinator, study: str, client: str, token_id: str) 
     coordinator.database.write("use-token", work)
 
 
-def _account(coordinator: Coordinator, tx: Transaction, study: StudyRow) -> Account | None:
+def _account(coordinator: Coordinator, tx: Transaction, study: StudyRow) -> LedgerAccount | None:
     """Return the study's account. None if the study is finished, and its ledger has ended."""
     return None if study.state == "finished" else lock_account(tx, coordinator.signer, study)
 
 
-def _record(tx: Transaction, account: Account | None, study: StudyRow, change: RosterChange) -> None:
+def _record(tx: Transaction, account: LedgerAccount | None, study: StudyRow, change: RosterChange) -> None:
     """Record in the ledger that the roster has changed. Hospitals pin a value computed from its active members."""
     study.roster_sha256 = roster_fingerprint(study.name, rows.active_members(tx, study.id))
     if account is not None:
