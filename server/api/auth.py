@@ -93,7 +93,7 @@ OPERATOR_KEY_PREFIX = "wrk_"
 OPEN_BODY_BYTES = 4096
 _CALLER = "wardround.caller"
 # Its private half was thrown away. Signatures of strangers are checked with it, so that they wait as long as others.
-_NOBODY = Ed25519PrivateKey.generate().public_key()
+_UNKNOWN_KEY = Ed25519PrivateKey.generate().public_key()
 
 
 async def poll(
@@ -288,7 +288,7 @@ async def _verify(
     claims = verify_request_token(
         token,
         # Unknown names are answered as a wrong signature is, after the same work: strangers do not learn the members.
-        _NOBODY if identity is None else identity.key,
+        _UNKNOWN_KEY if identity is None else identity.key,
         audience=context.settings.origin,
         method=method,
         url=url,

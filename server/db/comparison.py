@@ -182,7 +182,7 @@ def require_queries_as_charged(tx: Transaction, study: StudyRow, sha256: str | N
             raise DatabaseDiffers(study.name, difference)
 
 
-_NOTHING: set[tuple[str, str | None]] = {
+_WITHOUT_ANSWER: set[tuple[str, str | None]] = {
     (query, end) for query in ("failed", "waiting") for end in ("abandoned", "stopped")
 }
 # By the newest entry of the newest round that asked a query: in which states the query and that round may be.
@@ -190,8 +190,8 @@ _STATES_AFTER: dict[str | None, set[tuple[str, str | None]]] = {
     None: {("waiting", None), ("failed", None)},
     "asked": {("asked", "collecting")},
     "settled": {("asked", "settled"), ("answered", "released"), ("failed", "abandoned"), ("failed", "stopped")},
-    "cancelled": _NOTHING,
-    "charged-in-full": _NOTHING,
+    "cancelled": _WITHOUT_ANSWER,
+    "charged-in-full": _WITHOUT_ANSWER,
 }
 
 

@@ -67,13 +67,13 @@ def summed_spec(model: Spec) -> Spec:
 def noised_sum(
     settings: StudySettings, model: Spec, updates: Sequence[Tensors], opened: OpenedSum | None, draw: Draw
 ) -> dict[str, Real]:
-    """Return the results of `noised_pieces` and `drawn_back` in memory: parameter name -> float64 of the
+    """Return the results of `noised_pieces` and `rescaling_factor` in memory: parameter name -> float64 of the
     parameter's shape.
     """
     squares = list[float]()
     pieces = noised_pieces(settings, model, updates, opened, draw)
     total = gathered(summed_spec(model), measured(pieces, squares))
-    shrink = None if opened is None else drawn_back(squares, opened.longest)
+    shrink = None if opened is None else rescaling_factor(squares, opened.longest)
     return total if shrink is None else {name: values * shrink for name, values in total.items()}
 
 
@@ -83,7 +83,7 @@ def noised_pieces(
     """Return the sum of a round's updates on their own scale, with the coordinator's noise where the study has it.
 
     A study with a median or a trimmed mean gets that, times expected_clients. A sum that was `opened` may be
-    longer than honest hospitals make it: see `drawn_back`.
+    longer than honest hospitals make it: see `rescaling_factor`.
 
     Args:
         updates: bodies that came in the clear. Tensors that are no part of the update are passed over.
@@ -111,7 +111,7 @@ def measured(values: Iterable[Piece], squares: list[float]) -> Iterator[Piece]:
         yield name, start, piece
 
 
-def drawn_back(squares: Sequence[float], longest: float) -> float | None:
+def rescaling_factor(squares: Sequence[float], longest: float) -> float | None:
     """Return the factor by which an opened sum of these squared norms is at most `longest` long. None: it is already.
 
     After the noise, so that it is post-processing: it does not reveal a client that wrote too much into a masked sum.

@@ -17,7 +17,7 @@ def _ignore_retry() -> None:
     """Ignore that a transaction was run again."""
 
 
-_NOBODY: AbstractContextManager[Callable[[], None]] = nullcontext(_ignore_retry)
+_UNOBSERVED_SPAN: AbstractContextManager[Callable[[], None]] = nullcontext(_ignore_retry)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ProcessObserver:
         """Observe one named transaction with all its attempts. Call the yielded function before every further
         attempt.
         """
-        return _NOBODY if self.idle else self._transaction(name)
+        return _UNOBSERVED_SPAN if self.idle else self._transaction(name)
 
     def answered(self, name: str, started: float) -> None:
         """Count a question that needed no transaction. It was put at `started`, in `time.perf_counter`'s seconds.
@@ -52,7 +52,7 @@ class ProcessObserver:
 
     def step(self, kind: str) -> AbstractContextManager[object]:
         """Observe one step of a worker."""
-        return _NOBODY if self.idle else self._step(kind)
+        return _UNOBSERVED_SPAN if self.idle else self._step(kind)
 
     def failed(self, kind: str) -> None:
         """Count a worker's failed step, whose study is paused for a while."""

@@ -34,7 +34,7 @@ from server.db.tables import ModelRow, RoundRow, StudyRow
 from server.domain.admission import body_spec, coordinates, mechanism
 from server.domain.bounds import longest_update
 from server.domain.optimiser import begin, new_state, new_weights, restored, state_spec
-from server.domain.release import NotFinite, OpenedSum, drawn_back, measured, noised_pieces, summed_spec
+from server.domain.release import NotFinite, OpenedSum, measured, noised_pieces, rescaling_factor, summed_spec
 from server.domain.rounds import Abandon, move
 from server.services.coordinator import Coordinator
 from server.services.queries.schedule import evaluate_released
@@ -163,7 +163,7 @@ def _summed(coordinator: Coordinator, inputs: Inputs, renew_lease: Callable[[], 
         pieces = noised_pieces(inputs.settings, inputs.model, updates, opened, draw)
         incoming = files.enter_context(coordinator.blobs.receive(limit))
         _write(incoming, spec, measured(pieces, squares), renew_lease)
-        shrink = None if opened is None else drawn_back(squares, opened.longest)
+        shrink = None if opened is None else rescaling_factor(squares, opened.longest)
         if shrink is not None:
             long = TensorFile(files.enter_context(incoming.opened()).descriptor, spec)
             incoming = files.enter_context(coordinator.blobs.receive(limit))
