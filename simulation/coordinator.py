@@ -19,7 +19,7 @@ from client_sdk.errors import WardroundError
 from server.domain.admission import Findings, coordinates
 from server.domain.bounds import anchor, has_anchor, longest_update
 from server.domain.optimiser import begin, released, restored
-from server.domain.release import NotFinite, Opened, noised_sum
+from server.domain.release import NotFinite, OpenedSum, noised_sum
 from server.domain.rounds import (
     ANY_REASON,
     Abandon,
@@ -206,7 +206,7 @@ class Coordinator:
         masked = nobody if masking is None else here
         attendance = Attendance(here, nobody, nobody, here, survivors=masked, enrolled=frozenset(self.names))
         end = None if masking is None else SecureSumEnd(None, opened=True, masks_updates=masking.mask_updates)
-        return Collected(attendance, findings, end, drawn=len(opening.drawn))
+        return Collected(attendance, findings, end, sampled=len(opening.drawn))
 
     def _release(self, opening: Opening, answers: Answers) -> None:
         opened, updates = self._opened(opening, answers.sums), answers.updates
@@ -218,14 +218,14 @@ class Coordinator:
         self._releases += 1
         self._abandoned.clear()
 
-    def _opened(self, opening: Opening, sums: Mapping[str, RingVector]) -> Opened | None:
+    def _opened(self, opening: Opening, sums: Mapping[str, RingVector]) -> OpenedSum | None:
         spec = next((one for one in opening.vectors if one.name == UPDATE), None)
         if spec is None:
             return None
         words, clients = sums[UPDATE], len(opening.drawn)
         longest = self._longest(opening.round, None, clients=clients)
         rounding = clients * 2.0 ** -(spec.scale_bits + 1) * math.sqrt(coordinates(self._spec))
-        return Opened(spec, lambda start, stop: words[start:stop], longest + rounding)
+        return OpenedSum(spec, lambda start, stop: words[start:stop], longest + rounding)
 
     def _longest(self, round: int, previous: Mapping[str, Array] | None, *, clients: int) -> float:
         before = None if previous is None else Arrays(previous)

@@ -38,7 +38,7 @@ from private_learning.training import LocalTraining, weights_of
 from private_learning.training.gradients import PrivateGradients
 from server.domain.bounds import longest_update
 from server.domain.optimiser import begin, released
-from server.domain.release import Opened, noised_sum
+from server.domain.release import OpenedSum, noised_sum
 from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from study_protocol.randomness.source import Purpose, RandomSource, SeededRandomness, SeededSource, Subject
 from study_protocol.secure_sum.parameters import UPDATE, coordinates
@@ -205,7 +205,7 @@ def released_sums(twin: Twin, settings: StudySettings, members: Sequence[NDArray
 
         spec, total = hospitals.summed(round, words)[UPDATE]
         longest = longest_update(settings, coordinates(model), round, anchor=0.0, clients=len(names))
-        opened = Opened(spec, lambda start, stop, total=total: total[start:stop], longest)
+        opened = OpenedSum(spec, lambda start, stop, total=total: total[start:stop], longest)
         summed = noised_sum(settings, model, (), opened, DiscreteGaussianNoise().of(round))
         (flat,) = (values.ravel() for values in summed.values())
         sums.append(-flat * settings.privacy.expected_batch_size)

@@ -24,8 +24,8 @@ _Float32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class State:
-    """What the optimiser remembers after `steps` releases.
+class OptimiserState:
+    """The optimiser's memory after `steps` releases.
 
     moments  None before the first release: all are 0. Else names as in `state_spec`.
     """
@@ -39,18 +39,18 @@ class State:
         return self.moments.piece(prefix + name, start, stop)
 
 
-def begin() -> State:
-    """The state before the first release."""
-    return State(0, None)
+def begin() -> OptimiserState:
+    """Return the state before the first release."""
+    return OptimiserState(0, None)
 
 
-def restored(saved: ReadableTensors) -> State:
-    """A state out of the tensors that `new_state` made."""
-    return State(int(saved.piece(_STEPS, 0, 1)[0]), saved)
+def restored(saved: ReadableTensors) -> OptimiserState:
+    """Return a state out of the tensors that `new_state` made."""
+    return OptimiserState(int(saved.piece(_STEPS, 0, 1)[0]), saved)
 
 
 def state_spec(optimiser: ServerOptimiser, model: Spec) -> Spec:
-    """Names, shapes and types of a saved state. The plain optimiser has none to save."""
+    """Return Names, shapes and types of a saved state. The plain optimiser has none to save."""
     spec: Spec = {_STEPS: ((1,), "float64")}
     return spec | {
         prefix + name: (shape, "float32") for prefix in _moments(optimiser) for name, (shape, _) in model.items()
@@ -58,9 +58,9 @@ def state_spec(optimiser: ServerOptimiser, model: Spec) -> Spec:
 
 
 def new_weights(
-    settings: StudySettings, weights: ReadableTensors, total: ReadableTensors, state: State
+    settings: StudySettings, weights: ReadableTensors, total: ReadableTensors, state: OptimiserState
 ) -> Iterator[Piece]:
-    """The model after a round: one step against a gradient (fedsgd), along a difference of weights (fedavg).
+    """Yield the model after a round: one step against a gradient (fedsgd), along a difference of weights (fedavg).
 
     total  the noised sum, on the scale of the updates
 
@@ -82,16 +82,16 @@ def new_weights(
 
 
 def new_state(
-    settings: StudySettings, weights: ReadableTensors, total: ReadableTensors, state: State
+    settings: StudySettings, weights: ReadableTensors, total: ReadableTensors, state: OptimiserState
 ) -> Iterator[Piece]:
-    """The optimiser's state after a round, in the order in which it is saved.
+    """Yield the optimiser's state after a round, in the order in which it is saved.
 
     weights  before the round
 
     Raises:
         NotFinite: a moment leaves the range of float32.
     """
-    # As a float: float32 and float64 are what these files may hold; exact up to 2^53 steps.
+    # As a float: float32 and float64 are the types of these files. Exact up to 2^53 steps.
     yield _STEPS, 0, np.array([state.steps + 1], np.float64)
     for prefix in _moments(settings.training.optimiser):
         for name in sorted(total.spec):
@@ -99,15 +99,15 @@ def new_state(
                 direction = _direction(settings, weights, total, name, start, stop)
                 with np.errstate(over="ignore", invalid="ignore"):
                     moment = _moment(settings.training.optimiser, prefix, direction, state, name, start, stop)
-                    found: _Float32 = moment.astype(np.float32)
-                require_finite(found)
-                yield prefix + name, start, found
+                    moments: _Float32 = moment.astype(np.float32)
+                require_finite(moments)
+                yield prefix + name, start, moments
 
 
 def released(
-    settings: StudySettings, weights: ReadableTensors, total: ReadableTensors, state: State
-) -> tuple[dict[str, Array], State]:
-    """The model after a round and the optimiser's state, in memory. Raises NotFinite."""
+    settings: StudySettings, weights: ReadableTensors, total: ReadableTensors, state: OptimiserState
+) -> tuple[dict[str, Array], OptimiserState]:
+    """Return the model after a round and the optimiser's state, in memory. Raises NotFinite."""
     model = weights.spec
     saved = gather_tensors(state_spec(settings.training.optimiser, model), new_state(settings, weights, total, state))
     return gather_tensors(model, new_weights(settings, weights, total, state)), restored(Arrays(saved))
@@ -120,10 +120,10 @@ def _moments(optimiser: ServerOptimiser) -> tuple[str, ...]:
 def _direction(
     settings: StudySettings, weights: ReadableTensors, total: ReadableTensors, name: str, start: int, stop: int
 ) -> Real:
-    """The average's piece, over the public constant that stands for the realised count, whoever came."""
+    """Return the average's piece, over the public constant that stands for the realised count of clients."""
     average = total.piece(name, start, stop) / settings.privacy.expected_clients
     if settings.training.algorithm != "fedsgd":
-        # A mean difference of weights points where the clients went; each of their steps met the prior.
+        # A mean difference of weights points where the clients went. Each of their steps met the prior.
         return average
     prior = settings.training.prior
     if prior is not None:
@@ -132,7 +132,7 @@ def _direction(
     return -1.0 * average
 
 
-def _step(optimiser: ServerOptimiser, direction: Real, state: State, name: str, start: int, stop: int) -> Real:
+def _step(optimiser: ServerOptimiser, direction: Real, state: OptimiserState, name: str, start: int, stop: int) -> Real:
     match optimiser.name:
         case "plain":
             return direction
@@ -148,7 +148,7 @@ def _step(optimiser: ServerOptimiser, direction: Real, state: State, name: str, 
 
 
 def _moment(
-    optimiser: ServerOptimiser, prefix: str, direction: Real, state: State, name: str, start: int, stop: int
+    optimiser: ServerOptimiser, prefix: str, direction: Real, state: OptimiserState, name: str, start: int, stop: int
 ) -> Real:
     before = state.moment(prefix, name, start, stop).astype(np.float64)
     if optimiser.name == "momentum":

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from server.db.news import Changes
+from server.db.news import ChangeDetector
 from server.db.session import Database
 from server.db.tables import RoundRow
 from server.domain.errors import Rejected
@@ -173,13 +173,13 @@ def test_a_worker_outlives_a_pool_without_a_free_connection(
 ) -> None:
     full = [3]
 
-    def since_last(changes: Changes) -> bool:
+    def since_last(changes: ChangeDetector) -> bool:
         if full[0] > 0:
             full[0] -= 1
             raise PoolTimeout("no connection is free")
         return True
 
-    monkeypatch.setattr(Changes, "since_last", since_last)
+    monkeypatch.setattr(ChangeDetector, "since_last", since_last)
     with running(Worker(coordinator, poll_seconds=0.01)):
         eventually(lambda: full == [0])
         open_study(coordinator)

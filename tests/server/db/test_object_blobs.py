@@ -149,7 +149,7 @@ def test_a_store_that_is_away_is_said_and_nothing_is_lost(tmp_path: Path) -> Non
     for ask in (blobs.check, lambda: blobs.open(UPDATE, "0" * 64), lambda: blobs.has(UPDATE, "0" * 64)):
         with pytest.raises(StoreAway):
             ask()
-    for ask in (lambda: blobs.kept(UPDATE), lambda: blobs.clear("rounds/a/1"), lambda: blobs.folders("rounds")):
+    for ask in (lambda: blobs.hashes(UPDATE), lambda: blobs.clear("rounds/a/1"), lambda: blobs.folders("rounds")):
         with pytest.raises(StoreAway):
             ask()
     with pytest.raises(StoreAway):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from server.domain.optimiser import State, begin, new_state, released, restored, state_spec
+from server.domain.optimiser import OptimiserState, begin, new_state, released, restored, state_spec
 from server.domain.release import NotFinite, OutOfBounds
 from study_protocol.study.bounds import MAX_WEIGHT
 from study_protocol.study.settings import StudySettings
@@ -21,8 +21,8 @@ STEPS = 6
 
 
 def step(
-    chosen: StudySettings, weights: dict[str, Array], total: Array, state: State
-) -> tuple[dict[str, Array], State]:
+    chosen: StudySettings, weights: dict[str, Array], total: Array, state: OptimiserState
+) -> tuple[dict[str, Array], OptimiserState]:
     return released(chosen, Arrays(weights), Arrays({"w": total}), state)
 
 

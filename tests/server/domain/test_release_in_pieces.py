@@ -9,7 +9,7 @@ import pytest
 
 from server.domain.admission import mechanism
 from server.domain.optimiser import begin, new_state, new_weights, released, restored, state_spec
-from server.domain.release import Opened, noised_pieces, noised_sum
+from server.domain.release import OpenedSum, noised_pieces, noised_sum
 from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from study_protocol.randomness.source import SeededRandomness
 from study_protocol.secure_sum.vectors import VectorSpec, largest_cap
@@ -142,7 +142,7 @@ def test_an_opened_sum_is_read_in_pieces(scheme: Any) -> None:
         asked.append(stop - start)
         return words[start:stop]
 
-    found = noised_sum(chosen, SPEC, [], Opened(spec, read, np.inf), draws())
+    found = noised_sum(chosen, SPEC, [], OpenedSum(spec, read, np.inf), draws())
     assert max(asked) == PIECE
     assert sum(asked) == size
     draw, place = draws(), 0
@@ -154,7 +154,7 @@ def test_an_opened_sum_is_read_in_pieces(scheme: Any) -> None:
                 units[start : start + PIECE] += draw(noise.units, units[start : start + PIECE].size)
         np.testing.assert_array_equal(found[name].reshape(-1), units * 2.0**-bits)
     # One that is too long is shorter afterwards, and points where it pointed.
-    back = noised_sum(chosen, SPEC, [], Opened(spec, read, 0.125), draws())
+    back = noised_sum(chosen, SPEC, [], OpenedSum(spec, read, 0.125), draws())
     assert np.sqrt(sum(float((values**2).sum()) for values in back.values())) == pytest.approx(0.125)
 
 

@@ -23,7 +23,7 @@ from server.app import create_app
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
 from server.db.session import Database
-from server.observation.observer import Observer
+from server.observation.observer import ProcessObserver
 from server.observation.spans import Spans
 from server.services.coordinator import Coordinator
 from server.worker import Worker
@@ -50,7 +50,7 @@ def spans(exporter: InMemorySpanExporter) -> Spans:
 def observed(tmp_path: Path, spans: Spans) -> Iterator[Coordinator]:
     settings = Settings(home=tmp_path)
     prepare(settings)
-    observer = Observer(spans=spans)
+    observer = ProcessObserver(spans=spans)
     plain = open_coordinator(settings)
     plain.database.dispose()
     coordinator = replace(plain, database=Database(settings.database(), observer=observer), observer=observer)
@@ -194,7 +194,7 @@ async def test_the_framework_s_own_telemetry_stays_off(
     everywhere.add_span_processor(SimpleSpanProcessor(exporter))
     # What any package of the installation may do: a provider for the whole process.
     monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: everywhere)
-    plain = replace(observed, observer=Observer())
+    plain = replace(observed, observer=ProcessObserver())
     await _ask(plain, "/v1/studies/sepsis/rounds/1/updates/h0")
     assert [span.name for span in exporter.get_finished_spans() if not span.name.startswith("transaction")] == []
 

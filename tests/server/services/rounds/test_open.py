@@ -297,7 +297,7 @@ def test_an_optimiser_goes_on_from_release_to_release(coordinator: Coordinator, 
     expected = -0.5 * 0.3 * (1 + 1.9 + 2.71) if name == "momentum" else -0.5 * 3
     np.testing.assert_allclose(read_model(coordinator, "sepsis", 3)["weight"], expected, rtol=1e-5)
     # Of the states only the newest is kept.
-    assert len(coordinator.blobs.kept(optimisers_of("sepsis"))) == 1
+    assert len(coordinator.blobs.hashes(optimisers_of("sepsis"))) == 1
 
 
 def test_evidence_of_a_public_study_is_written_down_when_it_ends(coordinator: Coordinator) -> None:

@@ -41,7 +41,7 @@ def participants(coordinator: Coordinator) -> list[tuple[str, str, str | None]]:
 
 
 def stored(coordinator: Coordinator, round: int, client: str) -> int:
-    return len(coordinator.blobs.kept(update_of("sepsis", round, client)))
+    return len(coordinator.blobs.hashes(update_of("sepsis", round, client)))
 
 
 def tensors(**changes: Array) -> bytes:
@@ -120,7 +120,7 @@ def test_two_uploads_at_once_only_one_is_taken(coordinator: Coordinator, hospita
             else:
                 with pytest.raises(Rejected, match="different-update"):
                     submit_update.submit(coordinator, slot, incoming, digest)
-    assert coordinator.blobs.kept(update_of("sepsis", 1, "h0")) == [digests[0]]
+    assert coordinator.blobs.hashes(update_of("sepsis", 1, "h0")) == [digests[0]]
 
 
 def test_a_body_is_the_one_that_was_signed(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
