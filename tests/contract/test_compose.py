@@ -268,6 +268,7 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+@pytest.mark.slow
 def test_the_application_is_no_superuser_of_its_database(tmp_path: Path) -> None:
     """The script that compose runs, on a real PostgreSQL; then the migrations and a request as that role."""
     password = tmp_path / "password"
