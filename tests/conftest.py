@@ -30,11 +30,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # No test depends on how busy the machine is.
 hypothesis.settings.register_profile("wardround", deadline=None)
-# For `make test`: no test has more examples there than this profile, also one that names a number of its own.
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
 # For `tests.harness.campaigns`.
 hypothesis.settings.register_profile("campaign", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("wardround")
+# No test has more in `make test`, also one that names a number of its own.
+QUICK_EXAMPLES = 25
 
 
 @dataclass
@@ -114,15 +114,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _cap_examples(items: list[pytest.Item]) -> None:
-    quick = hypothesis.settings.get_profile("quick").max_examples
     attribute = "_hypothesis_internal_use_settings"
     for item in items:
         test = item.obj if isinstance(item, pytest.Function) else None
         if hypothesis.is_hypothesis_test(test):
-            chosen = getattr(test, attribute, None) or hypothesis.settings.default
+            chosen = getattr(test, attribute, hypothesis.settings())
+            capped = hypothesis.settings(chosen, max_examples=min(QUICK_EXAMPLES, chosen.max_examples))
             # A method passes attributes on when they are read, and takes none.
-            function = getattr(test, "__func__", test)
-            setattr(function, attribute, hypothesis.settings(chosen, max_examples=min(quick, chosen.max_examples)))
+            setattr(getattr(test, "__func__", test), attribute, capped)
 
 
 _PROCESSOR_START = pytest.StashKey[float]()
