@@ -277,8 +277,8 @@ def _require_form(descriptions: Sequence[_Description | None]) -> list[_Descript
     flaws = Counter(description.flaw for description in whole)
     if flaws[_DicomFlaw.COLOURED] or flaws[_DicomFlaw.FRAMES]:
         raise DataError(
-            f"DICOM: of {count} files {flaws[_DicomFlaw.COLOURED]} are coloured or have a palette and {flaws[_DicomFlaw.FRAMES]} "
-            "have several frames. One grey image is read from each file: write frames or volumes as separate files, or "
+            f"DICOM: of {count} files {flaws[_DicomFlaw.COLOURED]} are coloured or have a palette and "
+            f"{flaws[_DicomFlaw.FRAMES]} have several frames. One grey image is read from each file: write frames or volumes as separate files, or "
             "as NIfTI"
         )
     for flaw in _DicomFlaw:

@@ -59,7 +59,7 @@ def _rows(limit_forecast: LimitForecast) -> list[list[str]]:
     if limit_forecast.evaluated is not None:
         rows.append(["  patients set aside, all evaluations", number(limit_forecast.evaluated), "", "", "", ""])
     if limit_forecast.least is not None:
-        rows.append(["  for any data", f"{number(limit_forecast.least, left=True)} at least", "", "", "", ""])
+        rows.append(["  for any data", f"{number(limit_forecast.least, round_down=True)} at least", "", "", "", ""])
     return rows
 
 

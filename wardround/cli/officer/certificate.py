@@ -26,7 +26,7 @@ from wardround.cli.shared.shared import (
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
-    from study_protocol.documents.check import Check, Opened
+    from study_protocol.documents.check import Check, OpenedCertificate
     from study_protocol.study.certificate import Certificate
 
 app = typer.Typer(no_args_is_help=True, help="Show, export and verify the certificate of a study's privacy.")
@@ -95,7 +95,7 @@ def pdf(file: CertificateFile, output: PdfFile, fonts: Fonts = None) -> None:
         document = opened(file.read_bytes(), str(file))
         key = document.certificate.coordinator_key
         # A PDF with forged numbers would look like any other.
-        if check.signature(document, key, "its own key", known=False).result == "bad":
+        if check.check_signature(document, key, "its own key", is_confirmed=False).result == "bad":
             raise LedgerNotExtended(f"{file}: the certificate was changed after it was signed. No PDF was written")
         body = certificate_pdf(document, fonts)
         write_durably(output, body)
@@ -117,9 +117,9 @@ def verify(
     with plain_errors():
         document = opened(file.read_bytes(), str(file))
         key, key_words, is_named = _key(document, coordinator_key, home)
-        checks = [check.signature(document, key, key_words, known=is_named)]
+        checks = [check.check_signature(document, key, key_words, is_confirmed=is_named)]
         if model is not None:
-            checks.append(check.model(document.certificate, model))
+            checks.append(check.check_model(document.certificate, model))
         if ledger is not None:
             checks += _against(document, ledger, key)
     if as_json:
@@ -130,14 +130,14 @@ def verify(
         table(
             title,
             ["check", "result", "what was found"],
-            [[result_of_check.what, result_of_check.result, result_of_check.words] for result_of_check in checks],
+            [[result_of_check.subject, result_of_check.result, result_of_check.words] for result_of_check in checks],
         )
     results = {result_of_check.result for result_of_check in checks}
     if results != {"good"}:
         raise typer.Exit(_BAD if "bad" in results else _NOT_KNOWN)
 
 
-def opened(body: bytes, source: str) -> Opened:
+def opened(body: bytes, source: str) -> OpenedCertificate:
     """Return the certificate in these bytes, without checking its signature.
 
     Raises:
@@ -145,7 +145,7 @@ def opened(body: bytes, source: str) -> Opened:
     """
     from client_sdk.errors import ConfigurationError
     from study_protocol.documents.check import NoCertificate
-    from study_protocol.documents.check import opened as read
+    from study_protocol.documents.check import open_certificate as read
 
     try:
         return read(body)
@@ -166,7 +166,7 @@ def _form(output: Path | None, form: str | None) -> str | None:
     return file_format
 
 
-def _written(document: Opened, form: str, fonts: Path | None) -> bytes:
+def _written(document: OpenedCertificate, form: str, fonts: Path | None) -> bytes:
     import json
 
     if form == "pdf":
@@ -182,7 +182,7 @@ def _written(document: Opened, form: str, fonts: Path | None) -> bytes:
 
 def checked(
     client: Client, study: str, round_number: int | None, key_file: Path | None, home: Path | None
-) -> tuple[Opened, str]:
+) -> tuple[OpenedCertificate, str]:
     """Return a study's certificate from its coordinator, and words for the key that signed it.
 
     Raises:
@@ -193,7 +193,10 @@ def checked(
 
     document = opened(client.certificate(study, round_number), f"the certificate of {study}")
     trusted = trust(client, study, None, key_file, home, "records")
-    stated, signature_check = document.certificate, check.signature(document, trusted.key, trusted.reason, known=True)
+    stated, signature_check = (
+        document.certificate,
+        check.check_signature(document, trusted.key, trusted.reason, is_confirmed=True),
+    )
     if signature_check.result != "good":
         raise LedgerNotExtended(f"the certificate's signature: {signature_check.words}")
     about = stated.round, None if stated.model is None else stated.model.version
@@ -202,7 +205,7 @@ def checked(
     return document, trusted.reason
 
 
-def _key(document: Opened, given_key: str | None, home: Path | None) -> tuple[str, str, bool]:
+def _key(document: OpenedCertificate, given_key: str | None, home: Path | None) -> tuple[str, str, bool]:
     """Return the key that must have signed, words for it, and whether it comes from outside of the document."""
     from client_sdk.api.config import load
     from client_sdk.errors import ConfigurationError
@@ -222,7 +225,7 @@ def _key(document: Opened, given_key: str | None, home: Path | None) -> tuple[st
     return pinned, "the key that was pinned at enrolment", True
 
 
-def _against(document: Opened, path: Path, key: str) -> list[Check]:
+def _against(document: OpenedCertificate, path: Path, key: str) -> list[Check]:
     from client_sdk.errors import LedgerNotExtended
     from client_sdk.study.audit import audited, require_signed
     from study_protocol.documents import check
@@ -234,7 +237,7 @@ def _against(document: Opened, path: Path, key: str) -> list[Check]:
         audited(stated.study, entries)
     except LedgerNotExtended as error:
         return [check.Check("ledger", "bad", str(error))]
-    return check.ledger(stated, entries)
+    return check.check_ledger(stated, entries)
 
 
 def _print(stated: Certificate) -> None:
