@@ -278,8 +278,8 @@ def _require_form(descriptions: Sequence[_Description | None]) -> list[_Descript
     if flaws[_DicomFlaw.COLOURED] or flaws[_DicomFlaw.FRAMES]:
         raise DataError(
             f"DICOM: of {count} files {flaws[_DicomFlaw.COLOURED]} are coloured or have a palette and "
-            f"{flaws[_DicomFlaw.FRAMES]} have several frames. One grey image is read from each file: write frames or volumes as separate files, or "
-            "as NIfTI"
+            f"{flaws[_DicomFlaw.FRAMES]} have several frames. One grey image is read from each file: write frames or "
+            "volumes as separate files, or as NIfTI"
         )
     for flaw in _DicomFlaw:
         if flaws[flaw]:

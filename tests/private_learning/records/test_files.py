@@ -125,9 +125,9 @@ def test_a_program_s_own_table_goes_where_a_path_does() -> None:
     [
         ("records.csv", "name of a file. Read it with load_records"),
         (np.ones((2, 2)), "a ndarray does not name its labels. Make Examples.of"),
-        ((np.ones((2, 2)), np.ones(2)), "a tuple does not say what is a label"),
-        (torch.ones(2, 2), "a Tensor does not say"),
-        (iter([1]), "a data frame, a Table, Examples or a map-style data set"),
+        ((np.ones((2, 2)), np.ones(2)), "a tuple does not name its labels"),
+        (torch.ones(2, 2), "a Tensor does not name"),
+        (iter([1]), "A data frame, a Table, Examples or a map-style data set"),
     ],
     ids=["path", "array", "arrays", "tensor", "iterator"],
 )

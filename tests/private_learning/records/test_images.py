@@ -57,7 +57,7 @@ def test_a_class_without_images_keeps_its_number(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     assert read_images(tmp_path).labels.tolist() == [0, 2]
     assert read_images(tmp_path, classes=["c", "a"]).labels.tolist() == [0, 1]
-    with pytest.raises(DataError, match=r"missing: \['d'\]"):
+    with pytest.raises(DataError, match=r"Missing: \['d'\]"):
         read_images(tmp_path, classes=["a", "d"])
 
 

@@ -57,7 +57,7 @@ def test_what_only_a_hospital_would_notice_is_noted(run: Run, tmp_path: Path) ->
     settings["privacy"]["expected_clients"] = settings["schedule"]["min_clients"] / 2
     path.write_text(json.dumps(settings))
     noted = " ".join(run("plan", str(path)).stderr.split())
-    for words in ("no package here offers it", "rounds will be abandoned"):
+    for words in ("no package here offers it", "Rounds will be abandoned"):
         assert words in noted
         assert words not in " ".join(sound.split())
 
