@@ -63,7 +63,7 @@ def test_columns_are_found_by_their_names_in_whatever_form_records_come(tmp_path
         (FRAME.assign(age=[40, None, 50]), "column age: 1 of 3 values are missing"),
         (FRAME.assign(thal=["3", "9", "9"]), "column thal: 2 of 3 values are none"),
         (FRAME.iloc[:0], "at least one row"),
-        (7, "a data frame"),
+        (7, "A data frame"),
     ],
     ids=["matrix", "tensor", "no names", "lacking", "text", "infinite", "missing", "category", "empty", "number"],
 )

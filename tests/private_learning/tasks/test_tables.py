@@ -147,7 +147,7 @@ def test_a_lacking_column_is_named(gone: str):
         ({**BASE, "label-values": "no"}, "two or more different words"),
         ({**BASE, "label-values": "no|no"}, "two or more different words"),
         ({**BASE, "label-values": "no|yes", "classes": 3}, "names 2 classes, classes says 3"),
-        ({**BASE, "label_values": "no|yes"}, "did you mean label-values"),
+        ({**BASE, "label_values": "no|yes"}, "Did you mean label-values"),
         ({**BASE, "column.x": "a|b; missing=a"}, "write 'missing' without a value"),
     ],
 )

@@ -109,13 +109,14 @@ def test_every_command_that_reads_records_has_the_options_that_their_reader_advi
     "name", ["model", "plan", "suggest", "study", "templates", "ask", "query", "certificate", "card"]
 )
 def test_a_command_module_advises_options_of_its_own_commands_alone(name: str) -> None:
-    path = f"wardround.cli.{name}"
+    (file,) = (ROOT / "wardround" / "cli").glob(f"*/{name}.py")
+    path = f"wardround.cli.{file.parent.name}.{name}"
     # `suggest` is what `plan --suggest` says. What stands behind `wardround` is tested above.
     owner = "wardround.cli.lead.plan" if name == "suggest" else path
     own = [one for one in commands().values() if one.callback is not None and _module(one) == owner]
     assert own
     known = set[str]().union(*map(options, own))
-    said = [re.sub(r"`[^`]*`|wardround .*", "", text) for text in texts(ROOT / f"{path.replace('.', '/')}.py")]
+    said = [re.sub(r"`[^`]*`|wardround .*", "", text) for text in texts(file)]
     unknown = {option for text in said for option in OPTION.findall(text)} - known
     assert unknown <= {"--i-know"}
 

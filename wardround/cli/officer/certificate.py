@@ -123,7 +123,7 @@ def verify(
         if ledger is not None:
             checks += _against(document, ledger, key)
     if as_json:
-        print_json([vars(result_of_check) for result_of_check in checks])
+        print_json([{"what": done.subject, "result": done.result, "words": done.words} for done in checks])
     else:
         stated = document.certificate
         title = f"Certificate of {stated.study}, round {stated.round}, issued {stated.issued_at:%Y-%m-%d %H:%M} UTC"

@@ -242,7 +242,7 @@ def test_a_database_that_was_changed_is_told_with_what_to_do(capsys: pytest.Capt
     show(statement(limit(level="client", state="unbounded"), can_continue=False, stop_reason="database-differs"))
     shown = " ".join(capsys.readouterr().out.split())
     assert "database-differs: the coordinator's database was changed without its key" in shown
-    assert "restores it from a backup or opens a new study" in shown
+    assert "restores a backup or opens a new study" in shown
 
 
 @pytest.mark.quick("goes on")

@@ -221,7 +221,7 @@ def test_a_study_without_training_is_refused(records: Path, tmp_path: Path) -> N
     settings.write_text(study_text(statistics_values(masked=False)))
     done = simulate(settings, "--data", records, "--clients", "4")
     assert done.exit_code == 1
-    assert "trains nothing" in done.output
+    assert "does not train" in done.output
 
 
 @pytest.mark.slow
