@@ -157,9 +157,9 @@ def orders_or_alphas(
         return np.asarray(orders, dtype=np.float64)
     if bool((check_array(names[1], np.atleast_1d(np.asarray(alphas))) <= 1).any()):
         raise InvalidArgument(names[1], "every Rényi order must be > 1")
-    found = np.asarray(alphas, dtype=np.float64) - 1
-    check_orders(np.atleast_1d(found), names[1])
-    return found
+    checked_orders = np.asarray(alphas, dtype=np.float64) - 1
+    check_orders(np.atleast_1d(checked_orders), names[1])
+    return checked_orders
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> str:

@@ -225,10 +225,12 @@ class SessionEnded(WardroundError):
     """The secure sum of a round failed or went on without this hospital. `code` says why."""
 
     def __init__(self, code: str) -> None:
-        said = f"the secure sum of this round went on without this hospital, or failed ({code})"
+        message = f"the secure sum of this round went on without this hospital, or failed ({code})"
         if code == "different-message":
-            said += ": a second installation has spoken for this hospital, or its folder was put back to an older copy"
-        super().__init__(shown(said))
+            message += (
+                ": a second installation has spoken for this hospital, or its folder was put back to an older copy"
+            )
+        super().__init__(shown(message))
         self.code = code
 
 

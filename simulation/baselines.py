@@ -99,18 +99,18 @@ def baselines(task: Task, population: Population, test: TaskDataset, seed: int) 
         return metrics_of(task, fitted(task, dataset, seed), test)
 
     count = len(population)
-    chosen = range(count)
+    places = range(count)
     if count > _MOST_ALONE:
-        drawn = np.random.default_rng([seed, 3]).permutation(count)[:_MOST_ALONE]
-        chosen = sorted(int(place) for place in drawn)
+        sampled_places = np.random.default_rng([seed, 3]).permutation(count)[:_MOST_ALONE]
+        places = sorted(int(place) for place in sampled_places)
     frequent = None
     if not test.targets.is_floating_point() and test.targets.ndim == 1:
         labels = population.dataset.targets.flatten()
         # Rows that fill up a patient who has fewer have no label.
         counts = torch.bincount(labels[labels >= 0])
         frequent = (test.targets == int(counts.argmax())).double().mean().item()
-    alone = tuple(measured(population.records_of(place)) for place in chosen)
-    return Baselines(measured(population.everybody()), alone, frequent)
+    single_client_metrics = tuple(measured(population.records_of(place)) for place in places)
+    return Baselines(measured(population.everybody()), single_client_metrics, frequent)
 
 
 def metrics_of(task: Task, model: nn.Module, test: TaskDataset) -> dict[str, float]:

@@ -76,7 +76,7 @@ def _upper(report: Report) -> Iterator[Json]:
         for point in report.points()
         if point.metric is not None
     ]
-    lines = [{name: value.mean, "model": said} for said, value in compared(report)]
+    lines = [{name: value.mean, "model": label} for label, value in compared(report)]
     band: Json = {
         "data": {"values": measured},
         "mark": {"type": "area", "opacity": 0.2},
@@ -92,13 +92,13 @@ def _upper(report: Report) -> Iterator[Json]:
 
 def compared(report: Report) -> list[tuple[str, Spread]]:
     """What the study's metric is compared with, in words."""
-    named = [
+    labelled = [
         ("same rounds, no noise", report.without_noise),
         ("all records pooled", report.pooled),
         ("one client alone", report.alone),
         ("most frequent class", report.most_frequent),
     ]
-    return [(said, value) for said, value in named if value is not None]
+    return [(label, value) for label, value in labelled if value is not None]
 
 
 def _panel(values: list[Json], field: str, title: str, colour: str) -> Json:

@@ -40,9 +40,11 @@ def write(path: Path, belonging: str, checkpoint: Checkpoint) -> None:
     Raises:
         OSError: the disk is full or read-only; the file is as it was.
     """
-    said = json.dumps({"belonging": belonging, **checkpoint.said}, allow_nan=False).encode()
-    tensors = {_SAID: np.frombuffer(said, np.uint8)}
-    tensors |= {_ACCOUNTS + str(place): np.frombuffer(kept, np.uint8) for place, kept in checkpoint.accounts.items()}
+    header = json.dumps({"belonging": belonging, **checkpoint.said}, allow_nan=False).encode()
+    tensors = {_SAID: np.frombuffer(header, np.uint8)}
+    tensors |= {
+        _ACCOUNTS + str(place): np.frombuffer(account, np.uint8) for place, account in checkpoint.accounts.items()
+    }
     write_durably(path, save(tensors | {f"array/{name}": array for name, array in checkpoint.arrays.items()}))
 
 
@@ -54,12 +56,12 @@ def read(path: Path, belonging: str) -> Checkpoint | None:
     """
     try:
         tensors = load(path.read_bytes())
-        said = json.loads(tensors[_SAID].tobytes())
+        header = json.loads(tensors[_SAID].tobytes())
     except FileNotFoundError:
         return None
     except (SafetensorError, ValueError, KeyError) as error:
         raise ConfigurationError(f"{path} is no checkpoint of a simulation, or damaged: move it away") from error
-    if said["belonging"] != belonging:
+    if header["belonging"] != belonging:
         raise ConfigurationError(
             f"{path} is of another simulation: the settings, the records, their split, the seed or the backend have "
             "changed since. Name another folder, or move this file away"
@@ -70,4 +72,4 @@ def read(path: Path, belonging: str) -> Checkpoint | None:
         for name, array in tensors.items()
         if name.startswith(_ACCOUNTS)
     }
-    return Checkpoint(said, arrays, accounts)
+    return Checkpoint(header, arrays, accounts)

@@ -116,8 +116,8 @@ class Coordinator:
     @property
     def previous(self) -> Mapping[str, Array] | None:
         """The weights of the version before the newest one, if that round released any."""
-        known = self._before is not None and self._before[0] == self.version - 1
-        return self._before[1] if known and self._before is not None else None
+        has_previous = self._before is not None and self._before[0] == self.version - 1
+        return self._before[1] if has_previous and self._before is not None else None
 
     @property
     def longest(self) -> float:
@@ -135,12 +135,12 @@ class Coordinator:
         self._record("reserved", round, {})
         heads = partial(self._coins.heads, round=round)
         rate = self.settings.privacy.client_sampling_rate
-        chosen = set(sample(self.names, rate, heads))
-        drawn = tuple(place for place, name in enumerate(self.names) if name in chosen)
+        sampled_names = set(sample(self.names, rate, heads))
+        places = tuple(place for place, name in enumerate(self.names) if name in sampled_names)
         try:
-            return Opening(round, drawn, self._vectors(round, len(drawn)))
+            return Opening(round, places, self._vectors(round, len(places)))
         except ParameterFault as fault:
-            self._end(round, no_session(fault, len(drawn), members=len(self.names)))
+            self._end(round, no_session(fault, len(places), members=len(self.names)))
             return None
 
     def close(self, opening: Opening, answers: Answers) -> None:
@@ -169,8 +169,8 @@ class Coordinator:
 
     def spent(self) -> tuple[float | None, ...]:
         """ε of every limit by now; None where no finite one covers it."""
-        found = (shown(self.budget.accounts, account) for account in self.budget.accounts)
-        return tuple(value if math.isfinite(value) else None for value in found)
+        epsilons = (shown(self.budget.accounts, account) for account in self.budget.accounts)
+        return tuple(value if math.isfinite(value) else None for value in epsilons)
 
     # -- evaluations that the study asks by itself
 
@@ -195,16 +195,18 @@ class Coordinator:
     def _vectors(self, round: int, drawn: int) -> tuple[VectorSpec, ...]:
         if self.settings.privacy.masking is None:
             return ()
-        named = {"study": _STUDY, "roster": _NOBODY, "model": _NOBODY}
-        plan = SessionPlan.of(self.settings, self._spec, round=round, ledger=(round, _NOBODY), **named)
+        session_names = {"study": _STUDY, "roster": _NOBODY, "model": _NOBODY}
+        plan = SessionPlan.of(self.settings, self._spec, round=round, ledger=(round, _NOBODY), **session_names)
         return plan.parameters(drawn, session=bytes(32), now=0.0).vectors
 
     def _collected(self, opening: Opening, findings: tuple[Findings, ...]) -> Collected:
         masking = self.settings.privacy.masking
-        here = frozenset(self.names[place] for place in opening.drawn)
+        participants = frozenset(self.names[place] for place in opening.drawn)
         nobody = frozenset[str]()
-        masked = nobody if masking is None else here
-        attendance = Attendance(here, nobody, nobody, here, survivors=masked, enrolled=frozenset(self.names))
+        masked = nobody if masking is None else participants
+        attendance = Attendance(
+            participants, nobody, nobody, participants, survivors=masked, enrolled=frozenset(self.names)
+        )
         end = None if masking is None else SecureSumEnd(None, opened=True, masks_updates=masking.mask_updates)
         return Collected(attendance, findings, end, drawn=len(opening.drawn))
 
@@ -219,7 +221,7 @@ class Coordinator:
         self._abandoned.clear()
 
     def _opened(self, opening: Opening, sums: Mapping[str, RingVector]) -> Opened | None:
-        spec = next((one for one in opening.vectors if one.name == UPDATE), None)
+        spec = next((vector for vector in opening.vectors if vector.name == UPDATE), None)
         if spec is None:
             return None
         words, clients = sums[UPDATE], len(opening.drawn)
@@ -234,9 +236,9 @@ class Coordinator:
 
     def _learn_records(self, report: RoundReport | None) -> None:
         """As hospitals learn N: from the first entry that tells it."""
-        found = moments_in(report)
-        if self.total_records is None and shows_reports(self.settings) and found is not None:
-            self.total_records = found.records
+        moments = moments_in(report)
+        if self.total_records is None and shows_reports(self.settings) and moments is not None:
+            self.total_records = moments.records
 
     def _end(self, round: int, ending: Abandon) -> None:
         kind, body = entry_of(ending, self.settings)

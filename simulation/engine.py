@@ -137,9 +137,9 @@ class Engine:
         opening = coordinator.begin()
         if opening is not None:
             done = backend.run(self._orders(coordinator, opening), self._tasks(opening))
-            for place, kept in zip(opening.drawn, done.accounts, strict=True):
-                if kept is not None:
-                    self._accounts[place] = kept
+            for place, account in zip(opening.drawn, done.accounts, strict=True):
+                if account is not None:
+                    self._accounts[place] = account
             if opening.vectors:
                 self._reported |= set(opening.drawn)
             coordinator.close(opening, Answers(done.updates, done.findings, done.sums))
@@ -149,8 +149,8 @@ class Engine:
             self._released.take(number, coordinator.weights)
             coordinator.evaluate()
             metrics = self._metrics(self._released.result or coordinator.weights)
-        drawn = 0 if opening is None else len(opening.drawn)
-        return RoundShown(number, drawn, coordinator.reason, coordinator.spent(), metrics)
+        client_count = 0 if opening is None else len(opening.drawn)
+        return RoundShown(number, client_count, coordinator.reason, coordinator.spent(), metrics)
 
     def _orders(self, coordinator: Coordinator, opening: Opening) -> Orders:
         return Orders(
@@ -184,33 +184,33 @@ class Engine:
 
     def _belonging(self, backend: Backend, start: Mapping[str, Array]) -> str:
         """What fixes the run: records, split, settings, seed, first weights, and whose noise it is."""
-        said = [self.settings.as_json(), self.seed, self.population.digest(), "exact" if backend.exact else "own"]
-        found = hashlib.sha256(canonical_json(said))
+        identity = [self.settings.as_json(), self.seed, self.population.digest(), "exact" if backend.exact else "own"]
+        digest = hashlib.sha256(canonical_json(identity))
         for name in sorted(start):
-            found.update(start[name].tobytes())
-        return found.hexdigest()
+            digest.update(start[name].tobytes())
+        return digest.hexdigest()
 
     def _resumed(self, coordinator: Coordinator, belonging: str) -> list[RoundShown]:
-        found = None if self.kept is None else checkpoint.read(self.kept, belonging)
-        if found is None:
+        stored = None if self.kept is None else checkpoint.read(self.kept, belonging)
+        if stored is None:
             return []
-        coordinator.restore(found.said["coordinator"], found.arrays)
-        self._accounts, self._reported = dict(found.accounts), set(found.said["reported"])
-        self._released.restore(found.said["released"], found.arrays)
-        return [RoundShown(**shown | {"spent": tuple(shown["spent"])}) for shown in found.said["rounds"]]
+        coordinator.restore(stored.said["coordinator"], stored.arrays)
+        self._accounts, self._reported = dict(stored.accounts), set(stored.said["reported"])
+        self._released.restore(stored.said["released"], stored.arrays)
+        return [RoundShown(**view | {"spent": tuple(view["spent"])}) for view in stored.said["rounds"]]
 
     def _keep(self, coordinator: Coordinator, belonging: str, rounds: list[RoundShown]) -> None:
         if self.kept is None:
             return
         saved, arrays = coordinator.state()
-        said = {
+        document = {
             "coordinator": saved,
             "reported": sorted(self._reported),
             "released": self._released.rounds,
-            "rounds": [asdict(shown) for shown in rounds],
+            "rounds": [asdict(view) for view in rounds],
         }
         arrays |= self._released.arrays()
-        checkpoint.write(self.kept, belonging, checkpoint.Checkpoint(said, arrays, self._accounts))
+        checkpoint.write(self.kept, belonging, checkpoint.Checkpoint(document, arrays, self._accounts))
 
 
 def initial_weights(settings: StudySettings, seed: int, task: TrainedTask | None = None) -> dict[str, Array]:

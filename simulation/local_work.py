@@ -121,15 +121,15 @@ class LocalWork:
         try:
             training = self.training.of_client(name, self.population.records_of(task.place))
             log_moments = self.log_moments(training, task.accounts)
-            made = training.contribution(
+            contribution = training.contribution(
                 orders.weights,
                 log_moments,
                 round=orders.round,
                 total_records=orders.total_records,
                 previous=orders.previous,
             )
-            words = self._words(training, task, orders, made, log_moments) if orders.vectors else {}
-            update, findings = self._in_the_clear(training, orders, made, log_moments, words)
+            words = self._words(training, task, orders, contribution, log_moments) if orders.vectors else {}
+            update, findings = self._in_the_clear(training, orders, contribution, log_moments, words)
         except (WardroundError, DataError) as error:
             raise ClientStopped.by(error, name, orders.round) from error
         saved = None if log_moments is None else Accounts(log_moments.to_bytes())
@@ -149,14 +149,14 @@ class LocalWork:
         made: Contribution,
         log_moments: LogMomentBounds | None,
     ) -> dict[str, RingVector]:
-        known = orders.total_records is not None or task.reported
+        is_size_known = orders.total_records is not None or task.reported
         return ring_vectors_of(
             self.settings.privacy,
             training.spec,
             orders.vectors,
             made,
             log_moments,
-            records=0 if known else len(training.dataset),
+            records=0 if is_size_known else len(training.dataset),
             randomness=training.randomness_in(orders.round),
         )
 

@@ -41,13 +41,13 @@ class Population:
         empty = [name for name, rows in zip(self.names, self.rows, strict=True) if not len(rows)]
         if empty:
             raise DataError(f"{empty[0]} has no records: ask for fewer clients, or split the records otherwise")
-        several = len(set(self.dataset.patients)) < len(self.dataset)
+        has_repeated_patients = len(set(self.dataset.patients)) < len(self.dataset)
         for name, rows in zip(self.names, self.rows, strict=True):
             if int(rows.min()) < 0 or int(rows.max()) >= len(self.dataset):
                 raise DataError(f"{name} has a row that the data set has not")
             # The clip bounds one record: with two a patient has twice the influence that is charged.
-            own: Any = [self.dataset.patients[int(row)] for row in rows] if several else rows
-            if len(np.unique(own)) < len(rows):
+            patients: Any = [self.dataset.patients[int(row)] for row in rows] if has_repeated_patients else rows
+            if len(np.unique(patients)) < len(rows):
                 raise DataError(f"{name} has two records of one patient: keep one, or set rows_per_patient")
 
     @classmethod
@@ -91,13 +91,13 @@ class Population:
 
     def digest(self) -> str:
         """SHA-256 (hex) of every record and who has it."""
-        found = hashlib.sha256(json.dumps([self.names, self.dataset.patients]).encode())
+        digest = hashlib.sha256(json.dumps([self.names, self.dataset.patients]).encode())
         for tensor in (*parts(self.dataset.inputs), self.dataset.targets):
-            found.update(np.ascontiguousarray(tensor.numpy()).data)
+            digest.update(np.ascontiguousarray(tensor.numpy()).data)
         for rows in self.rows:
-            found.update(np.array([len(rows)]).data)
-            found.update(np.ascontiguousarray(rows).data)
-        return found.hexdigest()
+            digest.update(np.array([len(rows)]).data)
+            digest.update(np.ascontiguousarray(rows).data)
+        return digest.hexdigest()
 
 
 def _joined(names: Sequence[str], own: Sequence[TaskDataset]) -> TaskDataset:

@@ -30,8 +30,8 @@ class Released:
             return
         self.rounds.append(round)
         self._models[round] = weights
-        counted = averaged_rounds(self.averaging, self.rounds)
-        self._models = {number: model for number, model in self._models.items() if number in counted}
+        averaged = averaged_rounds(self.averaging, self.rounds)
+        self._models = {number: model for number, model in self._models.items() if number in averaged}
 
     @property
     def result(self) -> Mapping[str, Array] | None:
@@ -52,9 +52,9 @@ class Released:
 
     def restore(self, rounds: Sequence[int], arrays: Mapping[str, Array]) -> None:
         """Stand where `rounds` and `arrays` were taken."""
-        self.rounds, found = list(rounds), dict[int, dict[str, Array]]()
+        self.rounds, model_of_round = list(rounds), dict[int, dict[str, Array]]()
         for key, array in arrays.items():
             if key.startswith(_PREFIX):
                 number, _, name = key.removeprefix(_PREFIX).partition("/")
-                found.setdefault(int(number), {})[name] = array
-        self._models = dict(found)
+                model_of_round.setdefault(int(number), {})[name] = array
+        self._models = dict(model_of_round)

@@ -47,11 +47,13 @@ class Simulation:
     def run(self, seed: int, on_round: OnRound | None = None) -> Run:
         """Raises as `Engine.run` and `Dealer.deal`."""
         dealt = self._dealt(seed)
-        kept = None
+        checkpoint_path = None
         if self.checkpoints is not None:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            kept = self.checkpoints / f"seed-{seed}.safetensors"
-        engine = Engine(self.settings, dealt.population, seed, self.open, test=dealt.test, kept=kept, task=self._task)
+            checkpoint_path = self.checkpoints / f"seed-{seed}.safetensors"
+        engine = Engine(
+            self.settings, dealt.population, seed, self.open, test=dealt.test, kept=checkpoint_path, task=self._task
+        )
         outcome = engine.run(on_round)
         population = dealt.population
         records = sum(len(rows) for rows in population.rows)
@@ -69,10 +71,10 @@ class Simulation:
         Raises:
             ConfigurationError: fewer clients than a coordinator lets the study start with.
         """
-        population, least = self._dealt(seed).population, self.settings.schedule.min_clients
-        if len(population) < least:
+        population, min_clients = self._dealt(seed).population, self.settings.schedule.min_clients
+        if len(population) < min_clients:
             raise ConfigurationError(
-                f"schedule.min_clients is {least}, and clients are {len(population)}: the study could not start"
+                f"schedule.min_clients is {min_clients}, and clients are {len(population)}: the study could not start"
             )
         slow = LocalWork.of(population, self.settings, SecureRandomness(), self._task).training.slow_path()
         return [*notes_on(self.settings, population), *([] if slow is None else [str(slow)])]
@@ -96,8 +98,8 @@ class Simulation:
     def _plain(self, dealt: Dealt, seed: int, rounds: int) -> tuple[RoundShown, ...]:
         if rounds == 0:
             return ()
-        chosen = without_noise(self.settings, rounds)
-        return Engine(chosen, dealt.population, seed, self.open, test=dealt.test, task=self._task).run().rounds
+        settings = without_noise(self.settings, rounds)
+        return Engine(settings, dealt.population, seed, self.open, test=dealt.test, task=self._task).run().rounds
 
     @cached_property
     def _task(self) -> Task:
@@ -116,11 +118,11 @@ class Simulation:
 def notes_on(settings: StudySettings, population: Population) -> Iterator[str]:
     """Differences between what the settings expect and who is there."""
     privacy, count = settings.privacy, len(population)
-    drawn = privacy.client_sampling_rate * count
-    if not 1 / _APART < drawn / privacy.expected_clients < _APART:
+    expected_clients = privacy.client_sampling_rate * count
+    if not 1 / _APART < expected_clients / privacy.expected_clients < _APART:
         yield (
-            f"privacy.expected_clients is {privacy.expected_clients:g}, and {drawn:g} of these clients take part in a "
-            "round on average: updates are divided by the wrong number"
+            f"privacy.expected_clients is {privacy.expected_clients:g}, and {expected_clients:g} of these clients take "
+            "part in a round on average: updates are divided by the wrong number"
         )
     batch = privacy.sampling_rate * sum(len(rows) for rows in population.rows) / count
     if not 1 / _APART < batch / privacy.expected_batch_size < _APART:

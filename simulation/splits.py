@@ -41,7 +41,7 @@ def shards(labels: Labels, clients: int, each: int, draw: np.random.Generator) -
     mixed = draw.permutation(len(labels))
     pieces = _dealt(mixed[np.argsort(labels[mixed], kind="stable")], clients * each)
     order: list[list[int]] = draw.permutation(len(pieces)).reshape(clients, each).tolist()
-    return [np.concatenate([pieces[piece] for piece in own]) for own in order]
+    return [np.concatenate([pieces[piece] for piece in client_pieces]) for client_pieces in order]
 
 
 def dirichlet(labels: Labels, clients: int, alpha: float, draw: np.random.Generator) -> list[Rows]:
@@ -78,12 +78,14 @@ def by_value(values: Sequence[Any]) -> tuple[list[Rows], list[str]]:
     if any(missing):
         raise DataError(f"{sum(missing)} records do not say which client has them: fill the column, or drop these rows")
     rows: dict[str, list[int]] = {}
-    meant: dict[str, str] = {}
+    value_of_place: dict[str, str] = {}
     for row, value in enumerate(values):
         written = _written(value)
         name = client_name(written)
-        if meant.setdefault(name, written) != written:
-            raise DataError(f"{meant[name]!r} and {written!r} would both be the client {name}: write them apart")
+        if value_of_place.setdefault(name, written) != written:
+            raise DataError(
+                f"{value_of_place[name]!r} and {written!r} would both be the client {name}: write them apart"
+            )
         rows.setdefault(name, []).append(row)
     names = sorted(rows)
     return [np.array(rows[name], dtype=np.int64) for name in names], names

@@ -183,7 +183,7 @@ class AveragedAccountant:
         def both(rows: FloatArray, places: IntArray) -> FloatArray:
             parts = zip(*(table.profiles(rows, places) for table in tables), strict=True)
             # The larger direction of every record bounds the mean of each.
-            return np.concatenate([np.maximum(one, other) for one, other in parts])
+            return np.concatenate([np.maximum(first, second) for first, second in parts])
 
         everywhere = np.arange(grid.size // 2 - 1)
         worst = both(counts[-1:], everywhere)[0]

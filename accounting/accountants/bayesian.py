@@ -265,9 +265,9 @@ class BayesianAccountant:
         order, limit = self.spec.filter_order, self.spec.limit_epsilon
         if limit is None or order is None:
             return
-        allowed = largest_moment(order, limit, self.spec.beta, conversion=self.spec.conversion)
+        allowed_moment = largest_moment(order, limit, self.spec.beta, conversion=self.spec.conversion)
         # The filter's row is the last one.
-        if float(self._ahead((step, steps))[-1]) > allowed:
+        if float(self._ahead((step, steps))[-1]) > allowed_moment:
             raise LimitExceeded(f"the step might pass epsilon = {limit!r} at order {order!r}")
 
     def _charge(self, step: Step, measured: Measurement | None, *, reserved: bool, steps: int = 1) -> bool:
@@ -310,10 +310,10 @@ class BayesianAccountant:
         self, fixed: BayesianSpec, epsilon: float, orders: tuple[float, ...], order: float, classical: Guarantee | None
     ) -> Guarantee:
         resolution = "; ".join(sorted(self._resolution)) or "exact"
-        found = bayesian_guarantee(
+        guarantee = bayesian_guarantee(
             fixed, epsilon, orders, order, steps=self._steps, rates=self._rates, resolution=resolution
         )
-        return found if classical is None else capped_by(found, classical)
+        return guarantee if classical is None else capped_by(guarantee, classical)
 
 
 # By identity: two reservations of equal steps are two.

@@ -135,8 +135,8 @@ class BayesianSpec(EstimateSpec):
 
     def __post_init__(self, alphas: Sequence[float] | None, filter_alpha: float | None) -> None:  # type: ignore[override]
         super().__post_init__()
-        given = None if alphas is not None and not len(self.orders) else self.orders
-        self._keep(orders=tuple(orders_or_alphas(given, alphas).tolist()) if alphas is not None else self.orders)
+        orders = None if alphas is not None and not len(self.orders) else self.orders
+        self._keep(orders=tuple(orders_or_alphas(orders, alphas).tolist()) if alphas is not None else self.orders)
         self._keep(filter_order=order_or_alpha(self.filter_order, filter_alpha, ("filter_order", "filter_alpha")))
         points = tuple(self.checkpoints) if isinstance(self.checkpoints, Sequence) else self.checkpoints
         weights = None if self.weights is None else _numbers("weights", self.weights)

@@ -101,8 +101,8 @@ def calibrate_noise(
     check_count("steps", steps)
     accuracy = check_positive("tolerance", tolerance)
     fixed = order_or_alpha(order, alpha)
-    chosen = check_choice("method", method or ("pld" if fixed is None else "rdp"), ("rdp", "pld"))
-    if chosen == "pld" and fixed is not None:
+    accounting_method = check_choice("method", method or ("pld" if fixed is None else "rdp"), ("rdp", "pld"))
+    if accounting_method == "pld" and fixed is not None:
         raise InvalidArgument("order", "belongs to method rdp")
     orders = None if fixed is None else [fixed]
 
@@ -116,7 +116,7 @@ def calibrate_noise(
         return _least_noise(account, target, accuracy)
     if fixed is not None:
         _require_reachable(target, delta, sampling_rate, steps, fixed)
-    if chosen == "rdp":
+    if accounting_method == "rdp":
         return _least_noise(by_moments, target, accuracy)
     # Loss distributions are dear: begin where the moments end, roughly, and they hardly ever need more noise.
     try:
@@ -253,20 +253,20 @@ def _require_reachable(target: float, delta: float, rate: float, steps: int, ord
 
     if within(order):
         return
-    told = f"no noise multiplier reaches epsilon = {target!r} at delta = {delta!r} and order λ = {order!r}"
+    message = f"no noise multiplier reaches epsilon = {target!r} at delta = {delta!r} and order λ = {order!r}"
     high = order
     while not within(high):
         high *= 2
         if high > LARGEST_ORDER:
-            raise Unreachable(f"{told}, nor at a larger order: raise epsilon or delta, or take fewer steps")
+            raise Unreachable(f"{message}, nor at a larger order: raise epsilon or delta, or take fewer steps")
     low = max(order, high / 2)
     while high - low > 1e-4 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if within(middle) else (middle, high)
     # Three digits, upwards: what is named works, and no order below it by more than a rounding does.
     digits = 2 - math.floor(math.log10(high))
-    least = math.ceil(high * 10**digits) / 10**digits
-    raise Unreachable(f"{told}: the order must be at least {least:g} (α = {least + 1:g})")
+    min_epsilon = math.ceil(high * 10**digits) / 10**digits
+    raise Unreachable(f"{message}: the order must be at least {min_epsilon:g} (α = {min_epsilon + 1:g})")
 
 
 def _least_noise(
@@ -299,8 +299,10 @@ def _least_noise(
 
 
 def _beyond(found: float, target: float) -> Unreachable:
-    told = f"no noise multiplier up to 2^{math.log2(MOST_NOISE):g} reaches epsilon = {target!r}: so much noise gives "
-    return Unreachable(f"{told}{found:.3g}. Raise epsilon or delta, take a lower rate or fewer steps")
+    message = (
+        f"no noise multiplier up to 2^{math.log2(MOST_NOISE):g} reaches epsilon = {target!r}: so much noise gives "
+    )
+    return Unreachable(f"{message}{found:.3g}. Raise epsilon or delta, take a lower rate or fewer steps")
 
 
 def _last(holds: Callable[[int], bool], at_most: int) -> int:

@@ -110,8 +110,8 @@ class ClassicalAccountant:
 
     def __repr__(self) -> str:
         order = "" if self.order is None else f", order={self.order!r}"
-        other = "" if self.relation is Relation.ADD_REMOVE else f", relation={str(self.relation)!r}"
-        numbers = f"delta={self.delta!r}, method={self.method!r}{order}{other}, steps={self.steps}"
+        relation = "" if self.relation is Relation.ADD_REMOVE else f", relation={str(self.relation)!r}"
+        numbers = f"delta={self.delta!r}, method={self.method!r}{order}{relation}, steps={self.steps}"
         return f"ClassicalAccountant({numbers}, epsilon={self.epsilon():.4g})"
 
     def step(self, *, noise_multiplier: float, sampling_rate: float, count: int = 1) -> None:
@@ -166,7 +166,7 @@ class ClassicalAccountant:
 
     def certificate(self) -> Guarantee:
         """ε together with everything needed to read it; `composition` names the method that gave it."""
-        epsilon, used, asked = self._answer()
+        epsilon, used, target_order = self._answer()
         rates = [kind.rate for kind in self._counts]
         by_moments = used in ("rdp", "filter")
         return Guarantee(
@@ -178,7 +178,7 @@ class ClassicalAccountant:
             observer=self.observer,
             assumption=_FIXED if self.order is None else _ADAPTIVE,
             steps=self.steps,
-            orders=tuple(self._orders[:asked].tolist()) if by_moments else (),
+            orders=tuple(self._orders[:target_order].tolist()) if by_moments else (),
             order=self.order,
             sampling_rate=(min(rates), max(rates)) if rates else None,
             composition=used,
@@ -249,8 +249,8 @@ class ClassicalAccountant:
         twice = self.relation is Relation.REPLACE_ONE and all(kind.rate == 1 for kind in counts)
         times = 2.0 if twice else 1.0
         steps = [steps_of(kind, count, times) for kind, count in counts.items()]
-        known = [step for step in steps if step is not None]
-        return known if len(known) == len(steps) else None
+        step_losses_known = [step for step in steps if step is not None]
+        return step_losses_known if len(step_losses_known) == len(steps) else None
 
     def _exchanges(self, steps: list[Steps]) -> bool:
         return self.relation is Relation.REPLACE_ONE and any(step.sampling_rate < 1 for step in steps)
@@ -260,22 +260,22 @@ class ClassicalAccountant:
         by_moments: Used = "rdp" if self.order is None else "filter"
         if not kinds:
             return 0.0, "pld" if self.method == "pld" else by_moments, 0
-        least, asked = self._best(kinds, epsilons_of, delta)
-        bound = max(0.0, least)
+        min_epsilon, order = self._best(kinds, epsilons_of, delta)
+        bound = max(0.0, min_epsilon)
         steps = self._losses(kinds)
         if steps is None or not 0 < bound <= PLD_LIMIT:
-            return bound, by_moments, asked
+            return bound, by_moments, order
         unsampled = all(step.is_closed for step in steps)
         if unsampled:
-            found = unsampled_epsilon(steps, delta, bound)
+            unsampled_bound = unsampled_epsilon(steps, delta, bound)
         elif self._exchanges(steps):
-            found = exchanged_epsilon(steps, delta)
+            unsampled_bound = exchanged_epsilon(steps, delta)
         else:
-            found = composed_epsilon(steps, delta, bound)
+            unsampled_bound = composed_epsilon(steps, delta, bound)
         # Both hold.
-        if not found < bound:
-            return bound, by_moments, asked
-        return found, "analytic-gaussian" if unsampled else "pld", 0
+        if not unsampled_bound < bound:
+            return bound, by_moments, order
+        return unsampled_bound, "analytic-gaussian" if unsampled else "pld", 0
 
 
 def _step(noise_multiplier: float, sampling_rate: float) -> Event:
@@ -334,10 +334,10 @@ def _best(
     not 430. The places after the common ones, with up to 2²⁰ terms each, are asked only where the last of these is the
     best.
     """
-    found, place = _best_between(value, 0, common - 1, strides)
+    min_value, place = _best_between(value, 0, common - 1, strides)
     if place < common - 1 or common == size:
-        return found, common
-    return min(found, _best_between(value, common, size - 1, strides)[0]), size
+        return min_value, common
+    return min(min_value, _best_between(value, common, size - 1, strides)[0]), size
 
 
 def _best_between(

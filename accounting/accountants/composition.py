@@ -64,9 +64,11 @@ class Step:
         distinct, inverse = np.unique(orders, return_inverse=True)
         table = self.direction == "forward" and distances.size > _TABLE_FROM
         if self.relation is Relation.REPLACE_ONE:
-            found = replace_one_moment(distinct, distances, noise_std=self.noise_std, sampling_rate=self.sampling_rate)
+            moments = replace_one_moment(
+                distinct, distances, noise_std=self.noise_std, sampling_rate=self.sampling_rate
+            )
         else:
-            found = log_moment(
+            moments = log_moment(
                 distinct,
                 distances,
                 noise_std=self.noise_std,
@@ -74,7 +76,7 @@ class Step:
                 direction=self.direction,
                 method="table" if table else "exact",
             )
-        return found[inverse]
+        return moments[inverse]
 
     def ceiling(self, orders: FloatArray) -> FloatArray:
         """φ at the clip norm, shape (orders,)."""
@@ -297,20 +299,20 @@ class RunningComposition:
         """Take one step; False when nothing was measured and the ceiling was charged. Raises before it changes."""
         _ = cap  # the ceiling bounds every sum here already
         self.check()
-        known = step.max_distance is not None
-        ceiling = step.ceiling(self._rows.orders) if known else np.full_like(self._ceiling, np.inf)
-        most = np.full_like(self._ceiling, np.inf)
+        is_bounded = step.max_distance is not None
+        ceiling = step.ceiling(self._rows.orders) if is_bounded else np.full_like(self._ceiling, np.inf)
+        ceiling_after = np.full_like(self._ceiling, np.inf)
         if reserved:
-            most = np.where(self._rows.once, self.worst((step, 1)), most)
+            ceiling_after = np.where(self._rows.once, self.worst((step, 1)), ceiling_after)
         if measured is not None:
             self._sums = self._added(step, measured, ceiling)
         elif self._sums is not None:
             self._sums = self._sums + ceiling[:, None]
-        self._ceiling, self._reserved, self._present = self._ceiling + ceiling, most, None
+        self._ceiling, self._reserved, self._present = self._ceiling + ceiling, ceiling_after, None
         self._steps += 1
         if self._checkpoints is not None and self._steps in self._checkpoints and self._sums is not None:
-            found = self._estimates(~self._live, np.zeros_like(ceiling), self._steps)
-            self._known = np.where(self._live, self._known, found)
+            estimates = self._estimates(~self._live, np.zeros_like(ceiling), self._steps)
+            self._known = np.where(self._live, self._known, estimates)
             self._known_ceiling = np.where(self._live, self._known_ceiling, self._ceiling)
         return measured is not None
 
@@ -340,7 +342,7 @@ class RunningComposition:
             raise InvalidArgument("order", f"step {self._steps} is not a declared checkpoint")
         if bool((self._read_at[rows] == self._steps).any()):
             raise InvalidArgument("log_values", f"were told at step {self._steps} already: each has one sample")
-        found = {
+        observations = {
             row: upper_mean(
                 values, self._share(row, self._steps), method=self._rows.estimator, log_max=log_max, counts=counts
             )
@@ -348,7 +350,7 @@ class RunningComposition:
         }
         # Declared checkpoints hold together, so the least of them does; a filter's estimates only one by one.
         sure = np.where(self._rows.once, self._ceiling, self._since(self._ceiling))
-        for row, bound in found.items():
+        for row, bound in observations.items():
             self._known[row], self._known_ceiling[row] = min(bound, float(sure[row])), self._ceiling[row]
             self._read_at[row] = self._steps
         self._present = None
@@ -356,14 +358,14 @@ class RunningComposition:
     def _estimates(self, marked: BoolArray, ahead: FloatArray, steps: int) -> FloatArray:
         """What is sure if every sum grows by `ahead`; on the marked rows the estimate then, where it is lower."""
         ceiling = self._ceiling + ahead
-        found = self._since(ceiling)
+        estimates = self._since(ceiling)
         for row in np.flatnonzero(marked).tolist():
             if self._sums is not None:
                 # A sample that the estimator refuses leaves what is sure.
                 with suppress(EstimatorRefused):
                     sums, failure = self._sums[row] + ahead[row], self._share(row, steps)
-                    found[row] = min(float(found[row]), self._rows.bound(sums, failure, float(ceiling[row])))
-        return found
+                    estimates[row] = min(float(estimates[row]), self._rows.bound(sums, failure, float(ceiling[row])))
+        return estimates
 
     def _share(self, row: int, steps: int) -> float:
         share = float(self._rows.shares[row])

@@ -129,21 +129,21 @@ class IndividualFilter:
         Raises InvalidArgument for shapes, NaN, negative numbers or a norm above max_distance; nothing is then charged.
         """
         rate = check_rate("sampling_rate", sampling_rate)
-        chosen = self._chosen(measured)
+        rows = self._chosen(measured)
         # A step that sampled nobody is a step; an empty array is otherwise an error.
-        norms = check_array("distances", distances) if chosen.any() else np.zeros(0)
-        if norms.size != int(chosen.sum()):
-            raise InvalidArgument("distances", f"has {norms.size} entries for {int(chosen.sum())} measured records")
+        norms = check_array("distances", distances) if rows.any() else np.zeros(0)
+        if norms.size != int(rows.sum()):
+            raise InvalidArgument("distances", f"has {norms.size} entries for {int(rows.sum())} measured records")
         charges = np.zeros(self.members)
         # Also those that the coin passed by: a charge must not tell whom it chose.
-        if rate < 1 and not chosen.all():
+        if rate < 1 and not rows.all():
             if max_distance is None:
                 raise InvalidArgument("max_distance", "is required: a record whose norm was not computed counts as it")
             charges[:] = self._moment(check_positive("max_distance", max_distance), noise_std, rate)
         if max_distance is not None and bool((norms > check_positive("max_distance", max_distance)).any()):
             raise InvalidArgument("distances", "holds a norm above max_distance")
         if norms.size:
-            charges[chosen] = log_moment(self.spec.order, norms, noise_std=noise_std, sampling_rate=rate)
+            charges[rows] = log_moment(self.spec.order, norms, noise_std=noise_std, sampling_rate=rate)
         total = self._spent + charges
         # For good: rate q < 1 is sound only if nobody comes back (docs/definitions/individual.md).
         self._excluded = self._excluded | (total > self.spec.bound) | self._is_full
@@ -152,7 +152,7 @@ class IndividualFilter:
         self._steps += 1
         low, high = self._rates or (rate, rate)
         self._rates = (min(low, rate), max(high, rate))
-        return ~self._excluded[chosen]
+        return ~self._excluded[rows]
 
     def has_room(self, *, noise_std: float, sampling_rate: float, max_distance: float) -> BoolArray:
         """(members,) bool: who may take part in the next step whatever their norms turn out to be.
@@ -161,8 +161,8 @@ class IndividualFilter:
         others must be left out for good: tell `admit` that they measure max_distance.
         """
         rate = check_rate("sampling_rate", sampling_rate)
-        most = self._moment(check_positive("max_distance", max_distance), noise_std, rate)
-        return ~self._excluded & (self._spent + most <= self.spec.bound) & (not self._is_full)
+        max_moment = self._moment(check_positive("max_distance", max_distance), noise_std, rate)
+        return ~self._excluded & (self._spent + max_moment <= self.spec.bound) & (not self._is_full)
 
     @property
     def _is_full(self) -> bool:
@@ -177,8 +177,8 @@ class IndividualFilter:
         """δ at another ε of the same filter: what every record's sum is kept below, read there. 0 before any step."""
         if self._steps == 0:
             return 0.0
-        found = delta_from_moments(self.spec.order, self.spec.bound, epsilon)[0]
-        return min(1.0, found + sampling_slack(epsilon, self.spec.releases))
+        delta = delta_from_moments(self.spec.order, self.spec.bound, epsilon)[0]
+        return min(1.0, delta + sampling_slack(epsilon, self.spec.releases))
 
     def __repr__(self) -> str:
         # Neither sums nor exclusions: they are secret.
@@ -232,10 +232,10 @@ class IndividualFilter:
     def _chosen(self, measured: BoolArray | None) -> BoolArray:
         if measured is None:
             return np.ones(self.members, dtype=np.bool_)
-        chosen = np.asarray(measured)
-        if chosen.dtype != np.bool_ or chosen.shape != (self.members,):
+        rows = np.asarray(measured)
+        if rows.dtype != np.bool_ or rows.shape != (self.members,):
             raise InvalidArgument("measured", f"must be {self.members} booleans")
-        return chosen
+        return rows
 
     def _moment(self, distance: float, noise_std: float, rate: float) -> float:
         return float(log_moment(self.spec.order, distance, noise_std=noise_std, sampling_rate=rate))

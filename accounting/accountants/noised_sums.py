@@ -87,11 +87,11 @@ class NoisedSums:
         ceiling = step.ceiling(self._ledger_orders)
         added: FloatArray | float = float(ceiling[0])
         if distances is not None:
-            found = check_array("distances", distances)
-            if found.size != self._sums.size or float(found.max()) > max_distance:
+            checked_distances = check_array("distances", distances)
+            if checked_distances.size != self._sums.size or float(checked_distances.max()) > max_distance:
                 raise InvalidArgument("distances", f"must be {self._sums.size}, none above max_distance")
             # A table may read a distance a little above the exact cost of the clip norm.
-            added = np.minimum(step.costs(self._ledger_orders[:1], found)[0], ceiling[0])
+            added = np.minimum(step.costs(self._ledger_orders[:1], checked_distances)[0], ceiling[0])
         self._sums = self._sums + added
         self._ceiling = self._ceiling + ceiling
         self._cap = self._cap + step.ceiling(self._orders)
@@ -154,14 +154,14 @@ class NoisedSums:
         if reported.size != edges.size:
             raise InvalidArgument("noised", f"must be {edges.size} counts")
         counts = lower_counts(reported, self._noise, share, sample_size=self._sums.size).astype(np.float64)
-        found = self._ceiling.copy()
+        estimates = self._ceiling.copy()
         for row in np.flatnonzero(self._ledger_orders <= self._ledger_orders[0]):
             ceiling, ratio = float(self._ceiling[row]), float(self._ledger_orders[row] / self._ledger_orders[0])
             # The filter's certificate and the statement's are two; the statement splits its share over its orders.
             mine = share if row == 0 else share / (self._orders.size - 1)
             values = np.minimum(edges * ratio * _SUM_INFLATION, ceiling)
-            found[row] = upper_mean(values, mine, method=self.spec.estimator, log_max=ceiling, counts=counts)
-        return found
+            estimates[row] = upper_mean(values, mine, method=self.spec.estimator, log_max=ceiling, counts=counts)
+        return estimates
 
     def _since(self) -> FloatArray:
         """The last estimate and the worst case of every step after it."""

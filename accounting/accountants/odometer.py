@@ -86,12 +86,12 @@ class Odometer:
     def show(self) -> float:
         """Declare the next checkpoint and return its ε; in mode end-point the fixed limit."""
         if self.limit_epsilon is not None:
-            shown = self.limit_epsilon if self._account.steps else 0.0
+            displayed_epsilon = self.limit_epsilon if self._account.steps else 0.0
         else:
             t = len(self._shown) + 1
-            shown = self._account.epsilon_at(self.delta / (t * (t + 1)))
-        self._shown.append(shown)
-        return shown
+            displayed_epsilon = self._account.epsilon_at(self.delta / (t * (t + 1)))
+        self._shown.append(displayed_epsilon)
+        return displayed_epsilon
 
     def delta_for(self, epsilon: float) -> float:
         """δ at a given ε if the study stopped now, with nothing shown before: an account, not a checkpoint."""

@@ -87,14 +87,14 @@ def event_in(entry: Entry) -> Mapping[str, Any]:
     Raises:
         LedgerError: a field is unknown, missing or of another type, or the kind has no such round.
     """
-    wanted = EVENTS[entry.kind]
+    event_type = EVENTS[entry.kind]
     if entry.kind != "released" and (entry.round is None) != (entry.kind in OF_NO_ROUND):
         raise LedgerError(entry.sequence, f"an entry of kind {entry.kind} belongs to {_whose(entry.kind)}")
-    different = set(entry.body) ^ (wanted | STANDING)
+    different = set(entry.body) ^ (event_type | STANDING)
     if different:
         listed = ", ".join(sorted(map(str, different)))
         raise LedgerError(entry.sequence, f"its body has not exactly the fields of its kind: {listed}")
-    event = {name: entry.body[name] for name in wanted}
+    event = {name: entry.body[name] for name in event_type}
     for name, value in event.items():
         if not _fits(entry.kind, name, value):
             raise LedgerError(entry.sequence, f"its {name} is none")

@@ -200,11 +200,11 @@ class Budget:
             raise OutOfOrder("reports are withheld under disclosure at-end only, one for each charged round")
         # New ones, put in place at the end: an error leaves those that were enforced.
         accounts = _accounts_of(self.plan)
-        for account, kept in zip(accounts, self.accounts, strict=True):
+        for account, unrevealed in zip(accounts, self.accounts, strict=True):
             for reported in report:
                 # Disclosure at-end publishes no histograms.
                 account.charge(reported, publishes=False)
-            account.take_queries(kept.queries)
+            account.take_queries(unrevealed.queries)
         self.accounts = accounts
 
     @property
@@ -282,9 +282,9 @@ class Budget:
         budget.last_round, budget.charged_rounds = state["last_round"], state["charged_rounds"]
         budget.pending, budget.finished = state["pending"], state["finished"]
         if plan.queries is not None:
-            asked = state["asked"]
+            query = state["asked"]
             budget.charged_queries = state["charged_queries"]
-            budget.asked = None if asked is None else QueryCost.from_dict(asked)
+            budget.asked = None if query is None else QueryCost.from_dict(query)
         return budget
 
     def _dispatch(self, kind: Kind, round: int | None, event: Mapping[str, Any]) -> None:

@@ -29,10 +29,10 @@ def require_feasible(plan: Plan, accounts: Accounts) -> None:
     """
     offending = _first_over(plan, accounts, rounds=1)
     if offending is not None:
-        one, whole = (_smallest_noise(plan, accounts, rounds) for rounds in (1, plan.rounds))
-        if one is None:
+        noise_of_one, whole = (_smallest_noise(plan, accounts, rounds) for rounds in (1, plan.rounds))
+        if noise_of_one is None:
             raise PlanError(*_obstacle(offending))
-        raise FirstRoundOverspends(offending.limit, one, whole)
+        raise FirstRoundOverspends(offending.limit, noise_of_one, whole)
 
 
 def require_questions(accounts: Sequence[GaussianLimit]) -> None:
@@ -65,15 +65,15 @@ def require_evaluations(plan: Plan, accounts: Sequence[LimitAccount]) -> None:
 
     def over(noise: float) -> LimitAccount | None:
         # Only the ratio of noise and sensitivity counts.
-        tried = replace(cost, sensitivity=cost.noise_std / noise)
-        return next((a for a in accounts if not a.epsilon_of_evaluations(tried, count) <= a.limit.epsilon), None)
+        tried_cost = replace(cost, sensitivity=cost.noise_std / noise)
+        return next((a for a in accounts if not a.epsilon_of_evaluations(tried_cost, count) <= a.limit.epsilon), None)
 
     offending = over(cost.noise_multiplier)
     if offending is None:
         return
-    least = _least(lambda noise: over(noise) is None, cost.noise_multiplier)
+    min_noise = _least(lambda noise: over(noise) is None, cost.noise_multiplier)
     limit = offending.limit
-    helps = "no noise would help" if least is None else f"a noise_multiplier of {least:g} would fit"
+    helps = "no noise would help" if min_noise is None else f"a noise_multiplier of {min_noise:g} would fit"
     raise PlanError(
         "evaluation",
         f"the {count} scheduled evaluations could pass the {limit.definition} limit at level {limit.level}: {helps}; "
@@ -83,7 +83,7 @@ def require_evaluations(plan: Plan, accounts: Sequence[LimitAccount]) -> None:
 
 def _most_rounds(plan: Plan, accounts: Sequence[LimitAccount]) -> int:
     """Whatever the data cost: no classical limit lets more begin."""
-    found = plan.rounds
+    feasible_rounds = plan.rounds
     for account in accounts:
         limit = account.limit
         if limit.definition is Definition.CLASSICAL:
@@ -91,18 +91,21 @@ def _most_rounds(plan: Plan, accounts: Sequence[LimitAccount]) -> int:
             def worst(rounds: int, account: LimitAccount = account) -> float:
                 return account.epsilon_at_worst(rounds, plan.published_by(rounds))
 
-            found = min(found, most_steps(epsilon=limit.epsilon, delta=limit.delta, account=worst, at_most=found))
-    return found
+            feasible_rounds = min(
+                feasible_rounds,
+                most_steps(epsilon=limit.epsilon, delta=limit.delta, account=worst, at_most=feasible_rounds),
+            )
+    return feasible_rounds
 
 
 def _obstacle(account: LimitAccount) -> tuple[str, str]:
     """The field to change, and why no noise multiplier keeps this limit."""
-    limit, least = account.limit, account.least_order
+    limit, min_order = account.limit, account.least_order
     never = f"the {limit.definition} limit at level {limit.level} cannot be met with any noise multiplier"
     name = "classical_order" if limit.definition is Definition.CLASSICAL else "filter_order"
-    if account.order < least:
+    if account.order < min_order:
         term = f"at order {account.order:g} the fixed term alone is ε = {account.fixed_term:.3g}"
-        return name, f"{never}: {term}; choose a larger {name}, at least {least:g} (`wardround plan --solve noise`)"
+        return name, f"{never}: {term}; choose a larger {name}, at least {min_order:g} (`wardround plan --solve noise`)"
     if account.plan.release is None:
         return name, f"{never} at order {account.order:g}: choose a smaller {name} (`wardround plan --solve noise`)"
     return "histogram_noise", f"{never}: the published histograms alone pass it; noise them more, or raise ε or δ"

@@ -42,8 +42,8 @@ def least_bounds(plan: Plan, limit: LimitPlan, records: int) -> FloatArray:
 
     orders = np.array([bayesian.filter_order, *bayesian.orders])
     # Each row by itself: the orders of a moment must increase.
-    found = np.array([float(least(np.array([order]))[0]) for order in orders])
+    bounds = np.array([float(least(np.array([order]))[0]) for order in orders])
     if bayesian.adversary == "adaptive":
         halved = np.array([float(least(np.array([2 * order + 1]))[0]) / 2 for order in orders])
-        found = np.minimum(found, halved)
-    return np.maximum(found, 0.0) * _SLACK
+        bounds = np.minimum(bounds, halved)
+    return np.maximum(bounds, 0.0) * _SLACK

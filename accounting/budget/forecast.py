@@ -103,9 +103,11 @@ class Forecast:
             "steps_per_round": self.plan.steps_per_round,
             "max_steps": self.plan.max_steps,
             "reason": self.reason,
-            "stopped_by": [{"level": str(one.level), "definition": str(one.definition)} for one in self.stopped_by],
+            "stopped_by": [
+                {"level": str(limit.level), "definition": str(limit.definition)} for limit in self.stopped_by
+            ],
             "observer": str(self.plan.observer),
-            "limits": [one.to_dict() for one in self.limits],
+            "limits": [limit.to_dict() for limit in self.limits],
         }
 
 
@@ -125,20 +127,20 @@ def forecast(plan: Plan, *, records: int | None = None, tight: bool = True) -> F
     (183, 'budget-exhausted', 3.986, 1.063)
     """
     accounts = [account_of(plan, limit) for limit in plan.limits]
-    alone = [_rounds(account) for account in accounts]
-    certain = [n for n, account in zip(alone, accounts, strict=True) if _is_classical(account)]
-    rounds, most = min(alone), min(certain)
+    rounds_of_limits = [_rounds(account) for account in accounts]
+    certain = [n for n, account in zip(rounds_of_limits, accounts, strict=True) if _is_classical(account)]
+    rounds, max_rounds = min(rounds_of_limits), min(certain)
     return Forecast(
         plan=plan,
         rounds=rounds,
-        at_most_rounds=most,
+        at_most_rounds=max_rounds,
         reason="max-steps-reached" if rounds == plan.rounds else "budget-exhausted",
         stopped_by=tuple(
-            account.limit for n, account in zip(alone, accounts, strict=True) if n == rounds < plan.rounds
+            account.limit for n, account in zip(rounds_of_limits, accounts, strict=True) if n == rounds < plan.rounds
         ),
         limits=tuple(
-            _of_limit(account, accounts, (n, rounds, most), records, tight)
-            for n, account in zip(alone, accounts, strict=True)
+            _of_limit(account, accounts, (n, rounds, max_rounds), records, tight)
+            for n, account in zip(rounds_of_limits, accounts, strict=True)
         ),
     )
 
@@ -169,15 +171,15 @@ def _of_limit(
     records: int | None,
     tight: bool,
 ) -> LimitForecast:
-    alone, rounds, most = counted
-    beside = classical_beside(accounts, account)
+    rounds_of_limit, rounds, max_rounds = counted
+    classical_account = classical_beside(accounts, account)
     first = epsilon_at_most(account, 1)
     # Of the second round: at one order every one after the first adds the same, published histograms apart.
     two = epsilon_at_most(account, 2) if account.plan.rounds > 1 else math.nan
     reports = account.reports_at_worst(rounds, account.plan.published_by(rounds)) if tight and rounds else []
 
     def shown(rounds: int) -> float:
-        capped = math.inf if beside is None else epsilon_at_most(beside, rounds)
+        capped = math.inf if classical_account is None else epsilon_at_most(classical_account, rounds)
         return min(epsilon_at_most(account, rounds), capped)
 
     return LimitForecast(
@@ -188,13 +190,13 @@ def _of_limit(
         fixed_term=account.fixed_term,
         first_round=first,
         further_round=two - first,
-        rounds=alone,
+        rounds=rounds_of_limit,
         enforced=epsilon_at_most(account, rounds),
         epsilon=shown(rounds),
         # Whatever the data cost, the limit is kept.
-        at_most=min(shown(most), account.limit.epsilon),
+        at_most=min(shown(max_rounds), account.limit.epsilon),
         least=_least(account, rounds, records, shown(rounds)),
-        evaluated=_evaluated(account, most),
+        evaluated=_evaluated(account, max_rounds),
         guess=guess_of(account, shown(rounds))[0] if tight and _is_classical(account) else None,
         reports=tuple(reports),
     )
@@ -215,7 +217,7 @@ def _least(account: LimitAccount, rounds: int, records: int | None, shown: float
     bayesian, step = account.bayesian, account.mechanism
     if records is None or bayesian.estimator == "student-t" or bayesian.conversion != "improved":
         return None
-    found = prospect(
+    best_prospect = prospect(
         samples=records,
         estimator_failure_probability=limit.estimator_failure_probability,
         delta=limit.delta,
@@ -226,7 +228,7 @@ def _least(account: LimitAccount, rounds: int, records: int | None, shown: float
         orders=[bayesian.filter_order],
     )
     # Rounded up on its way, to nine digits: down again, for it is a floor.
-    return min(found.best * (1 - 1e-6), shown)
+    return min(best_prospect.best * (1 - 1e-6), shown)
 
 
 def _is_classical(account: LimitAccount) -> bool:

@@ -68,8 +68,8 @@ class _Course:
         self.kinds[entry.kind] += 1
         if entry.kind == "reserved":
             active = Standing.within(entry).members
-            least, most = self.members or (active, active)
-            self.members = min(least, active), max(most, active)
+            min_members, max_members = self.members or (active, active)
+            self.members = min(min_members, active), max(max_members, active)
         if entry.kind in CHARGED:
             self.charged.append(SpentAfter(entry.round or 0, _spent(self.budget)))
             self.answered += of_question
@@ -80,8 +80,8 @@ class _Course:
             # With the worst case of every round, as its readers had it; only what certificates say of others changes.
             self.budget.finish(str(event_in(end)["reason"]))
         standing = Standing.within(self.newest)
-        counted, charged = self.newest.sequence, tuple(self.charged)
-        return History(self.budget, counted, charged, self.answered, Counter(self.kinds), self.members, standing)
+        entry_count, charged = self.newest.sequence, tuple(self.charged)
+        return History(self.budget, entry_count, charged, self.answered, Counter(self.kinds), self.members, standing)
 
 
 def _reveals(budget: Budget, end: Entry) -> bool:
@@ -151,8 +151,8 @@ class Walk:
     def told_by(self, round: int | None) -> tuple[str, str]:
         """What the history up to the charge of `round` follows from, by its hashes. Raises InvalidArgument."""
         ends = _reveals(self._course.budget, self.newest)
-        counted = self.newest if round is None else self.charge_of(round)
-        return counted.sha256, self.newest.sha256 if ends else ""
+        charge_entry = self.newest if round is None else self.charge_of(round)
+        return charge_entry.sha256, self.newest.sha256 if ends else ""
 
     def since(self, round: int | None) -> tuple[int, int]:
         """Which entries `history` wants again: those above the first number, up to the second one.
@@ -188,7 +188,9 @@ class Walk:
         return course.history(self.newest)
 
     def _before(self, charge: Entry) -> _Milestone:
-        return next(one for one in reversed(self._milestones) if one.newest.sequence <= charge.sequence)
+        return next(
+            milestone for milestone in reversed(self._milestones) if milestone.newest.sequence <= charge.sequence
+        )
 
     def _milestone(self) -> _Milestone:
         course = self._course
@@ -226,10 +228,10 @@ def _charge_of(entries: Sequence[Entry], round: int | None) -> int:
         raise InvalidArgument("entries", "an empty ledger opens no study")
     if round is None:
         return len(entries)
-    found = [entry.sequence for entry in entries if entry.kind in CHARGED and entry.round == round]
-    if not found:
+    sequences = [entry.sequence for entry in entries if entry.kind in CHARGED and entry.round == round]
+    if not sequences:
         raise InvalidArgument("round", f"no entry charges round {round}")
-    return found[0]
+    return sequences[0]
 
 
 def _spent(budget: Budget) -> tuple[float | None, ...]:

@@ -34,11 +34,11 @@ class Releases:
     @classmethod
     def restored(cls, saved: Mapping[str, Any] | None) -> Self:
         """Go on from what `to_json` gave; None: from before the first entry."""
-        found = cls()
+        releases = cls()
         if saved is not None:
-            found.newest = None if saved["newest"] is None else NamedModel(**saved["newest"])
-            found._begun, found._asks, found._settled = saved["begun"], saved["asks"], saved["settled"]
-        return found
+            releases.newest = None if saved["newest"] is None else NamedModel(**saved["newest"])
+            releases._begun, releases._asks, releases._settled = saved["begun"], saved["asks"], saved["settled"]
+        return releases
 
     def to_json(self) -> dict[str, Any]:
         newest = None if self.newest is None else asdict(self.newest)
@@ -68,7 +68,7 @@ class Releases:
 
 def named_models(entries: Iterable[Entry]) -> dict[int, NamedModel]:
     """The models that these entries name, by version. The entries were checked before."""
-    return {named.version: named for entry in entries if entry.kind == "released" for named in [_named(entry)]}
+    return {model.version: model for entry in entries if entry.kind == "released" for model in [_named(entry)]}
 
 
 def _named(entry: Entry) -> NamedModel:

@@ -61,11 +61,11 @@ def best_orders(plan: Plan) -> Plan:
     4.7
     """
     classical, _ = _best_order(plan, Definition.CLASSICAL)
-    found = replace(plan, classical_order=classical)
+    improved_plan = replace(plan, classical_order=classical)
     if plan.bayesian is None:
-        return found
+        return improved_plan
     averaged, _ = _best_order(plan, Definition.BAYESIAN)
-    return replace(found, bayesian=replace(plan.bayesian, filter_order=averaged))
+    return replace(improved_plan, bayesian=replace(plan.bayesian, filter_order=averaged))
 
 
 def least_noise(plan: Plan, definitions: Collection[Definition] = BOTH) -> Plan:
@@ -105,8 +105,10 @@ def most_rounds(plan: Plan, definitions: Collection[Definition] = BOTH, *, at_mo
     >>> most_rounds(plan).max_steps
     234
     """
-    found = [_most_rounds(plan, definition, at_most) for definition in _present(plan) if definition in definitions]
-    return best_orders(replace(plan, max_steps=min(found) * plan.steps_per_round))
+    rounds_of_definitions = [
+        _most_rounds(plan, definition, at_most) for definition in _present(plan) if definition in definitions
+    ]
+    return best_orders(replace(plan, max_steps=min(rounds_of_definitions) * plan.steps_per_round))
 
 
 def least_epsilon(plan: Plan, definitions: Collection[Definition] = BOTH) -> Plan:
@@ -130,7 +132,9 @@ def least_epsilon(plan: Plan, definitions: Collection[Definition] = BOTH) -> Pla
             plan = _with_order(plan, definition, _least_share(plan, definition, plan.rounds)[1])
             plan = replace(
                 plan,
-                limits=tuple(_tightened(plan, one) if one.definition is definition else one for one in plan.limits),
+                limits=tuple(
+                    _tightened(plan, limit) if limit.definition is definition else limit for limit in plan.limits
+                ),
             )
     return plan
 
@@ -187,10 +191,10 @@ def _most_rounds(plan: Plan, definition: Definition, at_most: int) -> int:
     def share(rounds: int) -> float:
         return _least_share(replace(plan, max_steps=rounds * step), definition, rounds)[0]
 
-    found = most_steps(epsilon=1.0, delta=plan.limits[0].delta, account=share, at_most=at_most // step)
-    if found == 0:
+    max_steps = most_steps(epsilon=1.0, delta=plan.limits[0].delta, account=share, at_most=at_most // step)
+    if max_steps == 0:
         raise _refusal(plan, definition, 1)
-    return found
+    return max_steps
 
 
 def _least_share(plan: Plan, definition: Definition, rounds: int) -> tuple[float, float]:

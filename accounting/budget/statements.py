@@ -80,16 +80,16 @@ def classical_beside(accounts: Iterable[AnyAccount], account: Account) -> AnyAcc
     """
     if account.limit.definition is Definition.CLASSICAL:
         return None
-    for other in accounts:
-        same = other.limit.level is account.limit.level and other.limit.delta <= account.limit.delta
-        if other.limit.definition is Definition.CLASSICAL and same:
-            return other
+    for candidate in accounts:
+        is_comparable = candidate.limit.level is account.limit.level and candidate.limit.delta <= account.limit.delta
+        if candidate.limit.definition is Definition.CLASSICAL and is_comparable:
+            return candidate
     return None
 
 
 def _reports(budget: Stated, account: Account) -> list[dict[str, Any]]:
-    found = account.reports(finished=budget.finished is not None)
-    return [_report(name, _worded(budget, stated)) for name, stated in found]
+    reports = account.reports(finished=budget.finished is not None)
+    return [_report(name, _worded(budget, stated)) for name, stated in reports]
 
 
 def _statement(budget: Stated, account: Account, allowed: bool, whole: bool) -> dict[str, Any]:
@@ -156,9 +156,9 @@ def guess_of(account: Account, spent: float) -> tuple[float, GuessFrom]:
     if limit.definition is not Definition.CLASSICAL:
         return chance_by_epsilon(spent, limit.delta), "epsilon"
     # The limit, whatever was spent so far: a chance over all outcomes is no matter of one of them.
-    allowed, chance = chance_by_epsilon(max(spent, limit.epsilon), limit.delta), account.guess_chance()
-    if chance is None or not math.isfinite(spent) or chance >= allowed:
-        return allowed, "epsilon"
+    allowed_chance, chance = chance_by_epsilon(max(spent, limit.epsilon), limit.delta), account.guess_chance()
+    if chance is None or not math.isfinite(spent) or chance >= allowed_chance:
+        return allowed_chance, "epsilon"
     return chance, "loss-distribution"
 
 

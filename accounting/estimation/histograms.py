@@ -60,10 +60,12 @@ def count_values(values: Values, edges: Values) -> IntArray:
     Raises InvalidArgument for a value above the last edge: no bin bounds it.
     """
     grid = _check_edges(edges)
-    found = check_array("values", values)
-    if found.max() > grid[-1]:
-        raise InvalidArgument("values", f"holds {float(found.max())!r}, above the last edge {float(grid[-1])!r}")
-    return np.bincount(np.searchsorted(grid, found, side="left"), minlength=grid.size).astype(np.int64)
+    checked_values = check_array("values", values)
+    if checked_values.max() > grid[-1]:
+        raise InvalidArgument(
+            "values", f"holds {float(checked_values.max())!r}, above the last edge {float(grid[-1])!r}"
+        )
+    return np.bincount(np.searchsorted(grid, checked_values, side="left"), minlength=grid.size).astype(np.int64)
 
 
 def release_charge(
@@ -79,9 +81,13 @@ def release_charge(
 
     Shape (orders,). To be charged to the classical and the Bayesian ledger, and reserved beforehand.
     """
-    most = check_count("most_counts", most_counts)
+    sensitivity = check_count("most_counts", most_counts)
     # √2 rounded up: a smaller shift would cost less than the true one.
-    shift = float(most) if relation is Relation.ADD_REMOVE else math.nextafter(math.sqrt(2.0) * most, math.inf)
+    shift = (
+        float(sensitivity)
+        if relation is Relation.ADD_REMOVE
+        else math.nextafter(math.sqrt(2.0) * sensitivity, math.inf)
+    )
     return log_moment(
         np.atleast_1d(np.asarray(orders)), shift, noise_std=check_positive("noise_std", noise_std), sampling_rate=1.0
     )

@@ -170,7 +170,7 @@ def general_subsampled(order: int, pair: OutcomePair, *, sampling_rate: float) -
         return 0.0
 
     def side(trials: int, divergences: list[float]) -> float:
-        exponents = np.array([k * found for k, found in enumerate(divergences, start=1)])
+        exponents = np.array([k * divergence for k, divergence in enumerate(divergences, start=1)])
         if not np.isfinite(exponents).all():
             return math.inf
         if rate == 1:
@@ -178,9 +178,9 @@ def general_subsampled(order: int, pair: OutcomePair, *, sampling_rate: float) -
         # k = 0 has exponent 0.
         return float(np.logaddexp(0.0, log_sum(log_binomial(trials, rate)[1:] + log_expm1(exponents))))
 
-    left = side(lam + 1, [pair.divergence(float(k + 1)) for k in range(1, lam + 2)])
+    forward = side(lam + 1, [pair.divergence(float(k + 1)) for k in range(1, lam + 2)])
     right = side(lam, [pair.reverse_divergence(float(k + 1)) for k in range(1, lam + 1)])
-    return max(left, right) * (1 + INFLATION)
+    return max(forward, right) * (1 + INFLATION)
 
 
 def basic_composition(guarantees: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -81,9 +81,9 @@ class _Sum:
     def delta(self, epsilon: float) -> float:
         above = self.losses > epsilon
         losses, weights = self.losses[above], self.weights[above]
-        found = float((weights * -np.expm1(epsilon - losses)).sum())
-        found = found * (1 + 1e-9) + self.lattice * math.exp(min(700.0, -self.order * (epsilon - self.anchor)))
-        return min(1.0, math.exp(min(0.0, self.log_scale + math.log(max(found, 1e-300)))) + self.spare)
+        delta = float((weights * -np.expm1(epsilon - losses)).sum())
+        delta = delta * (1 + 1e-9) + self.lattice * math.exp(min(700.0, -self.order * (epsilon - self.anchor)))
+        return min(1.0, math.exp(min(0.0, self.log_scale + math.log(max(delta, 1e-300)))) + self.spare)
 
     def epsilon(self, delta: float) -> float:
         """Least ε ≥ losses[0] with δ(ε) ≤ delta; inf where there is none."""
@@ -133,14 +133,14 @@ def exchanged_epsilon(steps: Sequence[Steps], delta: float) -> float:
     half = 0.0
     for _ in range(_MOST_EXCHANGES):
         share = delta / (1 + math.exp(half)) * (1 - 1e-12)
-        found = composed_epsilon(steps, share, max(half, 1e-3)) if share > 1e-280 else math.inf
-        if found <= half:
+        epsilon = composed_epsilon(steps, share, max(half, 1e-3)) if share > 1e-280 else math.inf
+        if epsilon <= half:
             return 2 * half
-        if not found < 700:
+        if not epsilon < 700:
             break
         # It grows with `half`, and repeated from below it ends at the least that is enough; a little beyond, so that it
         # does end.
-        half = found * (1 + 1e-6)
+        half = epsilon * (1 + 1e-6)
     return math.inf
 
 
@@ -153,11 +153,11 @@ def exchanged_delta(steps: Sequence[Steps], epsilon: float, guess: float) -> flo
 def composed_delta(steps: Sequence[Steps], epsilon: float, guess: float) -> float:
     """Least δ(ε), rounded up, at most 1; guess: an upper bound on it, which only chooses grid and tails."""
     while True:
-        found = max(_sum(steps, guess, epsilon, removal=removal, epsilon=epsilon) for removal in (True, False))
+        delta = max(_sum(steps, guess, epsilon, removal=removal, epsilon=epsilon) for removal in (True, False))
         # Tails are cut as a share of the guess: far above the answer they would be most of it.
-        if not 0 < found < guess / 1000:
-            return found
-        guess = found
+        if not 0 < delta < guess / 1000:
+            return delta
+        guess = delta
 
 
 def composed_delta_at_zero(steps: Sequence[Steps]) -> float:
@@ -190,8 +190,8 @@ def _sum(steps: Sequence[Steps], delta: float, scale: float, *, removal: bool, e
     # Chernoff's bound on what leaves the window upwards.
     beyond = math.exp(min(0.0, direction.log_mgf(order + move) - (order + move) * high))
     near = scale if epsilon is None else epsilon
-    found = _untilted(direction, parts, order, (low, high), tail, near, spare=40 * direction.infinite + beyond)
-    if found is None:
+    composed = _untilted(direction, parts, order, (low, high), tail, near, spare=40 * direction.infinite + beyond)
+    if composed is None:
         return nothing
     # Every step's losses are right to a few units in the last place.
     drift = (
@@ -203,8 +203,8 @@ def _sum(steps: Sequence[Steps], delta: float, scale: float, *, removal: bool, e
         )
     )
     if epsilon is not None:
-        return found.delta(max(0.0, epsilon - drift))
-    answer = found.epsilon(delta)
+        return composed.delta(max(0.0, epsilon - drift))
+    answer = composed.epsilon(delta)
     return max(0.0, answer + drift + 1e-12)
 
 
@@ -246,9 +246,9 @@ def _interval(
     # Where rare large losses make the sum, the tilted spread is what counts.
     spread = max(math.sqrt(variance / steps), 0.1 * deviation / math.sqrt(steps))
     fine = min(_FINENESS * spread, max(scale, 1e-9) / 2000)
-    least = max(width / MOST_BINS, _span(parts, tail, removal=removal) / _MOST_STEP_BINS)
+    min_interval = max(width / MOST_BINS, _span(parts, tail, removal=removal) / _MOST_STEP_BINS)
     # A power of two, so that it changes seldom while steps are added.
-    return 2.0 ** (math.floor(math.log2(fine)) if fine > 2 * least else math.ceil(math.log2(least)))
+    return 2.0 ** (math.floor(math.log2(fine)) if fine > 2 * min_interval else math.ceil(math.log2(min_interval)))
 
 
 def _tilt(coarse: _Direction, delta: float, epsilon: float | None) -> float:
@@ -324,13 +324,13 @@ def _untilted(
     start = min(max(start, 0), size - 1)
     if near >= 0 > losses[start]:
         start = max(start, int(np.searchsorted(losses, 0.0)) - 1)
-    kept = losses[start:]
+    kept_losses = losses[start:]
     steps = sum(direction.counts)
     # Rounding of the weights' normalisation, once a step, and the discrete law at each sampled step.
     slack = steps * 2 * UNIT + UNIT * abs(log_mgf) + math.fsum(step_excess(part, tail) for part in parts)
     return _Sum(
-        losses=kept,
-        weights=masses[start:] * np.exp(np.minimum(-order * (kept - anchor), 700.0)),
+        losses=kept_losses,
+        weights=masses[start:] * np.exp(np.minimum(-order * (kept_losses - anchor), 700.0)),
         order=order,
         anchor=anchor,
         log_scale=log_mgf - order * anchor + slack,
@@ -367,8 +367,8 @@ def _power(tilted: Sequence[FloatArray], direction: _Direction, first: int, size
     with np.errstate(over="ignore"):
         error = np.exp(log_most) * np.where(used, np.minimum(2.0, relative), 1.0)
     # Every frequency but the first and the last stands for two.
-    most = (2 * float(error.sum())) / size
-    return np.roll(np.maximum(np.fft.irfft(powers, size), 0.0), (offset - first) % size) + most
+    max_error = (2 * float(error.sum())) / size
+    return np.roll(np.maximum(np.fft.irfft(powers, size), 0.0), (offset - first) % size) + max_error
 
 
 def _wrapped(values: FloatArray, start: int, size: int) -> FloatArray:

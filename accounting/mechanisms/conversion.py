@@ -96,9 +96,9 @@ def deltas_of(lams: FloatArray, moments: FloatArray, epsilon: float, conversion:
     """δ at each order by itself, at most 1, shape (orders,); the arguments are not checked again."""
     # The factor is for the rounding of exp.
     logs = _log_deltas(lams, moments, epsilon, conversion)
-    found = np.minimum(1.0, np.exp(np.minimum(0.0, logs)) * (1 + 1e-15))
+    deltas = np.minimum(1.0, np.exp(np.minimum(0.0, logs)) * (1 + 1e-15))
     # What underflows is not nothing.
-    return np.where(moments == 0, 0.0, np.maximum(found, _LEAST))
+    return np.where(moments == 0, 0.0, np.maximum(deltas, _LEAST))
 
 
 def _log_deltas(lams: FloatArray, moments: FloatArray, epsilon: float, conversion: Conversion) -> FloatArray:
@@ -153,8 +153,8 @@ def epsilon_delta_curve(
     for delta in check_array("deltas", deltas).tolist():
         beta = check_delta(delta, "deltas") - gamma
         # Nothing is left for the privacy loss: the estimate alone may fail that often.
-        found = math.inf if beta <= 0 else epsilon_from_moments(orders, log_moments, beta, conversion=conversion)[0]
-        points.append((found, delta))
+        epsilon = math.inf if beta <= 0 else epsilon_from_moments(orders, log_moments, beta, conversion=conversion)[0]
+        points.append((epsilon, delta))
     return points
 
 

@@ -83,8 +83,8 @@ def log_moment(
     >>> round(float(log_moment(alpha=9, distance=1.0, noise_std=2.0, sampling_rate=0.1)), 3)
     0.128
     """
-    asked = orders_or_alphas(order, alpha, ("order", "alpha"))
-    orders = np.atleast_1d(asked)
+    checked_orders = orders_or_alphas(order, alpha, ("order", "alpha"))
+    orders = np.atleast_1d(checked_orders)
     distances = check_array("distance", distance, shape=None)
     std = check_positive("noise_std", noise_std)
     rate = check_rate("sampling_rate", sampling_rate)
@@ -98,7 +98,7 @@ def log_moment(
             values = tabulated(orders, ratio, rate)
         else:
             values = exact_moments(orders, ratio, rate, direction)
-    return values.reshape(asked.shape + np.shape(distance))
+    return values.reshape(checked_orders.shape + np.shape(distance))
 
 
 def replace_one_moment(

@@ -170,14 +170,14 @@ def kinds_of(event: Event, count: int = 1) -> Counter[Kind]:
     >>> kinds_of(SelfComposedEvent(PoissonSampledEvent(0.5, GaussianEvent(2.0)), 3))
     Counter({Kind(atom=GaussianEvent(noise_multiplier=2.0), rate=0.5): 3})
     """
-    found: Counter[Kind] = Counter()
+    kinds: Counter[Kind] = Counter()
     try:
         # Walk all of it first: a refusal changes nothing.
         for kind, times in _walk(event, 1.0, check_count("count", count)):
-            found[kind] += check_count("count", times, most=MOST_RUNS)
+            kinds[kind] += check_count("count", times, most=MOST_RUNS)
     except RecursionError as error:
         raise InvalidArgument("event", "is nested too deeply") from error
-    return found
+    return kinds
 
 
 def _walk(event: object, rate: float, count: int) -> Iterator[tuple[Kind, int]]:

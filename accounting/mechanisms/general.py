@@ -81,13 +81,15 @@ class GaussianPair(OutcomePair):
 
     def _renyi(self, order: float, first: Values, second: Values) -> float:
         """Gil, Alajaji & Linder 2013, Table 2; a divergence of product laws is the sum over coordinates."""
-        mean, one, two = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (self.shift, first, second)))
+        mean, first_std, second_std = np.broadcast_arrays(
+            *(np.asarray(v, dtype=np.float64) for v in (self.shift, first, second))
+        )
         with np.errstate(over="ignore", invalid="ignore"):
-            mixed = order * two**2 + (1 - order) * one**2
+            mixed = order * second_std**2 + (1 - order) * first_std**2
         if bool((mixed <= 0).any()):
             return math.inf
         with np.errstate(over="ignore", invalid="ignore"):
-            spread = np.log(two / one) + np.log(two**2 / mixed) / (2 * (order - 1))
+            spread = np.log(second_std / first_std) + np.log(second_std**2 / mixed) / (2 * (order - 1))
             return _rounded(float(np.sum(spread + order * mean**2 / (2 * mixed))))
 
     def reverse_moment(self, order: int, rate: float) -> float:
@@ -183,11 +185,11 @@ def told_by(pair: OutcomePair, order: float, *, reverse: bool = False) -> float:
 
     Raises InvalidArgument: it is negative, which would pay for what other events cost, or no number.
     """
-    told = pair.reverse_divergence(order) if reverse else pair.divergence(order)
-    found = check_number("pair", math.inf if told != told else told, finite=False)
-    if found < 0:
-        raise InvalidArgument("pair", f"{type(pair).__name__} tells a divergence of {found!r}: none is negative")
-    return found
+    divergence = pair.reverse_divergence(order) if reverse else pair.divergence(order)
+    checked = check_number("pair", math.inf if divergence != divergence else divergence, finite=False)
+    if checked < 0:
+        raise InvalidArgument("pair", f"{type(pair).__name__} tells a divergence of {checked!r}: none is negative")
+    return checked
 
 
 def subsampled_moment(order: int, pair: OutcomePair, *, sampling_rate: float) -> float:
@@ -203,8 +205,8 @@ def subsampled_moment(order: int, pair: OutcomePair, *, sampling_rate: float) ->
     if rate == 0:
         return 0.0
     if rate == 1:
-        both = lam * max(told_by(pair, lam + 1), told_by(pair, lam + 1, reverse=True))
-        return both * (1 + INFLATION)
+        moment = lam * max(told_by(pair, lam + 1), told_by(pair, lam + 1, reverse=True))
+        return moment * (1 + INFLATION)
     return float(subsampled_moments(np.array([lam]), pair, sampling_rate=rate)[0])
 
 
@@ -213,16 +215,16 @@ def subsampled_moments(orders: FloatArray, pair: OutcomePair, *, sampling_rate: 
     top = int(orders.max())
     forward = np.array([(i - 1) * told_by(pair, float(i)) for i in range(2, top + 2)])
     # k = 0 and k = 1 have exponent 0 and drop out of Σ weight·(e^exponent − 1).
-    found = np.array(
+    moments = np.array(
         [_mixture(log_binomial(int(lam) + 1, sampling_rate)[2:], forward[: int(lam)]) for lam in orders.tolist()]
     )
     if pair.symmetric:
-        return found
+        return moments
     reverse = np.array([i * told_by(pair, float(i + 1), reverse=True) for i in range(1, top + 1)])
     # Both bound the reverse direction, so the smaller one does; the guarantee needs both directions.
     convex = [_mixture(log_binomial(int(lam), sampling_rate)[1:], reverse[: int(lam)]) for lam in orders.tolist()]
-    own = [pair.reverse_moment(int(lam), sampling_rate) for lam in orders.tolist()]
-    return np.maximum(found, np.minimum(convex, own))
+    pair_moments = [pair.reverse_moment(int(lam), sampling_rate) for lam in orders.tolist()]
+    return np.maximum(moments, np.minimum(convex, pair_moments))
 
 
 def _mixture(log_weights: FloatArray, exponents: FloatArray) -> float:

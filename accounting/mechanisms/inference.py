@@ -67,8 +67,8 @@ def accumulated_ratio(*, steps: int, pull: float, shift: float) -> float:
     >>> round(accumulated_ratio(steps=200, pull=0.05, shift=0.05), 4)
     0.6543
     """
-    told = -np.expm1(np.arange(1, check_count("steps", steps) + 1) * np.log1p(-_pull(pull)))
-    return float(np.sqrt(np.square(told).sum())) * check_nonnegative("shift", shift) * (1 + 1e-12)
+    ratios = -np.expm1(np.arange(1, check_count("steps", steps) + 1) * np.log1p(-_pull(pull)))
+    return float(np.sqrt(np.square(ratios).sum())) * check_nonnegative("shift", shift) * (1 + 1e-12)
 
 
 def _pull(value: float) -> float:

@@ -20,8 +20,8 @@ from accounting.values import FloatArray
 
 def laplace_range(ratio: float, rate: float) -> tuple[float, float]:
     """The least and the largest loss L of a step with 1/b = ratio."""
-    least, largest = (math.log1p(rate * math.expm1(sign * ratio)) if rate < 1 else sign * ratio for sign in (-1, 1))
-    return least, largest
+    smallest, largest = (math.log1p(rate * math.expm1(sign * ratio)) if rate < 1 else sign * ratio for sign in (-1, 1))
+    return smallest, largest
 
 
 @lru_cache(maxsize=8)

@@ -59,11 +59,11 @@ def merged(steps: Sequence[Steps]) -> list[Steps]:
     full = [step for step in steps if step.is_closed]
     if not full:
         return list(steps)
-    least = min(step.noise_multiplier for step in full)
+    min_noise = min(step.noise_multiplier for step in full)
     # In units of the least noise: no square can overflow.
-    precision = math.fsum(step.count * (least / step.noise_multiplier) ** 2 for step in full)
+    precision = math.fsum(step.count * (min_noise / step.noise_multiplier) ** 2 for step in full)
     # Towards less noise than there is.
-    noise = least / math.sqrt(precision) * (1 - 4 * UNIT)
+    noise = min_noise / math.sqrt(precision) * (1 - 4 * UNIT)
     # The grid that stands for all of them is the one with the largest excess.
     worst = lattice_excess(full)
     return [step for step in steps if not step.is_closed] + [Steps(noise, 1.0, 1, _grid_of(worst, noise))]
@@ -79,8 +79,8 @@ def lattice_excess(unsampled: Sequence[Steps]) -> float:
     """κ: δ(ε) of the discrete law is at most M(θ)e^{−θε}·κ above that of the continuous one, for every θ; s ≥ 8."""
     # By quotients, not powers, which would raise an error where they are infinite.
     spread = 12 * math.sqrt(2 * math.pi)
-    found = (1.01 / spread / step.noise_multiplier / step.grid_std / step.grid_std for step in unsampled)
-    return max(found, default=0.0)
+    excesses = (1.01 / spread / step.noise_multiplier / step.grid_std / step.grid_std for step in unsampled)
+    return max(excesses, default=0.0)
 
 
 def step_excess(step: Steps, tail: float) -> float:

@@ -132,8 +132,8 @@ def report_to_dict(report: RoundReport | None) -> dict[str, Any] | None:
             return reported if size is None else {**reported, "sample_size": size, "count_noise": noise}
         case CumulativeMoments(filter_moment, moments, complete, papers, records):
             reported = {"filter": filter_moment, "moments": list(moments), "complete": complete}
-            beside = {"papers": None if papers is None else list(papers), "records": records}
-            return reported | {name: value for name, value in beside.items() if value is not None}
+            context_fields = {"papers": None if papers is None else list(papers), "records": records}
+            return reported | {name: value for name, value in context_fields.items() if value is not None}
         case JointReport(clients, records):
             return {"clients": report_to_dict(clients), "records": report_to_dict(records)}
 
@@ -171,13 +171,13 @@ def _moments(fields: Mapping[str, Any]) -> CumulativeMoments:
     complete = fields["complete"]
     if not isinstance(complete, bool):
         raise InvalidArgument("complete", "is not true or false")
-    beside = {name: fields[name] for name in ("papers", "records") if name in fields}
+    context_fields = {name: fields[name] for name in ("papers", "records") if name in fields}
     # They are left out, not null: one report has one text.
-    if None in beside.values():
+    if None in context_fields.values():
         raise InvalidArgument("report", "names papers or records, and has none")
-    papers = _listed("papers", beside["papers"]) if "papers" in beside else None
+    papers = _listed("papers", context_fields["papers"]) if "papers" in context_fields else None
     moments = _listed("moments", fields["moments"])
-    return CumulativeMoments(fields["filter"], moments, complete, papers, beside.get("records"))
+    return CumulativeMoments(fields["filter"], moments, complete, papers, context_fields.get("records"))
 
 
 def _listed(name: str, value: object) -> tuple[Any, ...]:

@@ -186,9 +186,13 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
         )
     }
 )
-TRAINING_SCHEMES: Mapping[str, Scheme] = MappingProxyType({name: one for name, one in SCHEMES.items() if one.trains})
+TRAINING_SCHEMES: Mapping[str, Scheme] = MappingProxyType(
+    {name: scheme for name, scheme in SCHEMES.items() if scheme.trains}
+)
 
 
 def schemes_called(name: str) -> Mapping[CentralNoiseBy | None, Scheme]:
     """The schemes that train and that the papers and a study's settings call so, by what tells them apart."""
-    return {one.central_noise: one for one in TRAINING_SCHEMES.values() if (one.papers or one.id) == name}
+    return {
+        scheme.central_noise: scheme for scheme in TRAINING_SCHEMES.values() if (scheme.papers or scheme.id) == name
+    }

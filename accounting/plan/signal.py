@@ -70,15 +70,19 @@ def signal_to_noise(
     >>> found.signal, found.noise, found.alone, found.together, found.parameters
     (30.0, 2.0, 15.0, 300.0, 90000.0)
     """
-    people, others = check_count("records", records), check_positive("hospitals", hospitals)
+    people, hospital_count = check_count("records", records), check_positive("hospitals", hospitals)
     steps = check_count("rounds", rounds, least=0) * plan.steps_per_round
     noise = plan.noise_multiplier * plan.clip_norm
     if plan.rules.divides_noise:
-        noise *= math.sqrt(max(1.0, others / plan.honest_survivors))
+        noise *= math.sqrt(max(1.0, hospital_count / plan.honest_survivors))
     if plan.rules.clips_updates:
-        alone = plan.clip_norm / noise
-        return SignalToNoise(None, None, plan.clip_norm, noise, alone, alone * others * math.sqrt(steps))
+        hospital_signal = plan.clip_norm / noise
+        return SignalToNoise(
+            None, None, plan.clip_norm, noise, hospital_signal, hospital_signal * hospital_count * math.sqrt(steps)
+        )
     batch = plan.sampling_rate * people
     bound = math.inf if sum_radius is None else check_positive("sum_radius", sum_radius)
     signal = min(batch * plan.clip_norm, bound)
-    return SignalToNoise(people, batch, signal, noise, signal / noise, signal / noise * math.sqrt(others * steps))
+    return SignalToNoise(
+        people, batch, signal, noise, signal / noise, signal / noise * math.sqrt(hospital_count * steps)
+    )

@@ -63,10 +63,10 @@ class Answered:
         """
         if name is None:
             return self.tables[0]
-        found = [one for one in self.tables if one.name == name]
-        if not found:
-            raise KeyError(f"no table {name!r}: the answer has {', '.join(one.name for one in self.tables)}")
-        return found[0]
+        matches = [table for table in self.tables if table.name == name]
+        if not matches:
+            raise KeyError(f"no table {name!r}: the answer has {', '.join(table.name for table in self.tables)}")
+        return matches[0]
 
     def frame(self, table: str | None = None) -> pandas.DataFrame:
         """One table as a pandas data frame; without a name the first.
@@ -82,19 +82,19 @@ class Answered:
             import pandas  # pyright: ignore[reportMissingTypeStubs]
         except ModuleNotFoundError as error:
             raise ConfigurationError("data frames need pandas: pip install 'wardround[frames]'") from error
-        found = self.table(table)
-        made = pandas.DataFrame([list(row) for row in found.rows], columns=list(found.columns))
-        made.attrs.update({"title": found.title, "notes": list(self.notes), "warning": self.warning})
-        return made
+        released_table = self.table(table)
+        frame = pandas.DataFrame([list(row) for row in released_table.rows], columns=list(released_table.columns))
+        frame.attrs.update({"title": released_table.title, "notes": list(self.notes), "warning": self.warning})
+        return frame
 
     def __repr__(self) -> str:
-        named = ", ".join(one.name for one in self.tables)
-        return f"Answered({self.query.study!r}, query {self.query.number}, {self.hospitals} hospitals; tables: {named})"
+        names = ", ".join(table.name for table in self.tables)
+        return f"Answered({self.query.study!r}, query {self.query.number}, {self.hospitals} hospitals; tables: {names})"
 
     def _repr_html_(self) -> str:
         """As a notebook shows it: the first table."""
-        shown: Any = self.frame()
-        return str(shown._repr_html_())
+        frame: Any = self.frame()
+        return str(frame._repr_html_())
 
 
 def verified(query: Query, document: QueryDocument, shown: str, known: str | None) -> Answered:

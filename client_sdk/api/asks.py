@@ -87,9 +87,9 @@ class Asks:
         steps = asking(study, document, wait=wait, timeout=timeout, on_state=on_state, known=self.coordinator_key)
         step = next(steps)
         while True:
-            said = (self.send(step)) if isinstance(step, Call) else (self.sleep(step))
+            reply = (self.send(step)) if isinstance(step, Call) else (self.sleep(step))
             try:
-                step = steps.send(said)
+                step = steps.send(reply)
             except StopIteration as end:
                 return cast("Answered | Query", end.value)
 
@@ -154,8 +154,8 @@ class AwaitedAsks:
         steps = asking(study, document, wait=wait, timeout=timeout, on_state=on_state, known=self.coordinator_key)
         step = next(steps)
         while True:
-            said = (await self.send(step)) if isinstance(step, Call) else (await self.sleep(step))
+            reply = (await self.send(step)) if isinstance(step, Call) else (await self.sleep(step))
             try:
-                step = steps.send(said)
+                step = steps.send(reply)
             except StopIteration as end:
                 return cast("Answered | Query", end.value)

@@ -53,8 +53,8 @@ def path(*parts: str | int) -> str:
 
 def with_values(target: str, **values: str | int | float | None) -> str:
     """`target` with those of the values that are given."""
-    given = {name: value for name, value in values.items() if value is not None}
-    return f"{target}?{urlencode(given)}" if given else target
+    present = {name: value for name, value in values.items() if value is not None}
+    return f"{target}?{urlencode(present)}" if present else target
 
 
 def get(
@@ -154,9 +154,9 @@ def model(name: str, version: Version = "latest", *, largest: int = LARGEST_MODE
 
     def read(answer: Answer) -> bytes:
         # A proxy that compresses on the way marks the tag as weak.
-        named = answer.headers.get("etag", "").removeprefix("W/").strip('"')
+        tag = answer.headers.get("etag", "").removeprefix("W/").strip('"')
         # Finds bytes that were damaged. Whether it is the assigned model, the signed assignment says.
-        if named != hashlib.sha256(answer.body).hexdigest():
+        if tag != hashlib.sha256(answer.body).hexdigest():
             raise UnexpectedAnswer("the model that arrived is not the one the coordinator named", answer.request_id)
         return answer.body
 

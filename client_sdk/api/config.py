@@ -73,10 +73,10 @@ class ClientSettings(BaseModel):
         Raises:
             ConfigurationError: neither is given.
         """
-        chosen = url or self.server
-        if not chosen:
+        address = url or self.server
+        if not address:
             raise ConfigurationError(f"which coordinator? Pass --server or set {PREFIX}SERVER")
-        url = chosen.rstrip("/")
+        url = address.rstrip("/")
         return Connection(
             url=url,
             ca_file=self.ca_file,
@@ -93,12 +93,14 @@ def load(environment: Mapping[str, str] | None = None) -> ClientSettings:
         ConfigurationError: a name that does not exist (with the nearest one that does), a file that cannot be read, a
             key given twice, or a value that is none.
     """
-    given = os.environ if environment is None else environment
-    _require_known_names(given)
+    variables = os.environ if environment is None else environment
+    _require_known_names(variables)
     values = {
-        name: given[PREFIX + name.upper()] for name in ClientSettings.model_fields if given.get(PREFIX + name.upper())
+        name: variables[PREFIX + name.upper()]
+        for name in ClientSettings.model_fields
+        if variables.get(PREFIX + name.upper())
     }
-    key_file = given.get(f"{PREFIX}OPERATOR_KEY_FILE")
+    key_file = variables.get(f"{PREFIX}OPERATOR_KEY_FILE")
     if key_file:
         if "operator_key" in values:
             raise ConfigurationError(f"{PREFIX}OPERATOR_KEY and {PREFIX}OPERATOR_KEY_FILE are both set: keep one")
@@ -112,10 +114,10 @@ def load(environment: Mapping[str, str] | None = None) -> ClientSettings:
 
 def _require_known_names(given: Mapping[str, str]) -> None:
     """A setting that is silently ignored is a setting that lies."""
-    own = [f"{PREFIX}{name.upper()}" for name in ClientSettings.model_fields] + [f"{PREFIX}OPERATOR_KEY_FILE"]
-    unknown = sorted(name for name in given if name.startswith(PREFIX) and name not in {*own, *FOREIGN_NAMES})
+    setting_names = [f"{PREFIX}{name.upper()}" for name in ClientSettings.model_fields] + [f"{PREFIX}OPERATOR_KEY_FILE"]
+    unknown = sorted(name for name in given if name.startswith(PREFIX) and name not in {*setting_names, *FOREIGN_NAMES})
     if unknown:
-        nearest = [difflib.get_close_matches(name, own, n=1, cutoff=0.0)[0] for name in unknown]
+        nearest = [difflib.get_close_matches(name, setting_names, n=1, cutoff=0.0)[0] for name in unknown]
         wrong = "; ".join(
             f"{name} is unknown: did you mean {near}?" for name, near in zip(unknown, nearest, strict=True)
         )

@@ -67,10 +67,10 @@ def _shown(send: Callable[..., Any], call: Callable[..., Any], owner: type) -> F
     """As `help` and completion show it: bound to a client, and answering what the call's answer holds."""
     functools.update_wrapper(send, call)
     function = cast("FunctionType", send)
-    shown = inspect.signature(call)
+    call_signature = inspect.signature(call)
     me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    answer = str(shown.return_annotation).removeprefix("Call[").removesuffix("]")
-    signature = shown.replace(parameters=[me, *shown.parameters.values()], return_annotation=answer)
+    answer = str(call_signature.return_annotation).removeprefix("Call[").removesuffix("]")
+    signature = call_signature.replace(parameters=[me, *call_signature.parameters.values()], return_annotation=answer)
     vars(function)["__signature__"] = signature
     function.__qualname__, function.__module__ = f"{owner.__name__}.{call.__name__}", owner.__module__
     return function

@@ -156,8 +156,8 @@ def _failures() -> Generator[None]:
 
 
 def _broke_off(error: httpx.RemoteProtocolError) -> bool:
-    said = str(error).lower()
-    return "disconnected" in said or "closed connection" in said
+    message = str(error).lower()
+    return "disconnected" in message or "closed connection" in message
 
 
 def _unanswered(error: Exception) -> str:
@@ -168,10 +168,10 @@ def _unanswered(error: Exception) -> str:
 def _kind(error: BaseException) -> str:
     """What the operating system or TLS found, where that is known; else the library's name of it."""
     causes: list[BaseException] = []
-    found: BaseException | None = error
-    while found is not None and found not in causes:
-        causes.append(found)
-        found = found.__cause__ or found.__context__
+    current_error: BaseException | None = error
+    while current_error is not None and current_error not in causes:
+        causes.append(current_error)
+        current_error = current_error.__cause__ or current_error.__context__
     for kind, words in _KINDS.items():
         cause = next((cause for cause in causes if isinstance(cause, kind)), None)
         if cause is not None:
@@ -183,12 +183,12 @@ def _of_certificate(error: BaseException) -> str:
     """Why it is not trusted, as TLS says it: a date or another host's name is no matter of the authority."""
     if not isinstance(error, ssl.SSLCertVerificationError):
         return ""
-    found = str(getattr(error, "verify_message", "")).rstrip(".")
-    if "expired" in found or "not yet valid" in found:
-        return f": {found}; compare its dates with this machine's clock"
-    if "mismatch" in found:
-        return f": {found}; check the address"
-    return f"{': ' + found if found else ''}; WARDROUND_CA_FILE names a private authority"
+    message = str(getattr(error, "verify_message", "")).rstrip(".")
+    if "expired" in message or "not yet valid" in message:
+        return f": {message}; compare its dates with this machine's clock"
+    if "mismatch" in message:
+        return f": {message}; check the address"
+    return f"{': ' + message if message else ''}; WARDROUND_CA_FILE names a private authority"
 
 
 def _add(body: bytearray, part: bytes, call: Call[Any]) -> None:

@@ -35,16 +35,16 @@ class Approvals:
 
     def identity(self, sha256: str) -> str | None:
         """Of the decision, which charges under it name. None: there is none, or an earlier version wrote it."""
-        found = self._read(sha256).get("id")
-        return found if isinstance(found, str) else None
+        identity = self._read(sha256).get("id")
+        return identity if isinstance(identity, str) else None
 
     def _decision(self, sha256: str) -> bool | None:
-        found = self._read(sha256).get("approved")
-        return found if isinstance(found, bool) else None
+        decision = self._read(sha256).get("approved")
+        return decision if isinstance(decision, bool) else None
 
     def _read(self, sha256: str) -> dict[str, Any]:
         try:
-            found = json.loads((self._folder / f"{sha256}.json").read_text())
+            document = json.loads((self._folder / f"{sha256}.json").read_text())
         except (OSError, ValueError):
             return {}
-        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        return cast("dict[str, Any]", document) if isinstance(document, dict) else {}

@@ -25,8 +25,8 @@ def as_read(name: str) -> str:
     True
     """
     composed = unicodedata.normalize("NFKC", cleaned(name))
-    seen = "".join(sign for sign in composed if unicodedata.category(sign) not in _UNSEEN)
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", seen).casefold())
+    visible = "".join(sign for sign in composed if unicodedata.category(sign) not in _UNSEEN)
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
     # What stood apart may now be one letter.
     return folded if folded == name else as_read(folded)
 
@@ -61,24 +61,24 @@ def readable(records: Records, rules: QueryRules) -> Records:
     hidden = {*denied(rules, names), *not_allowed(rules, names)}
     if not hidden:
         return records
-    kept = records.without_columns(hidden)
-    if isinstance(kept, Histories):
-        return replace(kept, events={name: table.without_columns(hidden) for name, table in events.items()})
-    return kept
+    visible = records.without_columns(hidden)
+    if isinstance(visible, Histories):
+        return replace(visible, events={name: table.without_columns(hidden) for name, table in events.items()})
+    return visible
 
 
 def trained_columns(training: Training) -> list[str]:
     """Names that the study's task parameters may mean as columns: inputs, labels, and columns of events."""
-    found: list[str] = []
+    columns: list[str] = []
     for key, value in training.task_parameters.items():
         if key.startswith(_INPUT):
-            found.append(key.removeprefix(_INPUT))
+            columns.append(key.removeprefix(_INPUT))
         elif isinstance(value, str) and "=" in value:
             # "code=icd; time=day" of events.
-            found += [part.partition("=")[2] for part in value.split(";")]
+            columns += [part.partition("=")[2] for part in value.split(";")]
         elif isinstance(value, str):
-            found += [value, *re.split("[|,;]", value)]
-    return found
+            columns += [value, *re.split("[|,;]", value)]
+    return columns
 
 
 def _require_labels(columns: Collection[str], rules: QueryRules) -> None:
@@ -92,14 +92,14 @@ def _require_labels(columns: Collection[str], rules: QueryRules) -> None:
 
 
 def _require_columns(listed: Collection[str], names: Collection[str]) -> None:
-    known = {as_read(name): name for name in names}
+    names_as_read = {as_read(name): name for name in names}
     for name in sorted(listed):
-        if as_read(name) not in known:
-            near = difflib.get_close_matches(as_read(name), known, n=3, cutoff=0.6)
-            meant = f"; near are {', '.join(repr(known[each]) for each in near)}" if near else ""
+        if as_read(name) not in names_as_read:
+            near = difflib.get_close_matches(as_read(name), names_as_read, n=3, cutoff=0.6)
+            hint = f"; near are {', '.join(repr(names_as_read[each]) for each in near)}" if near else ""
             raise ConfigurationError(
                 f"the site policy (policy.toml): [statistics] denied_columns names {name!r}, and these records have no "
-                f"such column, so that it denies nothing{meant}. Correct the entry or remove it; records with other "
+                f"such column, so that it denies nothing{hint}. Correct the entry or remove it; records with other "
                 "columns have a policy of their own (--policy FILE). The column that names the patients is read by "
                 "nothing and needs no entry"
             )

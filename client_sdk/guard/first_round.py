@@ -37,9 +37,15 @@ def _require(entry: str, section: S, fits: Callable[[S], bool], *, spent: bool) 
     if fits(section):
         return
     # An order that is not written down follows ε.
-    least = least_epsilon(lambda epsilon: fits(section.model_copy(update={"epsilon": epsilon})), section.epsilon)
+    epsilon_needed = least_epsilon(
+        lambda epsilon: fits(section.model_copy(update={"epsilon": epsilon})), section.epsilon
+    )
     charged = ", with what other rounds on this data set have spent" if spent else ""
-    needed = f"at least {least:g}" if least is not None else "a study with more noise: no epsilon is enough"
+    needed = (
+        f"at least {epsilon_needed:g}"
+        if epsilon_needed is not None
+        else "a study with more noise: no epsilon is enough"
+    )
     raise OwnBudgetExceeded(
         "own-budget-exceeded",
         f"[{entry}] epsilon = {section.epsilon:g} in policy.toml leaves no room for one round of this study. It needs "

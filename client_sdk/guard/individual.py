@@ -71,13 +71,13 @@ class IndividualBudget:
             LedgerDamaged: not saved by `to_bytes`.
         """
         state = _read(limit, saved)
-        known, inner, before = list[str](state["patients"]), dict[str, Any](state["filter"]), float(state["before"])
+        stored, inner, before = list[str](state["patients"]), dict[str, Any](state["filter"]), float(state["before"])
         uncounted = sent_since(state["entries"])
         missed = sum(worst_moment(charge, limit.fixed_order()) for charge in uncounted)
-        here = [patient_digest(patient) for patient in patients]
+        digests = [patient_digest(patient) for patient in patients]
         # Who is not there today keeps a sum: a patient may come back.
-        everybody = list(dict.fromkeys([*known, *here]))
-        new = len(everybody) - len(known)
+        everybody = list(dict.fromkeys([*stored, *digests]))
+        new = len(everybody) - len(stored)
         inner["spent"] = [spent + missed for spent in inner["spent"]] + [before + missed] * new
         inner["excluded"] = [*inner["excluded"], *([False] * new)]
         # A histogram is a noised release like a step.
@@ -89,7 +89,7 @@ class IndividualBudget:
                 f"individual: rounds that left without being counted may have cost more than epsilon {limit.epsilon:g}"
             ) from error
         place = {digest: i for i, digest in enumerate(everybody)}
-        rows = np.array([place[digest] for digest in here], dtype=np.int64)
+        rows = np.array([place[digest] for digest in digests], dtype=np.int64)
         return cls(limit, filter, everybody, rows, before + missed, entries)
 
     def resume(self, saved: bytes) -> None:

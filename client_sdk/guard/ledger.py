@@ -92,8 +92,8 @@ class HospitalLedger:
         """Write down that this hospital takes part in `study`, under which settings, and on which side patients are."""
         with self._writing():
             if split is not None:
-                kept = (1, split.secret, split.share)
-                self._connection.execute("INSERT OR IGNORE INTO split VALUES (?, ?, ?)", kept)
+                stored_split = (1, split.secret, split.share)
+                self._connection.execute("INSERT OR IGNORE INTO split VALUES (?, ?, ?)", stored_split)
             self._append("opened", study, None, {**facts, "split_sha256": None if split is None else split.digest})
 
     def split(self, study: str, share: float) -> Split:
@@ -106,19 +106,19 @@ class HospitalLedger:
             LedgerDamaged: it is not the one that the study began with.
         """
         row = self._connection.execute("SELECT secret, share FROM split").fetchone()
-        found, opened = Split.draw(share) if row is None else Split(*row), self.opened(study)
-        if opened is not None and opened["split_sha256"] != found.digest:
+        split, opened = Split.draw(share) if row is None else Split(*row), self.opened(study)
+        if opened is not None and opened["split_sha256"] != split.digest:
             raise LedgerDamaged(
                 f"which patients study {study} trains on and which it evaluates is not what was written: restore this "
                 "hospital's directory from a backup"
             )
         # Whoever lies between two shares would be trained on in one study and evaluated in the other.
-        if found.share != share:
+        if split.share != share:
             raise ConfigurationError(
-                f"evaluation.share is {share:g}, and these records are split at {found.share:g} for other studies: ask "
+                f"evaluation.share is {share:g}, and these records are split at {split.share:g} for other studies: ask "
                 "for a study with that share, or name another data set if these are other patients (join --dataset)"
             )
-        return found
+        return split
 
     @property
     def table_format(self) -> TableFormat | None:
@@ -257,9 +257,9 @@ class HospitalLedger:
     def own_round(self, study: str, round: int) -> OwnRound:
         """What is known here of the hospital's own part in a round of `study`."""
         query = "SELECT MAX(taken) FROM egress_log WHERE study = ? AND round = ? AND what = 'update'"
-        (taken,) = self._connection.execute(query, (study, round)).fetchone()
+        (accepted,) = self._connection.execute(query, (study, round)).fetchone()
         settled = next((e.body for e in self._of(study) if e.kind == "settled" and e.round == round), None)
-        return OwnRound(bool(taken), settled is not None, None if settled is None else settled["reported"])
+        return OwnRound(bool(accepted), settled is not None, None if settled is None else settled["reported"])
 
     def accept_loss(self, study: str, rounds: int, per_round: Charge | None, queries: Sequence[Charge] = ()) -> None:
         """A person said that the ledger of rounds 1 … `rounds` is lost: all of them are charged at their worst.
@@ -348,8 +348,8 @@ class HospitalLedger:
         """Digests of the questions about released models that were answered, or begun, in other rounds than `besides`:
         one for each round.
         """
-        others = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round != besides)
-        return [entry.body["model_sha256"] for entry in others if entry.body["bears"] == "evaluated"]
+        reserved = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round != besides)
+        return [entry.body["model_sha256"] for entry in reserved if entry.body["bears"] == "evaluated"]
 
     def sessions_under(self, study: str, approval: str | None, subject: str, *, besides: int | None = None) -> int:
         """In how many rounds other than `besides` this hospital has paid for its part under one approval.

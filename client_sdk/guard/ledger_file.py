@@ -60,8 +60,8 @@ def seen_in(directory: Path) -> str:
 
 def none_at(path: Path) -> str:
     """What to say where no ledger is: which others lie beside it."""
-    others = ", ".join(sorted(other.stem for other in path.parent.glob("*.db")))
-    return f"there is no ledger at {path}{f'; --dataset names another one: {others}' if others else ''}"
+    neighbours = ", ".join(sorted(neighbour.stem for neighbour in path.parent.glob("*.db")))
+    return f"there is no ledger at {path}{f'; --dataset names another one: {neighbours}' if neighbours else ''}"
 
 
 def ledger_path(directory: Path, dataset: str) -> Path:

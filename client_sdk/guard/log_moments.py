@@ -95,8 +95,8 @@ class SampledRecords:
             Refused: `records-added` where every record is measured, because the past of a new one would be unknown.
         """
         slot = {digest: i for i, digest in enumerate(self.digests)}
-        found = [slot.get(patient_digest(patient), -1) for patient in patients]
-        slots = np.array(found, dtype=np.int64)
+        patient_slots = [slot.get(patient_digest(patient), -1) for patient in patients]
+        slots = np.array(patient_slots, dtype=np.int64)
         rows = np.flatnonzero(slots >= 0).astype(np.int64)
         if self.setting is None and rows.size < slots.size:
             raise Refused(

@@ -206,13 +206,15 @@ class SitePolicy(_Section):
     @classmethod
     def _identities(cls, value: Any) -> Any:
         listed = isinstance(value, list | tuple | set | frozenset)
-        return [inline_identity(*one) for one in enumerate(cast("list[Any]", value), 1)] if listed else value
+        return [inline_identity(*numbered) for numbered in enumerate(cast("list[Any]", value), 1)] if listed else value
 
     @property
     def exclusions(self) -> ExclusionList:
         """Whom `excluded_patients` and the file beside the policy leave out, each with its place there."""
         inline = self.excluded_patients[: max(0, len(self.excluded_patients) - len(self._listed))]
-        entries = (Entry("excluded_patients", place, one, "entries") for place, one in enumerate(inline, start=1))
+        entries = (
+            Entry("excluded_patients", place, identity, "entries") for place, identity in enumerate(inline, start=1)
+        )
         return ExclusionList((*entries, *self._listed))
 
     @classmethod
@@ -239,10 +241,10 @@ class SitePolicy(_Section):
             raise ConfigurationError(f"the site policy {path}: excluded_patients_file: must be the name of a file")
         listed = path.parent / excluded
         entries = read_exclusion_file(listed, f"the list {listed} that excluded_patients_file names in the site policy")
-        named = (*policy.excluded_patients, *(entry.identity for entry in entries))
-        both = policy.model_copy(update={"excluded_patients": named})
-        both._listed = entries
-        return both
+        identities = (*policy.excluded_patients, *(entry.identity for entry in entries))
+        combined = policy.model_copy(update={"excluded_patients": identities})
+        combined._listed = entries
+        return combined
 
     @classmethod
     def in_force(cls, directory: Path) -> Self:
@@ -258,8 +260,8 @@ class SitePolicy(_Section):
         """What this hospital demands of any secure sum."""
         # Where the policy writes down no other number, allowing three is asking for no more.
         written = "least_survivors" in self.model_fields_set
-        least = 3 if self.allow_three and not written else self.least_survivors
-        return Floors(self.least_colluders, least, self.allow_three)
+        survivors = 3 if self.allow_three and not written else self.least_survivors
+        return Floors(self.least_colluders, survivors, self.allow_three)
 
     def needs_pin(self, settings: AnySettings) -> bool:
         """Whether this hospital takes part in such a study only with a pinned roster."""
@@ -331,9 +333,9 @@ class Charge:
         plan, noise = plan_of(settings), 0.0
         published = sum(plan.publishes(round) for round in rounds)
         if plan.release is not None and published:
-            own = plan.release.std / math.sqrt(settings.privacy.histogram_shares)
+            noise_std = plan.release.std / math.sqrt(settings.privacy.histogram_shares)
             # Down: less noise, more cost.
-            noise = math.nextafter(own / plan.rules.histogram_sensitivity, 0.0)
+            noise = math.nextafter(noise_std / plan.rules.histogram_sensitivity, 0.0)
         # What this hospital's own noise protects: in scheme joint its records, which come first.
         level = plan.levels[0].value
         bears = "all" if settings.evaluation is None else "trained"
@@ -356,7 +358,7 @@ def epsilon_spent(charges: Sequence[Charge], limit: OwnLimit) -> float:
     """
     releases = sum(charge.steps + charge.histograms for charge in charges if charge.level == limit.level)
     sides = ({"all", "trained"}, {"all", "evaluated"})
-    return max(_epsilon([one for one in charges if one.bears in side], limit, releases) for side in sides)
+    return max(_epsilon([charge for charge in charges if charge.bears in side], limit, releases) for side in sides)
 
 
 def _epsilon(charges: Sequence[Charge], limit: OwnLimit, releases: int) -> float:

@@ -38,8 +38,8 @@ def column_rules(rules: QueryRules, names: Collection[str]) -> Iterator[Rule]:
     """Whether anything may read columns of these names, however they are written."""
     said_no = denied(rules, names)
     yield Rule(not said_no, "policy-columns", f"[statistics] denied_columns names {', '.join(said_no)}")
-    other = not_allowed(rules, names)
-    yield Rule(not other, "policy-columns", f"[statistics] allowed_columns does not name {', '.join(other)}")
+    forbidden = not_allowed(rules, names)
+    yield Rule(not forbidden, "policy-columns", f"[statistics] allowed_columns does not name {', '.join(forbidden)}")
 
 
 def query_rules(policy: SitePolicy, document: QueryDocument, data_version: str) -> Iterator[Rule]:

@@ -86,11 +86,11 @@ def rules(
         "(wardround roster pin)",
     )
     if expected is not None:
-        others = expected - 1 + outside
+        peers = expected - 1 + outside
         yield Rule(
-            policy.min_witnesses <= others,
+            policy.min_witnesses <= peers,
             "policy-witnesses",
-            f"min_witnesses = {policy.min_witnesses}, and beside this hospital no more than {others} may sign "
+            f"min_witnesses = {policy.min_witnesses}, and beside this hospital no more than {peers} may sign "
             f"(hospitals: {expected - 1}, auditors: {outside}): ask the operator for a study with more auditors "
             "(schedule.witnesses), or lower the entry",
         )
@@ -195,9 +195,9 @@ def _limits(policy: SitePolicy, settings: AnySettings) -> Iterator[Rule]:
 
 def _disclosure(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:
     privacy = settings.privacy
-    shown = privacy.disclosure == "plain" and privacy.bayesian is not None
+    discloses = privacy.disclosure == "plain" and privacy.bayesian is not None
     yield Rule(
-        not shown or policy.plain_disclosure,
+        not discloses or policy.plain_disclosure,
         "policy-disclosure",
         "plain_disclosure = false, and the study shows log-moments as they are (privacy.disclosure plain): set it to "
         f"true if they may be seen, {_OTHER_STUDY}",

@@ -116,8 +116,8 @@ class SeenLedger:
             "SELECT entry FROM entries_seen WHERE study = ? ORDER BY sequence DESC", (self._study,)
         )
         entries = (Entry.from_dict(json.loads(row[0])) for row in rows)
-        found = ((entry.sequence, entry.round or 0) for entry in entries if entry.kind in ("reserved", "asked"))
-        return list(islice(found, last))
+        charges = ((entry.sequence, entry.round or 0) for entry in entries if entry.kind in ("reserved", "asked"))
+        return list(islice(charges, last))
 
     def keep_ahead(self, witness: WitnessedHead) -> None:
         """Keep a head that somebody else has signed beyond this one; it is looked up once the ledger comes to it."""
@@ -132,8 +132,8 @@ class SeenLedger:
         )
         # The newest first, one by one: it is the last or nearly so.
         entries = (Entry.from_dict(json.loads(row[0])) for row in rows)
-        charges = (one for one in entries if one.round == round and one.kind in ("reserved", "asked"))
-        return next(((one.sequence, one.sha256) for one in charges), None)
+        charges = (entry for entry in entries if entry.round == round and entry.kind in ("reserved", "asked"))
+        return next(((entry.sequence, entry.sha256) for entry in charges), None)
 
     def ahead(self) -> list[WitnessedHead]:
         """Heads that other hospitals signed and that this one has not come to yet."""
@@ -156,7 +156,7 @@ class SeenLedger:
         if links[:-1] != parents or links[-1] != (step.head.sequence, step.head.sha256):
             raise LedgerDamaged("the ledger that was seen is not continued by what was to be written after it")
         rows = [(self._study, e.sequence, e.sha256, json.dumps(e.to_dict())) for e in step.entries]
-        others = [
+        earlier = [
             (self._study, w.client, w.head.entries, w.head.sha256, w.model_dump_json())
             for w in step.ahead
         ]  # fmt: skip
@@ -166,7 +166,7 @@ class SeenLedger:
             self._connection.execute(
                 "DELETE FROM heads_ahead WHERE study = ? AND sequence <= ?", (self._study, step.head.sequence)
             )
-            self._connection.executemany("INSERT OR IGNORE INTO heads_ahead VALUES (?, ?, ?, ?, ?)", others)
+            self._connection.executemany("INSERT OR IGNORE INTO heads_ahead VALUES (?, ?, ?, ?, ?)", earlier)
             self._connection.execute(
                 "INSERT OR REPLACE INTO heads_seen VALUES (?, ?, ?, ?, ?, ?)",
                 (*values, json.dumps(step.signed), json.dumps(step.account)),

@@ -56,8 +56,8 @@ def watch(
         ApiError, ConnectionFailed: run again; rounds that have metrics are left as they are.
     """
     training = trained(client.study(study).settings).training
-    chosen = of_study(training, backbone, task)
-    dataset = dataset_of(chosen, records)
+    evaluated_task = of_study(training, backbone, task)
+    dataset = dataset_of(evaluated_task, records)
     number = 1
     while True:
         view = _round(client, study, number)
@@ -69,7 +69,7 @@ def watch(
             continue
         # A query's round releases an answer and no model.
         if view.state == "released" and view.query is None and view.metrics is None:
-            model = model_of(client.model(study, number), f"model {number} of {study}", chosen)
+            model = model_of(client.model(study, number), f"model {number} of {study}", evaluated_task)
             values = values_of(_evaluated(model, dataset))
             client.put_metrics(study, number, Metrics(evaluation_set=name, values=values))
             on_metrics(number, values)

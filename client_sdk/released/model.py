@@ -72,23 +72,23 @@ class ReleasedModel:
         """
         if not 0 < level < 1:
             raise DataError(f"level must lie between 0 and 1, such as 0.9, got {level!r}")
-        found = self.task.intervals(self.outputs(self._inputs(records)), level)
-        if found is None:
+        intervals = self.task.intervals(self.outputs(self._inputs(records)), level)
+        if intervals is None:
             raise DataError("this task's model has no posterior, so that its predictions have no intervals")
-        return found.numpy()
+        return intervals.numpy()
 
     def inputs(self, records: Any) -> Tensor:
         """(n, ...) float32: the records as `module` takes them, all in memory. Raises as a call."""
         return in_memory(self._inputs(records))
 
     def _inputs(self, records: Any) -> Inputs:
-        found = new_records(records)
-        if self.columns and not isinstance(found, Table | LazyTable):
+        converted = new_records(records)
+        if self.columns and not isinstance(converted, Table | LazyTable):
             raise DataError(
                 "a matrix does not name its columns, which may lie in another order: give a data frame or a mapping "
                 f"with the columns {', '.join(self.columns)}"
             )
-        return inputs_of(self.task, found)
+        return inputs_of(self.task, converted)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -101,10 +101,10 @@ class ReleasedModel:
         Raises:
             DataError: a score that is not finite.
         """
-        found = torch.cat(list(self._in_batches(inputs)))
-        if not torch.isfinite(found).all():
+        outputs = torch.cat(list(self._in_batches(inputs)))
+        if not torch.isfinite(outputs).all():
             raise DataError("the model gives NaN or an infinity for some records: take the model of an earlier round")
-        return found
+        return outputs
 
     def predicted(self, inputs: Inputs) -> NDArray[np.float64]:
         """(n, k) as a call, of inputs instead of records."""
@@ -141,8 +141,10 @@ def model_of(data: bytes, name: str, task: Task | None = None, backbone: Backbon
         metadata = ModelMetadata.within(metadata_in(data))
         if task is None:
             if metadata is None:
-                why = "the file does not say of which task it is: fetch it with `wardround study model`, or give task="
-                raise TensorError("wrong-metadata", why)
+                reason = (
+                    "the file does not say of which task it is: fetch it with `wardround study model`, or give task="
+                )
+                raise TensorError("wrong-metadata", reason)
             task = load(metadata.task, metadata.task_parameters)
         _require_size(task, len(data), backbone)
         if metadata is not None and part_of(task) is None:
@@ -158,10 +160,10 @@ def model_of(data: bytes, name: str, task: Task | None = None, backbone: Backbon
 def _require_size(task: Task, file: int, backbone: BackboneFile | None) -> None:
     """Raises TensorError: the file's header asks for far more numbers than the files hold. Nothing was made yet."""
     path = backbone.path if isinstance(backbone, ProgramFile) else backbone
-    held = file + (0 if path is None or not Path(path).is_file() else Path(path).stat().st_size)
+    bytes_needed = file + (0 if path is None or not Path(path).is_file() else Path(path).stat().st_size)
     size = model_bytes(task)
-    if size is not None and size > held + OF_ITS_OWN:
+    if size is not None and size > bytes_needed + OF_ITS_OWN:
         raise TensorError(
             "wrong-shape",
-            f"its header asks for a model of {size / (1 << 30):,.1f} GiB, and the files hold {held:,} bytes",
+            f"its header asks for a model of {size / (1 << 30):,.1f} GiB, and the files hold {bytes_needed:,} bytes",
         )

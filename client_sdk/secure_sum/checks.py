@@ -77,8 +77,8 @@ _OTHER = {
 def _check_due(parameters: SessionParameters, due: SessionParameters) -> None:
     for name in SessionParameters.model_fields:
         if getattr(parameters, name) != getattr(due, name):
-            other = ("wrong-parameters", f"{name} is not what follows from the study's settings")
-            raise ParametersRefused(*_OTHER.get(name, other), proof={"expected": due.model_dump(mode="json")})
+            refusal = ("wrong-parameters", f"{name} is not what follows from the study's settings")
+            raise ParametersRefused(*_OTHER.get(name, refusal), proof={"expected": due.model_dump(mode="json")})
 
 
 def _check_floors(parameters: SessionParameters, party: Party) -> None:
@@ -107,9 +107,11 @@ def check_cohort(
     """
     proof = {"keys": [entry.model_dump(mode="json") for entry in entries]}
     _require_sorted(entries, "unsorted-cohort", CohortRefused)
-    least, most = current.parameters.least, current.parameters.clients
-    if not least <= len(entries) <= most:
-        raise CohortRefused("cohort-size", f"{len(entries)} clients have keys; the session allows {least} to {most}")
+    min_clients, max_clients = current.parameters.least, current.parameters.clients
+    if not min_clients <= len(entries) <= max_clients:
+        raise CohortRefused(
+            "cohort-size", f"{len(entries)} clients have keys; the session allows {min_clients} to {max_clients}"
+        )
     for entry in entries:
         identity = party.roster.get(entry.client)
         if identity is None:
@@ -184,8 +186,8 @@ def check_may_be_summed_again(opened: Opened | None, cohort: Iterable[str]) -> N
     Raises:
         CohortRefused: somebody of them is not in it.
     """
-    if opened is not None and (gone := frozenset(opened.survivors) - frozenset(cohort)):
-        raise CohortRefused(SAME_MODEL_AGAIN, _same_model(opened, gone, "not here now"))
+    if opened is not None and (missing := frozenset(opened.survivors) - frozenset(cohort)):
+        raise CohortRefused(SAME_MODEL_AGAIN, _same_model(opened, missing, "not here now"))
 
 
 def check_is_summed_again(opened: Opened | None, survivors: Iterable[str]) -> None:
@@ -196,15 +198,15 @@ def check_is_summed_again(opened: Opened | None, survivors: Iterable[str]) -> No
     Raises:
         SurvivorsRefused: they are not.
     """
-    if opened is not None and (other := frozenset(opened.survivors) ^ frozenset(survivors)):
-        raise SurvivorsRefused(SAME_MODEL_AGAIN, _same_model(opened, other, "in one of the two sums only"))
+    if opened is not None and (difference := frozenset(opened.survivors) ^ frozenset(survivors)):
+        raise SurvivorsRefused(SAME_MODEL_AGAIN, _same_model(opened, difference, "in one of the two sums only"))
 
 
 def _same_model(opened: Opened, others: frozenset[str], where: str) -> str:
-    named = sorted(others)[:_NAMED_AT_MOST]
-    more = "" if len(others) == len(named) else f" and {len(others) - len(named)} more"
+    names = sorted(others)[:_NAMED_AT_MOST]
+    more = "" if len(others) == len(names) else f" and {len(others) - len(names)} more"
     return (
-        f"round {opened.round} opened a sum of updates from this very model over other hospitals ({', '.join(named)}"
+        f"round {opened.round} opened a sum of updates from this very model over other hospitals ({', '.join(names)}"
         f"{more}: {where}); sums over different sets show single updates, so no other set is opened. If a hospital has "
         "left for good, the operator has to end the study (wardround study stop)"
     )

@@ -320,9 +320,9 @@ def _add_share(privacy: Privacy, spec: VectorSpec, words: RingVector, source: Ra
     if noise is None or 2.0**-spec.scale_bits != noise.spacing:
         raise EncodingError("the update is not on the grid of the noise")
     signed = words.view(f"<i{spec.dtype.itemsize}")
-    for start, drawn in sampler(noise.share).chunks(len(signed), source):
+    for start, noise_chunk in sampler(noise.share).chunks(len(signed), source):
         # Twice a cap does not wrap: a session has three clients at least.
-        signed[start : start + len(drawn)] += drawn.astype(signed.dtype)
+        signed[start : start + len(noise_chunk)] += noise_chunk.astype(signed.dtype)
     require_in_range(spec, words)
 
 

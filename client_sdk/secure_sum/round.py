@@ -152,9 +152,9 @@ class MaskedRound:
         inbox = self._inbox or self._wait_for("shares", Inbox, self._party.client)
         upload = self._sum.mask(inbox, words, self._now())
         self._inbox = None
-        found = self._send(self._calls.put_vectors(upload, POLL_SECONDS))
+        reply = self._send(self._calls.put_vectors(upload, POLL_SECONDS))
         failpoint("hospital.after-octets")
-        return found or self._wait_for("survivors", SurvivorList)
+        return reply or self._wait_for("survivors", SurvivorList)
 
     def _open(self) -> None:
         # After an answer that was lost too: what was opened once is said again.
@@ -173,22 +173,22 @@ class MaskedRound:
 
     def _say(self, step: str, message: BaseModel, then: type[M], witness: WitnessedHead | None = None) -> M:
         """Say something, and wait for the list that everybody makes by saying it."""
-        found: M | None = None
+        reply: M | None = None
         try:
-            found = self._send(self._calls.put(step, message, then, POLL_SECONDS, witness))
+            reply = self._send(self._calls.put(step, message, then, POLL_SECONDS, witness))
         except SessionEnded as ended:
             # A signature that is not needed any more: there are enough, and the list is there.
             if step != "consistency" or ended.code != "round-closed":
                 raise
         failpoint(f"hospital.after-{step}")
-        return found or self._wait_for(step, then, *([self._party.client] if step == "shares" else []))
+        return reply or self._wait_for(step, then, *([self._party.client] if step == "shares" else []))
 
     def _wait_for(self, what: str, model: type[M], *more: str) -> M:
         """A list, once it is frozen."""
         # No pause: the coordinator holds each answer back for up to POLL_SECONDS.
-        while (found := self._send(self._calls.shown(what, model, POLL_SECONDS, *more))) is None:
+        while (reply := self._send(self._calls.shown(what, model, POLL_SECONDS, *more))) is None:
             pass
-        return found
+        return reply
 
     def _expected(self, signed: SignedParameters) -> tuple[VectorSpec, ...]:
         # The number of clients is the coordinator's.

@@ -156,7 +156,7 @@ class SecureSumClient:
         if session.shares is not None:
             if cohort.entries != session.cohort:
                 lists = {"keys": cohort.entries, "keys_before": session.cohort}
-                proof = {name: [one.model_dump(mode="json") for one in entries] for name, entries in lists.items()}
+                proof = {name: [entry.model_dump(mode="json") for entry in entries] for name, entries in lists.items()}
                 raise CohortRefused("second-key-list", "the coordinator showed another list of keys before", proof)
             return session.shares
         checks.check_cohort(cohort.entries, current, self._party, previous_cohort)
@@ -165,12 +165,12 @@ class SecureSumClient:
         # Kept: a member may leave or change its key before the sum is opened.
         identities = {entry.client: self._party.roster[entry.client].public_bytes_raw() for entry in cohort.entries}
         current = current.having(cohort=cohort.entries, identities=identities)
-        slots, kept = steps.seal_shares(current, self._draw("shares", current.h1))
+        slots, kept_shares = steps.seal_shares(current, self._draw("shares", current.h1))
         client, secrets = current.client, current.secrets
         commitment = transcript.seed_commitment(current.h1, client, secrets.seed)
         signature = self._sign(transcript.shares_statement(current.h1, client, commitment, slots))
         message = SharesMessage(client=client, commitment=commitment, slots=slots, signature=signature)
-        secrets = secrets.model_copy(update={"shares": {client: kept}})
+        secrets = secrets.model_copy(update={"shares": {client: kept_shares}})
         self._save(current.having(secrets=secrets, shares=message).record)
         return message
 

@@ -107,8 +107,8 @@ class Current:
     def u3(self) -> bytes:
         """The hash of h1 and of U3: who sent which vectors."""
         entries = self.session.survivors
-        said = ((entry.client, self.masked_statement(entry.client, entry.digests)) for entry in entries)
-        return transcript.survivors_hash(self.h1, said)
+        statements = ((entry.client, self.masked_statement(entry.client, entry.digests)) for entry in entries)
+        return transcript.survivors_hash(self.h1, statements)
 
     @property
     def consistency_statement(self) -> bytes:
@@ -134,18 +134,18 @@ def seal_shares(current: Current, seed: bytes) -> tuple[bytes, bytes]:
     client, secrets, holders = current.client, current.secrets, current.graph.holders(current.client)
     shares = shamir.split((secrets.seed, secrets.mask_private), len(holders), current.parameters.threshold, seed)
     agreement = masking.Agreement(client, secrets.share_private, current.h1)
-    slots, kept = b"", b""
+    slots, kept_shares = b"", b""
     for holder, share in zip(holders, shares, strict=True):
         # Its own share counts among the t; it never leaves before it is opened.
         if holder == client:
-            kept = share
+            kept_shares = share
             continue
         try:
             key = agreement.share_key(holder, current.cohort[holder].share_key)
         except masking.MaskingError as error:
             raise CohortRefused("unusable-key", str(error)) from error
         slots += masking.seal_share(key, current.h1, client, holder, share)
-    return slots, kept
+    return slots, kept_shares
 
 
 def open_inbox(current: Current, inbox: Inbox) -> dict[str, bytes]:
@@ -159,8 +159,8 @@ def open_inbox(current: Current, inbox: Inbox) -> dict[str, bytes]:
     if not (sharers <= current.cohort.keys() and client in sharers and list(inbox.sharers) == sorted(sharers)):
         raise SharesRefused("unexpected-share", "the senders of shares are not members of the cohort, each once")
     if len(sharers) < current.parameters.least:
-        least = current.parameters.least
-        raise SharesRefused("few-shares", f"only {len(sharers)} clients shared their secrets, {least} must")
+        threshold = current.parameters.least
+        raise SharesRefused("few-shares", f"only {len(sharers)} clients shared their secrets, {threshold} must")
     senders = [name for name in current.graph.neighbours(client) if name in sharers]
     # The sender's own share is one of its t.
     if len(senders) + 1 < current.parameters.threshold:
@@ -222,12 +222,12 @@ def _mask(current: Current, agreement: masking.Agreement, spec: VectorSpec, word
         }
     except masking.MaskingError as error:
         raise CohortRefused("unusable-key", str(error)) from error
-    own = masking.self_mask_key(current.secrets.seed, current.h1, spec.name)
+    self_key = masking.self_mask_key(current.secrets.seed, current.h1, spec.name)
     buffer = secure_sum_vectors.canary_buffer(spec, current.h1, client)
     masking.apply_masks(
         buffer,
         head=words,
-        add=[own, *(key for peer, key in keys.items() if client < peer)],
+        add=[self_key, *(key for peer, key in keys.items() if client < peer)],
         subtract=[key for peer, key in keys.items() if peer < client],
     )
     return buffer
@@ -239,8 +239,8 @@ def shares_to_open(current: Current) -> bytes:
     opened = b""
     for peer in current.peers:
         # One slot holds both shares, the seed's first. Never both are opened: together they would unmask the peer.
-        both = current.secrets.shares[peer]
-        opened += both[: shamir.SHARE_BYTES] if peer in survivors else both[shamir.SHARE_BYTES :]
+        pair = current.secrets.shares[peer]
+        opened += pair[: shamir.SHARE_BYTES] if peer in survivors else pair[shamir.SHARE_BYTES :]
     return opened
 
 

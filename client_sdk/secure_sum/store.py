@@ -254,16 +254,16 @@ class FileStore:
         for study, number in sorted(self._holding):
             try:
                 record = record_of(self, study, number)
-                kept = _unless_expired(record, now)
+                unexpired = _unless_expired(record, now)
             except (StateRefused, ParameterFault):
                 # Said aloud by whoever takes part in that round; nothing here can tell when it expires.
                 _LOG.warning("the secure-sum state of round %d of %s is damaged: delete it", number, study)
                 continue
-            if kept is not record:
-                self.save(study, number, kept.to_bytes())
-            secret = kept.session is not None and kept.session.secrets is not None
+            if unexpired is not record:
+                self.save(study, number, unexpired.to_bytes())
+            secret = unexpired.session is not None and unexpired.session.secrets is not None
             self._holding[study, number] = secret
-            if not secret and not kept.waits_for_its_end:
+            if not secret and not unexpired.waits_for_its_end:
                 del self._holding[study, number]
 
     @property
@@ -300,8 +300,8 @@ class FileStore:
         write_durably(self._path(study, key), record)
 
     def _place(self) -> str:
-        found = os.fstat(self._lock)
-        return f"{found.st_ino} {found.st_ctime_ns}"
+        status = os.fstat(self._lock)
+        return f"{status.st_ino} {status.st_ctime_ns}"
 
     def _path(self, study: str, key: int | str) -> Path:
         return self._directory / f"{study}.{key}.json"

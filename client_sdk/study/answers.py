@@ -60,22 +60,22 @@ class AnsweringWork:
         self._models, self._delivery, self._permission = models, delivery, permission
 
     def subjects(self, assignment: AssignmentBody) -> tuple[str, ...]:
-        asked = _asked(assignment)
-        return asked.approved_digest, asked.document.digest()
+        query = _asked(assignment)
+        return query.approved_digest, query.document.digest()
 
     def open(self, assignment: AssignmentBody) -> Make:
         """Raises Refused: the site policy, the records or the patients' own limit cannot answer it. BadAssignment: the
         model that it is about is not the one that is shown.
         """
-        asked, books = _asked(assignment), self._books
-        require_answerable(books.policy, asked.document, self._able.data_version)
-        seen = books.ledger.seen(books.study).entries()
-        require_never_opened(seen, asked.document.digest(), assignment.round, self._delivery.has_opened)
+        query, books = _asked(assignment), self._books
+        require_answerable(books.policy, query.document, self._able.data_version)
+        entries = books.ledger.seen(books.study).entries()
+        require_never_opened(entries, query.document.digest(), assignment.round, self._delivery.has_opened)
         # Asked again: a coordinator may say that this hospital has consented when nobody here has.
-        if not self._permission.of(asked, besides=assignment.round):
+        if not self._permission.of(query, besides=assignment.round):
             raise PolicyRefused("not-approved", "no person at this hospital has approved this question")
-        part = self._asked_about_everybody(asked) if asked.model is None else self._evaluated(asked, asked.model)
-        return partial(self._make, assignment, asked, part, books.individual(part.identifiers))
+        part = self._asked_about_everybody(query) if query.model is None else self._evaluated(query, query.model)
+        return partial(self._make, assignment, query, part, books.individual(part.identifiers))
 
     def _asked_about_everybody(self, asked: QueryAsked) -> _Part:
         question, patients = asked.document.question, self._able.patients
@@ -121,11 +121,11 @@ class AnsweringWork:
         noised = total + noise_share(question.grid(), self._able.noise_shares, total.size, source)
         body = self._delivery.answer(round, vectors, noised)
         failpoint("hospital.after-training")
-        own = None
+        filter_state = None
         if individual is not None:
             individual.charge_query(price)
-            own = individual.to_bytes(entries=books.ledger.next_sequence)
-        books.finish(round, body, individual=own)
+            filter_state = individual.to_bytes(entries=books.ledger.next_sequence)
+        books.finish(round, body, individual=filter_state)
 
 
 def require_never_opened(entries: Sequence[Entry], digest: str, round: int, has_opened: Callable[[int], bool]) -> None:

@@ -87,16 +87,16 @@ def _audited(study: str, entries: Sequence[Entry]) -> Audited:
     if not entries:
         raise LedgerError(0, "an empty ledger opens no study")
     first = entries[0]
-    given, opening = settings_in(first), event_in(first)
+    opening_settings, opening = settings_in(first), event_in(first)
     if opening["study"] != study:
         raise LedgerError(1, "opens another study")
     try:
-        settings = require_plan(given, opening["plan"])
+        settings = require_plan(opening_settings, opening["plan"])
     except PlanDiffers as error:
         raise LedgerError(1, str(error)) from error
     budget, digest = opened_by(first), Standing.within(first).settings_sha256
     releases = Releases()
-    reserved_of, charged, asked = 0, list[tuple[int, int]](), set[int]()
+    reserved_of, charged, query_rounds = 0, list[tuple[int, int]](), set[int]()
     for entry in entries[1:]:
         standing = Standing.within(entry)
         if standing.settings_sha256 != digest:
@@ -104,13 +104,13 @@ def _audited(study: str, entries: Sequence[Entry]) -> Audited:
         if entry.kind == "reserved":
             reserved_of = standing.members
         if entry.kind == "asked":
-            asked.add(entry.round or 0)
-        elif entry.round in asked:
+            query_rounds.add(entry.round or 0)
+        elif entry.round in query_rounds:
             # Its cost is known beforehand; the budget finds a report that should not be there.
             pass
         elif entry.kind in ("settled", "charged-in-full"):
             charged.append((entry.round or 0, reserved_of))
-        for report, (round, members) in () if entry.round in asked else _reports(entry, charged):
+        for report, (round, members) in () if entry.round in query_rounds else _reports(entry, charged):
             _require_possible(entry, settings, report, round, members)
         budget.apply(entry)
         releases.take(entry)
@@ -148,10 +148,10 @@ def _fault_of_sample(settings: StudySettings, report: RoundReport | None) -> str
     limit = limit_among(settings.privacy.limit_plans, Level.INSTANCE, Definition.BAYESIAN)
     if reported is None or sample is None or limit is None:
         return None
-    least = least_bounds(plan_of(settings), limit, sample.records)
-    for said, floor in zip((reported.filter, *reported.moments), least, strict=True):
-        if not said >= floor:
-            return f"a bound below what {sample.records} records can show: {said:g}, where {floor:g} is the least"
+    bounds = least_bounds(plan_of(settings), limit, sample.records)
+    for value, floor in zip((reported.filter, *reported.moments), bounds, strict=True):
+        if not value >= floor:
+            return f"a bound below what {sample.records} records can show: {value:g}, where {floor:g} is the least"
     return None
 
 

@@ -39,9 +39,9 @@ class Consents:
             return POLL_SECONDS
         for query in self._client.queries(self._membership.study, state="waiting").queries:
             # What the coordinator shows of this hospital's word is no secret, and another one replaces it.
-            said = [one.consent for one in query.consents or () if one.client == self._membership.client]
+            consents = [entry.consent for entry in query.consents or () if entry.client == self._membership.client]
             consent = self._decide(query)
-            if consent is not None and said != [consent]:
+            if consent is not None and consents != [consent]:
                 self._say(query, consent)
         return _LOOK_SECONDS
 
@@ -62,13 +62,13 @@ class Consents:
             return
         self._told.add(query.sha256)
         used = self._permission.approvals.has(query.approved_digest)
-        again = " It was approved, and that many sums of it have come to nothing since." if used else ""
+        remark = " It was approved, and that many sums of it have come to nothing since." if used else ""
         _LOG.warning(
             "query %d of study %s waits for a person here: %s%s Approve it with `wardround query approve %s %d`",
             query.number,
             query.study,
             query.document.question.in_words(),
-            again,
+            remark,
             query.study,
             query.number,
         )

@@ -202,16 +202,16 @@ def delivery_of(
         study, name = membership.study, membership.client
         return ClearDelivery(lambda round, body: client.put_update(study, round, name, body, verifier.vouch()))
     floors, state = policy.floors(), folder / "secure-sum"
-    believed = verifier.roster, verifier.vouch, verifier.total_records, verifier.charge
-    return MaskedDelivery(client, membership, floors, able.summed(membership.client), state, *believed)
+    sources = verifier.roster, verifier.vouch, verifier.total_records, verifier.charge
+    return MaskedDelivery(client, membership, floors, able.summed(membership.client), state, *sources)
 
 
 def reported(made: Contribution, log_moments: LogMomentBounds | None) -> dict[str, Any] | None:
     """What an update tells of its cost: the bounds that go with it, or the distance that it falls into."""
-    told: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     if log_moments is not None:
         bounds = log_moments.tensors()
-        told |= {"filter": float(bounds[TERMS + "filter"][0]), "moments": bounds[TERMS + "moments"].tolist()}
+        report |= {"filter": float(bounds[TERMS + "filter"][0]), "moments": bounds[TERMS + "moments"].tolist()}
     if made.client_distance is not None:
-        told["distance"] = made.client_distance
-    return told or None
+        report["distance"] = made.client_distance
+    return report or None

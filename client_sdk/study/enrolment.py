@@ -36,11 +36,11 @@ def enrol(client: Client, identity: Identity, token: str) -> Membership:
     answer = client.enrol(EnrolmentRequest(token=token.strip(), public_key=identity.public_key, proof=proof))
     failpoint("hospital.after-enrolment")
     try:
-        found = fingerprint(decode_public_key(answer.coordinator_key))
+        key_fingerprint = fingerprint(decode_public_key(answer.coordinator_key))
     except SigningError as error:
         raise NotTrusted("the coordinator's key is not a key") from error
     # The token came from a person, the answer over the network: they must name one coordinator.
-    if found != expected:
+    if key_fingerprint != expected:
         raise NotTrusted("the coordinator that answered is not the one that made this invitation")
     return Membership(
         study=answer.study,
@@ -61,11 +61,11 @@ def rotate(identity: Identity, dial: Callable[[str, Signature], Client]) -> list
     """
     # On the disk before anybody is told: a key that some have taken cannot be lost.
     successor = Identity.create(identity.directory, NEXT_KEY_FILE)
-    taken = [m.study for m in identity.memberships() if _taken(identity, successor, m, dial)]
+    studies = [m.study for m in identity.memberships() if _taken(identity, successor, m, dial)]
     failpoint("hospital.before-rotation")
     identity.take_next_key()
     failpoint("hospital.after-rotation")
-    return taken
+    return studies
 
 
 def _taken(

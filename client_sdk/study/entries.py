@@ -107,10 +107,10 @@ class EntryChecks:
         if start is not None:
             _require_same(start, newest)
         if evaluated is not None:
-            named = named_models(self._past())
+            models = named_models(self._past())
             # What was released before the ledger named any is bound by nothing.
-            if evaluated.version >= min(named):
-                _require_same(evaluated, named.get(evaluated.version))
+            if evaluated.version >= min(models):
+                _require_same(evaluated, models.get(evaluated.version))
 
     def check(self, entry: Entry) -> None:
         """Take in the next entry.
@@ -161,26 +161,26 @@ class EntryChecks:
         self._members = members
 
     def _authorise(self, round: int) -> None:
-        asked = self._budget.authorise(round)
-        if self._exceeded is not None or asked.allowed or asked.reason not in _CODES:
+        authorisation = self._budget.authorise(round)
+        if self._exceeded is not None or authorisation.allowed or authorisation.reason not in _CODES:
             return
-        level, definition = asked.limit or ("", "")
-        which = f"the {definition} limit at {level} level" if asked.limit else "its limit of noised steps"
-        text = f"round {round} was reserved although it would pass {which}, by this hospital's own calculation"
-        self._exceeded = (_CODES[asked.reason], text)
+        level, definition = authorisation.limit or ("", "")
+        limit_name = f"the {definition} limit at {level} level" if authorisation.limit else "its limit of noised steps"
+        text = f"round {round} was reserved although it would pass {limit_name}, by this hospital's own calculation"
+        self._exceeded = (_CODES[authorisation.reason], text)
 
     def _authorise_query(self, round: int, event: Mapping[str, Any]) -> None:
         if self._exceeded is not None:
             return
         try:
-            asked = self._budget.authorise_query(QueryCost.from_dict(event["cost"]))
+            authorisation = self._budget.authorise_query(QueryCost.from_dict(event["cost"]))
         except AccountingError:
             # What is no cost, or of no study with queries, the budget refuses below.
             return
-        if asked.allowed or asked.reason not in _CODES:
+        if authorisation.allowed or authorisation.reason not in _CODES:
             return
         text = f"round {round} asks a query that would pass a limit of the study, by this hospital's own calculation"
-        self._exceeded = (_CODES[asked.reason], text)
+        self._exceeded = (_CODES[authorisation.reason], text)
 
     def _check_cancelled(self, entry: Entry, round: int) -> None:
         if self._own(round).taken:
@@ -194,13 +194,13 @@ class EntryChecks:
         """Disclosure `at-end`: one report for each charged round, in order."""
         if reports is None:
             return
-        members, charged, asked = 0, list[tuple[int, int]](), set[int]()
+        members, charged, query_rounds = 0, list[tuple[int, int]](), set[int]()
         for past in self._past():
             if past.kind == "reserved":
                 members = Standing.within(past).members
             elif past.kind == "asked":
-                asked.add(past.round or 0)
-            elif past.round in asked:
+                query_rounds.add(past.round or 0)
+            elif past.round in query_rounds:
                 continue
             elif past.kind in ("settled", "charged-in-full") and past.round is not None:
                 charged.append((past.round, members))
@@ -227,15 +227,17 @@ class EntryChecks:
         moments, histogram = moments_in(report), histogram_in(report)
         if moments is not None and moments.complete and not own.finished and self._took_part_before(round):
             return "it is said to hold the bounds of all clients, and this hospital sent none"
-        told = own.reported
-        if not own.taken or told is None:
+        local_report = own.reported
+        if not own.taken or local_report is None:
             return None
-        if moments is not None and "filter" in told:
-            pairs = zip((moments.filter, *moments.moments), (told["filter"], *told["moments"]), strict=True)
-            if any(shown < mine for shown, mine in pairs):
+        if moments is not None and "filter" in local_report:
+            pairs = zip(
+                (moments.filter, *moments.moments), (local_report["filter"], *local_report["moments"]), strict=True
+            )
+            if any(published < mine for published, mine in pairs):
                 return "the largest of all bounds is smaller than the one that this hospital reported"
-        if histogram is not None and "distance" in told:
-            return _fault_of_counts(privacy, histogram.counts, histogram.count_noise, told["distance"])
+        if histogram is not None and "distance" in local_report:
+            return _fault_of_counts(privacy, histogram.counts, histogram.count_noise, local_report["distance"])
         return None
 
     def _took_part_before(self, round: int) -> bool:
@@ -246,8 +248,8 @@ class EntryChecks:
 
 def _require_same(shown: ModelInfo, named: NamedModel | None) -> None:
     if named is None or (shown.version, shown.sha256, shown.bytes) != (named.version, named.sha256, named.bytes):
-        which = "names none of that round" if named is None else f"names that of round {named.version}, another file"
-        raise BadAssignment(f"the assignment begins with a model of round {shown.version}, and the ledger {which}")
+        problem = "names none of that round" if named is None else f"names that of round {named.version}, another file"
+        raise BadAssignment(f"the assignment begins with a model of round {shown.version}, and the ledger {problem}")
 
 
 def _untrue(entry: Entry, why: str) -> LedgerContradicted:
@@ -256,8 +258,8 @@ def _untrue(entry: Entry, why: str) -> LedgerContradicted:
 
 def _fault_of_counts(privacy: Privacy, counts: tuple[int, ...], noise: float, distance: float) -> str | None:
     top = privacy.clip_norm if privacy.client_clip_norm is None else privacy.client_clip_norm
-    own = distance_bin(distance * _SAME_NORM, top)
+    local_bin = distance_bin(distance * _SAME_NORM, top)
     # With noise on the counts only what is surely too few is a contradiction.
-    if sum(counts[own:]) < 1 - reach(noise, DISTANCE_BINS - own):
+    if sum(counts[local_bin:]) < 1 - reach(noise, DISTANCE_BINS - local_bin):
         return "no client is counted at the distance of this hospital's own update, or further"
     return None

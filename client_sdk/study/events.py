@@ -97,11 +97,11 @@ def round_event(
     rounds  most of them in the study
     limits  this hospital's own
     """
-    left = [d for d in ledger.departures(statement.study) if d.round == round and d.answer is not None]
-    if not left:
+    departures = [d for d in ledger.departures(statement.study) if d.round == round and d.answer is not None]
+    if not departures:
         return None
-    last, charges = left[-1], ledger.charges()
-    own = tuple(own_spent(charges, limit) for limit in limits)
+    last, charges = departures[-1], ledger.charges()
+    spent_of_limits = tuple(own_spent(charges, limit) for limit in limits)
     return RoundEvent(
         statement.study,
         round,
@@ -114,7 +114,7 @@ def round_event(
         # Sequences count from 1.
         None if last.charge is None else Charge.from_body(ledger.entries[last.charge - 1].body),
         tuple(_stated(limit) for limit in statement.limits),
-        Local(seconds, own, waited),
+        Local(seconds, spent_of_limits, waited),
     )
 
 

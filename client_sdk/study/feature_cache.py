@@ -64,9 +64,9 @@ class FeatureCache:
         except OSError as error:
             _not_kept(error)
             return made.of_dataset(dataset)
-        found = _read(path, key, bound) if path.exists() else None
-        if found is not None and len(found) == len(dataset) and _still_made(made, dataset, found):
-            return TaskDataset(found, dataset.targets, dataset.patients, dataset.grouped, computed=True)
+        cached = _read(path, key, bound) if path.exists() else None
+        if cached is not None and len(cached) == len(dataset) and _still_made(made, dataset, cached):
+            return TaskDataset(cached, dataset.targets, dataset.patients, dataset.grouped, computed=True)
         if path.exists():
             _LOG.warning("the stored features are not of these records under this study, or are damaged: computed anew")
         computed = made.of_dataset(dataset)
@@ -94,8 +94,10 @@ class FeatureCache:
 def _still_made(made: Features, dataset: TaskDataset, found: Tensor) -> bool:
     """Whether the first record's features are made as they were: code that is installed anew has the same name."""
     first = TaskDataset(dataset.inputs[:1], dataset.targets[:1], dataset.patients[:1], dataset.grouped)
-    again = in_memory(made.of_dataset(first).inputs)
-    return again.shape == found[:1].shape and torch.allclose(again, found[:1], rtol=1e-3, atol=1e-5, equal_nan=True)
+    recomputed = in_memory(made.of_dataset(first).inputs)
+    return recomputed.shape == found[:1].shape and torch.allclose(
+        recomputed, found[:1], rtol=1e-3, atol=1e-5, equal_nan=True
+    )
 
 
 def _not_kept(error: OSError) -> None:
@@ -104,18 +106,18 @@ def _not_kept(error: OSError) -> None:
 
 def _of_part(training: Training) -> bytes:
     """Digest of all that decides what is computed of a record, beside the record."""
-    said = training.model_dump(mode="json", include={"task", "task_parameters", "trainable", "backbone"})
+    identity = training.model_dump(mode="json", include={"task", "task_parameters", "trainable", "backbone"})
     # Another version may round otherwise.
-    return hashlib.sha256(canonical_json([said, torch.__version__])).digest()
+    return hashlib.sha256(canonical_json([identity, torch.__version__])).digest()
 
 
 def _bound(part: bytes, dataset: TaskDataset) -> bytes:
     """Digest of what is computed of which records, as they are after preprocessing and in their order."""
-    found = hashlib.sha256(part)
-    found.update(json.dumps([list(dataset.inputs.shape), str(dataset.inputs.dtype), dataset.patients]).encode())
+    digest = hashlib.sha256(part)
+    digest.update(json.dumps([list(dataset.inputs.shape), str(dataset.inputs.dtype), dataset.patients]).encode())
     for chunk in in_chunks(dataset.inputs):
-        found.update(np.ascontiguousarray(chunk.numpy()).data)
-    return found.digest()
+        digest.update(np.ascontiguousarray(chunk.numpy()).data)
+    return digest.digest()
 
 
 def _write(path: Path, key: bytes, bound: bytes, features: Tensor) -> None:
@@ -129,8 +131,8 @@ def _write(path: Path, key: bytes, bound: bytes, features: Tensor) -> None:
             piece = bytes(flat[start : start + _PIECE])
             # Random: under one key far fewer than 2³² pieces are ever sealed (NIST SP 800-38D, 8.3). Of the piece too,
             # so that random bytes that repeat do not seal two pieces under one nonce.
-            drawn = secrets.token_bytes(32) + hashlib.sha256(piece + _about(bound, header, number)).digest()
-            nonce = hmac.digest(key, drawn, "sha256")[:_NONCE]
+            nonce_seed = secrets.token_bytes(32) + hashlib.sha256(piece + _about(bound, header, number)).digest()
+            nonce = hmac.digest(key, nonce_seed, "sha256")[:_NONCE]
             file.write(nonce + sealing.encrypt(nonce, piece, _about(bound, header, number)))
 
 
@@ -161,10 +163,10 @@ def _read(path: Path, key: bytes, bound: bytes) -> Tensor | None:
 def _shape(said: Any) -> tuple[int, ...]:
     """Raises ValueError: not the header of such a file."""
     shape: Any = cast("dict[str, Any]", said).get("shape") if isinstance(said, dict) else None
-    found = tuple(cast("list[Any]", shape)) if isinstance(shape, list) else ()
-    if not found or not all(type(one) is int and one > 0 for one in found):
+    dimensions = tuple(cast("list[Any]", shape)) if isinstance(shape, list) else ()
+    if not dimensions or not all(type(dimension) is int and dimension > 0 for dimension in dimensions):
         raise ValueError("no shape")
-    return found
+    return dimensions
 
 
 def _about(bound: bytes, header: bytes, number: int) -> bytes:

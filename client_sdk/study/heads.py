@@ -49,12 +49,12 @@ def exported(identity: Identity, membership: Membership, ledger: HospitalLedger)
     Raises:
         ConfigurationError: nothing of the study was seen here.
     """
-    seen = ledger.seen(membership.study)
-    if seen.signed is None:
+    seen_ledger = ledger.seen(membership.study)
+    if seen_ledger.signed is None:
         raise ConfigurationError(f"nothing of the ledger of {membership.study} was seen here yet: take part first")
-    head = LedgerHead(study=membership.study, entries=seen.head.sequence, sha256=seen.head.sha256)
+    head = LedgerHead(study=membership.study, entries=seen_ledger.head.sequence, sha256=seen_ledger.head.sha256)
     witness = sign_head(identity.key, membership.client, head)
-    return HeadFile(witness=witness, shown=SignedByCoordinator.model_validate(seen.signed))
+    return HeadFile(witness=witness, shown=SignedByCoordinator.model_validate(seen_ledger.signed))
 
 
 def read_head_file(body: bytes) -> HeadFile:
@@ -74,26 +74,28 @@ def compare_heads(membership: Membership, ledger: HospitalLedger, given: HeadFil
         LedgerForked: it does not; the error carries the proof.
         ConfigurationError: nothing was seen here, or the coordinator did not sign the head.
     """
-    head, seen = given.witness.head, ledger.seen(membership.study)
-    entries = seen.entries()
+    head, seen_ledger = given.witness.head, ledger.seen(membership.study)
+    entries = seen_ledger.entries()
     if not entries:
         raise ConfigurationError(f"nothing of the ledger of {membership.study} was seen here yet: take part first")
     if not _is_of_coordinator(membership, given):
         settings = settings_from(settings_in(entries[0]))
         name = given.witness.client
-        whose = f"{name} alone signed" if _is_of_witness(membership, settings, given.witness) else "nobody known signed"
+        signer = (
+            f"{name} alone signed" if _is_of_witness(membership, settings, given.witness) else "nobody known signed"
+        )
         raise ConfigurationError(
-            f"{whose} this head, and this study's coordinator did not: it proves nothing about the coordinator. Ask "
+            f"{signer} this head, and this study's coordinator did not: it proves nothing about the coordinator. Ask "
             f"{name} to export it again (wardround witness export)"
         )
-    if head.entries > seen.head.sequence:
+    if head.entries > seen_ledger.head.sequence:
         return "ahead"
-    if seen.hash_of(head.entries) != head.sha256:
+    if seen_ledger.hash_of(head.entries) != head.sha256:
         raise LedgerForked(
             f"the coordinator shows two ledgers: {given.witness.client} was shown one whose entry {head.entries} is "
             "another than the one shown here",
             {
-                "seen": {"signed": seen.signed, "entries": [entry.to_dict() for entry in entries]},
+                "seen": {"signed": seen_ledger.signed, "entries": [entry.to_dict() for entry in entries]},
                 "witness": given.model_dump(mode="json"),
             },
         )
@@ -112,12 +114,17 @@ def _is_of_witness(membership: Membership, settings: AnySettings, witness: Witne
 
 def _is_of_coordinator(membership: Membership, given: HeadFile) -> bool:
     """Whether the coordinator that was pinned here signed a document that names this very head."""
-    shown = given.shown
-    if shown.label not in (ASSIGNMENT, LEDGER_HEAD):
+    signed_head = given.shown
+    if signed_head.label not in (ASSIGNMENT, LEDGER_HEAD):
         return False
     try:
-        verify_document(decode_public_key(membership.coordinator_key), shown.label, shown.document, shown.signature)
-        return _named(shown.label, shown.document) == given.witness.head
+        verify_document(
+            decode_public_key(membership.coordinator_key),
+            signed_head.label,
+            signed_head.document,
+            signed_head.signature,
+        )
+        return _named(signed_head.label, signed_head.document) == given.witness.head
     except (SigningError, ValidationError):
         return False
 

@@ -179,20 +179,22 @@ class Hospital:
             records = as_declared(records, ledger.table_format)
             client.on_pause = watch.away
             # 1. See what the study asks for, and whether this hospital's rules allow it: before anything is waited for.
-            shown = client.study(study)
-            settings = settings_shown(shown, ledger, membership)
+            received_study = client.study(study)
+            settings = settings_shown(received_study, ledger, membership)
             require_compatible(client.spoken, joined_with(ledger.opened(study), settings), settings)
             pinned = membership.pinned is not None
-            allowed = partial(_require_allowed, rules, shown, dataset, ledger, pinned=pinned)
+            require_allowed = partial(_require_allowed, rules, received_study, dataset, ledger, pinned=pinned)
             if agree is not None:
-                agree(Proposal(study, dataset, settings, rules, pinned, ledger.opened(study) is not None, allowed))
-            allowed()
+                agree(
+                    Proposal(study, dataset, settings, rules, pinned, ledger.opened(study) is not None, require_allowed)
+                )
+            require_allowed()
             require_schedule(rules, settings, data_version)
             # Only now: a person has had all the time to agree.
-            begun, chosen = client.clock.elapsed(), chosen_slot(settings, ledger, study, slot)
+            begun, slot_seconds = client.clock.elapsed(), chosen_slot(settings, ledger, study, slot)
             split = None if settings.evaluation is None else ledger.split(study, settings.evaluation.share)
             # 2. Make the training and what answers questions, of the patients whom the policy does not leave out.
-            found = able(
+            capabilities = able(
                 task,
                 records,
                 rules,
@@ -209,28 +211,38 @@ class Hospital:
                 choice=choice_of(ledger.opened(study)),
             )
             # What was made of the records took the longer the more there are.
-            Pace(client, chosen, watch.waits).wait("the preparation", since=begun)
+            Pace(client, slot_seconds, watch.waits).wait("the preparation", since=begun)
             if isinstance(records, Table):
-                _log_counts(settings, found, without(records, rules.exclusions), study)
+                _log_counts(settings, capabilities, without(records, rules.exclusions), study)
             # 3. Freeze what was agreed to, and how the records are written.
-            _warn(rules, settings, records=found.records, pinned=pinned)
+            _warn(rules, settings, records=capabilities.records, pinned=pinned)
             if split is not None and ledger.opened(study) is None:
                 if accept_lost_ledger:
                     accept_loss(client, ledger, membership, settings)
                 require_split_known(client, ledger, membership, dataset)
             if isinstance(records, Table) and records.format is not None:
                 ledger.declare_format(records.format)
-            freeze(found, ledger, membership, dataset, split)
-            if chosen is not None:
-                ledger.declare_slot(study, chosen)
-                warn_of_slot(settings, chosen, found.records)
+            freeze(capabilities, ledger, membership, dataset, split)
+            if slot_seconds is not None:
+                ledger.declare_slot(study, slot_seconds)
+                warn_of_slot(settings, slot_seconds, capabilities.records)
             # 4. Charge what a lost ledger does not know.
             if accept_lost_ledger:
                 accept_loss(client, ledger, membership, settings)
             # 5. Take part.
             outbox, evidence = self.directory / "outbox" / study, Evidence(self.directory / "evidence", study)
             return Participation(
-                client, membership, ledger, rules, found, dataset, outbox, evidence, on_round, watch, chosen
+                client,
+                membership,
+                ledger,
+                rules,
+                capabilities,
+                dataset,
+                outbox,
+                evidence,
+                on_round,
+                watch,
+                slot_seconds,
             ).run()
 
     def erase_expired(self) -> None:
@@ -247,9 +259,9 @@ class Hospital:
 
         Returns the studies that took it. Raises as `client_sdk.study.enrolment.rotate`; run again, it finishes.
         """
-        taken = rotate(self.identity, self._client)
+        studies = rotate(self.identity, self._client)
         self.identity = Identity.open(self.directory)
-        return taken
+        return studies
 
     def _signature(self, membership: Membership) -> Signature:
         return Signature(self.identity.key, membership.client, membership.study, membership.origin)

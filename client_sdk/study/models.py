@@ -47,11 +47,11 @@ class StudyModels:
         except NotFoundError:
             # That round came to nothing.
             return None
-        named = named_models(self._ledger.seen(self._study).entries())
+        models = named_models(self._ledger.seen(self._study).entries())
         # Of a ledger that names no models, what the file says of itself has to do.
-        if named and version >= min(named):
-            found = named.get(version)
-            if found is None or hashlib.sha256(body).hexdigest() != found.sha256:
+        if models and version >= min(models):
+            entry = models.get(version)
+            if entry is None or hashlib.sha256(body).hexdigest() != entry.sha256:
                 raise BadAssignment("the model before the assigned one is not the one that the ledger names")
         return _within_bounds(self._weights(body, version))
 

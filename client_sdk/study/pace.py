@@ -71,8 +71,8 @@ def too_late(clock: ServerClock) -> str:
     late = "its deadline has passed; nothing is charged"
     if abs(clock.offset) < 1:
         return late
-    where = "ahead of" if clock.offset < 0 else "behind"
-    return f"{late}. This machine's clock is {abs(clock.offset):.0f} s {where} the coordinator's: set it"
+    direction = "ahead of" if clock.offset < 0 else "behind"
+    return f"{late}. This machine's clock is {abs(clock.offset):.0f} s {direction} the coordinator's: set it"
 
 
 def chosen_slot(settings: AnySettings, ledger: HospitalLedger, study: str, wanted: float | None) -> float | None:
@@ -98,12 +98,12 @@ def warn_of_slot(settings: AnySettings, slot: float, records: int) -> None:
             slot,
             deadline,
         )
-    meant = slot_for(records, settings.schedule.slots or ())
-    if meant is not None and meant > slot:
+    proposed = slot_for(records, settings.schedule.slots or ())
+    if proposed is not None and proposed > slot:
         _LOG.warning(
             "the slot of %g s is meant for %d patients, and here are more: an answer that takes longer is sent at a "
             "later multiple, which tells about how many. Declare a longer one: join --slot %g",
             slot,
             slot * PATIENTS_PER_SECOND,
-            meant,
+            proposed,
         )

@@ -162,16 +162,16 @@ class Participation:
             if self._consents is not None:
                 wait = min(wait, self._consents.speak())
             try:
-                given = self._client.assignment(self.study, wait)
+                assignment = self._client.assignment(self.study, wait)
             except ConflictError as error:
                 if error.code == "study-finished":
                     return self._finished()
                 self._client.sleep(_PAUSE_SECONDS)
                 continue
             wait = POLL_SECONDS
-            if given is not None:
+            if assignment is not None:
                 self._watch.goes_on()
-                self._answer(given)
+                self._answer(assignment)
             elif not self._client.budget(self.study).can_continue:
                 return self._finished()
             else:
@@ -211,11 +211,13 @@ class Participation:
             self._verifier.require_witnesses(self._policy)
             charged = self._ledger.charged_round(self.study, assignment.round)
             # A round that is paid for is finished and sent: the coordinator alone knows whether it is too late.
-            left = assignment.deadline.timestamp() - self._client.clock.read()
-            if charged is None and left <= 0:
+            seconds_left = assignment.deadline.timestamp() - self._client.clock.read()
+            if charged is None and seconds_left <= 0:
                 self._pass(assignment.round, too_late(self._client.clock))
                 return
-            if charged is None and not self._pace.ends_by(min(left, self._settings.schedule.round_deadline_seconds)):
+            if charged is None and not self._pace.ends_by(
+                min(seconds_left, self._settings.schedule.round_deadline_seconds)
+            ):
                 self._pass(
                     assignment.round, f"the slot of {self._pace.slot:g} s ends after its deadline; nothing is charged"
                 )
@@ -253,14 +255,14 @@ class Participation:
 
     def _bind(self, assignment: AssignmentBody, session: SignedParameters | None, subject: str) -> None:
         """Let the keys of this round's noise depend on all that the round is: as a whole it never comes again."""
-        training, own = self._able.training, self._ledger.entries
+        training, local_entries = self._able.training, self._ledger.entries
         self._able.randomness.bind(
             self.study,
             str(assignment.round),
             assignment.ledger.sha256,
             "" if session is None else hashlib.sha256(session.parameters).hexdigest(),
             subject,
-            own[-1].sha256 if own else "",
+            local_entries[-1].sha256 if local_entries else "",
             "" if training is None else training.dataset.digest,
         )
 
@@ -292,8 +294,8 @@ class Participation:
             ended, answer = error, error.code
             _LOG.warning("round %d: the coordinator did not take the update (%s); its charge stays", round, error.code)
         failpoint("hospital.after-send")
-        taken, digest = self._delivery.taken, hashlib.sha256(body).hexdigest()
-        self._ledger.mark_answered(self.study, round, digest, answer, taken=taken)
+        was_taken, digest = self._delivery.taken, hashlib.sha256(body).hexdigest()
+        self._ledger.mark_answered(self.study, round, digest, answer, taken=was_taken)
         failpoint("hospital.after-answer")
         if ended is not None:
             self._alone.require(round, ended)
@@ -323,11 +325,11 @@ class Participation:
 
         code  of what was refused, where that says more than the error's own
         """
-        said = str(error)
+        message = str(error)
         self._keep(error)
         try:
             # Without a signature on the ledger.
-            self._refuse(round, Refused(code or error.code, said))
+            self._refuse(round, Refused(code or error.code, message))
         except (ApiError, ConnectionFailed, UnexpectedAnswer) as unheard:
             _LOG.warning("the coordinator did not take the refusal: %s", unheard)
         raise error

@@ -23,9 +23,9 @@ def as_qr_code(digits: str) -> str:
     """The digits without blanks as a QR code of half blocks, light on a dark terminal: 33 columns and 17 lines."""
     import segno
 
-    drawn = io.StringIO()
-    segno.make_qr(digits.replace(" ", ""), error="m").terminal(out=drawn, compact=True)
-    return drawn.getvalue()
+    drawing = io.StringIO()
+    segno.make_qr(digits.replace(" ", ""), error="m").terminal(out=drawing, compact=True)
+    return drawing.getvalue()
 
 
 def is_fingerprint(said: str, fingerprint: str) -> bool:
@@ -39,10 +39,12 @@ def require_whole(said: str) -> None:
     Raises:
         ConfigurationError: a digit is missing or one too many: a slip, and no other roster.
     """
-    given = _joined(said)
-    if re.fullmatch(rf"[0-9]{{{ROSTER_DIGITS}}}|[0-9a-f]{{64}}", given) is None:
-        found = f"{len(given)} digits were given" if re.fullmatch("[0-9]+", given) else "this is none"
-        raise ConfigurationError(f"a roster's number has twelve groups of five digits, {ROSTER_DIGITS} in all; {found}")
+    digits = _joined(said)
+    if re.fullmatch(rf"[0-9]{{{ROSTER_DIGITS}}}|[0-9a-f]{{64}}", digits) is None:
+        problem = f"{len(digits)} digits were given" if re.fullmatch("[0-9]+", digits) else "this is none"
+        raise ConfigurationError(
+            f"a roster's number has twelve groups of five digits, {ROSTER_DIGITS} in all; {problem}"
+        )
 
 
 def _joined(said: str) -> str:

@@ -71,9 +71,21 @@ def prepare(
         ConfigurationError, DataError, TaskError: the task, the records, the backbone or the policy's list do not fit.
     """
     require_program_allowed(rules, settings)
-    kept = remaining(records_of(data), rules).records
+    remaining_records = remaining(records_of(data), rules).records
     return _prepared(
-        *(task, kept, settings, randomness, device, checkpoint_seconds, party, split, bfloat16, backbone, cache)
+        *(
+            task,
+            remaining_records,
+            settings,
+            randomness,
+            device,
+            checkpoint_seconds,
+            party,
+            split,
+            bfloat16,
+            backbone,
+            cache,
+        )
     )
 
 
@@ -92,19 +104,21 @@ def _prepared(
     choice: GradientChoice | None = None,
 ) -> LocalTraining:
     """As `prepare`, of records whose patients may all be read. choice: as of `LocalTraining.require_trainable`."""
-    chosen = _task(task, settings.training, backbone)
+    prepared_task = _task(task, settings.training, backbone)
     trained = records if split is None else _of_the_split(records, ~split.set_aside(records.patients))
     if trained is None:
         raise DataError("the split sets every patient of these records aside: nobody is left to be trained on")
-    dataset = _patients(chosen, trained, settings.training)
+    dataset = _patients(prepared_task, trained, settings.training)
     coins = randomness or SecureRandomness()
-    chosen, dataset = _asked(
-        chosen, "compute features", lambda: _on_features(chosen, dataset, settings.training, device, cache)
+    prepared_task, dataset = _asked(
+        prepared_task,
+        "compute features",
+        lambda: _on_features(prepared_task, dataset, settings.training, device, cache),
     )
-    training = LocalTraining(chosen, dataset, settings, coins, device, checkpoint_seconds, party, bfloat16)
-    _asked(chosen, "make its model", lambda: training.spec)
+    training = LocalTraining(prepared_task, dataset, settings, coins, device, checkpoint_seconds, party, bfloat16)
+    _asked(prepared_task, "make its model", lambda: training.spec)
     training.require_trainable(choice)
-    slow = _asked(chosen, "compute the first gradients", training.slow_path)
+    slow = _asked(prepared_task, "compute the first gradients", training.slow_path)
     if slow is not None:
         _LOG.warning("%s", slow)
     return training
@@ -151,8 +165,8 @@ def able(
 
 def choice_of(opened: Mapping[str, Any] | None) -> GradientChoice | None:
     """How gradients were found when a study was opened here; None: it was not, or by an earlier version."""
-    kept = None if opened is None else opened.get("gradients")
-    return None if kept is None else GradientChoice.from_dict(kept)
+    choice = None if opened is None else opened.get("gradients")
+    return None if choice is None else GradientChoice.from_dict(choice)
 
 
 def _evaluated(training: LocalTraining, records: Records, settings: StudySettings, split: Split) -> EvaluatedPatients:
@@ -168,18 +182,18 @@ def _evaluated(training: LocalTraining, records: Records, settings: StudySetting
             "the records name no patients, so that each row's place decides whether it is trained on or evaluated: "
             "keep the order of the rows for as long as studies use them, and add new ones at the end"
         )
-    found = EvaluatedPatients(training, _of_the_split(records, split.set_aside(records.patients)))
+    patients = EvaluatedPatients(training, _of_the_split(records, split.set_aside(records.patients)))
     # What the task says of a row that it cannot read is found here, as for training.
-    if found.records is not None:
+    if patients.records is not None:
         reader = reading(training.task)
-        made = _asked(reader, "read the records", lambda: dataset_of(reader, records))
+        dataset = _asked(reader, "read the records", lambda: dataset_of(reader, records))
         # A row that is left out would give every later patient the prediction of somebody else.
-        if made.patients != tuple(records.patients):
+        if dataset.patients != tuple(records.patients):
             raise TaskError(
                 f"task {type(training.task).__name__} does not make one input of every row, in their order: its models "
                 "cannot be evaluated here. Leave rows out of the records instead, or ask its author"
             )
-    return found
+    return patients
 
 
 def _of_the_split(records: Records, keep: NDArray[np.bool_]) -> Records | None:
@@ -238,30 +252,32 @@ def check_data(
     devices_of(device)
     require_program_allowed(rules, settings)
     records = records_of(data)
-    left = remaining(records, rules)
-    training = _prepared(None, left.records, settings, None, device, 60.0, "check", backbone=backbone)
+    remaining_data = remaining(records, rules)
+    training = _prepared(None, remaining_data.records, settings, None, device, 60.0, "check", backbone=backbone)
     failed = _asked(training.task, "compute the first gradients", lambda: training.try_gradients(_TRIED))
     targets = training.dataset.row_targets
     labels = _asked(training.task, "count its targets", lambda: training.task.target_counts(targets))
-    inputs = _asked(training.task, "count its inputs", lambda: inspected(training.task, left.records))
-    own = {settings.training.task_parameters.get("label"), *training.task.target_columns}
-    named = own | {use.name for use in inputs}
+    inputs = _asked(training.task, "count its inputs", lambda: inspected(training.task, remaining_data.records))
+    label_columns = {settings.training.task_parameters.get("label"), *training.task.target_columns}
+    used_columns = label_columns | {use.name for use in inputs}
     # A task that says nothing of its inputs may use any column.
     columns: Iterable[str] = records.columns if isinstance(records, Table) and inputs else ()
     return DataCheck(
         rows=len(records),
-        excluded=left.excluded,
-        unmatched=f"{len(left.unmatched)} of {len(rules.exclusions)}: {places_of(left.unmatched)}"
-        if left.unmatched
+        excluded=remaining_data.excluded,
+        unmatched=f"{len(remaining_data.unmatched)} of {len(rules.exclusions)}: {places_of(remaining_data.unmatched)}"
+        if remaining_data.unmatched
         else "",
         patients=len(training.dataset),
         set_aside=0.0 if settings.evaluation is None else settings.evaluation.share,
         longest=training.dataset.longest,
         labels=labels,
         inputs=inputs,
-        unused=tuple(name for name in columns if name not in named),
+        unused=tuple(name for name in columns if name not in used_columns),
         parameters=sum(math.prod(shape) for shape, _ in training.spec.values()),
-        counts=cells_of_task(training.task, left.records) if isinstance(left.records, Table) else (),
+        counts=cells_of_task(training.task, remaining_data.records)
+        if isinstance(remaining_data.records, Table)
+        else (),
         without_gradient=failed,
     )
 
@@ -269,8 +285,8 @@ def check_data(
 def _task(wanted: str | Task | None, training: Training, backbone: BackboneFile | None) -> Task:
     if wanted is not None and not isinstance(wanted, Task) and wanted != training.task:
         raise ConfigurationError(f"the study trains task {training.task!r}, not {wanted!r}")
-    own = wanted if isinstance(wanted, Task) else load(training.task, training.task_parameters)
-    return of_study(training, backbone, own)
+    chosen_task = wanted if isinstance(wanted, Task) else load(training.task, training.task_parameters)
+    return of_study(training, backbone, chosen_task)
 
 
 def _on_features(
@@ -282,11 +298,11 @@ def _on_features(
         return task, dataset
     try:
         features.require(dataset)
-        made = features.of_dataset(dataset) if cache is None else cache.features(features, dataset, training)
+        feature_dataset = features.of_dataset(dataset) if cache is None else cache.features(features, dataset, training)
     except NoFeatures as reason:
         _LOG.warning("every step computes the whole model, not the head on stored features alone: %s", reason)
         return task, dataset
-    return features.task(), made
+    return features.task(), feature_dataset
 
 
 def _patients(task: Task, records: Records, training: Training) -> TaskDataset:
@@ -319,9 +335,11 @@ def _asked(task: Task, what: str, call: Callable[[], T]) -> T:
     except (DataError, TaskError, WardroundError):
         raise
     except Exception as error:
-        own = Path(inspect.getfile(type(task)))
+        task_file = Path(inspect.getfile(type(task)))
         frames = traceback.extract_tb(error.__traceback__)
-        frame = next((one for one in reversed(frames) if Path(one.filename) == own), frames[-1])
+        frame = next(
+            (call_frame for call_frame in reversed(frames) if Path(call_frame.filename) == task_file), frames[-1]
+        )
         raise TaskError(
             f"task {type(task).__name__} could not {what}: {type(error).__name__} in line {frame.lineno} of "
             f"{Path(frame.filename).name}. Ask its author; in Python, load_task(…).dataset(…) shows the whole error"

@@ -41,31 +41,35 @@ def study_model(client: Client, study: str) -> StudyModel:
         TensorError: a file is not what the study and its ledger say.
         ApiError: the study is unknown, or has no model.
     """
-    shown = client.study(study)
-    if shown.model is None or shown.model.version == 0:
-        return released_model(client, shown, None if shown.model is None else shown.model.version)
-    averaging = trained(shown.settings).training.optimiser.averaging
+    received_study = client.study(study)
+    if received_study.model is None or received_study.model.version == 0:
+        return released_model(
+            client, received_study, None if received_study.model is None else received_study.model.version
+        )
+    averaging = trained(received_study.settings).training.optimiser.averaging
     if averaging is None:
-        return released_model(client, shown, shown.model.version)
-    chosen = averaged_rounds(averaging, released_rounds(client, study))
-    files = [released_model(client, shown, number).body for number in chosen]
-    return StudyModel(average_models(files, list(chosen.values())), max(chosen), True, tuple(chosen))
+        return released_model(client, received_study, received_study.model.version)
+    round_numbers = averaged_rounds(averaging, released_rounds(client, study))
+    files = [released_model(client, received_study, number).body for number in round_numbers]
+    return StudyModel(
+        average_models(files, list(round_numbers.values())), max(round_numbers), True, tuple(round_numbers)
+    )
 
 
 def released_model(client: Client, shown: Study, version: int | None) -> StudyModel:
     """The model of one round, None: the newest, as it was released. Raises as `study_model`."""
     body = client.model(shown.study, "latest" if version is None else version)
-    said = _require_of_study(client, shown, body, version)
-    return StudyModel(body, (version or 0) if said is None else said.round, said is not None)
+    is_reported = _require_of_study(client, shown, body, version)
+    return StudyModel(body, (version or 0) if is_reported is None else is_reported.round, is_reported is not None)
 
 
 def released_rounds(client: Client, study: str) -> list[int]:
     """The rounds that released a model, ascending."""
-    found, page = list[int](), client.rounds(study)
+    round_numbers, page = list[int](), client.rounds(study)
     while True:
-        found += [one.model_version for one in page.rounds if one.model_version is not None]
+        round_numbers += [view.model_version for view in page.rounds if view.model_version is not None]
         if page.next is None:
-            return sorted(found)
+            return sorted(round_numbers)
         page = client.rounds(study, page.next)
 
 
@@ -75,21 +79,21 @@ def _require_of_study(client: Client, study: Study, body: bytes, version: int | 
     Raises:
         TensorError: it is not, or a released model says nothing.
     """
-    said = ModelMetadata.within(metadata_in(body))
-    if said is None and version:
+    metadata = ModelMetadata.within(metadata_in(body))
+    if metadata is None and version:
         raise TensorError(
             "wrong-metadata", "the model's file does not say which study and round it is of; ask who runs the study"
         )
-    if said is None:
+    if metadata is None:
         return None
-    said.require(study.study, trained(study.settings), said.round if version is None else version)
-    if said.round > 0:
-        page = client.ledger(study.study, after=said.ledger_entries - 1, limit=_NEAR).entries
-        found = [(entry.kind, entry.round, entry.sha256) for entry in page[:1]]
-        if found != [("settled", said.round, said.ledger_sha256)]:
+    metadata.require(study.study, trained(study.settings), metadata.round if version is None else version)
+    if metadata.round > 0:
+        page = client.ledger(study.study, after=metadata.ledger_entries - 1, limit=_NEAR).entries
+        first_entry = [(entry.kind, entry.round, entry.sha256) for entry in page[:1]]
+        if first_entry != [("settled", metadata.round, metadata.ledger_sha256)]:
             raise TensorError("wrong-metadata", "the model's file names an entry that the study's ledger does not have")
-        _require_named(client, study.study, body, said.round, page)
-    return said
+        _require_named(client, study.study, body, metadata.round, page)
+    return metadata
 
 
 def _require_named(client: Client, study: str, body: bytes, round: int, page: list[LedgerEntry]) -> None:
@@ -97,11 +101,13 @@ def _require_named(client: Client, study: str, body: bytes, round: int, page: li
 
     page  the ledger's entries from the one that settled the round; members may have come or left before the release
     """
-    named = next((entry for entry in page if entry.kind == "released" and entry.round == round), None)
-    while named is None and len(page) == _NEAR:
+    entry_of_model = next((entry for entry in page if entry.kind == "released" and entry.round == round), None)
+    while entry_of_model is None and len(page) == _NEAR:
         page = client.ledger(study, after=page[-1].sequence, limit=_NEAR).entries
-        named = next((entry for entry in page if entry.kind == "released" and entry.round == round), None)
-    if named is None and all(entry.kind != "released" for entry in client.ledger(study, after=1, limit=1).entries):
+        entry_of_model = next((entry for entry in page if entry.kind == "released" and entry.round == round), None)
+    if entry_of_model is None and all(
+        entry.kind != "released" for entry in client.ledger(study, after=1, limit=1).entries
+    ):
         return
-    if named is None or named.body.get("sha256") != hashlib.sha256(body).hexdigest():
+    if entry_of_model is None or entry_of_model.body.get("sha256") != hashlib.sha256(body).hexdigest():
         raise TensorError("wrong-metadata", "the model's file is not the one that the study's ledger names")

@@ -120,10 +120,10 @@ class CoordinatorVerifier:
         """
         # One look serves while the digest stays: what it must hash to is signed in every assignment.
         if self._roster is None or self._roster[0] != assignment.roster_sha256:
-            shown = self._client.roster(self._membership.study, assignment.round)
-            if active_fingerprint(shown) != assignment.roster_sha256:
+            roster = self._client.roster(self._membership.study, assignment.round)
+            if active_fingerprint(roster) != assignment.roster_sha256:
                 raise BadAssignment("the roster shown is not the one that the assignment names")
-            self._roster = assignment.roster_sha256, shown
+            self._roster = assignment.roster_sha256, roster
         return self._roster[1]
 
     def statement(self, given: BudgetStatement) -> None:
@@ -147,8 +147,8 @@ class CoordinatorVerifier:
         head, credentials = self._seen.head, self._client.credentials
         if head.sequence == 0 or self._exceeded or not isinstance(credentials, Signature):
             return None
-        named = LedgerHead(study=self._membership.study, entries=head.sequence, sha256=head.sha256)
-        return sign_head(credentials.key, self._membership.client, named)
+        signed_head = LedgerHead(study=self._membership.study, entries=head.sequence, sha256=head.sha256)
+        return sign_head(credentials.key, self._membership.client, signed_head)
 
     def total_records(self) -> float | None:
         """N of all clients, from the first checked entry that reports the sum; None while none does.
@@ -158,7 +158,7 @@ class CoordinatorVerifier:
         if self._records is None:
             settled = (entry.body["report"] for entry in self._seen.entries() if entry.kind == "settled")
             reports = (moments_in(report_from_dict(report)) for report in settled)
-            self._records = next((found.records for found in reports if found and found.records is not None), None)
+            self._records = next((report.records for report in reports if report and report.records is not None), None)
         return self._records
 
     def follow(self, head: LedgerHead, signed: Signed, *, reserved_round: int | None = None) -> EntryChecks:
@@ -178,26 +178,26 @@ class CoordinatorVerifier:
         if head.study != self._membership.study:
             raise LedgerNotExtended("the ledger head is of another study")
         walk.require_not_shorter()
-        own = partial(self._ledger.own_round, self._membership.study)
-        checks = EntryChecks(self._membership.study, self._settings, own, walk.past).load(self._seen.account)
+        local_round = partial(self._ledger.own_round, self._membership.study)
+        checks = EntryChecks(self._membership.study, self._settings, local_round, walk.past).load(self._seen.account)
         while walk.position < head.entries:
-            found = walk.take(self._page(walk.position))
+            next_step = walk.take(self._page(walk.position))
             with walk.proving():
-                for entry in found:
+                for entry in next_step:
                     checks.check(entry)
         walk.require_reached()
         # The newest one, so that an assignment of an earlier round cannot come again.
         if reserved_round is not None and walk.reserved != reserved_round:
             raise LedgerNotExtended(f"the ledger does not hold the reservation of round {reserved_round}")
-        believed = self._believed(walk.shown)
-        step = walk.step(checks.to_json(), walk.compare(believed))
+        trusted_heads = self._believed(walk.shown)
+        step = walk.step(checks.to_json(), walk.compare(trusted_heads))
         if step is not None:
             # Durable before anything else: a head counts as seen also where the round is refused.
             self._seen.extend(step)
             failpoint("hospital.after-seen")
         self._exceeded = checks.exceeded
         # Of a head that was seen before a restart no page was shown.
-        self._witnesses = believed if walk.paged else None
+        self._witnesses = trusted_heads if walk.paged else None
         return checks
 
     def require_witnesses(self, policy: SitePolicy) -> None:
@@ -206,7 +206,7 @@ class CoordinatorVerifier:
         Raises:
             PolicyRefused: names who has not signed, and since when.
         """
-        head, others = self._seen.head, trusted_witnesses(self._membership, self._settings)
+        head, trusted = self._seen.head, trusted_witnesses(self._membership, self._settings)
         if policy.min_witnesses == 0 or len(recent := self._seen.reservations(policy.witness_window + 1)) <= (
             policy.witness_window
         ):
@@ -215,21 +215,23 @@ class CoordinatorVerifier:
             self._witnesses = self._believed(self._page(head.sequence - 1).witnesses)
         # A head beyond this one is not known to be on this ledger.
         signed = {
-            (one.client, one.public_key): one.head.entries
-            for one in self._witnesses
-            if self._seen.hash_of(one.head.entries) == one.head.sha256
+            (witness.client, witness.public_key): witness.head.entries
+            for witness in self._witnesses
+            if self._seen.hash_of(witness.head.entries) == witness.head.sha256
         }
         since, round = recent[-1]
-        late = {key: signed.get(key, 0) for key in others if signed.get(key, 0) < since}
-        if len(others) - len(late) >= policy.min_witnesses:
+        late = {key: signed.get(key, 0) for key in trusted if signed.get(key, 0) < since}
+        if len(trusted) - len(late) >= policy.min_witnesses:
             return
-        who = ", ".join(f"{name} ({f'entry {last}' if last else 'never'})" for (name, _), last in sorted(late.items()))
+        late_witnesses = ", ".join(
+            f"{name} ({f'entry {last}' if last else 'never'})" for (name, _), last in sorted(late.items())
+        )
         raise PolicyRefused(
             "policy-witnesses",
             f"min_witnesses = {policy.min_witnesses}, and in the last {policy.witness_window} rounds (since round "
-            f"{round}, entry {since}) {len(others) - len(late)} others have signed this ledger. Not since then: {who}. "
-            "Ask them by telephone for their newest head (wardround witness export), and compare it (witness compare); "
-            "an auditor signs with wardround witness sign",
+            f"{round}, entry {since}) {len(trusted) - len(late)} others have signed this ledger. Not since then: "
+            f"{late_witnesses}. Ask them by telephone for their newest head (wardround witness export), and compare it "
+            "(witness compare); an auditor signs with wardround witness sign",
         )
 
     def _page(self, after: int) -> LedgerPage:
@@ -243,7 +245,7 @@ class CoordinatorVerifier:
         Raises:
             LedgerNotExtended: a signature is not that of the key that stands beside it.
         """
-        found: list[WitnessedHead] = []
+        heads: list[WitnessedHead] = []
         for witness in witnesses:
             # Also of members that have left; of a key that was changed since, only its owner can sign anew.
             if witness.head.study != self._membership.study or self._keys().get(witness.client) != witness.public_key:
@@ -253,16 +255,16 @@ class CoordinatorVerifier:
             except SigningError as error:
                 text = f"the coordinator passes on a signature as {witness.client}'s that is not"
                 raise LedgerNotExtended(text) from error
-            found.append(witness)
-        return found
+            heads.append(witness)
+        return heads
 
     def _keys(self) -> dict[str, str]:
         """Whom this hospital believes, by name."""
-        outside = {one.name: one.public_key for one in self._settings.schedule.witnesses}
+        outside = {witness.name: witness.public_key for witness in self._settings.schedule.witnesses}
         if self._membership.pinned is not None:
             return {member.client: member.public_key for member in self._membership.pinned} | outside
-        shown = self._client.roster(self._membership.study) if self._roster is None else self._roster[1]
-        return {member.client: member.public_key for member in shown.members} | outside
+        roster = self._client.roster(self._membership.study) if self._roster is None else self._roster[1]
+        return {member.client: member.public_key for member in roster.members} | outside
 
     def _require_signed(self, head: LedgerHead, signature: str) -> None:
         try:
@@ -272,8 +274,8 @@ class CoordinatorVerifier:
 
     def _require_pinned(self, roster: Roster) -> None:
         credentials = self._client.credentials
-        own = encode_public_key(credentials.key.public_key()) if isinstance(credentials, Signature) else None
-        unknown = strangers(self._membership, roster, own)
+        local_key = encode_public_key(credentials.key.public_key()) if isinstance(credentials, Signature) else None
+        unknown = strangers(self._membership, roster, local_key)
         if unknown:
             raise RosterNotPinned(
                 f"{', '.join(unknown)}: not in the pinned roster, or with another key; compare and pin anew "
@@ -303,18 +305,18 @@ def require_known_past(client: Client, ledger: HospitalLedger, study: str, name:
 
 def rounds_received(client: Client, study: str, name: str) -> set[int]:
     """Rounds in which the coordinator took an update of `name`, as far as it shows them to the caller."""
-    found: set[int] = set()
+    round_numbers: set[int] = set()
     after: int | None = None
     while True:
         page = client.rounds(study, after)
-        found |= {
+        round_numbers |= {
             view.round
             for view in page.rounds
             for entry in view.clients or []
             if entry.client == name and entry.state == "received"
         }
         if page.next is None:
-            return found
+            return round_numbers
         after = page.next
 
 
@@ -328,7 +330,7 @@ def trusted_witnesses(membership: Membership, settings: AnySettings) -> frozense
     """(name, key) of everybody but this hospital whose signature on a head is believed without the coordinator."""
     pinned = () if membership.pinned is None else membership.pinned
     members = {(member.client, member.public_key) for member in pinned if member.client != membership.client}
-    return frozenset(members | {(one.name, one.public_key) for one in settings.schedule.witnesses})
+    return frozenset(members | {(witness.name, witness.public_key) for witness in settings.schedule.witnesses})
 
 
 def strangers(membership: Membership, roster: Roster, own: str | None = None) -> list[str]:
@@ -338,18 +340,18 @@ def strangers(membership: Membership, roster: Roster, own: str | None = None) ->
     """
     if membership.pinned is None:
         return []
-    known = {(member.client, member.public_key) for member in membership.pinned} | {(membership.client, own)}
-    return [m.client for m in roster.members if m.state == "active" and (m.client, m.public_key) not in known]
+    known_members = {(member.client, member.public_key) for member in membership.pinned} | {(membership.client, own)}
+    return [m.client for m in roster.members if m.state == "active" and (m.client, m.public_key) not in known_members]
 
 
 def queries_asked(client: Client, study: str) -> list[Charge]:
     """What every query of the study cost, as the coordinator's ledger says."""
-    found: list[Charge] = []
+    charges: list[Charge] = []
     after: int | None = 0
     while after is not None:
         page = client.ledger(study, after)
-        found += [
+        charges += [
             Charge.of_query(QueryCost.from_dict(entry.body["cost"])) for entry in page.entries if entry.kind == "asked"
         ]
         after = page.next
-    return found
+    return charges

@@ -57,14 +57,14 @@ def outside_vouchers(
     Raises:
         LedgerForked: one of them has signed another ledger.
     """
-    return _vouchers(entries, {one.name: one.public_key for one in outside}, witnesses, "the settings'")
+    return _vouchers(entries, {witness.name: witness.public_key for witness in outside}, witnesses, "the settings'")
 
 
 def _vouchers(
     entries: Sequence[Entry], keys: Mapping[str, str], witnesses: Sequence[WitnessedHead], whose: str
 ) -> list[Voucher]:
-    shown = {witness.client: witness for witness in witnesses}
-    return [_voucher(entries, name, key, shown.get(name), whose) for name, key in sorted(keys.items())]
+    witness_of = {witness.client: witness for witness in witnesses}
+    return [_voucher(entries, name, key, witness_of.get(name), whose) for name, key in sorted(keys.items())]
 
 
 def _voucher(entries: Sequence[Entry], name: str, key: str, witness: WitnessedHead | None, whose: str) -> Voucher:

@@ -40,32 +40,35 @@ OnWait = Callable[[Waiting | None], None]
 
 def shown_time(moment: datetime) -> str:
     """On this machine's clock; the day only where it is another one."""
-    here, now = moment.astimezone(), datetime.now(UTC).astimezone()
-    return f"{here:%H:%M}" if here.date() == now.date() else f"{here:%Y-%m-%d %H:%M}"
+    local_time, now = moment.astimezone(), datetime.now(UTC).astimezone()
+    return f"{local_time:%H:%M}" if local_time.date() == now.date() else f"{local_time:%Y-%m-%d %H:%M}"
 
 
 def waiting_for(study: Study) -> Waiting:
     """What keeps the next round from being assigned to this hospital."""
-    enrolled, least = f"{study.clients} of {study.invited} hospitals have enrolled", study.settings.schedule.min_clients
+    enrolled, min_clients = (
+        f"{study.clients} of {study.invited} hospitals have enrolled",
+        study.settings.schedule.min_clients,
+    )
     match study.state:
         case "draft":
             return Waiting("the study is a draft: its operator has not uploaded the first model", study.state_since)
-        case "enrolling" if study.clients < max(study.invited, least):
-            return Waiting(f"the study is enrolling: {enrolled}, a round needs {least}", study.state_since)
+        case "enrolling" if study.clients < max(study.invited, min_clients):
+            return Waiting(f"the study is enrolling: {enrolled}, a round needs {min_clients}", study.state_since)
         case "enrolling":
             return Waiting(f"the study is enrolling: {enrolled}; its operator has to start it", study.state_since)
         case "paused":
-            why = "no reason is known" if study.pause_reason is None else study.pause_reason.detail
-            return Waiting(f"the study is paused: {why}", study.state_since)
+            reason = "no reason is known" if study.pause_reason is None else study.pause_reason.detail
+            return Waiting(f"the study is paused: {reason}", study.state_since)
         case _:
-            return _for_a_round(study, least)
+            return _for_a_round(study, min_clients)
 
 
 def _for_a_round(study: Study, least: int) -> Waiting:
     now = study.under_way
     if now is not None:
-        there = "" if now.asked is None else f": {now.present} of {now.asked} hospitals present"
-        return Waiting(f"round {now.round} is under way{there}; updates are taken until {shown_time(now.deadline)}")
+        presence = "" if now.asked is None else f": {now.present} of {now.asked} hospitals present"
+        return Waiting(f"round {now.round} is under way{presence}; updates are taken until {shown_time(now.deadline)}")
     if study.settings.rounds == 0:
         return Waiting("waiting for a query: nobody asks anything that this hospital has not answered")
     if study.clients < least:
@@ -87,13 +90,13 @@ def unpinned(membership: Membership, roster: Roster) -> list[str]:
 
 def awaited(client: Client, membership: Membership, policy: SitePolicy, settings: AnySettings) -> Waiting:
     """What keeps this hospital from a round, as the coordinator shows it now."""
-    shown = client.study(membership.study)
+    received_study = client.study(membership.study)
     # Told now, since the round that finds it ends the participation.
-    if shown.state != "paused" and policy.needs_pin(settings):
+    if received_study.state != "paused" and policy.needs_pin(settings):
         missing = unpinned(membership, client.roster(membership.study))
         if missing:
             return Waiting(_not_pinned(membership.study, missing))
-    return waiting_for(shown)
+    return waiting_for(received_study)
 
 
 def _not_pinned(study: str, missing: list[str]) -> str:
@@ -138,8 +141,8 @@ class Watch:
             self._tell(None)
             return
         self._away_since = self._away_since or datetime.now(UTC)
-        again = f"trying again in {math.ceil(pause)} s" if pause >= 1 else "trying again"
-        self._tell(Waiting(f"the coordinator is not reachable: {reason}; {again}", self._away_since))
+        next_try = f"trying again in {math.ceil(pause)} s" if pause >= 1 else "trying again"
+        self._tell(Waiting(f"the coordinator is not reachable: {reason}; {next_try}", self._away_since))
 
     def _log(self, waiting: Waiting | None) -> None:
         if waiting is None:

@@ -84,21 +84,21 @@ class Walk:
         """
         self._pages.append(page)
         try:
-            shown = [Entry.from_dict(entry.model_dump(mode="json")) for entry in page.entries]
+            received_entries = [Entry.from_dict(entry.model_dump(mode="json")) for entry in page.entries]
         except LedgerError as error:
             raise LedgerNotExtended(f"the coordinator's ledger is not one: {error}") from error
-        found = [entry for entry in shown if entry.sequence <= self._head.entries]
-        if not found:
+        new_entries = [entry for entry in received_entries if entry.sequence <= self._head.entries]
+        if not new_entries:
             raise LedgerNotExtended(f"the coordinator does not show entry {self.position + 1} of its ledger")
         try:
-            self._at = verify_chain(found, after=self._at)
+            self._at = verify_chain(new_entries, after=self._at)
         except LedgerError as error:
             raise LedgerNotExtended(f"{_REWRITTEN} ({error})", self._proof()) from error
-        self._entries += found
+        self._entries += new_entries
         self._reserved = max(
-            [self._reserved, *(entry.round or 0 for entry in found if entry.kind in ("reserved", "asked"))]
+            [self._reserved, *(entry.round or 0 for entry in new_entries if entry.kind in ("reserved", "asked"))]
         )
-        return found
+        return new_entries
 
     def require_reached(self) -> None:
         """Raises LedgerNotExtended: what was reached is not the head. A ledger as long may have another past."""
@@ -147,5 +147,5 @@ class Walk:
     def _proof(self) -> dict[str, Any]:
         """The head that was seen and the one that is shown, each as signed, with the entries behind them."""
         pages = [page.model_dump(mode="json") for page in self._pages]
-        seen = {"signed": self._seen.signed, "entries": [entry.to_dict() for entry in self._seen.entries()]}
-        return {"seen": seen, "shown": {"signed": asdict(self._signed), "pages": pages}}
+        seen_state = {"signed": self._seen.signed, "entries": [entry.to_dict() for entry in self._seen.entries()]}
+        return {"seen": seen_state, "shown": {"signed": asdict(self._signed), "pages": pages}}

@@ -134,14 +134,14 @@ class TrainingWork:
         """
         books, settings, patients = self._books, self._training.settings, self._training.dataset.patients
         ledger, study, round = books.ledger, books.study, assignment.round
-        sums, own = ledger.sums(study), ledger.individual()
+        sums, individual_state = ledger.sums(study), ledger.individual()
         source = self._training.randomness.of(Purpose.ACCOUNTING_SAMPLE, party=self._party, round=0)
         log_moments = LogMomentBounds.open(
             settings, patients, sums, rounds_lost=ledger.rounds_lost(study), source=source
         )
         charged = ledger.rounds_trained(study) | {round}
         require_within_study(plan_of(settings), ledger.rounds_sent(study), charged)
-        accounts = _Accounts(log_moments, books.individual(patients), (sums, own))
+        accounts = _Accounts(log_moments, books.individual(patients), (sums, individual_state))
         return partial(self._make, assignment, accounts)
 
     def _make(
@@ -158,7 +158,7 @@ class TrainingWork:
         # From where a round of several steps was interrupted.
         belonging = (books.study, str(round), model.sha256, self._training.settings.digest(), *accounts.saved)
         checkpoints = self._training.checkpoints(books.outbox.folder, *belonging, repr(books.policy.individual))
-        made = self._training.contribution(
+        contribution = self._training.contribution(
             weights,
             log_moments,
             round=round,
@@ -167,11 +167,11 @@ class TrainingWork:
             checkpoints=checkpoints,
             previous=previous,
         )
-        body = self._delivery.body(round, vectors, made, log_moments)
+        body = self._delivery.body(round, vectors, contribution, log_moments)
         failpoint("hospital.after-training")
         # Counted with the entry that this commit adds.
-        own = None if individual is None else individual.to_bytes(entries=books.ledger.next_sequence)
+        filter_state = None if individual is None else individual.to_bytes(entries=books.ledger.next_sequence)
         sums = None if log_moments is None else log_moments.to_bytes()
-        books.finish(round, body, sums=sums, individual=own, told=reported(made, log_moments))
+        books.finish(round, body, sums=sums, individual=filter_state, told=reported(contribution, log_moments))
         if checkpoints is not None:
             checkpoints.erase()

@@ -39,12 +39,12 @@ class Forked:
         self._workers = [_Worker.start(work, self._layout, self._shared) for _ in range(count)]
 
     def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
-        found = self._given(orders, tasks)
+        results = self._given(orders, tasks)
         sums = Sums(orders.vectors)
         for worker in self._workers:
             sums.add(worker.ask("sums"))
         rows = () if self._shared is None else self._shared[: len(tasks)]
-        return collected(len(tasks), found, self._layout.updates(rows), sums)
+        return collected(len(tasks), results, self._layout.updates(rows), sums)
 
     def close(self) -> None:
         for worker in self._workers:
@@ -55,13 +55,13 @@ class Forked:
         """Hand the turns out as workers get free; an error waits until all have stopped, so that the first is told."""
         for worker in self._workers:
             worker.tell(orders)
-        left = portions(tasks, len(self._workers))
+        waiting = portions(tasks, len(self._workers))
         busy: dict[Connection, _Worker] = {}
         for worker in self._workers:
-            if left:
-                worker.tell(left.pop())
+            if waiting:
+                worker.tell(waiting.pop())
                 busy[worker.pipe] = worker
-        given: list[Given] = []
+        results: list[Given] = []
         stopped: list[ClientStopped] = []
         while busy:
             for pipe in wait(list(busy)):
@@ -69,15 +69,15 @@ class Forked:
                 answer = worker.hear()
                 if isinstance(answer, ClientStopped):
                     stopped.append(answer)
-                    left.clear()
+                    waiting.clear()
                     continue
-                given.append(answer)
-                if left:
-                    worker.tell(left.pop())
+                results.append(answer)
+                if waiting:
+                    worker.tell(waiting.pop())
                     busy[worker.pipe] = worker
         if stopped:
-            raise min(stopped, key=lambda one: one.client)
-        return given
+            raise min(stopped, key=lambda stop: stop.client)
+        return results
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ class _Worker:
     @classmethod
     def start(cls, work: LocalWork, layout: Layout, shared: Slots | None) -> _Worker:
         context = multiprocessing.get_context("fork")
-        here, there = context.Pipe()
-        process = context.Process(target=_serve, args=(there, here, work, layout, shared), daemon=True)
+        parent_end, worker_end = context.Pipe()
+        process = context.Process(target=_serve, args=(worker_end, parent_end, work, layout, shared), daemon=True)
         process.start()
-        there.close()
-        return cls(process, here)
+        worker_end.close()
+        return cls(process, parent_end)
 
     def tell(self, message: object) -> None:
         try:

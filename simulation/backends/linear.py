@@ -49,8 +49,8 @@ class Batches:
         sizes = np.array([len(rows) for rows in own])
         flat = np.concatenate(own)
         client = np.repeat(np.arange(len(own)), sizes)
-        kept = poisson_batch(len(flat), rate, source=source)
-        return cls._padded(flat[kept], client[kept], len(own))
+        sampled = poisson_batch(len(flat), rate, source=source)
+        return cls._padded(flat[sampled], client[sampled], len(own))
 
     @classmethod
     def whole(cls, own: Sequence[Rows]) -> Batches:
@@ -120,11 +120,11 @@ class LinearRecords:
 
 def blocks(own: Sequence[Rows], width: int) -> list[slice]:
     """Runs of clients whose records, `width` numbers each, are gathered together."""
-    found: list[slice] = []
+    slices: list[slice] = []
     start, longest = 0, 0
     for place, rows in enumerate(own):
         longest = max(longest, len(rows))
         if place > start and (place + 1 - start) * longest * width > GATHERED:
-            found.append(slice(start, place))
+            slices.append(slice(start, place))
             start, longest = place, len(rows)
-    return [*found, slice(start, len(own))] if own else []
+    return [*slices, slice(start, len(own))] if own else []

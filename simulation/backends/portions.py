@@ -45,8 +45,8 @@ def portions(tasks: Sequence[Task], workers: int) -> list[Portion]:
     """In order, to be taken from the end."""
     size = max(1, -(-len(tasks) // (workers * _PORTIONS)))
     starts = range(0, len(tasks), size)
-    made = [Portion(tuple(range(a, min(a + size, len(tasks)))), tuple(tasks[a : a + size])) for a in starts]
-    return made[::-1]
+    result = [Portion(tuple(range(a, min(a + size, len(tasks)))), tuple(tasks[a : a + size])) for a in starts]
+    return result[::-1]
 
 
 def taken(
@@ -71,10 +71,10 @@ def collected(turns: int, given: Iterable[Given], updates: Sequence[Tensors], su
     """A round's portions, which may come in any order, as one answer."""
     findings: list[Findings | None] = [None] * turns
     accounts: list[Accounts | None] = [None] * turns
-    for one in given:
-        for slot, found, kept in zip(one.slots, one.findings, one.accounts, strict=True):
-            findings[slot], accounts[slot] = found, kept
-    clear = tuple(one for one in findings if one is not None)
+    for result in given:
+        for slot, client_findings, account in zip(result.slots, result.findings, result.accounts, strict=True):
+            findings[slot], accounts[slot] = client_findings, account
+    clear = tuple(result for result in findings if result is not None)
     return Done(updates, clear, sums.totals, tuple(accounts))
 
 

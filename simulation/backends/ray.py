@@ -45,21 +45,21 @@ class Ray:
         self._joined = self._ray.is_initialized()
         if not self._joined:
             _connect(self._ray, address, workers)
-        wanted = workers or int(self._ray.cluster_resources().get("CPU", 1))
+        worker_count = workers or int(self._ray.cluster_resources().get("CPU", 1))
         self._layout = Layout.of(work.training.spec)
         self._in_the_clear = not masks_updates(work.settings)
         sent = self._ray.put(_Sent.of(work))
         start = self._ray.remote(num_cpus=1)(Worker).remote
-        self._actors = [start(sent, self._in_the_clear) for _ in range(min(wanted, len(work.population)))]
+        self._actors = [start(sent, self._in_the_clear) for _ in range(min(worker_count, len(work.population)))]
 
     def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
-        told = self._ray.put(orders)
-        given, blocks = self._taken(told, portions(tasks, len(self._actors)))
+        orders_reference = self._ray.put(orders)
+        results, blocks = self._taken(orders_reference, portions(tasks, len(self._actors)))
         sums = Sums(orders.vectors)
         for words in self._heard([actor.sums.remote() for actor in self._actors] if orders.vectors else []):
             sums.add(words)
         rows = [row for start in sorted(blocks) for row in blocks[start]]
-        return collected(len(tasks), given, self._layout.updates(rows), sums)
+        return collected(len(tasks), results, self._layout.updates(rows), sums)
 
     def close(self) -> None:
         for actor in self._actors:
@@ -81,7 +81,7 @@ class Ray:
 
         for actor in self._actors:
             hand(actor)
-        given: list[Given] = []
+        results: list[Given] = []
         blocks: dict[int, Slots] = {}
         stopped: list[ClientStopped] = []
         while busy:
@@ -92,14 +92,14 @@ class Ray:
                 stopped.append(answer)
                 left.clear()
                 continue
-            one, rows = answer
-            given.append(one)
+            result, rows = answer
+            results.append(result)
             if rows is not None:
-                blocks[one.slots[0]] = rows
+                blocks[result.slots[0]] = rows
             hand(actor)
         if stopped:
-            raise min(stopped, key=lambda one: one.client)
-        return given, blocks
+            raise min(stopped, key=lambda result: result.client)
+        return results, blocks
 
     def _heard(self, references: list[Any]) -> list[Any]:
         try:
@@ -171,8 +171,8 @@ class Worker:
         if orders.round != self._round:
             self._round, self._sums = orders.round, Sums(orders.vectors)
         rows = np.empty((len(portion.tasks), self._layout.size), np.float32) if self._in_the_clear else None
-        given = taken(self._work, orders, portion, self._sums, self._layout, rows)
-        return given if isinstance(given, ClientStopped) else (given, rows)
+        result = taken(self._work, orders, portion, self._sums, self._layout, rows)
+        return result if isinstance(result, ClientStopped) else (result, rows)
 
     def sums(self) -> dict[str, RingVector]:
         """Of the round that this worker took part in last; they are handed over once."""
@@ -189,13 +189,13 @@ def _installed() -> Any:
 
 def _connect(ray: Any, address: str | None, workers: int | None) -> None:
     # "local": a cluster of its own, whatever the environment says of others.
-    here: dict[str, Any] = {"address": address or "local", "log_to_driver": False, "logging_level": "ERROR"}
+    options: dict[str, Any] = {"address": address or "local", "log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
-        here |= {"include_dashboard": False, "num_cpus": workers}
+        options |= {"include_dashboard": False, "num_cpus": workers}
     try:
         with warnings.catch_warnings():
             # What Ray will do about accelerators some day.
             warnings.simplefilter("ignore", FutureWarning)
-            ray.init(**here)
+            ray.init(**options)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise ConfigurationError(f"no cluster of Ray could be used at {here['address']}: {error}") from error
+        raise ConfigurationError(f"no cluster of Ray could be used at {options['address']}: {error}") from error

@@ -76,10 +76,10 @@ class Vectorised:
 
     def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
         round = _Round(self._work, self._layout, self._records, self._noise, orders)
-        own = [self._work.population.rows[task.place] for task in tasks]
+        client_rows = [self._work.population.rows[task.place] for task in tasks]
         # A client's records and its model are there at once.
-        for block in blocks(own, self._work.population.dataset.inputs.shape[1] + self._layout.size):
-            round.take(tasks[block], own[block])
+        for block in blocks(client_rows, self._work.population.dataset.inputs.shape[1] + self._layout.size):
+            round.take(tasks[block], client_rows[block])
         return round.done()
 
     def close(self) -> None:
@@ -165,14 +165,14 @@ class _Round:
         """Parameter name -> (clients, …) float32 mean gradients, noised where clients noise them; charged."""
         privacy, noise = self._settings.privacy, self._noise
         batches = Batches.drawn(trained, privacy.sampling_rate, self._coins)
-        found = self._records.gradients(steps.models, batches, None if noise is None else privacy.clip_norm)
-        total = np.concatenate([found.bias.flatten(1).numpy(), found.weight.flatten(1).numpy()], axis=1)
+        gradients = self._records.gradients(steps.models, batches, None if noise is None else privacy.clip_norm)
+        total = np.concatenate([gradients.bias.flatten(1).numpy(), gradients.weight.flatten(1).numpy()], axis=1)
         if noise is not None:
             self._charge(steps, own, noise)
             total = self._noised(self._within_radius(total, batches, steps, noise), noise)
         mean = torch.as_tensor(total).float() / privacy.expected_batch_size
-        outputs = found.bias.shape[1]
-        return {"bias": mean[:, :outputs], "weight": mean[:, outputs:].reshape(found.weight.shape)}
+        outputs = gradients.bias.shape[1]
+        return {"bias": mean[:, :outputs], "weight": mean[:, outputs:].reshape(gradients.weight.shape)}
 
     def _within_radius(self, total: Floats, batches: Batches, steps: _Steps, noise: GridNoise) -> Floats:
         """Sums moved to the ball that bounds a client, as `private_learning.training.gradients.projected` does."""
@@ -185,7 +185,7 @@ class _Round:
             rounding = noise.sensitivity - privacy.clip_norm
             norms = np.where(far, radius, norms * norm_rounding(total.shape[1]))
             scaled = (norms + rounding) * (privacy.clip_norm / noise.sensitivity) * (1 + 2.0**-50)
-            steps.distances = [min(float(one), privacy.client_clip_norm) for one in scaled]
+            steps.distances = [min(float(norm), privacy.client_clip_norm) for norm in scaled]
         return total * factors[:, None]
 
     def _noised(self, total: Floats, noise: GridNoise) -> Floats:
@@ -215,11 +215,11 @@ class _Round:
         privacy, central = self._settings.privacy, self._central
         norms = np.sqrt(np.square(updates, dtype=np.float64).sum(axis=1))
         factors = np.minimum(1.0, privacy.clip_norm * _WITHIN / np.where(norms > 0, norms, 1.0))
-        found = (updates * factors[:, None]).astype(np.float32)
+        clipped = (updates * factors[:, None]).astype(np.float32)
         if central is None or privacy.bayesian is None:
-            return found, [None] * len(found)
-        reached = np.sqrt(np.square(found, dtype=np.float64).sum(axis=1))
-        return found, [central.accounted_distance(float(one)) for one in reached]
+            return clipped, [None] * len(clipped)
+        reached = np.sqrt(np.square(clipped, dtype=np.float64).sum(axis=1))
+        return clipped, [central.accounted_distance(float(norm)) for norm in reached]
 
     def _keep(self, tasks: Sequence[Task], own: Sequence[Rows], steps: _Steps, updates: NDArray[np.float32]) -> None:
         for place, moments in enumerate(steps.moments):
@@ -239,18 +239,18 @@ class _Round:
 
     def _mask(self, tasks: Sequence[Task], own: Sequence[Rows], steps: _Steps, updates: NDArray[np.float32]) -> None:
         """The words of every client, by the hospital's own function."""
-        known = self._orders.total_records is not None
+        is_size_known = self._orders.total_records is not None
         for place, task in enumerate(tasks):
             name = self._name(task)
-            made = Contribution(self._named(updates[place]), steps.distances[place])
+            contribution = Contribution(self._named(updates[place]), steps.distances[place])
             try:
                 words: Mapping[str, RingVector] = ring_vectors_of(
                     self._settings.privacy,
                     self._work.training.spec,
                     self._orders.vectors,
-                    made,
+                    contribution,
                     steps.moments[place],
-                    records=0 if known or task.reported else len(own[place]),
+                    records=0 if is_size_known or task.reported else len(own[place]),
                     randomness=self._work.training.randomness.in_round(name, self._orders.round),
                 )
             except TrainingStopped as stopped:
@@ -284,11 +284,11 @@ class _Round:
 
     def _named(self, row: NDArray[np.float32]) -> dict[str, Array]:
         """Parameter name -> its numbers in one update."""
-        found: dict[str, Array] = {}
+        named_tensors: dict[str, Array] = {}
         for name, (shape, _) in self._work.training.spec.items():
             start = self._layout.starts[tensors.UPDATE + name]
-            found[name] = row[start : start + math.prod(shape)].reshape(shape)
-        return found
+            named_tensors[name] = row[start : start + math.prod(shape)].reshape(shape)
+        return named_tensors
 
     def _updates(self) -> list[Tensors]:
         rows: list[NDArray[Any]] = [row for block in self._rows for row in block]

@@ -225,13 +225,13 @@ class LimitAccount(Account):
 
     def worded(self, guarantee: Guarantee, assumption: str | None = None) -> Guarantee:
         """The guarantee at the limit's own δ, with what it assumes."""
-        said, limit = guarantee.assumption if assumption is None else assumption, self.limit
+        wording, limit = guarantee.assumption if assumption is None else assumption, self.limit
         if takes_noise_as_exact(limit.delta, limit.epsilon, self._releases, self._failure):
-            said = f"{said.removesuffix('.')}; {NOISE_AS_EXACT}"
+            wording = f"{wording.removesuffix('.')}; {NOISE_AS_EXACT}"
         definition = guarantee.definition
         if definition is Definition.CERTIFIED and not self._hides_sample:
-            definition, said = Definition.BAYESIAN, f"{said.removesuffix('.')}; {NOT_CERTIFIED}"
-        return dataclasses.replace(guarantee, delta=limit.delta, assumption=said, definition=definition)
+            definition, wording = Definition.BAYESIAN, f"{wording.removesuffix('.')}; {NOT_CERTIFIED}"
+        return dataclasses.replace(guarantee, delta=limit.delta, assumption=wording, definition=definition)
 
     @property
     def _hides_sample(self) -> bool:

@@ -38,16 +38,16 @@ class ChargedQueries:
 
     def events(self, *bears: Bears) -> Iterator[tuple[DiscreteGaussianEvent, int]]:
         """Those that any of `bears` bears, each with how often."""
-        for (who, noise_std, sensitivity), count in sorted(self._counts.items()):
-            if who in bears:
+        for (bearer, noise_std, sensitivity), count in sorted(self._counts.items()):
+            if bearer in bears:
                 yield DiscreteGaussianEvent(noise_std, sensitivity), count
 
     def precision(self, *bears: Bears, less_variance: float = 0.0) -> float:
         """Σ Δ²/s² of those that any of `bears` bears, rounded up; `less_variance` is taken off every s²."""
         terms = (
             count * (sensitivity * sensitivity) / (noise_std * noise_std - less_variance)
-            for (who, noise_std, sensitivity), count in self._counts.items()
-            if who in bears
+            for (bearer, noise_std, sensitivity), count in self._counts.items()
+            if bearer in bears
         )
         return math.nextafter(math.fsum(terms) * _UP, math.inf) if self._counts else 0.0
 
@@ -58,4 +58,6 @@ class ChargedQueries:
     @classmethod
     def restore(cls, state: Sequence[Sequence[Any]]) -> ChargedQueries:
         """Those whose `state` this was."""
-        return cls(Counter({(who, noise_std, sensitivity): count for who, noise_std, sensitivity, count in state}))
+        return cls(
+            Counter({(bearer, noise_std, sensitivity): count for bearer, noise_std, sensitivity, count in state})
+        )

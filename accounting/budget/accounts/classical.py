@@ -66,8 +66,8 @@ class ClassicalLimit(LimitAccount):
     @property
     def growth(self) -> float:
         # At one order ε is linear in the moment, apart from the constant that the first round brings.
-        one, two = (self.epsilon_at_worst(self.rounds + ahead, self.published) for ahead in (1, 2))
-        return two - one
+        after_one, two = (self.epsilon_at_worst(self.rounds + rounds_more, self.published) for rounds_more in (1, 2))
+        return two - after_one
 
     def certificate(self, *, finished: bool) -> Guarantee:
         return self._worded(self._filter.certificate())
@@ -177,18 +177,18 @@ def _all_releases(plan: Plan, limit: LimitPlan) -> tuple[Steps, ...] | None:
     """
     account, step = ClassicalLimit(plan, limit), plan.mechanism(limit.level)
     rounds, squares = account.most_rounds(), 0.0 if plan.queries is None else account.most_squares
-    found: list[Steps] = []
+    releases: list[Steps] = []
     if squares and step.sampling_rate == 1:
         # Histograms stand apart below, which only adds.
         rounds = 0
     if rounds:
-        found.append(rounded_steps(step.noise_multiplier, step.sampling_rate, rounds * step.steps_per_round))
+        releases.append(rounded_steps(step.noise_multiplier, step.sampling_rate, rounds * step.steps_per_round))
     if plan.release is not None:
         if plan.release.std < LEAST_GRID_STD:
             # Few steps of the integers to a deviation: the lattice is beyond what is proved.
             return None
         multiplier = plan.release.std / plan.rules.histogram_sensitivity
-        found.append(Steps(math.nextafter(multiplier, 0.0), 1.0, _checkpoints(plan), plan.release.std))
+        releases.append(Steps(math.nextafter(multiplier, 0.0), 1.0, _checkpoints(plan), plan.release.std))
     if squares:
-        found.append(rounded_steps(1 / math.sqrt(squares), 1.0, 1))
-    return tuple(found)
+        releases.append(rounded_steps(1 / math.sqrt(squares), 1.0, 1))
+    return tuple(releases)

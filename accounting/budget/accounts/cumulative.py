@@ -74,9 +74,9 @@ class CumulativeLimit(LimitAccount):
 
     def epsilon_after_query(self, cost: QueryCost) -> float:
         after, allowance = self.queries.plus(cost), None if self.plan.queries is None else self.plan.queries.allowance
-        drawn = self._unscheduled(after, self.rounds).precision("all", "evaluated")
+        precision = self._unscheduled(after, self.rounds).precision("all", "evaluated")
         # Written so that NaN is beyond it.
-        if allowance is not None and not drawn <= allowance:
+        if allowance is not None and not precision <= allowance:
             return math.inf
         return self._read(self._enforced(), self.rounds, after)
 
@@ -121,12 +121,14 @@ class CumulativeLimit(LimitAccount):
     def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
         if self.rounds == 0 or (self.plan.disclosure == "at-end" and not finished):
             return []
-        both = self._with_queries(self._reported, self.queries, self.rounds)
-        best = read_at_the_best_order(self._best(np.maximum(*both)[1:]))
+        combined = self._with_queries(self._reported, self.queries, self.rounds)
+        best = read_at_the_best_order(self._best(np.maximum(*combined)[1:]))
         if self._papers is None:
             return [best]
-        both = self._with_queries(np.concatenate([self._reported[:1], self._papers]), self.queries, self.rounds)
-        papers = dataclasses.replace(self._best(np.maximum(*both)[1:]), assumption=_AS_IN_PAPERS, composition="holder")
+        combined = self._with_queries(np.concatenate([self._reported[:1], self._papers]), self.queries, self.rounds)
+        papers = dataclasses.replace(
+            self._best(np.maximum(*combined)[1:]), assumption=_AS_IN_PAPERS, composition="holder"
+        )
         return [best, ("sequential, as in the papers", papers)]
 
     def state(self) -> dict[str, Any]:
@@ -244,8 +246,8 @@ class CumulativeLimit(LimitAccount):
         of_all = queries.precision("all") if allowance is None else allowance
         # Of evaluations the schedule stands in the settings; others are within the allowance.
         rest = queries.precision("evaluated") if allowance is None else self._scheduled(queries, rounds)
-        both = self._constant(of_all), self._constant(rest)
-        return np.nextafter(moments + both[0], np.inf), np.nextafter(both[0] + both[1], np.inf)
+        constants = self._constant(of_all), self._constant(rest)
+        return np.nextafter(moments + constants[0], np.inf), np.nextafter(constants[0] + constants[1], np.inf)
 
     def _constant(self, precision: float) -> FloatArray:
         """λ(λ + 1)·Σ Δ²/2s² at every order; against an adaptive adversary at 2λ + 1, halved."""

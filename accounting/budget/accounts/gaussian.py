@@ -154,8 +154,8 @@ class GaussianLimit(Account):
         delta = self.delta
         ratio = math.sqrt(squared) * (1 + 1e-15)
         # What moments give at the best order bounds it from above: μ²/2 + μ√(2 ln(1/δ)).
-        most = (squared / 2 + ratio * math.sqrt(2 * math.log(1 / delta))) * (1 + 1e-12)
-        return unsampled_epsilon([Steps(math.nextafter(1 / ratio, 0.0), 1.0, 1)], delta, most)
+        epsilon = (squared / 2 + ratio * math.sqrt(2 * math.log(1 / delta))) * (1 + 1e-12)
+        return unsampled_epsilon([Steps(math.nextafter(1 / ratio, 0.0), 1.0, 1)], delta, epsilon)
 
 
 @lru_cache(maxsize=64)

@@ -46,9 +46,9 @@ class HistogramLimit(LimitAccount):
             # No round is left. This is the only stop here: with published histograms the account has weights to spare.
             return math.inf
         # `project` looks ahead over steps of one kind; a published histogram is a second kind.
-        ahead = copy.deepcopy(self._kept)
-        self._charge(ahead, None, publishes)
-        return ahead.epsilon()
+        after_round = copy.deepcopy(self._kept)
+        self._charge(after_round, None, publishes)
+        return after_round.epsilon()
 
     def epsilon_at_worst(self, rounds: int, published: int) -> float:
         step, release = self.mechanism, self.plan.release
@@ -58,12 +58,12 @@ class HistogramLimit(LimitAccount):
             max_distance=step.clip_norm,
             relation=step.relation,
         )
-        ahead = [(noised, rounds * step.steps_per_round)]
+        steps_ahead = [(noised, rounds * step.steps_per_round)]
         if release is not None:
             sensitivity = self.plan.rules.histogram_sensitivity
             histogram = dataclasses.replace(noised, noise_std=release.std, sampling_rate=1.0, max_distance=sensitivity)
-            ahead.append((histogram, published))
-        return self._open().epsilon_after(*ahead)
+            steps_ahead.append((histogram, published))
+        return self._open().epsilon_after(*steps_ahead)
 
     def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
         before = self._kept.filter_moment()
@@ -106,9 +106,9 @@ class HistogramLimit(LimitAccount):
 
     def _open(self) -> BayesianAccountant:
         # A published histogram is one more step; at most one a round.
-        most = self.plan.max_steps + (0 if self.plan.release is None else self.plan.rounds)
+        max_steps = self.plan.max_steps + (0 if self.plan.release is None else self.plan.rounds)
         # Records may be held out of training; clients that are measured take part.
-        spec = self.bayesian_spec(delta=self.delta, max_steps=most, composition="holder", sample="members")
+        spec = self.bayesian_spec(delta=self.delta, max_steps=max_steps, composition="holder", sample="members")
         return BayesianAccountant(spec)
 
     def _charge(self, account: BayesianAccountant, reported: DistanceHistogram | None, publishes: bool) -> None:
