@@ -97,15 +97,15 @@ def check_delta(value: object, name: str = "delta") -> float:
     return number
 
 
-def check_count(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
+def check_count(name: str, value: object, *, minimum: int = 1, maximum: int | None = None) -> int:
     """An integer ≥ least and ≤ most; a float is refused even when it is whole."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise InvalidArgument(name, f"must be an integer, not {type(value).__name__}")
     number = int(value)
-    if number < least:
-        raise InvalidArgument(name, f"must be ≥ {least}, not {number}")
-    if most is not None and number > most:
-        raise InvalidArgument(name, f"must be ≤ {most}")
+    if number < minimum:
+        raise InvalidArgument(name, f"must be ≥ {minimum}, not {number}")
+    if maximum is not None and number > maximum:
+        raise InvalidArgument(name, f"must be ≤ {maximum}")
     return number
 
 

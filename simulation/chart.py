@@ -95,8 +95,8 @@ def compared(report: Report) -> list[tuple[str, Spread]]:
     labelled = [
         ("same rounds, no noise", report.without_noise),
         ("all records pooled", report.pooled),
-        ("one client alone", report.alone),
-        ("most frequent class", report.most_frequent),
+        ("one client alone", report.single_client),
+        ("most frequent class", report.frequent_class),
     ]
     return [(label, value) for label, value in labelled if value is not None]
 

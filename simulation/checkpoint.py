@@ -17,7 +17,7 @@ from private_learning.durable import write_durably
 from simulation.local_work import Accounts
 from study_protocol.wire.tensors import Array
 
-_SAID, _ACCOUNTS = "said", "accounts/"
+_HEADER, _ACCOUNTS = "said", "accounts/"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def write(path: Path, belonging: str, checkpoint: Checkpoint) -> None:
         OSError: the disk is full or read-only; the file is as it was.
     """
     header = json.dumps({"belonging": belonging, **checkpoint.said}, allow_nan=False).encode()
-    tensors = {_SAID: np.frombuffer(header, np.uint8)}
+    tensors = {_HEADER: np.frombuffer(header, np.uint8)}
     tensors |= {
         _ACCOUNTS + str(place): np.frombuffer(account, np.uint8) for place, account in checkpoint.accounts.items()
     }
@@ -56,7 +56,7 @@ def read(path: Path, belonging: str) -> Checkpoint | None:
     """
     try:
         tensors = load(path.read_bytes())
-        header = json.loads(tensors[_SAID].tobytes())
+        header = json.loads(tensors[_HEADER].tobytes())
     except FileNotFoundError:
         return None
     except (SafetensorError, ValueError, KeyError) as error:

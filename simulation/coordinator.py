@@ -13,7 +13,7 @@ from typing import Any
 
 from accounting.budget.budget import Budget, StopReason
 from accounting.budget.ledger import Kind
-from accounting.budget.statements import shown
+from accounting.budget.statements import displayed_epsilon
 from accounting.plan.report import RoundReport, moments_in, report_to_dict
 from client_sdk.errors import WardroundError
 from server.domain.admission import Findings, coordinates
@@ -169,7 +169,7 @@ class Coordinator:
 
     def spent(self) -> tuple[float | None, ...]:
         """ε of every limit by now; None where no finite one covers it."""
-        epsilons = (shown(self.budget.accounts, account) for account in self.budget.accounts)
+        epsilons = (displayed_epsilon(self.budget.accounts, account) for account in self.budget.accounts)
         return tuple(value if math.isfinite(value) else None for value in epsilons)
 
     # -- evaluations that the study asks by itself
@@ -186,18 +186,20 @@ class Coordinator:
         if document is None or any(event.body.get("query") == document.digest() for event in self.events):
             return
         cost, number = document.cost(), self.budget.last_round + 1
-        if self.budget.authorise_query(cost).allowed:
+        if self.budget.authorise_query(cost).is_allowed:
             self._record("asked", number, {"query": document.digest(), "cost": cost.to_dict()})
             self._record("settled", number, {"report": None})
 
     # -- inside
 
-    def _vectors(self, round: int, drawn: int) -> tuple[VectorSpec, ...]:
+    def _vectors(self, round_number: int, client_count: int) -> tuple[VectorSpec, ...]:
         if self.settings.privacy.masking is None:
             return ()
         session_names = {"study": _STUDY, "roster": _NOBODY, "model": _NOBODY}
-        plan = SessionPlan.of(self.settings, self._spec, round=round, ledger=(round, _NOBODY), **session_names)
-        return plan.parameters(drawn, session=bytes(32), now=0.0).vectors
+        plan = SessionPlan.of(
+            self.settings, self._spec, round=round_number, ledger=(round_number, _NOBODY), **session_names
+        )
+        return plan.parameters(client_count, session=bytes(32), now=0.0).vectors
 
     def _collected(self, opening: Opening, findings: tuple[Findings, ...]) -> Collected:
         masking = self.settings.privacy.masking
@@ -229,10 +231,10 @@ class Coordinator:
         rounding = clients * 2.0 ** -(spec.scale_bits + 1) * math.sqrt(coordinates(self._spec))
         return Opened(spec, lambda start, stop: words[start:stop], longest + rounding)
 
-    def _longest(self, round: int, previous: Mapping[str, Array] | None, *, clients: int) -> float:
+    def _longest(self, round_number: int, previous: Mapping[str, Array] | None, *, clients: int) -> float:
         before = None if previous is None else Arrays(previous)
         start = anchor(self.settings, Arrays(self.weights), before) if has_anchor(self.settings) else 0.0
-        return longest_update(self.settings, coordinates(self._spec), round, anchor=start, clients=clients)
+        return longest_update(self.settings, coordinates(self._spec), round_number, anchor=start, clients=clients)
 
     def _learn_records(self, report: RoundReport | None) -> None:
         """As hospitals learn N: from the first entry that tells it."""
@@ -240,9 +242,9 @@ class Coordinator:
         if self.total_records is None and shows_reports(self.settings) and moments is not None:
             self.total_records = moments.records
 
-    def _end(self, round: int, ending: Abandon) -> None:
+    def _end(self, round_number: int, ending: Abandon) -> None:
         kind, body = entry_of(ending, self.settings)
-        self._record(kind, round, body)
+        self._record(kind, round_number, body)
         if ending.charged:
             # As in service: its charge was the worst case, which no report lowers afterwards.
             self._withheld.append(None)
@@ -259,9 +261,9 @@ class Coordinator:
                 f"last one: {in_words(self._abandoned[0])}"
             )
 
-    def _record(self, kind: Kind, round: int | None, body: Mapping[str, Any]) -> None:
-        self.budget.happen(len(self.events) + 2, kind, round, body)
-        self.events.append(Event(kind, round, body))
+    def _record(self, kind: Kind, round_number: int | None, body: Mapping[str, Any]) -> None:
+        self.budget.happen(len(self.events) + 2, kind, round_number, body)
+        self.events.append(Event(kind, round_number, body))
 
     # -- to go on after a kill
 
@@ -289,12 +291,12 @@ class Coordinator:
     def restore(self, saved: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         """Stand where `state` was taken, in the same study."""
 
-        def named(prefix: str) -> dict[str, Array]:
+        def saved_arrays(prefix: str) -> dict[str, Array]:
             return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
-        self.weights, self.version = named("weights/"), saved["version"]
-        self._before = None if saved["before"] is None else (saved["before"], named("before/"))
-        optimiser = named("optimiser/")
+        self.weights, self.version = saved_arrays("weights/"), saved["version"]
+        self._before = None if saved["before"] is None else (saved["before"], saved_arrays("before/"))
+        optimiser = saved_arrays("optimiser/")
         self._state = restored(Arrays(optimiser)) if optimiser else begin()
         self.reason, self.total_records = saved["reason"], saved["total_records"]
         self._abandoned, self._withheld = list(saved["abandoned"]), list(saved["withheld"])

@@ -32,20 +32,20 @@ class ClientStopped(WardroundError):
     training, or too few records for what the study asks.
     """
 
-    def __init__(self, client: str, round: int, why: str) -> None:
+    def __init__(self, client: str, round_number: int, reason: str) -> None:
         # All of them: it travels between processes.
-        super().__init__(client, round, why)
-        self.client, self.round, self.why = client, round, why
+        super().__init__(client, round_number, reason)
+        self.client, self.round, self.reason = client, round_number, reason
 
     def __str__(self) -> str:
-        return f"{self.client} stopped in round {self.round}: {self.why}"
+        return f"{self.client} stopped in round {self.round}: {self.reason}"
 
     @classmethod
-    def by(cls, error: WardroundError | DataError, client: str, round: int) -> Self:
+    def by(cls, error: WardroundError | DataError, client: str, round_number: int) -> Self:
         """Why its own side raised this."""
         if isinstance(error, TrainingStopped):
-            return cls(client, round, f"NaN or an infinity in {error.where}; try a smaller learning rate")
-        return cls(client, round, str(error))
+            return cls(client, round_number, f"NaN or an infinity in {error.where}; try a smaller learning rate")
+        return cls(client, round_number, str(error))
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class LocalWork:
         training: LocalTraining,
         task: Task,
         orders: Orders,
-        made: Contribution,
+        contribution: Contribution,
         log_moments: LogMomentBounds | None,
     ) -> dict[str, RingVector]:
         is_size_known = orders.total_records is not None or task.reported
@@ -154,7 +154,7 @@ class LocalWork:
             self.settings.privacy,
             training.spec,
             orders.vectors,
-            made,
+            contribution,
             log_moments,
             records=0 if is_size_known else len(training.dataset),
             randomness=training.randomness_in(orders.round),
@@ -164,13 +164,13 @@ class LocalWork:
         self,
         training: LocalTraining,
         orders: Orders,
-        made: Contribution,
+        contribution: Contribution,
         log_moments: LogMomentBounds | None,
         words: Mapping[str, RingVector],
     ) -> tuple[Mapping[str, Array] | None, Findings | None]:
         if UPDATE in words:
             return None, None
-        body = {tensors.UPDATE + name: array for name, array in made.update.items()}
+        body = {tensors.UPDATE + name: array for name, array in contribution.update.items()}
         if log_moments is not None and not orders.vectors:
             body |= log_moments.tensors()
         return body, examine(self.settings, training.spec, Arrays(body), orders.longest)

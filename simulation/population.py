@@ -100,13 +100,13 @@ class Population:
         return digest.hexdigest()
 
 
-def _joined(names: Sequence[str], own: Sequence[TaskDataset]) -> TaskDataset:
-    shapes = {(tuple(part.inputs.shape[1:]), tuple(part.targets.shape[1:]), part.grouped) for part in own}
+def _joined(names: Sequence[str], datasets: Sequence[TaskDataset]) -> TaskDataset:
+    shapes = {(tuple(part.inputs.shape[1:]), tuple(part.targets.shape[1:]), part.grouped) for part in datasets}
     if len(shapes) != 1:
         raise DataError("the clients' records have different shapes: one client has several rows of a patient")
     return TaskDataset(
-        joined([part.inputs for part in own]),
-        torch.cat([part.targets for part in own]),
-        tuple(f"{name}/{patient}" for name, part in zip(names, own, strict=True) for patient in part.patients),
-        grouped=own[0].grouped,
+        joined([part.inputs for part in datasets]),
+        torch.cat([part.targets for part in datasets]),
+        tuple(f"{name}/{patient}" for name, part in zip(names, datasets, strict=True) for patient in part.patients),
+        grouped=datasets[0].grouped,
     )

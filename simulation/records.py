@@ -96,7 +96,7 @@ class Dealer:
     """
 
     source: Source
-    how: HowSplit
+    split: HowSplit
     clients: int | None
     test_share: float
 
@@ -105,9 +105,9 @@ class Dealer:
         if not 0 <= self.test_share < 1:
             raise ConfigurationError(f"--test-share must be at least 0 and below 1, not {self.test_share:g}")
         names = self.source.clients
-        if names is not None and (self.clients not in (None, len(names)) or self.how.way != "iid"):
+        if names is not None and (self.clients not in (None, len(names)) or self.split.way != "iid"):
             raise ConfigurationError("every file is one client: leave --clients and --split out, or give one file")
-        if names is None and self.clients is None and self.how.way != "column":
+        if names is None and self.clients is None and self.split.way != "column":
             raise ConfigurationError(
                 "say how many clients share the file (--clients), or which column names them (--split column:NAME)"
             )
@@ -154,7 +154,7 @@ class Dealer:
         return Dealt(self._split(train_records[0], patients[0], dealt), _joined(tests))
 
     def _split(self, records: Records, dataset: TaskDataset, draw: np.random.Generator) -> Population:
-        split_kind, clients = self.how, self.clients
+        split_kind, clients = self.split, self.clients
         if split_kind.way == "column" or clients is None:
             rows, names = splits.by_value(_values(records, dataset, split_kind.value))
             if clients not in (None, len(names)):

@@ -24,12 +24,12 @@ class Released:
     rounds: list[int] = field(default_factory=list[int])
     _models: dict[int, Mapping[str, Array]] = field(default_factory=dict[int, Mapping[str, Array]])
 
-    def take(self, round: int, weights: Mapping[str, Array]) -> None:
+    def take(self, round_number: int, weights: Mapping[str, Array]) -> None:
         """The model of a round, after those before it."""
         if self.averaging is None:
             return
-        self.rounds.append(round)
-        self._models[round] = weights
+        self.rounds.append(round_number)
+        self._models[round_number] = weights
         averaged = averaged_rounds(self.averaging, self.rounds)
         self._models = {number: model for number, model in self._models.items() if number in averaged}
 

@@ -29,9 +29,11 @@ class Run:
     beside: Baselines | None
     missed: tuple[str, ...] = ()
 
-    def without(self, what: str, error: Exception) -> Run:
+    def without(self, comparison: str, error: Exception) -> Run:
         """The same, where this comparison came to nothing."""
-        return replace(self, missed=(*self.missed, f"seed {self.seed}, nothing to compare with ({what}): {error}"))
+        return replace(
+            self, missed=(*self.missed, f"seed {self.seed}, nothing to compare with ({comparison}): {error}")
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON, without the weights."""
@@ -99,7 +101,7 @@ class Report:
         points: list[Point] = []
         for number, views in enumerate(zip(*released, strict=False), start=1):
             spent = zip(*(view.spent for view in views), strict=True)
-            points.append(Point(number, self._spread(view.metrics for view in views), tuple(map(_most, spent))))
+            points.append(Point(number, self._spread(view.metrics for view in views), tuple(map(_max_spent, spent))))
         return points
 
     @property
@@ -118,12 +120,12 @@ class Report:
         return self._spread(run.beside.pooled for run in self.runs if run.beside is not None)
 
     @property
-    def alone(self) -> Spread | None:
+    def single_client(self) -> Spread | None:
         """A client by itself, on average."""
         return self._spread(_mean_of(run.beside.alone) for run in self.runs if run.beside is not None)
 
     @property
-    def most_frequent(self) -> Spread | None:
+    def frequent_class(self) -> Spread | None:
         """Always the most frequent class."""
         if self.metric != "accuracy":
             return None
@@ -135,14 +137,14 @@ class Report:
         reached, warnings = self.reached, list[str]()
         if reached is None or self.metric != "accuracy":
             return warnings
-        if self.alone is not None and reached.mean <= self.alone.mean:
+        if self.single_client is not None and reached.mean <= self.single_client.mean:
             warnings.append("a hospital alone does better on average: with these settings nobody gains from the study")
-        if self.most_frequent is not None and reached.mean <= self.most_frequent.mean:
+        if self.frequent_class is not None and reached.mean <= self.frequent_class.mean:
             warnings.append(f"always saying the most frequent class does as well: {self._why_nothing_is_learnt()}")
         return warnings
 
     def _why_nothing_is_learnt(self) -> str:
-        pooled, frequent = self.pooled, self.most_frequent
+        pooled, frequent = self.pooled, self.frequent_class
         if pooled is not None and frequent is not None and pooled.mean <= frequent.mean:
             return "so it does beside one model on all records without privacy; more budget does not help, columns may"
         return "the noise leaves nothing of the model"
@@ -153,8 +155,8 @@ class Report:
             "reached": self.reached,
             "without_noise": self.without_noise,
             "pooled": self.pooled,
-            "alone": self.alone,
-            "most_frequent": self.most_frequent,
+            "alone": self.single_client,
+            "most_frequent": self.frequent_class,
         }
         return {
             "settings": self.settings.as_json(),
@@ -178,7 +180,7 @@ def _mean_of(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: statistics.fmean(metrics[name] for metrics in measured) for name in (measured[0] if measured else ())}
 
 
-def _most(spent: Sequence[float | None]) -> float | None:
+def _max_spent(spent: Sequence[float | None]) -> float | None:
     """None stands for no finite ε, which is the most."""
     numbers = [value for value in spent if value is not None]
     return max(numbers) if len(numbers) == len(spent) and all(map(math.isfinite, numbers)) else None

@@ -23,7 +23,7 @@ from study_protocol.randomness.source import SecureRandomness
 from study_protocol.study.settings import StudySettings
 
 # A batch that is larger by so much than the settings expect is worth a note.
-_APART = 1.5
+_WARNING_RATIO = 1.5
 
 
 @dataclass(frozen=True)
@@ -119,13 +119,13 @@ def notes_on(settings: StudySettings, population: Population) -> Iterator[str]:
     """Differences between what the settings expect and who is there."""
     privacy, count = settings.privacy, len(population)
     expected_clients = privacy.client_sampling_rate * count
-    if not 1 / _APART < expected_clients / privacy.expected_clients < _APART:
+    if not 1 / _WARNING_RATIO < expected_clients / privacy.expected_clients < _WARNING_RATIO:
         yield (
             f"privacy.expected_clients is {privacy.expected_clients:g}, and {expected_clients:g} of these clients take "
             "part in a round on average: updates are divided by the wrong number"
         )
     batch = privacy.sampling_rate * sum(len(rows) for rows in population.rows) / count
-    if not 1 / _APART < batch / privacy.expected_batch_size < _APART:
+    if not 1 / _WARNING_RATIO < batch / privacy.expected_batch_size < _WARNING_RATIO:
         yield (
             f"privacy.expected_batch_size is {privacy.expected_batch_size:g}, and the batches of these clients have "
             f"{batch:.3g} records on average: sums of gradients are divided by the wrong number"

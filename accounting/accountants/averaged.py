@@ -76,7 +76,7 @@ class AveragedAccountant:
         # A hair above max_ratio, which the caller may have rounded down.
         self._ratios: FloatArray = self.max_ratio * (1 + 1e-12) * np.arange(1, check_count("bins", bins) + 1) / bins
         self._kinds: dict[float, _Kind] = {}
-        self._known: float | None = None
+        self._last_epsilon: float | None = None
 
     @property
     def steps(self) -> int:
@@ -107,7 +107,7 @@ class AveragedAccountant:
         charged = ratios > 0
         kind.counts[np.flatnonzero(charged), index[charged]] += 1
         kind.steps += 1
-        self._known = None
+        self._last_epsilon = None
 
     def epsilon(self) -> float:
         """Least ε on the grid such that the average δ is at most δ − γ there and at every larger grid point.
@@ -116,9 +116,9 @@ class AveragedAccountant:
         needs a failure at the one point just below the true ε. Never above the classical ε at δ − γ. Remembered until
         the next step.
         """
-        if self._known is None:
-            self._known = self._least_epsilon()
-        return self._known
+        if self._last_epsilon is None:
+            self._last_epsilon = self._min_epsilon()
+        return self._last_epsilon
 
     def __repr__(self) -> str:
         fixed = f"delta={self.spec.delta!r}, estimator={self.spec.estimator!r}"
@@ -152,7 +152,7 @@ class AveragedAccountant:
             resolution=f"distances rounded up to {self._ratios.size} bins, losses discretised and rounded up",
         )
 
-    def _least_epsilon(self) -> float:
+    def _min_epsilon(self) -> float:
         if not any(rate > 0 and kind.counts.any() for rate, kind in self._kinds.items()):
             return 0.0
         beta = self.spec.beta
@@ -180,16 +180,16 @@ class AveragedAccountant:
         grid = self._grid(steps, counts[-1])
         tables = [LossTable.build(steps, grid, _MOMENTS, removal=removal) for removal in (True, False)]
 
-        def both(rows: FloatArray, places: IntArray) -> FloatArray:
+        def larger(rows: FloatArray, places: IntArray) -> FloatArray:
             parts = zip(*(table.profiles(rows, places) for table in tables), strict=True)
             # The larger direction of every record bounds the mean of each.
             return np.concatenate([np.maximum(first, second) for first, second in parts])
 
         everywhere = np.arange(grid.size // 2 - 1)
-        worst = both(counts[-1:], everywhere)[0]
+        worst = larger(counts[-1:], everywhere)[0]
         last = int(np.argmax(worst <= beta)) if bool((worst <= beta).any()) else everywhere.size - 1
         places = np.unique(np.linspace(0, last, min(last + 1, _POINTS)).astype(np.int64))
-        return np.asarray(places * grid.interval, dtype=np.float64), both(counts, places)
+        return np.asarray(places * grid.interval, dtype=np.float64), larger(counts, places)
 
     def _used(self) -> tuple[list[tuple[float, float]], FloatArray]:
         """The (ratio, rate) of every bin that occurs, and how often each record (and the worst case) fell into it."""

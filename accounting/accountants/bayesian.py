@@ -120,9 +120,9 @@ class BayesianAccountant:
         step = self._step(noise_std, sampling_rate, check_nonnegative("max_distance", max_distance))
         return self.epsilon_after((step, check_count("steps", steps)))
 
-    def epsilon_after(self, *ahead: tuple[Step, int]) -> float:
+    def epsilon_after(self, *future: tuple[Step, int]) -> float:
         """ε if these kinds of steps, each so many times, cost their worst case; nothing changes."""
-        return self._epsilon_of(self._ahead(*ahead))
+        return self._epsilon_of(self._worst_moments(*future))
 
     def close(self, reservation: Reservation, measured: Measurement | None, *, charge: bool) -> bool:
         """End the open reservation: charge it at what was measured or in full, or charge nothing.
@@ -267,7 +267,7 @@ class BayesianAccountant:
             return
         allowed_moment = largest_moment(order, limit, self.spec.beta, conversion=self.spec.conversion)
         # The filter's row is the last one.
-        if float(self._ahead((step, steps))[-1]) > allowed_moment:
+        if float(self._worst_moments((step, steps))[-1]) > allowed_moment:
             raise LimitExceeded(f"the step might pass epsilon = {limit!r} at order {order!r}")
 
     def _charge(self, step: Step, measured: Measurement | None, *, reserved: bool, steps: int = 1) -> bool:
@@ -297,9 +297,9 @@ class BayesianAccountant:
     def _moments(self) -> FloatArray:
         return self._combine(self._ledger.moments(), self._classical)
 
-    def _ahead(self, *ahead: tuple[Step, int]) -> FloatArray:
-        classical = self._classical + ceilings(self.spec.rows, ahead)
-        return self._combine(self._ledger.worst(*ahead), classical)
+    def _worst_moments(self, *future: tuple[Step, int]) -> FloatArray:
+        classical = self._classical + ceilings(self.spec.rows, future)
+        return self._combine(self._ledger.worst(*future), classical)
 
     def _epsilon_of(self, moments: FloatArray) -> float:
         fixed = self.spec

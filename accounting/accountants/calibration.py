@@ -47,7 +47,7 @@ def rdp_epsilon(
 
     Raises InvalidArgument.
     """
-    number = check_count("steps", steps, least=0)
+    number = check_count("steps", steps, minimum=0)
     if orders is None:
         return _classical_epsilon("rdp", noise_multiplier, sampling_rate, number, delta)
     moments = number * log_moment(
@@ -113,17 +113,17 @@ def calibrate_noise(
         return _classical_epsilon("pld", noise, sampling_rate, steps, delta)
 
     if account is not None:
-        return _least_noise(account, target, accuracy)
+        return _min_noise(account, target, accuracy)
     if fixed is not None:
         _require_reachable(target, delta, sampling_rate, steps, fixed)
     if accounting_method == "rdp":
-        return _least_noise(by_moments, target, accuracy)
+        return _min_noise(by_moments, target, accuracy)
     # Loss distributions are dear: begin where the moments end, roughly, and they hardly ever need more noise.
     try:
-        start = _least_noise(by_moments, target, 0.5)
+        start = _min_noise(by_moments, target, 0.5)
     except Unreachable:
         start = 1.0
-    return _least_noise(by_losses, target, accuracy, start=start, factor=1.25)
+    return _min_noise(by_losses, target, accuracy, start=start, factor=1.25)
 
 
 def most_steps(*, epsilon: float, delta: float, account: Callable[[int], float], at_most: int = 10_000_000) -> int:
@@ -269,7 +269,7 @@ def _require_reachable(target: float, delta: float, rate: float, steps: int, ord
     raise Unreachable(f"{message}: the order must be at least {min_epsilon:g} (α = {min_epsilon + 1:g})")
 
 
-def _least_noise(
+def _min_noise(
     account: Callable[[float], float], target: float, accuracy: float, *, start: float = 1.0, factor: float = 2.0
 ) -> float:
     """The least noise whose ε is within the target, to a relative accuracy, on the side where it is.
@@ -298,11 +298,11 @@ def _least_noise(
     return high
 
 
-def _beyond(found: float, target: float) -> Unreachable:
+def _beyond(epsilon: float, target: float) -> Unreachable:
     message = (
         f"no noise multiplier up to 2^{math.log2(MOST_NOISE):g} reaches epsilon = {target!r}: so much noise gives "
     )
-    return Unreachable(f"{message}{found:.3g}. Raise epsilon or delta, take a lower rate or fewer steps")
+    return Unreachable(f"{message}{epsilon:.3g}. Raise epsilon or delta, take a lower rate or fewer steps")
 
 
 def _last(holds: Callable[[int], bool], at_most: int) -> int:

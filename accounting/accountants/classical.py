@@ -106,7 +106,7 @@ class ClassicalAccountant:
         self.level, self.observer = check_word("level", Level, level), check_word("observer", Observer, observer)
         self._orders = ORDERS if self.order is None else np.array([self.order])
         self._counts: Counter[Kind] = Counter()
-        self._known: tuple[dict[Kind, int], float, Used, int] = ({}, 0.0, "rdp", 0)
+        self._last_answer: tuple[dict[Kind, int], float, Used, int] = ({}, 0.0, "rdp", 0)
 
     def __repr__(self) -> str:
         order = "" if self.order is None else f", order={self.order!r}"
@@ -210,10 +210,14 @@ class ClassicalAccountant:
         return out
 
     def _answer(self) -> tuple[float, Used, int]:
-        if self._counts != self._known[0]:
-            self._known = (dict(self._counts), *self._epsilon(self._counts, self.delta))
+        if self._counts != self._last_answer[0]:
+            self._last_answer = (dict(self._counts), *self._epsilon(self._counts, self.delta))
         nothing: Used = "filter" if self.order is not None else "pld" if self.method == "pld" else "rdp"
-        return self._known[1], self._known[2] if self._counts else nothing, self._known[3] or self._common
+        return (
+            self._last_answer[1],
+            self._last_answer[2] if self._counts else nothing,
+            self._last_answer[3] or self._common,
+        )
 
     @property
     def _common(self) -> int:

@@ -83,9 +83,9 @@ class Step:
         return _ceiling(self, tuple(orders.tolist())).copy()
 
 
-def ceilings(orders: FloatArray, ahead: Iterable[tuple[Step, int]]) -> FloatArray:
+def ceilings(orders: FloatArray, future: Iterable[tuple[Step, int]]) -> FloatArray:
     """Σ n·φ at the clip norm over kinds of steps, each n times, shape (orders,)."""
-    return sum((steps * step.ceiling(orders) for step, steps in ahead), np.zeros_like(orders))
+    return sum((steps * step.ceiling(orders) for step, steps in future), np.zeros_like(orders))
 
 
 @lru_cache(maxsize=256)
@@ -184,26 +184,26 @@ def _require_room(step: int, last: int | None) -> None:
 class Weights:
     """w_1, w_2, …: given, 1/max_steps each, or open-ended 1/(t(t+1))."""
 
-    def __init__(self, max_steps: int | None, given: Sequence[float] | None) -> None:
-        self._given: FloatArray | None = None
+    def __init__(self, max_steps: int | None, weights: Sequence[float] | None) -> None:
+        self._weights: FloatArray | None = None
         self._max_steps = max_steps
-        if given is None:
+        if weights is None:
             return
-        self._given = check_array("weights", given)
-        if bool((self._given == 0).any()):
+        self._weights = check_array("weights", weights)
+        if bool((self._weights == 0).any()):
             raise InvalidArgument("weights", "every weight must be > 0")
         # math.fsum: ten thousand weights of 1/10000 must not be refused for their rounding.
-        if math.fsum(self._given.tolist()) > 1 + 1e-12:
+        if math.fsum(self._weights.tolist()) > 1 + 1e-12:
             raise InvalidArgument("weights", "must sum to at most 1")
-        if max_steps is not None and max_steps != self._given.size:
-            raise InvalidArgument("weights", f"are {self._given.size}, but max_steps is {max_steps}")
+        if max_steps is not None and max_steps != self._weights.size:
+            raise InvalidArgument("weights", f"are {self._weights.size}, but max_steps is {max_steps}")
 
     def __getitem__(self, step: int) -> float:
         """The weight of step 1, 2, …"""
-        last = self._max_steps if self._given is None else self._given.size
+        last = self._max_steps if self._weights is None else self._weights.size
         _require_room(step, last)
-        if self._given is not None:
-            return float(self._given[step - 1])
+        if self._weights is not None:
+            return float(self._weights[step - 1])
         return 1 / (step * (step + 1)) if self._max_steps is None else 1 / self._max_steps
 
 
@@ -223,11 +223,11 @@ class HolderComposition:
     def moments(self) -> FloatArray:
         return self._sums.copy()
 
-    def worst(self, *ahead: tuple[Step, int]) -> FloatArray:
+    def worst(self, *future: tuple[Step, int]) -> FloatArray:
         """The rows after these kinds of steps, each so many times, at the clip norm: a sure bound, no estimate."""
-        self.check(sum(steps for _, steps in ahead))
+        self.check(sum(steps for _, steps in future))
         # At the clip norm w·log E e^{φ/w} is φ, whatever the weight.
-        return self._sums + ceilings(self._rows.orders, ahead)
+        return self._sums + ceilings(self._rows.orders, future)
 
     def charge(self, step: Step, measured: Measurement | None, *, reserved: bool, cap: bool) -> bool:
         """Take one step; False when the estimator refused and the ceiling was charged. Raises before it changes."""
@@ -272,7 +272,7 @@ class RunningComposition:
         self._sums: FloatArray | None = None
         self._ceiling = np.zeros(size)
         # The last estimate that was declared, and the ceiling then: what came after counts in full.
-        self._known, self._known_ceiling = np.zeros(size), np.zeros(size)
+        self._last_estimates, self._last_ceiling = np.zeros(size), np.zeros(size)
         self._live = rows.once | (checkpoints is None)
         self._present: FloatArray | None = None
         # At which step the clients last told each row's sums: a failure share is for one sample.
@@ -290,10 +290,10 @@ class RunningComposition:
             self._present = np.minimum(now, self._reserved)
         return self._present.copy()
 
-    def worst(self, *ahead: tuple[Step, int]) -> FloatArray:
+    def worst(self, *future: tuple[Step, int]) -> FloatArray:
         """The rows if the next steps cost every record its ceiling: the same estimate of G + φ(C), at V + φ(C)."""
-        self.check(number := sum(steps for _, steps in ahead))
-        return self._estimates(self._live, ceilings(self._rows.orders, ahead), self._steps + number)
+        self.check(number := sum(steps for _, steps in future))
+        return self._estimates(self._live, ceilings(self._rows.orders, future), self._steps + number)
 
     def charge(self, step: Step, measured: Measurement | None, *, reserved: bool, cap: bool) -> bool:
         """Take one step; False when nothing was measured and the ceiling was charged. Raises before it changes."""
@@ -312,8 +312,8 @@ class RunningComposition:
         self._steps += 1
         if self._checkpoints is not None and self._steps in self._checkpoints and self._sums is not None:
             estimates = self._estimates(~self._live, np.zeros_like(ceiling), self._steps)
-            self._known = np.where(self._live, self._known, estimates)
-            self._known_ceiling = np.where(self._live, self._known_ceiling, self._ceiling)
+            self._last_estimates = np.where(self._live, self._last_estimates, estimates)
+            self._last_ceiling = np.where(self._live, self._last_ceiling, self._ceiling)
         return measured is not None
 
     def _added(self, step: Step, measured: Measurement, ceiling: FloatArray) -> FloatArray:
@@ -351,19 +351,19 @@ class RunningComposition:
         # Declared checkpoints hold together, so the least of them does; a filter's estimates only one by one.
         sure = np.where(self._rows.once, self._ceiling, self._since(self._ceiling))
         for row, bound in observations.items():
-            self._known[row], self._known_ceiling[row] = min(bound, float(sure[row])), self._ceiling[row]
+            self._last_estimates[row], self._last_ceiling[row] = min(bound, float(sure[row])), self._ceiling[row]
             self._read_at[row] = self._steps
         self._present = None
 
-    def _estimates(self, marked: BoolArray, ahead: FloatArray, steps: int) -> FloatArray:
-        """What is sure if every sum grows by `ahead`; on the marked rows the estimate then, where it is lower."""
-        ceiling = self._ceiling + ahead
+    def _estimates(self, rows: BoolArray, growth: FloatArray, steps: int) -> FloatArray:
+        """What is sure if every sum grows by `growth`; on the marked rows the estimate then, where it is lower."""
+        ceiling = self._ceiling + growth
         estimates = self._since(ceiling)
-        for row in np.flatnonzero(marked).tolist():
+        for row in np.flatnonzero(rows).tolist():
             if self._sums is not None:
                 # A sample that the estimator refuses leaves what is sure.
                 with suppress(EstimatorRefused):
-                    sums, failure = self._sums[row] + ahead[row], self._share(row, steps)
+                    sums, failure = self._sums[row] + growth[row], self._share(row, steps)
                     estimates[row] = min(float(estimates[row]), self._rows.bound(sums, failure, float(ceiling[row])))
         return estimates
 
@@ -377,16 +377,16 @@ class RunningComposition:
     def _since(self, ceiling: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore"):
             # ∞ − ∞ where the clip norm of some step is unknown: nothing is sure then.
-            later = ceiling - self._known_ceiling
-        return self._known + np.where(np.isnan(later), np.where(np.isinf(ceiling), np.inf, 0.0), later)
+            later = ceiling - self._last_ceiling
+        return self._last_estimates + np.where(np.isnan(later), np.where(np.isinf(ceiling), np.inf, 0.0), later)
 
     def state(self) -> dict[str, Any]:
         return {
             "steps": self._steps,
             "sums": None if self._sums is None else array_to_json(self._sums),
             "ceiling": array_to_json(self._ceiling),
-            "known": array_to_json(self._known),
-            "known_ceiling": array_to_json(self._known_ceiling),
+            "known": array_to_json(self._last_estimates),
+            "known_ceiling": array_to_json(self._last_ceiling),
             "reserved": array_to_json(self._reserved),
             "read_at": self._read_at.tolist(),
         }
@@ -395,6 +395,9 @@ class RunningComposition:
         self._steps = int(state["steps"])
         self._sums = None if state["sums"] is None else array_from_json(state["sums"])
         self._ceiling = array_from_json(state["ceiling"])
-        self._known, self._known_ceiling = array_from_json(state["known"]), array_from_json(state["known_ceiling"])
+        self._last_estimates, self._last_ceiling = (
+            array_from_json(state["known"]),
+            array_from_json(state["known_ceiling"]),
+        )
         self._reserved, self._present = array_from_json(state["reserved"]), None
         self._read_at = np.array(state["read_at"], dtype=np.int64)

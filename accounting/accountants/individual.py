@@ -59,7 +59,7 @@ class FilterSpec:
         object.__setattr__(self, "level", check_word("level", Level, self.level))
         object.__setattr__(self, "observer", check_word("observer", Observer, self.observer))
         check_positive("limit_epsilon", self.limit_epsilon)
-        check_count("releases", self.releases, least=0)
+        check_count("releases", self.releases, minimum=0)
         if self.bound <= 0:
             raise InvalidArgument(
                 "limit_epsilon", f"leaves no room for any step at order {self.order!r} and this delta"
@@ -129,7 +129,7 @@ class IndividualFilter:
         Raises InvalidArgument for shapes, NaN, negative numbers or a norm above max_distance; nothing is then charged.
         """
         rate = check_rate("sampling_rate", sampling_rate)
-        rows = self._chosen(measured)
+        rows = self._measured_rows(measured)
         # A step that sampled nobody is a step; an empty array is otherwise an error.
         norms = check_array("distances", distances) if rows.any() else np.zeros(0)
         if norms.size != int(rows.sum()):
@@ -225,11 +225,11 @@ class IndividualFilter:
         if len(state["excluded"]) != spent.size or bool((spent > spec.bound).any()):
             raise InvalidArgument("state", "does not belong to one filter")
         out._spent, out._excluded = spent, np.array(state["excluded"], dtype=np.bool_)
-        out._steps = check_count("steps", state["steps"], least=0)
+        out._steps = check_count("steps", state["steps"], minimum=0)
         out._rates = None if state["rates"] is None else (state["rates"][0], state["rates"][1])
         return out
 
-    def _chosen(self, measured: BoolArray | None) -> BoolArray:
+    def _measured_rows(self, measured: BoolArray | None) -> BoolArray:
         if measured is None:
             return np.ones(self.members, dtype=np.bool_)
         rows = np.asarray(measured)

@@ -69,7 +69,7 @@ class NoisedSums:
         self._orders = np.array([spec.filter_order, *spec.orders])
         self._ledger_orders = 2 * self._orders + 1 if self._adaptive else self._orders
         self._release = self._released(self._ledger_orders)
-        self._sums: FloatArray = np.zeros(check_count("records", records, least=3))
+        self._sums: FloatArray = np.zeros(check_count("records", records, minimum=3))
         # Σφ at the clip norm; what the published histograms cost; and the classical moments that cap both.
         self._ceiling, self._reported, self._cap = (np.zeros(self._orders.size) for _ in range(3))
         self._known, self._known_ceiling = np.zeros(self._orders.size), np.zeros(self._orders.size)

@@ -56,18 +56,18 @@ class Odometer:
         ):
             raise InvalidArgument("limit_epsilon", "leaves no room for any step at this order and delta")
         self._account = ClassicalAccountant(delta=self.delta, method="rdp", order=self.order)
-        self._shown: list[float] = []
+        self._displayed: list[float] = []
 
     def __repr__(self) -> str:
         numbers = (
             f"delta={self.delta!r}, mode={self.mode!r}, order={self.order!r}, limit_epsilon={self.limit_epsilon!r}"
         )
-        return f"Odometer({numbers}, steps={self._account.steps}, shown={self._shown!r})"
+        return f"Odometer({numbers}, steps={self._account.steps}, shown={self._displayed!r})"
 
     @property
     def checkpoints(self) -> tuple[float, ...]:
         """Every ε shown so far; they hold simultaneously."""
-        return tuple(self._shown)
+        return tuple(self._displayed)
 
     def step(self, *, noise_multiplier: float, sampling_rate: float, count: int = 1) -> None:
         """Charge `count` steps; in mode end-point a step past the limit is refused, the odometer unchanged."""
@@ -88,9 +88,9 @@ class Odometer:
         if self.limit_epsilon is not None:
             displayed_epsilon = self.limit_epsilon if self._account.steps else 0.0
         else:
-            t = len(self._shown) + 1
+            t = len(self._displayed) + 1
             displayed_epsilon = self._account.epsilon_at(self.delta / (t * (t + 1)))
-        self._shown.append(displayed_epsilon)
+        self._displayed.append(displayed_epsilon)
         return displayed_epsilon
 
     def delta_for(self, epsilon: float) -> float:
@@ -105,7 +105,7 @@ class Odometer:
             "order": self.order,
             "limit_epsilon": self.limit_epsilon,
             "account": self._account.state(),
-            "shown": list(self._shown),
+            "shown": list(self._displayed),
         }
 
     @classmethod
@@ -114,5 +114,5 @@ class Odometer:
         names = ("delta", "mode", "order", "limit_epsilon")
         out = cls(**{name: state[name] for name in names})
         out._account = ClassicalAccountant.restore(state["account"])
-        out._shown = check_array("shown", state["shown"]).tolist() if state["shown"] else []
+        out._displayed = check_array("shown", state["shown"]).tolist() if state["shown"] else []
         return out

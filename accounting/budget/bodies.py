@@ -89,7 +89,7 @@ def event_in(entry: Entry) -> Mapping[str, Any]:
     """
     event_type = EVENTS[entry.kind]
     if entry.kind != "released" and (entry.round is None) != (entry.kind in OF_NO_ROUND):
-        raise LedgerError(entry.sequence, f"an entry of kind {entry.kind} belongs to {_whose(entry.kind)}")
+        raise LedgerError(entry.sequence, f"an entry of kind {entry.kind} belongs to {_expected_round(entry.kind)}")
     different = set(entry.body) ^ (event_type | STANDING)
     if different:
         listed = ", ".join(sorted(map(str, different)))
@@ -115,7 +115,7 @@ def settings_in(entry: Entry) -> Mapping[str, Any]:
     return settings
 
 
-def _whose(kind: Kind) -> str:
+def _expected_round(kind: Kind) -> str:
     return "no round" if kind in OF_NO_ROUND else "a round"
 
 

@@ -61,7 +61,7 @@ def require_evaluations(plan: Plan, accounts: Sequence[LimitAccount]) -> None:
     evaluation = None if plan.queries is None else plan.queries.evaluation
     if evaluation is None or evaluation.cost is None:
         return
-    cost, count = evaluation.cost, evaluation.due_by(_most_rounds(plan, accounts))
+    cost, count = evaluation.cost, evaluation.due_by(_max_rounds(plan, accounts))
 
     def over(noise: float) -> LimitAccount | None:
         # Only the ratio of noise and sensitivity counts.
@@ -71,7 +71,7 @@ def require_evaluations(plan: Plan, accounts: Sequence[LimitAccount]) -> None:
     offending = over(cost.noise_multiplier)
     if offending is None:
         return
-    min_noise = _least(lambda noise: over(noise) is None, cost.noise_multiplier)
+    min_noise = _min_noise(lambda noise: over(noise) is None, cost.noise_multiplier)
     limit = offending.limit
     helps = "no noise would help" if min_noise is None else f"a noise_multiplier of {min_noise:g} would fit"
     raise PlanError(
@@ -81,7 +81,7 @@ def require_evaluations(plan: Plan, accounts: Sequence[LimitAccount]) -> None:
     )
 
 
-def _most_rounds(plan: Plan, accounts: Sequence[LimitAccount]) -> int:
+def _max_rounds(plan: Plan, accounts: Sequence[LimitAccount]) -> int:
     """Whatever the data cost: no classical limit lets more begin."""
     feasible_rounds = plan.rounds
     for account in accounts:
@@ -100,7 +100,7 @@ def _most_rounds(plan: Plan, accounts: Sequence[LimitAccount]) -> int:
 
 def _obstacle(account: LimitAccount) -> tuple[str, str]:
     """The field to change, and why no noise multiplier keeps this limit."""
-    limit, min_order = account.limit, account.least_order
+    limit, min_order = account.limit, account.min_order
     never = f"the {limit.definition} limit at level {limit.level} cannot be met with any noise multiplier"
     name = "classical_order" if limit.definition is Definition.CLASSICAL else "filter_order"
     if account.order < min_order:
@@ -125,10 +125,10 @@ def _smallest_noise(plan: Plan, accounts: Accounts, rounds: int) -> float | None
     def over(noise: float) -> LimitAccount | None:
         return _first_over(replace(plan, noise_multiplier=noise), accounts, rounds)
 
-    return _least(lambda noise: over(noise) is None, plan.noise_multiplier)
+    return _min_noise(lambda noise: over(noise) is None, plan.noise_multiplier)
 
 
-def _least(fits: Callable[[float], bool], too_small: float) -> float | None:
+def _min_noise(fits: Callable[[float], bool], too_small: float) -> float | None:
     """The least noise multiplier that fits, rounded up to three digits; None: not even MOST_NOISE does."""
     if not fits(MOST_NOISE):
         return None

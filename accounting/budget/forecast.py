@@ -167,18 +167,18 @@ def _rounds(account: LimitAccount) -> int:
 def _of_limit(
     account: LimitAccount,
     accounts: Sequence[LimitAccount],
-    counted: tuple[int, int, int],
+    round_counts: tuple[int, int, int],
     records: int | None,
     tight: bool,
 ) -> LimitForecast:
-    rounds_of_limit, rounds, max_rounds = counted
+    rounds_of_limit, rounds, max_rounds = round_counts
     classical_account = classical_beside(accounts, account)
     first = epsilon_at_most(account, 1)
     # Of the second round: at one order every one after the first adds the same, published histograms apart.
     two = epsilon_at_most(account, 2) if account.plan.rounds > 1 else math.nan
     reports = account.reports_at_worst(rounds, account.plan.published_by(rounds)) if tight and rounds else []
 
-    def shown(rounds: int) -> float:
+    def displayed_epsilon(rounds: int) -> float:
         capped = math.inf if classical_account is None else epsilon_at_most(classical_account, rounds)
         return min(epsilon_at_most(account, rounds), capped)
 
@@ -186,18 +186,18 @@ def _of_limit(
         limit=account.limit,
         enforced_by=account.enforced_by,
         order=account.order,
-        least_order=account.least_order,
+        least_order=account.min_order,
         fixed_term=account.fixed_term,
         first_round=first,
         further_round=two - first,
         rounds=rounds_of_limit,
         enforced=epsilon_at_most(account, rounds),
-        epsilon=shown(rounds),
+        epsilon=displayed_epsilon(rounds),
         # Whatever the data cost, the limit is kept.
-        at_most=min(shown(max_rounds), account.limit.epsilon),
-        least=_least(account, rounds, records, shown(rounds)),
+        at_most=min(displayed_epsilon(max_rounds), account.limit.epsilon),
+        least=_min_epsilon(account, rounds, records, displayed_epsilon(rounds)),
         evaluated=_evaluated(account, max_rounds),
-        guess=guess_of(account, shown(rounds))[0] if tight and _is_classical(account) else None,
+        guess=guess_of(account, displayed_epsilon(rounds))[0] if tight and _is_classical(account) else None,
         reports=tuple(reports),
     )
 
@@ -209,7 +209,7 @@ def _evaluated(account: LimitAccount, rounds: int) -> float | None:
     return account.epsilon_of_evaluations(evaluation.cost, evaluation.due_by(rounds))
 
 
-def _least(account: LimitAccount, rounds: int, records: int | None, shown: float) -> float | None:
+def _min_epsilon(account: LimitAccount, rounds: int, records: int | None, displayed: float) -> float | None:
     """ε if every record of the sample cost nothing: what no distribution-free estimate goes below."""
     limit = account.limit
     if limit.estimator_failure_probability is None or limit.level is not Level.INSTANCE or not rounds:
@@ -228,7 +228,7 @@ def _least(account: LimitAccount, rounds: int, records: int | None, shown: float
         orders=[bayesian.filter_order],
     )
     # Rounded up on its way, to nine digits: down again, for it is a floor.
-    return min(best_prospect.best * (1 - 1e-6), shown)
+    return min(best_prospect.best * (1 - 1e-6), displayed)
 
 
 def _is_classical(account: LimitAccount) -> bool:

@@ -12,7 +12,7 @@ from accounting.budget.bodies import Standing, event_in
 from accounting.budget.budget import Budget, opened_by
 from accounting.budget.ledger import Entry, LedgerError, verify_chain
 from accounting.budget.releases import NamedModel, named_models
-from accounting.budget.statements import shown
+from accounting.budget.statements import displayed_epsilon
 from accounting.errors import InvalidArgument
 
 CHARGED = ("settled", "charged-in-full")
@@ -41,7 +41,7 @@ class History:
     """
 
     budget: Budget
-    counted: int
+    entry_count: int
     charged: tuple[SpentAfter, ...]
     answered: int
     kinds: Counter[str]
@@ -62,7 +62,7 @@ class _Course:
 
     def take(self, entry: Entry) -> None:
         """Go one entry further. Raises LedgerError: it cannot have happened."""
-        of_question = self.budget.asked is not None
+        of_question = self.budget.pending_query is not None
         self.budget.apply(entry)
         self.newest = entry
         self.kinds[entry.kind] += 1
@@ -118,7 +118,7 @@ class Walk:
         self.opening = opening
         self._course = _Course(opening)
         self._charges: dict[int, Entry] = {}
-        self.named: dict[int, NamedModel] = {}
+        self.named_models: dict[int, NamedModel] = {}
         self._milestones = [self._milestone()]
 
     @property
@@ -131,7 +131,7 @@ class Walk:
         for entry in entries:
             verify_chain([entry], after=(self.newest.sequence, self.newest.sha256))
             self._course.take(entry)
-            self.named |= named_models([entry])
+            self.named_models |= named_models([entry])
             if entry.kind in CHARGED:
                 self._charges[entry.round or 0] = entry
                 if len(self._course.charged) % MILESTONE_ROUNDS == 0:
@@ -142,45 +142,45 @@ class Walk:
         """Whether a round of training or of a question was reserved."""
         return bool(self._course.kinds["reserved"] or self._course.kinds["asked"])
 
-    def charge_of(self, round: int) -> Entry:
+    def charge_of(self, round_number: int) -> Entry:
         """The entry that charges this round. Raises InvalidArgument: none does."""
-        if round not in self._charges:
-            raise InvalidArgument("round", f"no entry charges round {round}")
-        return self._charges[round]
+        if round_number not in self._charges:
+            raise InvalidArgument("round", f"no entry charges round {round_number}")
+        return self._charges[round_number]
 
-    def told_by(self, round: int | None) -> tuple[str, str]:
-        """What the history up to the charge of `round` follows from, by its hashes. Raises InvalidArgument."""
+    def told_by(self, round_number: int | None) -> tuple[str, str]:
+        """What the history up to the charge of `round_number` follows from, by its hashes. Raises InvalidArgument."""
         ends = _reveals(self._course.budget, self.newest)
-        charge_entry = self.newest if round is None else self.charge_of(round)
+        charge_entry = self.newest if round_number is None else self.charge_of(round_number)
         return charge_entry.sha256, self.newest.sha256 if ends else ""
 
-    def since(self, round: int | None) -> tuple[int, int]:
+    def since(self, round_number: int | None) -> tuple[int, int]:
         """Which entries `history` wants again: those above the first number, up to the second one.
 
         Raises:
-            InvalidArgument: `round` was not charged.
+            InvalidArgument: `round_number` was not charged.
         """
-        if round is None:
+        if round_number is None:
             return self.newest.sequence, self.newest.sequence
-        charge = self.charge_of(round)
+        charge = self.charge_of(round_number)
         return self._before(charge).newest.sequence, charge.sequence
 
-    def history(self, round: int | None = None, again: Iterable[Entry] = ()) -> History:
+    def history(self, round_number: int | None = None, entries: Iterable[Entry] = ()) -> History:
         """As `history_of`. again: the entries that `since` names.
 
         Raises:
             LedgerError: they are others than those that were walked over.
-            InvalidArgument: `round` was not charged.
+            InvalidArgument: `round_number` was not charged.
         """
-        if round is None:
+        if round_number is None:
             return self._course.history(self.newest)
-        charge = self.charge_of(round)
+        charge = self.charge_of(round_number)
         start = self._before(charge)
         course = _Course(self.opening)
         course.budget = Budget.restore(course.budget.plan, start.state)
         course.newest, course.charged = start.newest, self._course.charged[: start.charged]
         course.answered, course.kinds, course.members = start.answered, Counter(start.kinds), start.members
-        for entry in again:
+        for entry in entries:
             verify_chain([entry], after=(course.newest.sequence, course.newest.sha256))
             course.take(entry)
         if course.newest.sha256 != charge.sha256:
@@ -204,36 +204,36 @@ class Walk:
         )
 
 
-def history_of(entries: Sequence[Entry], round: int | None = None) -> History:
-    """The history up to the end of `entries`, or up to the charge of `round`.
+def history_of(entries: Sequence[Entry], round_number: int | None = None) -> History:
+    """The history up to the end of `entries`, or up to the charge of `round_number`.
 
     Log-moments that the last entry shows after all are known to everybody from then on: also the statement of an
     earlier round says so.
 
     Raises:
         LedgerError: the entries are no ledger.
-        InvalidArgument: `round` was not charged.
+        InvalidArgument: `round_number` was not charged.
     """
     verify_chain(entries)
-    last = _charge_of(entries, round)
+    last = _charge_of(entries, round_number)
     course = _Course(entries[0])
     for entry in entries[1:last]:
         course.take(entry)
     return course.history(entries[-1])
 
 
-def _charge_of(entries: Sequence[Entry], round: int | None) -> int:
-    """The number of the entry that charges `round`; of the last one for None."""
+def _charge_of(entries: Sequence[Entry], round_number: int | None) -> int:
+    """The number of the entry that charges `round_number`; of the last one for None."""
     if not entries:
         raise InvalidArgument("entries", "an empty ledger opens no study")
-    if round is None:
+    if round_number is None:
         return len(entries)
-    sequences = [entry.sequence for entry in entries if entry.kind in CHARGED and entry.round == round]
+    sequences = [entry.sequence for entry in entries if entry.kind in CHARGED and entry.round == round_number]
     if not sequences:
-        raise InvalidArgument("round", f"no entry charges round {round}")
+        raise InvalidArgument("round", f"no entry charges round {round_number}")
     return sequences[0]
 
 
 def _spent(budget: Budget) -> tuple[float | None, ...]:
-    spent = [shown(budget.accounts, account) for account in budget.accounts]
+    spent = [displayed_epsilon(budget.accounts, account) for account in budget.accounts]
     return tuple(value if math.isfinite(value) else None for value in spent)

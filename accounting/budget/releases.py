@@ -63,14 +63,14 @@ class Releases:
             raise LedgerError(entry.sequence, "names an initial model after the study had begun")
         if entry.round is not None and entry.round != self._settled:
             raise LedgerError(entry.sequence, f"names a model of round {entry.round}, which was not just settled")
-        self.newest, self._settled = _named(entry), None
+        self.newest, self._settled = _model_of(entry), None
 
 
 def named_models(entries: Iterable[Entry]) -> dict[int, NamedModel]:
     """The models that these entries name, by version. The entries were checked before."""
-    return {model.version: model for entry in entries if entry.kind == "released" for model in [_named(entry)]}
+    return {model.version: model for entry in entries if entry.kind == "released" for model in [_model_of(entry)]}
 
 
-def _named(entry: Entry) -> NamedModel:
+def _model_of(entry: Entry) -> NamedModel:
     event = event_in(entry)
     return NamedModel(entry.round or 0, event["sha256"], event["bytes"], entry.sequence)

@@ -40,7 +40,7 @@ MOST_STEPS = 10_000_000
 _DIGITS = 4
 # With the rounding to four digits: at most 0.11 % more noise than the least.
 _TOLERANCE = 5e-5
-BOTH = (Definition.CLASSICAL, Definition.BAYESIAN)
+BOTH_DEFINITIONS = (Definition.CLASSICAL, Definition.BAYESIAN)
 
 
 def best_orders(plan: Plan) -> Plan:
@@ -68,7 +68,7 @@ def best_orders(plan: Plan) -> Plan:
     return replace(improved_plan, bayesian=replace(plan.bayesian, filter_order=averaged))
 
 
-def least_noise(plan: Plan, definitions: Collection[Definition] = BOTH) -> Plan:
+def least_noise(plan: Plan, definitions: Collection[Definition] = BOTH_DEFINITIONS) -> Plan:
     """With the least noise multiplier, rounded up to 4 digits, under which all rounds of max_steps fit; best orders.
 
     definitions  whose limits must let all of them begin, at their worst; one round fits every limit all the same
@@ -85,11 +85,13 @@ def least_noise(plan: Plan, definitions: Collection[Definition] = BOTH) -> Plan:
     >>> found.noise_multiplier, found.classical_order, forecast(found, tight=False).rounds
     (2.75, 4.9, 500)
     """
-    noises = [_least_noise(plan, definition, definition in definitions) for definition in _present(plan)]
+    noises = [_min_noise(plan, definition, definition in definitions) for definition in _present(plan)]
     return best_orders(replace(plan, noise_multiplier=rounded_up(max(noises), _DIGITS)))
 
 
-def most_rounds(plan: Plan, definitions: Collection[Definition] = BOTH, *, at_most: int = MOST_STEPS) -> Plan:
+def most_rounds(
+    plan: Plan, definitions: Collection[Definition] = BOTH_DEFINITIONS, *, at_most: int = MOST_STEPS
+) -> Plan:
     """With the largest max_steps, a multiple of steps_per_round, whose rounds all fit at this noise; best orders.
 
     definitions  as of `least_noise`;  at_most  noised steps
@@ -106,12 +108,12 @@ def most_rounds(plan: Plan, definitions: Collection[Definition] = BOTH, *, at_mo
     234
     """
     rounds_of_definitions = [
-        _most_rounds(plan, definition, at_most) for definition in _present(plan) if definition in definitions
+        _max_rounds(plan, definition, at_most) for definition in _present(plan) if definition in definitions
     ]
     return best_orders(replace(plan, max_steps=min(rounds_of_definitions) * plan.steps_per_round))
 
 
-def least_epsilon(plan: Plan, definitions: Collection[Definition] = BOTH) -> Plan:
+def least_epsilon(plan: Plan, definitions: Collection[Definition] = BOTH_DEFINITIONS) -> Plan:
     """With the least ε in every limit of these definitions, rounded up to 4 digits, under which all rounds fit.
 
     The orders are those that are best for the limits as they were: with two levels, in their proportion.
@@ -129,7 +131,7 @@ def least_epsilon(plan: Plan, definitions: Collection[Definition] = BOTH) -> Pla
     """
     for definition in _present(plan):
         if definition in definitions:
-            plan = _with_order(plan, definition, _least_share(plan, definition, plan.rounds)[1])
+            plan = _with_order(plan, definition, _min_share(plan, definition, plan.rounds)[1])
             plan = replace(
                 plan,
                 limits=tuple(
@@ -156,25 +158,25 @@ def _tightened(plan: Plan, limit: LimitPlan) -> LimitPlan:
 
 def _best_order(plan: Plan, definition: Definition) -> tuple[float, int]:
     """The order and the rounds, within max_steps, that it allows."""
-    share, order = _least_share(plan, definition, plan.rounds)
+    share, order = _min_share(plan, definition, plan.rounds)
     if share <= 1:
         return order, plan.rounds
     rounds = most_steps(
         epsilon=1.0,
         delta=plan.limits[0].delta,
-        account=lambda number: _least_share(plan, definition, number)[0],
+        account=lambda number: _min_share(plan, definition, number)[0],
         at_most=plan.rounds,
     )
     if rounds == 0:
         raise _refusal(plan, definition, 1)
-    return _least_share(plan, definition, rounds)[1], rounds
+    return _min_share(plan, definition, rounds)[1], rounds
 
 
-def _least_noise(plan: Plan, definition: Definition, whole: bool) -> float:
+def _min_noise(plan: Plan, definition: Definition, whole: bool) -> float:
     rounds = plan.rounds if whole else 1
 
     def share(noise: float) -> float:
-        return _least_share(replace(plan, noise_multiplier=noise), definition, rounds)[0]
+        return _min_share(replace(plan, noise_multiplier=noise), definition, rounds)[0]
 
     limit, rate = plan.limits[0], plan.sampling_rate
     try:
@@ -185,11 +187,11 @@ def _least_noise(plan: Plan, definition: Definition, whole: bool) -> float:
         raise _refusal(plan, definition, rounds, whatever_noise=True) from error
 
 
-def _most_rounds(plan: Plan, definition: Definition, at_most: int) -> int:
+def _max_rounds(plan: Plan, definition: Definition, at_most: int) -> int:
     step = plan.steps_per_round
 
     def share(rounds: int) -> float:
-        return _least_share(replace(plan, max_steps=rounds * step), definition, rounds)[0]
+        return _min_share(replace(plan, max_steps=rounds * step), definition, rounds)[0]
 
     max_steps = most_steps(epsilon=1.0, delta=plan.limits[0].delta, account=share, at_most=at_most // step)
     if max_steps == 0:
@@ -197,7 +199,7 @@ def _most_rounds(plan: Plan, definition: Definition, at_most: int) -> int:
     return max_steps
 
 
-def _least_share(plan: Plan, definition: Definition, rounds: int) -> tuple[float, float]:
+def _min_share(plan: Plan, definition: Definition, rounds: int) -> tuple[float, float]:
     """The least share of the limits of one definition that so many rounds take at their worst, and its order.
 
     By bisection on the slope. λε − C(λ) − ln c_λ − ln(1/β) is concave in λ, for C is convex and (ln c_λ)″ is
@@ -208,7 +210,9 @@ def _least_share(plan: Plan, definition: Definition, rounds: int) -> tuple[float
 
     def at(place: int) -> float:
         if place not in shares:
-            shares[place] = _share(_with_order(plan, definition, ORDERS[place], alone=True), definition, rounds)
+            shares[place] = _share(
+                _with_order(plan, definition, ORDERS[place], only_worst_case=True), definition, rounds
+            )
         return shares[place]
 
     low, high = 0, len(ORDERS) - 1
@@ -225,7 +229,7 @@ def _share(plan: Plan, definition: Definition, rounds: int) -> float:
     return max(epsilon_at_most(account_of(plan, limit), rounds) / limit.epsilon for limit in limits)
 
 
-def _with_order(plan: Plan, definition: Definition, order: float, *, alone: bool = False) -> Plan:
+def _with_order(plan: Plan, definition: Definition, order: float, *, only_worst_case: bool = False) -> Plan:
     """alone: without what costs time and changes no worst case: the statement's orders, the adaptive ledger's.
 
     At the clip norm its bound is never below the classical one, which caps it.
@@ -233,19 +237,21 @@ def _with_order(plan: Plan, definition: Definition, order: float, *, alone: bool
     if definition is Definition.CLASSICAL or plan.bayesian is None:
         return replace(plan, classical_order=order)
     enforced = replace(plan.bayesian, filter_order=order)
-    return replace(plan, bayesian=replace(enforced, orders=(order,), adversary="path") if alone else enforced)
+    return replace(plan, bayesian=replace(enforced, orders=(order,), adversary="path") if only_worst_case else enforced)
 
 
 def _present(plan: Plan) -> Sequence[Definition]:
-    return [definition for definition in BOTH if any(limit.definition is definition for limit in plan.limits)]
+    return [
+        definition for definition in BOTH_DEFINITIONS if any(limit.definition is definition for limit in plan.limits)
+    ]
 
 
 def _refusal(plan: Plan, definition: Definition, rounds: int, *, whatever_noise: bool = False) -> Unreachable:
     """What cannot be kept at any order, with what to change."""
-    share, order = _least_share(
+    share, order = _min_share(
         replace(plan, noise_multiplier=MOST_NOISE) if whatever_noise else plan, definition, rounds
     )
-    best = _with_order(plan, definition, order, alone=True)
+    best = _with_order(plan, definition, order, only_worst_case=True)
     accounts = [account_of(best, limit) for limit in plan.limits if limit.definition is definition]
     worst = max(accounts, key=lambda account: epsilon_at_most(account, rounds) / account.limit.epsilon)
     limit = worst.limit
@@ -254,7 +260,7 @@ def _refusal(plan: Plan, definition: Definition, rounds: int, *, whatever_noise:
     cannot = (
         f"the {limit.definition} limit at level {limit.level}, ε = {limit.epsilon:g} at δ = {limit.delta:g}, cannot be "
         f"kept for {number} with {noise}, not even at order {order:g}, where they take {share:.3g} times as much "
-        f"(below order {worst.least_order:g} no noise is enough)"
+        f"(below order {worst.min_order:g} no noise is enough)"
     )
     if whatever_noise:
         change = "raise ε or δ"

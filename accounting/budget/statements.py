@@ -33,17 +33,17 @@ class Stated(Protocol):
     last_round: int
     charged_rounds: int
     pending: int | None
-    asked: QueryCost | None
+    pending_query: QueryCost | None
     finished: str | None
 
 
-def statements(budget: Stated, *, allowed: bool, whole: bool) -> list[dict[str, Any]]:
+def statements(budget: Stated, *, may_begin: bool, whole: bool) -> list[dict[str, Any]]:
     """One JSON statement per limit, and one per level that nothing protects.
 
     allowed: another round may begin. whole: with what takes long.
     """
     bounded = {account.limit.level for account in budget.accounts}
-    return [_statement(budget, account, allowed, whole) for account in budget.accounts] + [
+    return [_statement(budget, account, may_begin, whole) for account in budget.accounts] + [
         _unbounded(level) for level in Level if level not in bounded
     ]
 
@@ -63,11 +63,11 @@ def percentiles(budget: Stated) -> list[dict[str, float]]:
         {"population": p, "epsilon": epsilon, "delta": min(1.0, math.nextafter(account.limit.delta * one_in, math.inf))}
         for account in bayesian
         for p, one_in in POPULATIONS.items()
-        if math.isfinite(epsilon := shown(budget.accounts, account))
+        if math.isfinite(epsilon := displayed_epsilon(budget.accounts, account))
     ]
 
 
-def shown(accounts: Iterable[Account], account: Account) -> float:
+def displayed_epsilon(accounts: Iterable[Account], account: Account) -> float:
     """ε of this limit so far, as statements show it; infinite where nothing finite covers it."""
     classical = classical_beside(accounts, account)
     return min(account.stated(account.epsilon()), math.inf if classical is None else classical.epsilon())
@@ -92,12 +92,12 @@ def _reports(budget: Stated, account: Account) -> list[dict[str, Any]]:
     return [_report(name, _worded(budget, stated)) for name, stated in reports]
 
 
-def _statement(budget: Stated, account: Account, allowed: bool, whole: bool) -> dict[str, Any]:
+def _statement(budget: Stated, account: Account, may_begin: bool, whole: bool) -> dict[str, Any]:
     # Computed also while a round is reserved: it is then what that round may cost.
     running = _after_next(budget, account)
     worst = account.stated(running)
     classical = classical_beside(budget.accounts, account)
-    spent = shown(budget.accounts, account)
+    spent = displayed_epsilon(budget.accounts, account)
     reserved = min(worst, math.inf if classical is None else _after_next(budget, classical))
     after = spent if budget.pending is None else reserved
     finished = budget.finished is not None
@@ -118,7 +118,7 @@ def _statement(budget: Stated, account: Account, allowed: bool, whole: bool) -> 
         "remaining": _finite(max(0.0, account.limit.epsilon - after)),
         "observer": str(budget.plan.observer),
         "attack_success": chance,
-        "rounds_left_estimate": _rounds_left(budget, account) if allowed else 0,
+        "rounds_left_estimate": _rounds_left(budget, account) if may_begin else 0,
         "certificate": certificate.to_dict(),
         "reports": _reports(budget, account) if whole or not account.reports_take_long else [],
     }
@@ -126,8 +126,8 @@ def _statement(budget: Stated, account: Account, allowed: bool, whole: bool) -> 
 
 def _after_next(budget: Stated, account: Account) -> float:
     """ε after the query that is under way, or after a round of training at its worst."""
-    if budget.asked is not None:
-        return account.epsilon_after_query(budget.asked)
+    if budget.pending_query is not None:
+        return account.epsilon_after_query(budget.pending_query)
     next_round = budget.pending or budget.last_round + 1
     return account.epsilon_after_worst_round(publishes=budget.plan.publishes(next_round))
 

@@ -69,7 +69,7 @@ def count_values(values: Values, edges: Values) -> IntArray:
 
 
 def release_charge(
-    orders: Values, *, noise_std: float, most_counts: int = 1, relation: Relation = Relation.ADD_REMOVE
+    orders: Values, *, noise_std: float, max_counts: int = 1, relation: Relation = Relation.ADD_REMOVE
 ) -> FloatArray:
     """What publishing one histogram costs when each count carries discrete Gaussian noise: λ(λ+1)Δ²/2z².
 
@@ -81,7 +81,7 @@ def release_charge(
 
     Shape (orders,). To be charged to the classical and the Bayesian ledger, and reserved beforehand.
     """
-    sensitivity = check_count("most_counts", most_counts)
+    sensitivity = check_count("most_counts", max_counts)
     # √2 rounded up: a smaller shift would cost less than the true one.
     shift = (
         float(sensitivity)

@@ -95,8 +95,8 @@ def binary_upper_mean(ones: int, trials: int, failure_probability: float) -> flo
     >>> round(binary_upper_mean(3, 100, 1e-3), 3)
     0.123
     """
-    n = check_count("trials", trials, least=0)
-    k = check_count("ones", ones, least=0)
+    n = check_count("trials", trials, minimum=0)
+    k = check_count("ones", ones, minimum=0)
     if k > n:
         raise InvalidArgument("ones", f"must be ≤ trials = {n}, not {k}")
     return beta_upper_quantile(k + 1, n - k + 1, check_delta(failure_probability, "failure_probability"))

@@ -29,7 +29,7 @@ Conversion = Literal["improved", "chernoff"]
 SAMPLING_ERROR = 1e-40
 # What a certificate says where that error is left out.
 NOISE_AS_EXACT = "the noise is taken to be exact, whose cut tails an ε as large as this limit's would magnify"
-_LEAST = math.nextafter(0.0, 1.0)
+_SMALLEST = math.nextafter(0.0, 1.0)
 
 
 def epsilon_from_moments(
@@ -98,7 +98,7 @@ def deltas_of(lams: FloatArray, moments: FloatArray, epsilon: float, conversion:
     logs = _log_deltas(lams, moments, epsilon, conversion)
     deltas = np.minimum(1.0, np.exp(np.minimum(0.0, logs)) * (1 + 1e-15))
     # What underflows is not nothing.
-    return np.where(moments == 0, 0.0, np.maximum(deltas, _LEAST))
+    return np.where(moments == 0, 0.0, np.maximum(deltas, _SMALLEST))
 
 
 def _log_deltas(lams: FloatArray, moments: FloatArray, epsilon: float, conversion: Conversion) -> FloatArray:
@@ -185,10 +185,10 @@ def fixed_term(order: float, beta: float, *, conversion: Conversion = "improved"
     >>> round(fixed_term(4.0, 1e-5), 3), round(fixed_term(16.0, 1e-5), 3)
     (2.253, 0.482)
     """
-    return epsilon_from_moments([order], [_LEAST], beta, conversion=conversion)[0]
+    return epsilon_from_moments([order], [_SMALLEST], beta, conversion=conversion)[0]
 
 
-def least_order(epsilon: float, beta: float, *, conversion: Conversion = "improved") -> float:
+def min_order(epsilon: float, beta: float, *, conversion: Conversion = "improved") -> float:
     """The least order λ, rounded up to 3 digits, at which enough noise keeps ε: below it the fixed term is too much.
 
     >>> least_order(1.0, 1e-5), least_order(8.0, 1e-5)

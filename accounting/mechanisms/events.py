@@ -174,7 +174,7 @@ def kinds_of(event: Event, count: int = 1) -> Counter[Kind]:
     try:
         # Walk all of it first: a refusal changes nothing.
         for kind, times in _walk(event, 1.0, check_count("count", count)):
-            kinds[kind] += check_count("count", times, most=MOST_RUNS)
+            kinds[kind] += check_count("count", times, maximum=MOST_RUNS)
     except RecursionError as error:
         raise InvalidArgument("event", "is nested too deeply") from error
     return kinds

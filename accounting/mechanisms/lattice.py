@@ -25,7 +25,7 @@ from accounting.values import check_count
 
 # Of s², for the continuous noise that is rounded.
 LESS_VARIANCE = 1 / 12
-_LEAST = 8.0
+_MIN_STD = 8.0
 
 
 def summation_error(share_std: float, shares: int) -> float:
@@ -55,6 +55,6 @@ def lattice_error(std: float) -> float:
     Raises:
         InvalidArgument: a coarser grid, for which nothing is shown.
     """
-    if not std >= _LEAST:
-        raise InvalidArgument("std", f"must be at least {_LEAST:g} grid steps, not {std!r}")
+    if not std >= _MIN_STD:
+        raise InvalidArgument("std", f"must be at least {_MIN_STD:g} grid steps, not {std!r}")
     return math.nextafter(1e-3 / std / std / std / std, math.inf)

@@ -63,7 +63,7 @@ def _scaled_cdf(u: FloatArray, x: FloatArray) -> FloatArray:
 
 
 def connect_the_dots(
-    ratio: float, rate: float, interval: float, *, removal: bool, most: int | None = None
+    ratio: float, rate: float, interval: float, *, removal: bool, max_bins: int | None = None
 ) -> tuple[int, FloatArray, float]:
     """The dominating distribution of one step on losses j·interval: first j, masses, mass at infinite loss.
 
@@ -73,8 +73,8 @@ def connect_the_dots(
     first = math.floor(low / interval)
     # A chord has two ends.
     last = max(math.ceil(high / interval), first + 1)
-    if most is not None:
-        first, last = max(first, -most), min(last, most)
+    if max_bins is not None:
+        first, last = max(first, -max_bins), min(last, max_bins)
     epsilons = np.asarray(np.arange(first, last + 1) * interval, dtype=np.float64)
     # δ(ε) never rises; where rounding makes it, masses would be negative.
     deltas = np.minimum.accumulate(hockey_stick(epsilons, ratio, rate, removal=removal))
@@ -108,7 +108,7 @@ class LossGrid:
 
 def step_losses(ratio: float, rate: float, grid: LossGrid, *, removal: bool) -> tuple[FloatArray, float]:
     """Masses of the dominating distribution in FFT order, shape (size,), and the mass at infinite loss."""
-    first, masses, infinite = connect_the_dots(ratio, rate, grid.interval, removal=removal, most=grid.size // 2 - 1)
+    first, masses, infinite = connect_the_dots(ratio, rate, grid.interval, removal=removal, max_bins=grid.size // 2 - 1)
     out = np.zeros(grid.size)
     out[np.arange(first, first + masses.size)] = masses
     return out, infinite

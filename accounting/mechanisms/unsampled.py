@@ -26,7 +26,7 @@ from accounting.mechanisms.step_losses import UNIT
 _functions = cast(Any, _special)
 
 # What underflows is not nothing.
-_LEAST = math.nextafter(0.0, 1.0)
+_SMALLEST = math.nextafter(0.0, 1.0)
 
 # Grid steps to a standard deviation where nothing else is said. The project's grid for updates has 2¹⁴·√coordinates of
 # them or, for fewer than 16 coordinates, 2¹⁶; that for gradients 2²².
@@ -101,15 +101,15 @@ def unsampled_delta(steps: Sequence[Steps], epsilon: float) -> float:
     return _delta(1 / all_of_them.noise_multiplier, epsilon, lattice_excess([all_of_them]))
 
 
-def unsampled_epsilon(steps: Sequence[Steps], delta: float, most: float) -> float:
-    """Least ε with δ(ε) ≤ delta, rounded up to a relative 1e-12; at most `most`, an upper bound on it."""
+def unsampled_epsilon(steps: Sequence[Steps], delta: float, upper_bound: float) -> float:
+    """Least ε with δ(ε) ≤ delta, rounded up to a relative 1e-12; at most `upper_bound`, an upper bound on it."""
     (all_of_them,) = merged(steps)
     ratio, lattice = 1 / all_of_them.noise_multiplier, lattice_excess([all_of_them])
-    if _delta(ratio, most, lattice) > delta:
-        return most
+    if _delta(ratio, upper_bound, lattice) > delta:
+        return upper_bound
     if _delta(ratio, 0.0, lattice) <= delta:
         return 0.0
-    low, high = 0.0, most
+    low, high = 0.0, upper_bound
     # `high` always meets delta: that was computed.
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
@@ -125,7 +125,7 @@ def _delta(ratio: float, epsilon: float, lattice: float) -> float:
     second = density * _scaled_tail(far)
     rounding = 4 * UNIT * (4 + near * near) * (first + second)
     chernoff = math.exp(-max(near, 0.0) * max(near, 0.0) / 2)
-    return min(1.0, max(first - second + rounding + chernoff * lattice, _LEAST))
+    return min(1.0, max(first - second + rounding + chernoff * lattice, _SMALLEST))
 
 
 def _scaled_tail(x: float) -> float:

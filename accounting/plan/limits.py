@@ -114,9 +114,9 @@ class HistogramRelease:
         check_positive("std", self.std)
         check_count("every", self.every)
 
-    def due(self, round: int) -> bool:
-        """Whether round number `round` publishes one."""
-        return round % self.every == 0
+    def due(self, round_number: int) -> bool:
+        """Whether round number `round_number` publishes one."""
+        return round_number % self.every == 0
 
 
 def limit_among(limits: Sequence[LimitPlan], level: Level, definition: Definition) -> LimitPlan | None:
@@ -134,7 +134,9 @@ def require_limits(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayesi
     if len(set(kinds)) != len(kinds):
         raise PlanError("limits", "at most one per level and definition")
     if any(level not in scheme.levels for level, _ in kinds):
-        raise PlanError("limits", f"scheme {scheme.named} bounds the {' and the '.join(scheme.levels)} level only")
+        raise PlanError(
+            "limits", f"scheme {scheme.display_name} bounds the {' and the '.join(scheme.levels)} level only"
+        )
     if not kinds or any((level, Definition.CLASSICAL) not in kinds for level, _ in kinds):
         raise PlanError(
             "limits", "every level needs a classical limit, for the people whom the Bayesian bound does not cover"
@@ -147,10 +149,12 @@ def require_limits(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayesi
         raise PlanError(
             "composition",
             "running sums need the same accounting sample in every round: "
-            f"scheme {scheme.named} needs composition holder",
+            f"scheme {scheme.display_name} needs composition holder",
         )
     if bayesian.sample == "held-out" and Level.INSTANCE not in scheme.levels:
-        raise PlanError("sample", f"scheme {scheme.named} measures clients; records are held out at instance level")
+        raise PlanError(
+            "sample", f"scheme {scheme.display_name} measures clients; records are held out at instance level"
+        )
 
 
 def require_release(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: BayesianPlan | None) -> None:
@@ -166,7 +170,7 @@ def require_release(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayes
     if scheme.counts_clients:
         raise PlanError(
             "release",
-            f"scheme {scheme.named} with disclosure `noised` has no Bayesian limit at instance level: "
+            f"scheme {scheme.display_name} with disclosure `noised` has no Bayesian limit at instance level: "
             "a hospital that is zeroed out may move all counts of its accounting sample; 100 records at std 10 would "
             "cost the client level ε = 159 a histogram (δ = 1e-5), and ε = 1 takes std 528, "
             "which hides the accounting sample",
@@ -186,7 +190,7 @@ def require_queries(scheme: Scheme, queries: QueryPlan, bayesian: BayesianPlan |
     if Level.CLIENT in scheme.levels:
         raise PlanError(
             "queries",
-            f"scheme {scheme.named} protects whole hospitals, and a query counts patients: one hospital's part of its "
+            f"scheme {scheme.display_name} protects whole hospitals, and a query counts patients: one hospital's part of its "
             "sum has no bound that noise could hide; use scheme parallel or sequential, or a study of queries alone",
         )
     against_a_path = bayesian is not None and bayesian.adversary == "path"

@@ -180,13 +180,13 @@ class Plan:
         """Most rounds within max_steps."""
         return self.max_steps // self.steps_per_round
 
-    def published_by(self, round: int) -> int:
+    def published_by(self, round_number: int) -> int:
         """How many noised histograms the first rounds publish, this one included."""
-        return 0 if self.release is None else round // self.release.every
+        return 0 if self.release is None else round_number // self.release.every
 
-    def publishes(self, round: int) -> bool:
+    def publishes(self, round_number: int) -> bool:
         """Whether this round publishes a noised histogram."""
-        return self.release is not None and self.release.due(round)
+        return self.release is not None and self.release.due(round_number)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what the ledger's first entry holds."""

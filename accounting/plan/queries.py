@@ -74,8 +74,8 @@ class QueryPlan:
     evaluation: EvaluationPlan | None = None
 
     def __post_init__(self) -> None:
-        check_count("max_queries", self.max_queries, least=1, most=MOST_QUERIES)
-        check_count("max_cells", self.max_cells, least=1, most=MOST_CELLS)
+        check_count("max_queries", self.max_queries, minimum=1, maximum=MOST_QUERIES)
+        check_count("max_cells", self.max_cells, minimum=1, maximum=MOST_CELLS)
         if self.allowance is not None:
             check_positive("allowance", self.allowance)
 
@@ -118,7 +118,7 @@ class QueryCost:
             object.__setattr__(self, name, check_positive(name, getattr(self, name)))
         if not LEAST_STD <= self.noise_std <= 2.0**40:
             raise InvalidArgument("noise_std", f"must be {LEAST_STD:.0f} to 2^40 grid steps, not {self.noise_std!r}")
-        check_count("cells", self.cells, least=1, most=MOST_CELLS)
+        check_count("cells", self.cells, minimum=1, maximum=MOST_CELLS)
         check_choice("bears", self.bears, get_args(Bears))
 
     @property

@@ -43,9 +43,9 @@ class DistanceHistogram:
         if not self.counts:
             raise InvalidArgument("counts", "is empty")
         for count in self.counts:
-            check_count("counts", count, least=0 if self.sample_size is None else -MOST_COUNTED, most=MOST_COUNTED)
+            check_count("counts", count, minimum=0 if self.sample_size is None else -MOST_COUNTED, maximum=MOST_COUNTED)
         if self.sample_size is not None:
-            check_count("sample_size", self.sample_size, most=MOST_COUNTED)
+            check_count("sample_size", self.sample_size, maximum=MOST_COUNTED)
             check_positive("count_noise", self.count_noise)
         elif self.count_noise != 0:
             raise InvalidArgument("sample_size", "is needed where the counts carry noise")

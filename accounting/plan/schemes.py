@@ -91,7 +91,7 @@ class Scheme:
     central_noise: CentralNoiseBy | None = None
 
     @property
-    def named(self) -> str:
+    def display_name(self) -> str:
         """For messages: the id with the plain title."""
         return f"{self.id} ({self.title})"
 
@@ -160,7 +160,7 @@ _RECORDS = Protection(Level.INSTANCE, Relation.ADD_REMOVE, Credit.RECORDS, Tells
 # Who takes part is seen, and a client that takes part always adds its noise: no sampling, and its signal alone is 0.
 _SIGNALS = Protection(Level.CLIENT, Relation.ZERO_OUT, Credit.NONE, Tells.HISTOGRAM, ("holder",))
 # Every patient whom a query is about is in its sum.
-_ASKED = Protection(Level.INSTANCE, Relation.ADD_REMOVE, Credit.NONE, Tells.NOTHING, ())
+_QUERIED = Protection(Level.INSTANCE, Relation.ADD_REMOVE, Credit.NONE, Tells.NOTHING, ())
 
 # A client adds one count. Elsewhere a count leaves one bin for another: a record of a hospital's accounting sample;
 # where clients add the noise the hospital itself, whether its signal is zeroed out or a record changes it.
@@ -182,7 +182,7 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
             Scheme("parallel", "local noise", Noise.EACH_CLIENT, (_RECORDS,), 2),
             Scheme("sequential", "distributed noise", Noise.CLIENTS_TOGETHER, (_RECORDS,), 2, True),
             Scheme("joint", "both levels", Noise.CLIENTS_TOGETHER, (_RECORDS, _SIGNALS), 2),
-            Scheme("statistics", "queries alone", Noise.QUERIES_ALONE, (_ASKED,), 0),
+            Scheme("statistics", "queries alone", Noise.QUERIES_ALONE, (_QUERIED,), 0),
         )
     }
 )

@@ -71,7 +71,7 @@ def signal_to_noise(
     (30.0, 2.0, 15.0, 300.0, 90000.0)
     """
     people, hospital_count = check_count("records", records), check_positive("hospitals", hospitals)
-    steps = check_count("rounds", rounds, least=0) * plan.steps_per_round
+    steps = check_count("rounds", rounds, minimum=0) * plan.steps_per_round
     noise = plan.noise_multiplier * plan.clip_norm
     if plan.rules.divides_noise:
         noise *= math.sqrt(max(1.0, hospital_count / plan.honest_survivors))

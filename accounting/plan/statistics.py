@@ -49,7 +49,7 @@ class StatisticsPlan:
         """The levels this scheme protects; any other one is unbounded."""
         return self.rules.levels
 
-    def publishes(self, round: int) -> bool:
+    def publishes(self, round_number: int) -> bool:
         """No histograms are published."""
         return False
 

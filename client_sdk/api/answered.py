@@ -97,7 +97,7 @@ class Answered:
         return str(frame._repr_html_())
 
 
-def verified(query: Query, document: QueryDocument, shown: str, known: str | None) -> Answered:
+def verified(query: Query, document: QueryDocument, received_key: str, known_key: str | None) -> Answered:
     """The answer, if it is the coordinator's own and to this very question.
 
     shown  the key that the coordinator shows
@@ -111,16 +111,16 @@ def verified(query: Query, document: QueryDocument, shown: str, known: str | Non
     if query.sha256 != document.digest():
         raise AnswerNotSigned(f"what the coordinator shows for query {query.number} answers something else")
     try:
-        key = decode_public_key(shown)
-        if known is not None and not names(known, shown, fingerprint(key)):
+        key = decode_public_key(received_key)
+        if known_key is not None and not names(known_key, received_key, fingerprint(key)):
             raise AnswerNotSigned("the coordinator shows another key than the one that you know")
         query.require_believable(key)
     except SigningError as error:
         raise AnswerNotSigned(f"answer {query.number} is not what the coordinator signed: {error}") from error
-    return Answered(query, query.answered.published, shown, pinned=known is not None)
+    return Answered(query, query.answered.published, received_key, pinned=known_key is not None)
 
 
-def names(given: str, key: str, mark: str) -> bool:
+def names(text: str, key: str, mark: str) -> bool:
     """Whether a person means this key: by itself, or by its fingerprint, which is read out in groups."""
     # A key tells small letters from capitals.
-    return given.strip() == key or re.sub(r"[\s.,:-]", "", given).lower() == mark
+    return text.strip() == key or re.sub(r"[\s.,:-]", "", text).lower() == mark

@@ -25,7 +25,7 @@ def asking(
     wait: bool,
     timeout: float | None,
     on_state: OnState | None,
-    known: str | None,
+    known_key: str | None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Generator[Step, Any, Answered | Query]:
     """The requests and pauses between a question and its answer.
@@ -50,4 +50,4 @@ def asking(
     if query.state == "failed":
         raise QueryFailed(query)
     coordinator_key: str = (yield calls.study(study)).coordinator_key
-    return verified(query, document, coordinator_key, known)
+    return verified(query, document, coordinator_key, known_key)

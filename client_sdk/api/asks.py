@@ -27,7 +27,7 @@ class AwaitedAsking(Awaiting, Protocol):
     sleep: Callable[[float], Awaitable[None]]
 
 
-class Asks:
+class QueryMixin:
     """A client that blocks, with `ask`."""
 
     @overload
@@ -84,7 +84,7 @@ class Asks:
             AnswerNotSigned: the answer is not the coordinator's own.
         """
         document = read_question(question)
-        steps = asking(study, document, wait=wait, timeout=timeout, on_state=on_state, known=self.coordinator_key)
+        steps = asking(study, document, wait=wait, timeout=timeout, on_state=on_state, known_key=self.coordinator_key)
         step = next(steps)
         while True:
             reply = (self.send(step)) if isinstance(step, Call) else (self.sleep(step))
@@ -94,7 +94,7 @@ class Asks:
                 return cast("Answered | Query", end.value)
 
 
-class AwaitedAsks:
+class AsyncQueryMixin:
     """A client that is awaited, with `ask`."""
 
     @overload
@@ -151,7 +151,7 @@ class AwaitedAsks:
             AnswerNotSigned: the answer is not the coordinator's own.
         """
         document = read_question(question)
-        steps = asking(study, document, wait=wait, timeout=timeout, on_state=on_state, known=self.coordinator_key)
+        steps = asking(study, document, wait=wait, timeout=timeout, on_state=on_state, known_key=self.coordinator_key)
         step = next(steps)
         while True:
             reply = (await self.send(step)) if isinstance(step, Call) else (await self.sleep(step))

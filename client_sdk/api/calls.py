@@ -69,9 +69,9 @@ def put(target: str, body: BaseModel | None = None, witness: WitnessedHead | Non
 
 
 def _post(
-    target: str, model: type[M], body: BaseModel | None = None, *, repeatable: bool, open: bool = False
+    target: str, model: type[M], body: BaseModel | None = None, *, repeatable: bool, is_open: bool = False
 ) -> Call[M]:
-    return Call("POST", target, as_document(model), *_json(body), repeatable=repeatable, open=open)
+    return Call("POST", target, as_document(model), *_json(body), repeatable=repeatable, open=is_open)
 
 
 def _vouching(witness: WitnessedHead | None) -> dict[str, str]:
@@ -117,12 +117,12 @@ def invite(name: str, invitation: messages.InvitationCreate) -> Call[messages.In
 
 def enrol(request: messages.EnrolmentRequest) -> Call[messages.Enrolment]:
     """Repeatable although a POST: the same token with the same key is given the same answer."""
-    return _post(path("enrolments"), messages.Enrolment, request, repeatable=True, open=True)
+    return _post(path("enrolments"), messages.Enrolment, request, repeatable=True, is_open=True)
 
 
-def roster(name: str, round: int | None = None) -> Call[messages.Roster]:
-    """The members now, or those that the assignment of `round` names."""
-    return get(with_values(path("studies", name, "roster"), round=round), messages.Roster)
+def roster(name: str, round_number: int | None = None) -> Call[messages.Roster]:
+    """The members now, or those that the assignment of `round_number` names."""
+    return get(with_values(path("studies", name, "roster"), round=round_number), messages.Roster)
 
 
 def rotate_key(name: str, client: str, rotation: messages.KeyRotation) -> Call[None]:
@@ -131,9 +131,9 @@ def rotate_key(name: str, client: str, rotation: messages.KeyRotation) -> Call[N
     return Call("PUT", path("studies", name, "clients", client, "key"), nothing, *_json(rotation), signed_once=True)
 
 
-def leave(name: str, client: str, how: Literal["revoked", "withdrawn"]) -> Call[None]:
+def leave(name: str, client: str, standing: Literal["revoked", "withdrawn"]) -> Call[None]:
     """End a client's part from the next round on: revoked by the operator, withdrawn by itself."""
-    return put(path("studies", name, "clients", client, how))
+    return put(path("studies", name, "clients", client, standing))
 
 
 def assignment(name: str, wait_seconds: float = POLL_SECONDS) -> Call[messages.Assignment | None]:
@@ -164,17 +164,17 @@ def model(name: str, version: Version = "latest", *, largest: int = LARGEST_MODE
 
 
 def put_update(
-    name: str, round: int, client: str, body: bytes, witness: WitnessedHead | None = None
+    name: str, round_number: int, client: str, body: bytes, witness: WitnessedHead | None = None
 ) -> Call[messages.UpdateReceipt]:
     """body: safetensors, the update and, where records have a Bayesian limit, the log-moments beside it."""
-    target = path("studies", name, "rounds", round, "updates", client)
+    target = path("studies", name, "rounds", round_number, "updates", client)
     return Call("PUT", target, as_document(messages.UpdateReceipt), body, OCTETS, headers=_vouching(witness))
 
 
 def put_refusal(
-    name: str, round: int, client: str, refusal: messages.Refusal, witness: WitnessedHead | None = None
+    name: str, round_number: int, client: str, refusal: messages.Refusal, witness: WitnessedHead | None = None
 ) -> Call[None]:
-    return put(path("studies", name, "rounds", round, "refusals", client), refusal, witness)
+    return put(path("studies", name, "rounds", round_number, "refusals", client), refusal, witness)
 
 
 def put_witness(name: str, witness: WitnessedHead) -> Call[WitnessedHead]:
@@ -195,9 +195,9 @@ def put_metrics(name: str, version: int, metrics: messages.Metrics) -> Call[None
     return put(path("studies", name, "models", version, "metrics"), metrics)
 
 
-def certificate(name: str, round: int | None = None) -> Call[bytes]:
+def certificate(name: str, round_number: int | None = None) -> Call[bytes]:
     """The signed certificate as it came, byte for byte: what is checked must be what was signed."""
-    target = with_values(path("studies", name, "certificate"), round=round)
+    target = with_values(path("studies", name, "certificate"), round=round_number)
     return Call("GET", target, lambda answer: answer.body)
 
 
@@ -214,8 +214,8 @@ def rounds(name: str, after: int | None = None) -> Call[messages.RoundList]:
     return get(with_values(path("studies", name, "rounds"), after=after), messages.RoundList)
 
 
-def round_view(name: str, round: int) -> Call[messages.RoundView]:
-    return get(path("studies", name, "rounds", round), messages.RoundView)
+def round_view(name: str, round_number: int) -> Call[messages.RoundView]:
+    return get(path("studies", name, "rounds", round_number), messages.RoundView)
 
 
 def ask_query(name: str, document: QueryDocument) -> Call[Query]:
@@ -251,10 +251,10 @@ def operator_keys() -> Call[messages.OperatorKeyList]:
     return get(path("operator-keys"), messages.OperatorKeyList)
 
 
-def revoke_operator_key(id: str) -> Call[None]:
-    return Call("DELETE", path("operator-keys", id), nothing)
+def revoke_operator_key(key_id: str) -> Call[None]:
+    return Call("DELETE", path("operator-keys", key_id), nothing)
 
 
-def health(what: Literal["livez", "readyz"] = "readyz") -> Call[Mapping[str, str]]:
+def health(probe: Literal["livez", "readyz"] = "readyz") -> Call[Mapping[str, str]]:
     """The answer's headers; `date` tells the coordinator's clock to the second."""
-    return Call("GET", f"/{what}", lambda answer: answer.headers, open=True)
+    return Call("GET", f"/{probe}", lambda answer: answer.headers, open=True)

@@ -22,7 +22,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.api.asks import Asks, AwaitedAsks
+from client_sdk.api.asks import AsyncQueryMixin, QueryMixin
 from client_sdk.api.config import Connection
 from client_sdk.api.methods import Methods
 from client_sdk.api.spoken import Spoken
@@ -153,7 +153,7 @@ class _Base:
         return f"{type(self).__name__}({self.connection.url!r}, {self.credentials!r})"
 
 
-class Client(_Base, Methods, Asks):
+class Client(_Base, Methods, QueryMixin):
     """Blocking. Methods raise ApiError, ConnectionFailed, UnexpectedAnswer; any other call goes through `send`.
 
     coordinator_key: the coordinator's key or fingerprint (`wardround doctor` prints it at a hospital): `ask` verifies
@@ -202,7 +202,7 @@ class Client(_Base, Methods, Asks):
         self.close()
 
 
-class AsyncClient(_Base, Methods, AwaitedAsks):
+class AsyncClient(_Base, Methods, AsyncQueryMixin):
     """Without blocking: `await client.study("sepsis")`; otherwise as `Client`."""
 
     def __init__(

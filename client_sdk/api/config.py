@@ -112,10 +112,12 @@ def load(environment: Mapping[str, str] | None = None) -> ClientSettings:
         raise ConfigurationError(f"{PREFIX}ALLOW_HTTP is true or false") from error
 
 
-def _require_known_names(given: Mapping[str, str]) -> None:
+def _require_known_names(variables: Mapping[str, str]) -> None:
     """A setting that is silently ignored is a setting that lies."""
     setting_names = [f"{PREFIX}{name.upper()}" for name in ClientSettings.model_fields] + [f"{PREFIX}OPERATOR_KEY_FILE"]
-    unknown = sorted(name for name in given if name.startswith(PREFIX) and name not in {*setting_names, *FOREIGN_NAMES})
+    unknown = sorted(
+        name for name in variables if name.startswith(PREFIX) and name not in {*setting_names, *FOREIGN_NAMES}
+    )
     if unknown:
         nearest = [difflib.get_close_matches(name, setting_names, n=1, cutoff=0.0)[0] for name in unknown]
         wrong = "; ".join(

@@ -52,18 +52,18 @@ class Method(Generic[P, T]):
         # The same for both, were it not that tools ask a function whether it is one to await.
         if inspect.iscoroutinefunction(getattr(owner, "send", None)):
 
-            async def awaiting(client: Awaiting, /, *given: P.args, **named: P.kwargs) -> T:
-                return await client.send(call(*given, **named))
+            async def awaiting(client: Awaiting, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+                return await client.send(call(*arguments, **keywords))
 
-            return _shown(awaiting, call, owner)
+            return _with_signature(awaiting, call, owner)
 
-        def blocking(client: Blocking, /, *given: P.args, **named: P.kwargs) -> T:
-            return client.send(call(*given, **named))
+        def blocking(client: Blocking, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+            return client.send(call(*arguments, **keywords))
 
-        return _shown(blocking, call, owner)
+        return _with_signature(blocking, call, owner)
 
 
-def _shown(send: Callable[..., Any], call: Callable[..., Any], owner: type) -> FunctionType:
+def _with_signature(send: Callable[..., Any], call: Callable[..., Any], owner: type) -> FunctionType:
     """As `help` and completion show it: bound to a client, and answering what the call's answer holds."""
     functools.update_wrapper(send, call)
     function = cast("FunctionType", send)

@@ -20,20 +20,20 @@ AnyQuestion = QueryDocument | BaseQuestion | Mapping[str, Any] | str | os.PathLi
 """A dictionary has the same entries as a file; a text is the path of one, TOML or (`.json`) JSON."""
 
 
-def read_question(given: AnyQuestion) -> QueryDocument:
+def read_question(source: AnyQuestion) -> QueryDocument:
     """What is asked.
 
     Raises:
         ConfigurationError: no TOML or JSON, or no question; every wrong entry is named.
         OSError: the file cannot be read.
     """
-    if isinstance(given, QueryDocument):
-        return given
-    if isinstance(given, BaseQuestion):
-        return _document(given.model_dump(mode="json"), "this")
-    if isinstance(given, Mapping):
-        return _document(given, "this")
-    path = Path(given)
+    if isinstance(source, QueryDocument):
+        return source
+    if isinstance(source, BaseQuestion):
+        return _document(source.model_dump(mode="json"), "this")
+    if isinstance(source, Mapping):
+        return _document(source, "this")
+    path = Path(source)
     return _document(_read(path), str(path))
 
 

@@ -21,7 +21,7 @@ _QUOTATION_MARKS = '"“”„‟«»‹›'
 # Within an identifier they may be letters, around it they are quotation marks.
 _APOSTROPHES = "'`‘’‚‛"
 # Of lines that a warning names.
-_NAMED = 10
+_MAX_LINES_NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -99,13 +99,15 @@ def places_of(entries: Iterable[Entry]) -> str:
     """The first of the places, by their files: "lines 1, 4 of objections.txt, and 12 more"."""
     every = list(entries)
     numbers: dict[str, list[str]] = defaultdict(list)
-    for entry in every[:_NAMED]:
+    for entry in every[:_MAX_LINES_NAMED]:
         numbers[f"{entry.units} {{}} of {entry.source}"].append(str(entry.number))
     places = [words.format(", ".join(places_in_list)) for words, places_in_list in numbers.items()]
-    return ", ".join([*places, *([f"and {len(every) - _NAMED} more"] if len(every) > _NAMED else [])])
+    return ", ".join(
+        [*places, *([f"and {len(every) - _MAX_LINES_NAMED} more"] if len(every) > _MAX_LINES_NAMED else [])]
+    )
 
 
-def read_exclusion_file(path: Path, what: str) -> tuple[Entry, ...]:
+def read_exclusion_file(path: Path, subject: str) -> tuple[Entry, ...]:
     """The entries of a file with one identifier a line: UTF-8, or UTF-16 with a byte order mark.
 
     An identifier may stand in quotation marks. Empty lines and spaces around an identifier count for nothing. Every
@@ -119,10 +121,10 @@ def read_exclusion_file(path: Path, what: str) -> tuple[Entry, ...]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigurationError(f"{what} cannot be read: {error.strerror or 'an error of the disk'}") from error
+        raise ConfigurationError(f"{subject} cannot be read: {error.strerror or 'an error of the disk'}") from error
     entries: list[Entry] = []
     wrong: list[tuple[int, str]] = []
-    for number, line in _lines(data, what):
+    for number, line in _lines(data, subject):
         try:
             identity = entry_identity(line)
         except ValueError as fault:
@@ -133,7 +135,7 @@ def read_exclusion_file(path: Path, what: str) -> tuple[Entry, ...]:
     if wrong:
         number, fault = wrong[0]
         remark = f" ({len(wrong)} lines are wrong)" if len(wrong) > 1 else ""
-        raise ConfigurationError(f"{what}: line {number} {fault}{remark}")
+        raise ConfigurationError(f"{subject}: line {number} {fault}{remark}")
     return tuple(entries)
 
 
@@ -146,7 +148,7 @@ def entry_identity(text: str) -> str:
     try:
         visible = visible_text(text)
     except IdentifierError as error:
-        raise ValueError(_what(error)) from None
+        raise ValueError(_explained(error)) from None
     for marks in (_QUOTATION_MARKS, _APOSTROPHES):
         if len(visible) > 1 and visible[0] in marks and visible[-1] in marks:
             visible = visible[1:-1].strip()
@@ -160,7 +162,7 @@ def entry_identity(text: str) -> str:
     try:
         identity = patient_identity(visible)
     except IdentifierError as error:
-        raise ValueError(_what(error)) from None
+        raise ValueError(_explained(error)) from None
     if visible and not identity:
         raise ValueError("holds a word for a missing value, which names no patient")
     return identity
@@ -175,7 +177,7 @@ def inline_identity(place: int, value: Any) -> str:
     try:
         identity = entry_identity(value if isinstance(value, str) else patient_identity(value))
     except IdentifierError as error:
-        raise ValueError(f"entry {place} {_what(error)}") from None
+        raise ValueError(f"entry {place} {_explained(error)}") from None
     except ValueError as error:
         raise ValueError(f"entry {place} {error}") from None
     if not identity:
@@ -183,11 +185,11 @@ def inline_identity(place: int, value: Any) -> str:
     return identity
 
 
-def _what(error: IdentifierError) -> str:
+def _explained(error: IdentifierError) -> str:
     return f"{error.fault.replace('hold', 'holds', 1)}. {error.advice}"
 
 
-def _lines(data: bytes, what: str) -> Iterator[tuple[int, str]]:
+def _lines(data: bytes, subject: str) -> Iterator[tuple[int, str]]:
     encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "utf-8-sig")
     try:
         text = data.decode(encoding)
@@ -195,12 +197,12 @@ def _lines(data: bytes, what: str) -> Iterator[tuple[int, str]]:
         # The lines before the place are whole: without it they could not be counted.
         before = data[: error.start].decode(encoding, errors="replace")
         raise ConfigurationError(
-            f"{what} cannot be read: line {_line(before)} is no {'UTF-16' if encoding == 'utf-16' else 'UTF-8'} text. "
+            f"{subject} cannot be read: line {_line(before)} is no {'UTF-16' if encoding == 'utf-16' else 'UTF-8'} text. "
             "Save the list as UTF-8"
         ) from error
     if "\0" in text:
         place = _line(text[: text.index("\0")])
-        raise ConfigurationError(f"{what} cannot be read: line {place} holds a zero byte. Save the list as UTF-8")
+        raise ConfigurationError(f"{subject} cannot be read: line {place} holds a zero byte. Save the list as UTF-8")
     yield from enumerate(text.splitlines(), start=1)
 
 

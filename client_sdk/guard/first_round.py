@@ -37,9 +37,7 @@ def _require(entry: str, section: S, fits: Callable[[S], bool], *, spent: bool) 
     if fits(section):
         return
     # An order that is not written down follows ε.
-    epsilon_needed = least_epsilon(
-        lambda epsilon: fits(section.model_copy(update={"epsilon": epsilon})), section.epsilon
-    )
+    epsilon_needed = min_epsilon(lambda epsilon: fits(section.model_copy(update={"epsilon": epsilon})), section.epsilon)
     charged = ", with what other rounds on this data set have spent" if spent else ""
     needed = (
         f"at least {epsilon_needed:g}"
@@ -72,7 +70,7 @@ def _bears(first: Charge, limit: IndividualLimit) -> bool:
     return worst_moment(first, order) <= spec.bound
 
 
-def least_epsilon(fits: Callable[[float], bool], too_small: float) -> float | None:
+def min_epsilon(fits: Callable[[float], bool], too_small: float) -> float | None:
     """The smallest ε that fits, rounded up to three digits; None where none up to 10 000 does.
 
     Looked for by doubling and halving: it fits itself, whether or not a smaller one does.

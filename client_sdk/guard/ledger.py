@@ -18,10 +18,10 @@ from typing import Any, Self, cast
 from accounting.budget.ledger import Entry, Kind, LedgerError, append, verify_chain
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerNotWritten
 from client_sdk.guard import ledger_file
+from client_sdk.guard.ledger_views import BodyKind
 from client_sdk.guard.ledger_views import ChargedRound as ChargedRound
 from client_sdk.guard.ledger_views import Departure as Departure
 from client_sdk.guard.ledger_views import OwnRound as OwnRound
-from client_sdk.guard.ledger_views import What
 from client_sdk.guard.policy import Charge, OwnLimit, require_affordable
 from client_sdk.guard.seen import SeenLedger
 from client_sdk.guard.split import Split
@@ -126,25 +126,25 @@ class HospitalLedger:
         declared = [entry.body["format"] for entry in self._of(_FORMAT)]
         return TableFormat.from_dict(declared[-1]) if declared else None
 
-    def declare_format(self, format: TableFormat) -> None:
+    def declare_format(self, table_format: TableFormat) -> None:
         """Keep how tables of this data set are written, beside what was declared before. The same again is no entry.
 
         Raises:
             ConfigurationError: it is another one, and a study that has charged rounds reads the data set by the first.
         """
         before = self.table_format
-        if format == before:
+        if table_format == before:
             return
         reading = [study for study in self._under_way() if self.rounds_known(study)]
         if reading:
             raise ConfigurationError(
                 f"these records are declared with {before or 'no format'}, and study {', '.join(reading)} has been "
-                f"charged for reading them so: a change to {format} waits until it has ended, or name another data set "
+                f"charged for reading them so: a change to {table_format} waits until it has ended, or name another data set "
                 "(--dataset)"
             )
         with self._writing():
             replaced = None if before is None else before.to_dict()
-            body = {"format": format.to_dict(), "replaced": replaced, "at": self._moment()}
+            body = {"format": table_format.to_dict(), "replaced": replaced, "at": self._moment()}
             self._append(_DECLARED, _FORMAT, None, body)
 
     def slot(self, study: str) -> float | None:
@@ -162,9 +162,9 @@ class HospitalLedger:
         """Every charge of every study, also for rounds whose update never became ready."""
         return [Charge.from_body(e.body) for e in self._entries if e.kind in ("reserved", "charged-in-full")]
 
-    def charged_round(self, study: str, round: int) -> ChargedRound | None:
+    def charged_round(self, study: str, round_number: int) -> ChargedRound | None:
         """The charge that paid for this round, if there is one."""
-        entries = {entry.kind: entry for entry in self._of(study) if entry.round == round}
+        entries = {entry.kind: entry for entry in self._of(study) if entry.round == round_number}
         if "reserved" not in entries:
             return None
         charge, settled = entries["reserved"], entries.get("settled")
@@ -191,7 +191,7 @@ class HospitalLedger:
     def charge(
         self,
         study: str,
-        round: int,
+        round_number: int,
         charge: Charge,
         limits: tuple[OwnLimit, ...],
         model_sha256: str,
@@ -208,12 +208,12 @@ class HospitalLedger:
         require_affordable(self.charges(), charge, limits)
         with self._writing():
             under = {} if approval is None else {"approval": approval}
-            self._append("reserved", study, round, {**asdict(charge), "model_sha256": model_sha256, **under})
+            self._append("reserved", study, round_number, {**asdict(charge), "model_sha256": model_sha256, **under})
 
     def finish_update(
         self,
         study: str,
-        round: int,
+        round_number: int,
         *,
         sha256: str,
         size: int,
@@ -227,22 +227,22 @@ class HospitalLedger:
         individual  the patients' own sums over all studies
         reported    what it tells of its cost, to hold the coordinator's ledger against
         """
-        charged = self.charged_round(study, round)
+        charged = self.charged_round(study, round_number)
         if charged is None:
-            raise LedgerDamaged(f"round {round} of study {study} was computed without a charge")
+            raise LedgerDamaged(f"round {round_number} of study {study} was computed without a charge")
         with self._writing():
-            self._append("settled", study, round, {"sha256": sha256, "bytes": size, "reported": reported})
+            self._append("settled", study, round_number, {"sha256": sha256, "bytes": size, "reported": reported})
             for key, data in ((study, sums), (_INDIVIDUAL, individual)):
                 if data is not None:
                     self._connection.execute("INSERT OR REPLACE INTO running_sums VALUES (?, ?)", (key, data))
-            self._ready(study, round, "update", sha256, size, charged.sequence)
+            self._ready(study, round_number, "update", sha256, size, charged.sequence)
 
-    def ready_refusal(self, study: str, round: int, *, sha256: str, size: int) -> None:
+    def ready_refusal(self, study: str, round_number: int, *, sha256: str, size: int) -> None:
         """A refusal is about to leave."""
         with self._writing():
-            self._ready(study, round, "refusal", sha256, size, None)
+            self._ready(study, round_number, "refusal", sha256, size, None)
 
-    def mark_answered(self, study: str, round: int, sha256: str, answer: str, *, taken: bool = False) -> None:
+    def mark_answered(self, study: str, round_number: int, sha256: str, answer: str, *, accepted: bool = False) -> None:
         """The coordinator answered to a body that left; a second answer to it changes nothing.
 
         taken  it acknowledged what it may have learnt something from, whatever became of the round
@@ -251,14 +251,14 @@ class HospitalLedger:
             self._connection.execute(
                 "UPDATE egress_log SET answer = ?, sent_at = ?, taken = ?"
                 " WHERE study = ? AND round = ? AND sha256 = ? AND sent_at IS NULL",
-                (answer, self._moment(), taken, study, round, sha256),
+                (answer, self._moment(), accepted, study, round_number, sha256),
             )
 
-    def own_round(self, study: str, round: int) -> OwnRound:
+    def own_round(self, study: str, round_number: int) -> OwnRound:
         """What is known here of the hospital's own part in a round of `study`."""
         query = "SELECT MAX(taken) FROM egress_log WHERE study = ? AND round = ? AND what = 'update'"
-        (accepted,) = self._connection.execute(query, (study, round)).fetchone()
-        settled = next((e.body for e in self._of(study) if e.kind == "settled" and e.round == round), None)
+        (accepted,) = self._connection.execute(query, (study, round_number)).fetchone()
+        settled = next((e.body for e in self._of(study) if e.kind == "settled" and e.round == round_number), None)
         return OwnRound(bool(accepted), settled is not None, None if settled is None else settled["reported"])
 
     def accept_loss(self, study: str, rounds: int, per_round: Charge | None, queries: Sequence[Charge] = ()) -> None:
@@ -300,7 +300,7 @@ class HospitalLedger:
         """Of the entry that is written next."""
         return self._entries[-1].sequence + 1 if self._entries else 1
 
-    def seen(self, study: str) -> SeenLedger:
+    def seen_ledger(self, study: str) -> SeenLedger:
         """The coordinator's ledger as it was last looked at."""
         return SeenLedger(self._connection, self._writing, study)
 
@@ -344,31 +344,31 @@ class HospitalLedger:
         paid = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round is not None)
         return {entry.round or 0 for entry in paid if entry.body["asks"]}
 
-    def evaluations(self, study: str, *, besides: int | None = None) -> list[str]:
-        """Digests of the questions about released models that were answered, or begun, in other rounds than `besides`:
+    def evaluations(self, study: str, *, except_round: int | None = None) -> list[str]:
+        """Digests of the questions about released models that were answered, or begun, in other rounds than `except_round`:
         one for each round.
         """
-        reserved = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round != besides)
+        reserved = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round != except_round)
         return [entry.body["model_sha256"] for entry in reserved if entry.body["bears"] == "evaluated"]
 
-    def sessions_under(self, study: str, approval: str | None, subject: str, *, besides: int | None = None) -> int:
-        """In how many rounds other than `besides` this hospital has paid for its part under one approval.
+    def sessions_under(self, study: str, approval: str | None, subject: str, *, except_round: int | None = None) -> int:
+        """In how many rounds other than `except_round` this hospital has paid for its part under one approval.
 
         approval  its identity; None: of an earlier version, whose charges name its subject alone
         """
-        paid = (e.body for e in self._of(study) if e.kind == "reserved" and e.round != besides)
+        paid = (e.body for e in self._of(study) if e.kind == "reserved" and e.round != except_round)
         under = [body for body in paid if body.get("approval") == approval]
         return len(under) if approval is not None else sum(body["model_sha256"] == subject for body in under)
 
     def _moment(self) -> str:
         return self._now().isoformat(timespec="seconds")
 
-    def _ready(self, study: str, round: int, what: What, sha256: str, size: int, charge: int | None) -> None:
+    def _ready(self, study: str, round_number: int, what: BodyKind, sha256: str, size: int, charge: int | None) -> None:
         """Write a body down before its first byte leaves; one that is made ready twice is one line."""
         self._connection.execute(
             "INSERT OR IGNORE INTO egress_log (study, round, what, sha256, bytes, charge, ready_at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (study, round, what, sha256, size, charge, self._moment()),
+            (study, round_number, what, sha256, size, charge, self._moment()),
         )
 
     @contextmanager
@@ -387,9 +387,9 @@ class HospitalLedger:
                 raise LedgerNotWritten("the hospital's ledger cannot be written; is the disk full?") from error
             raise
 
-    def _append(self, kind: Kind, study: str, round: int | None, body: Mapping[str, Any]) -> None:
-        entry = append(self._entries[-1] if self._entries else None, kind, round, {"study": study, **body})
-        row = (entry.sequence, kind, study, round, json.dumps(dict(entry.body)), entry.previous, entry.sha256)
+    def _append(self, kind: Kind, study: str, round_number: int | None, body: Mapping[str, Any]) -> None:
+        entry = append(self._entries[-1] if self._entries else None, kind, round_number, {"study": study, **body})
+        row = (entry.sequence, kind, study, round_number, json.dumps(dict(entry.body)), entry.previous, entry.sha256)
         self._connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         self._entries.append(entry)
 

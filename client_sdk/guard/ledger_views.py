@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-What = Literal["update", "refusal"]
+BodyKind = Literal["update", "refusal"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Departure:
 
     study: str
     round: int
-    what: What
+    what: BodyKind
     sha256: str
     bytes: int
     charge: int | None

@@ -246,12 +246,12 @@ class LogMomentBounds:
             self._papers.step(distances, **self._own_step(total_records))
             self._paper_costs = self._papers.log_moments() - before
 
-    def publish(self, round: int, source: RandomSource) -> None:
-        """After the last step of `round`: at a declared checkpoint, read the accounting sample through fresh noise.
+    def publish(self, round_number: int, source: RandomSource) -> None:
+        """After the last step of `round_number`: at a declared checkpoint, read the accounting sample through fresh noise.
 
         source: of the noise on its (BINS,) counts.
         """
-        release, sums = self._plan.release, self._published(round)
+        release, sums = self._plan.release, self._published(round_number)
         if release is not None and sums is not None:
             sums.publish(sums.histogram() + sampler(release.std).sample(BINS, source))
 
@@ -288,10 +288,12 @@ class LogMomentBounds:
         except (ValueError, KeyError, TypeError) as error:
             raise LedgerDamaged(_DAMAGED) from error
 
-    def _published(self, round: int) -> NoisedSums | None:
+    def _published(self, round_number: int) -> NoisedSums | None:
         """The sums that are read through noise after this round; None: not after this one."""
         sums = self._account
-        return sums if isinstance(sums, NoisedSums) and self._plan.publishes(round) and not sums.exhausted else None
+        return (
+            sums if isinstance(sums, NoisedSums) and self._plan.publishes(round_number) and not sums.exhausted else None
+        )
 
     def _own_step(self, total_records: float | None) -> dict[str, Any]:
         """The step of sequential accounting (Triastcyn & Faltings 2019, section V-B1): the client's own noise alone,

@@ -275,15 +275,15 @@ class _AsWritten(SitePolicy):
     excluded_patients_file: str | None = None
 
 
-def _text(path: Path, what: str) -> str:
+def _text(path: Path, subject: str) -> str:
     try:
         # With a byte order mark or without: it would become part of the first patient's identifier.
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{what} cannot be read: {_why(error)}") from error
+        raise ConfigurationError(f"{subject} cannot be read: {_reading_problem(error)}") from error
 
 
-def _why(error: OSError | UnicodeDecodeError) -> str:
+def _reading_problem(error: OSError | UnicodeDecodeError) -> str:
     return (error.strerror or "an error of the disk") if isinstance(error, OSError) else "it is no UTF-8 text"
 
 

@@ -19,7 +19,7 @@ def require_answerable(policy: SitePolicy, document: QueryDocument, data_version
         PolicyRefused: the first rule that says no; its text names the entry of the policy.
     """
     for rule in query_rules(policy, document, data_version):
-        if not rule.allowed:
+        if not rule.is_met:
             raise PolicyRefused(rule.code, f"the site policy (policy.toml) says no: {rule.text}")
 
 

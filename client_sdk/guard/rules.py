@@ -109,7 +109,7 @@ def require_program_allowed(policy: SitePolicy, settings: AnySettings) -> None:
 
 
 def _require(rule: Rule) -> None:
-    if not rule.allowed:
+    if not rule.is_met:
         raise PolicyRefused(rule.code, f"the site policy (policy.toml) says no: {rule.text}")
 
 
@@ -138,13 +138,13 @@ def _noise(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:
     yield Rule(
         not rules.central or policy.unnoised_updates,
         "policy-unnoised",
-        f"unnoised_updates = false, and in this study (scheme {rules.named}) updates would leave without noise: "
+        f"unnoised_updates = false, and in this study (scheme {rules.display_name}) updates would leave without noise: "
         f"set it to true if the coordinator may see them, {_OTHER_STUDY}",
     )
     uncounted = (
         "and an update without noise (scheme client) has no finite cost at this level"
         if rules.central
-        else f"and the noise of scheme {rules.named} is counted for whole hospitals, not for single patients"
+        else f"and the noise of scheme {rules.display_name} is counted for whole hospitals, not for single patients"
     )
     code = "policy-unnoised" if rules.central else "policy-limits"
     for entry, is_set in (("limits.instance", policy.limits.instance), ("individual", policy.individual)):
@@ -189,7 +189,7 @@ def _limits(policy: SitePolicy, settings: AnySettings) -> Iterator[Rule]:
         privacy.rules.clips_updates or policy.limits.client is None,
         "policy-limits",
         "[limits.client] is set, and this hospital's own ledger counts whole hospitals in scheme client alone, while "
-        f"the study has scheme {privacy.rules.named}: remove it, {_OTHER_STUDY}",
+        f"the study has scheme {privacy.rules.display_name}: remove it, {_OTHER_STUDY}",
     )
 
 

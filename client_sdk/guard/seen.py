@@ -83,24 +83,24 @@ class SeenLedger:
     @property
     def head(self) -> SeenHead:
         """What must be continued. Whatever is signed is read from here: durable, and only ever an extension."""
-        row = self._one("SELECT sequence, sha256, reserved FROM heads_seen WHERE study = ?")
+        row = self._row("SELECT sequence, sha256, reserved FROM heads_seen WHERE study = ?")
         return SeenHead() if row is None else SeenHead(*row)
 
     @property
     def signed(self) -> dict[str, Any] | None:
         """The coordinator's document that named the head; None where nothing was seen."""
-        row = self._one("SELECT signed FROM heads_seen WHERE study = ?")
+        row = self._row("SELECT signed FROM heads_seen WHERE study = ?")
         return None if row is None else json.loads(row[0])
 
     @property
     def account(self) -> dict[str, Any] | None:
         """The hospital's own calculation of the study's budget at the head; None where nothing was seen."""
-        row = self._one("SELECT account FROM heads_seen WHERE study = ?")
+        row = self._row("SELECT account FROM heads_seen WHERE study = ?")
         return None if row is None else json.loads(row[0])
 
     def hash_of(self, sequence: int) -> str | None:
         """Of an entry; None for one that was not seen."""
-        row = self._one("SELECT sha256 FROM entries_seen WHERE study = ? AND sequence = ?", sequence)
+        row = self._row("SELECT sha256 FROM entries_seen WHERE study = ? AND sequence = ?", sequence)
         return None if row is None else row[0]
 
     def entries(self) -> list[Entry]:
@@ -125,17 +125,17 @@ class SeenLedger:
         with self._writing():
             self._connection.execute("INSERT OR IGNORE INTO heads_ahead VALUES (?, ?, ?, ?, ?)", row)
 
-    def charge_of(self, round: int) -> tuple[int, str] | None:
+    def charge_of(self, round_number: int) -> tuple[int, str] | None:
         """Number and hash of the entry that charges a round, or reserves its cost; None: none was seen."""
         rows = self._connection.execute(
             "SELECT entry FROM entries_seen WHERE study = ? ORDER BY sequence DESC", (self._study,)
         )
         # The newest first, one by one: it is the last or nearly so.
         entries = (Entry.from_dict(json.loads(row[0])) for row in rows)
-        charges = (entry for entry in entries if entry.round == round and entry.kind in ("reserved", "asked"))
+        charges = (entry for entry in entries if entry.round == round_number and entry.kind in ("reserved", "asked"))
         return next(((entry.sequence, entry.sha256) for entry in charges), None)
 
-    def ahead(self) -> list[WitnessedHead]:
+    def heads_ahead(self) -> list[WitnessedHead]:
         """Heads that other hospitals signed and that this one has not come to yet."""
         rows = self._connection.execute(
             "SELECT witness FROM heads_ahead WHERE study = ? ORDER BY sequence, client", (self._study,)
@@ -172,5 +172,5 @@ class SeenLedger:
                 (*values, json.dumps(step.signed), json.dumps(step.account)),
             )
 
-    def _one(self, query: str, *more: int) -> tuple[Any, ...] | None:
+    def _row(self, query: str, *more: int) -> tuple[Any, ...] | None:
         return self._connection.execute(query, (self._study, *more)).fetchone()

@@ -30,9 +30,9 @@ def _evaluated(model: ReleasedModel, dataset: TaskDataset) -> Scores | dict[str,
     return model.task.metrics(model.outputs(dataset.inputs), dataset.targets)
 
 
-def values_of(found: Scores | dict[str, float]) -> dict[str, float]:
+def values_of(scores: Scores | dict[str, float]) -> dict[str, float]:
     """The numbers by name."""
-    return found.values() if isinstance(found, Scores) else found
+    return scores.values() if isinstance(scores, Scores) else scores
 
 
 def watch(

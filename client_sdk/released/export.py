@@ -146,9 +146,9 @@ def _quiet(kind: str) -> Generator[None]:
         log.setLevel(level)
 
 
-def _name_no_sources(made: Any) -> None:
+def _name_no_sources(program: Any) -> None:
     """Notes of the exporter on nodes: stack traces with this machine's paths."""
-    for node in made.graph.node:
+    for node in program.graph.node:
         del node.metadata_props[:]
         node.doc_string = ""
 

@@ -30,7 +30,7 @@ from study_protocol.wire.tensors import TensorError, decode, metadata_in
 
 _BATCH = 1024
 # Numbers of the inputs of a batch: large images go a few at a time.
-_MOST = 1 << 22
+_BATCH_VALUES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class ReleasedModel:
         device = next((parameter.device for parameter in self.module.parameters()), torch.device("cpu"))
         with torch.no_grad():
             for part in parts(inputs):
-                for some in torch.split(part, max(1, min(_BATCH, _MOST // max(1, part[:1].numel())))):
+                for some in torch.split(part, max(1, min(_BATCH, _BATCH_VALUES // max(1, part[:1].numel())))):
                     yield self.module(some.to(device)).double().cpu()
 
 

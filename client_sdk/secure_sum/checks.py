@@ -61,7 +61,7 @@ def check_parameters(
     return parameters
 
 
-_OTHER = {
+_MISMATCHES = {
     "study": ("wrong-round", "the session belongs to another study"),
     "round": ("wrong-round", "the session belongs to another round, not to this one"),
     "settings": ("wrong-settings", "the session names other settings than this hospital joined under"),
@@ -78,7 +78,7 @@ def _check_due(parameters: SessionParameters, due: SessionParameters) -> None:
     for name in SessionParameters.model_fields:
         if getattr(parameters, name) != getattr(due, name):
             refusal = ("wrong-parameters", f"{name} is not what follows from the study's settings")
-            raise ParametersRefused(*_OTHER.get(name, refusal), proof={"expected": due.model_dump(mode="json")})
+            raise ParametersRefused(*_MISMATCHES.get(name, refusal), proof={"expected": due.model_dump(mode="json")})
 
 
 def _check_floors(parameters: SessionParameters, party: Party) -> None:
@@ -202,12 +202,12 @@ def check_is_summed_again(opened: Opened | None, survivors: Iterable[str]) -> No
         raise SurvivorsRefused(SAME_MODEL_AGAIN, _same_model(opened, difference, "in one of the two sums only"))
 
 
-def _same_model(opened: Opened, others: frozenset[str], where: str) -> str:
-    names = sorted(others)[:_NAMED_AT_MOST]
-    more = "" if len(others) == len(names) else f" and {len(others) - len(names)} more"
+def _same_model(opened: Opened, hospitals: frozenset[str], place: str) -> str:
+    names = sorted(hospitals)[:_NAMED_AT_MOST]
+    more = "" if len(hospitals) == len(names) else f" and {len(hospitals) - len(names)} more"
     return (
         f"round {opened.round} opened a sum of updates from this very model over other hospitals ({', '.join(names)}"
-        f"{more}: {where}); sums over different sets show single updates, so no other set is opened. If a hospital has "
+        f"{more}: {place}); sums over different sets show single updates, so no other set is opened. If a hospital has "
         "left for good, the operator has to end the study (wardround study stop)"
     )
 

@@ -97,7 +97,7 @@ class MaskedDelivery:
         self._client, self._membership, self._floors = client, membership, floors
         self._summed, self._folder = summed, folder
         self._roster, self._vouch, self._records, self._charge = roster, vouch, records, charge
-        self._taken = False
+        self._was_accepted = False
         self._settings = summed.settings
         self._store: FileStore | None = None
         self._round: MaskedRound | None = None
@@ -112,7 +112,7 @@ class MaskedDelivery:
         """
         if session is None:
             raise BadAssignment("the assignment of a round that sums under masks names no session")
-        self._round, self._taken = None, False
+        self._round, self._was_accepted = None, False
         joined = self._of(assignment)
         vectors = joined.prepare(session)
         # Only now: a session that was refused while it was prepared has been left already.
@@ -120,7 +120,11 @@ class MaskedDelivery:
         return vectors
 
     def body(
-        self, round: int, vectors: Sequence[VectorSpec], made: Contribution, log_moments: LogMomentBounds | None
+        self,
+        round_number: int,
+        vectors: Sequence[VectorSpec],
+        contribution: Contribution,
+        log_moments: LogMomentBounds | None,
     ) -> bytes:
         """The words that will be masked, and the update where it travels in the clear.
 
@@ -131,50 +135,52 @@ class MaskedDelivery:
             trained(self._settings).privacy,
             self._summed.model,
             vectors,
-            made,
+            contribution,
             log_moments,
             # Once: two sums over almost the same hospitals would show one hospital's number.
-            records=0 if self.total_records() is not None or self._reported(round) else self._summed.records,
-            randomness=self._summed.randomness(round),
+            records=0 if self.total_records() is not None or self._reported(round_number) else self._summed.records,
+            randomness=self._summed.randomness(round_number),
         )
-        clear = {} if UPDATE in words else {tensors.UPDATE + name: array for name, array in made.update.items()}
+        clear = {} if UPDATE in words else {tensors.UPDATE + name: array for name, array in contribution.update.items()}
         return to_bytes(words, clear)
 
-    def answer(self, round: int, vectors: Sequence[VectorSpec], part: NDArray[np.int64]) -> bytes:
+    def answer(self, round_number: int, vectors: Sequence[VectorSpec], part: NDArray[np.int64]) -> bytes:
         """The words of a query's sum, in steps of its grid.
 
         Raises:
             TrainingStopped: a value does not fit its vector.
         """
         (spec,) = vectors
-        blind = self._summed.randomness(round).of(Purpose.THRESHOLDS, subject=part.tobytes())
+        blind = self._summed.randomness(round_number).of(Purpose.THRESHOLDS, subject=part.tobytes())
         try:
             words = encode(spec, part.astype(np.float64), blind.read)
         except EncodingError as error:
             raise TrainingStopped(f"vector {spec.name}") from error
         return to_bytes({spec.name: words}, {})
 
-    def send(self, round: int, body: bytes) -> None:
+    def send(self, round_number: int, body: bytes) -> None:
         """Send what `body` made. Raises as `Client.put_update` and `MaskedRound.complete`."""
         joined, self._round = self._round, None
         if joined is None:
             raise RuntimeError("a round is prepared before it is sent")
         words, clear = from_bytes(body)
         if clear:
-            self._client.put_update(self._membership.study, round, self._membership.client, tensors.encode(clear))
-            self._taken = True
+            self._client.put_update(
+                self._membership.study, round_number, self._membership.client, tensors.encode(clear)
+            )
+            self._was_accepted = True
         try:
             joined.complete(words)
         finally:
-            self._taken = self._taken or joined.shares_taken
+            self._was_accepted = self._was_accepted or joined.shares_taken
 
     @property
-    def taken(self) -> bool:
-        return self._taken
+    def was_accepted(self) -> bool:
+        return self._was_accepted
 
-    def has_opened(self, round: int) -> bool:
+    def has_opened(self, round_number: int) -> bool:
         """Whether this hospital opened its shares in a round and was shown the result that came of them."""
-        record = record_of(self._opened(), self._membership.study, round)
+        record = record_of(self._opened(), self._membership.study, round_number)
         # Until then the session is kept, to ask for it.
         return record.released and record.session is None
 
@@ -198,9 +204,9 @@ class MaskedDelivery:
         if self._store is not None:
             self._store.erase_expired(int(self._client.clock.read()))
 
-    def keeps(self, round: int) -> bool:
+    def keeps(self, round_number: int) -> bool:
         """Not once the result was checked or the session is over: the words are without masks."""
-        return self._store is None or self._store.needs_words(self._membership.study, round)
+        return self._store is None or self._store.needs_words(self._membership.study, round_number)
 
     def close(self) -> None:
         """Give the folder back: whoever goes on, also in this process, takes it anew."""
@@ -208,10 +214,10 @@ class MaskedDelivery:
             self._store.close()
             self._store = None
 
-    def _reported(self, round: int) -> bool:
+    def _reported(self, round_number: int) -> bool:
         """Whether this hospital has helped to open a sum of an earlier round."""
         newest = None if self._store is None else newest_opened(self._store, self._membership.study)
-        return newest is not None and newest.round < round
+        return newest is not None and newest.round < round_number
 
     def _opened(self) -> FileStore:
         if self._store is None:
@@ -264,7 +270,7 @@ def ring_vectors_of(
     privacy: Privacy,
     model: tensors.Spec,
     vectors: Sequence[VectorSpec],
-    made: Contribution,
+    contribution: Contribution,
     log_moments: LogMomentBounds | None,
     *,
     records: int,
@@ -280,11 +286,13 @@ def ring_vectors_of(
     words: dict[str, RingVector] = {}
     for place, spec in enumerate(vectors):
         if spec.name == UPDATE:
-            values = flatten(made.update, model)
+            values = flatten(contribution.update, model)
         elif spec.name == histogram_name(privacy.rules):
             # An address for each vector: no two draw the same.
-            noise = randomness.of(Purpose.CLIENT_HISTOGRAM, step=place, subject=repr(made.client_distance).encode())
-            values = _histogram(privacy, randomness.round, made.client_distance, noise)
+            noise = randomness.of(
+                Purpose.CLIENT_HISTOGRAM, step=place, subject=repr(contribution.client_distance).encode()
+            )
+            values = _histogram(privacy, randomness.round, contribution.client_distance, noise)
         elif spec.name == METRICS:
             values = np.array([float(records)])
         elif spec.name == PAPERS and log_moments is not None:
@@ -326,7 +334,7 @@ def _add_share(privacy: Privacy, spec: VectorSpec, words: RingVector, source: Ra
     require_in_range(spec, words)
 
 
-def _histogram(privacy: Privacy, round: int, distance: float | None, source: RandomSource) -> Values:
+def _histogram(privacy: Privacy, round_number: int, distance: float | None, source: RandomSource) -> Values:
     """One count in the bin of this client's distance; under disclosure `noised` with this client's share of noise."""
     top = privacy.clip_norm if privacy.client_clip_norm is None else privacy.client_clip_norm
     counts = np.zeros(DISTANCE_BINS, np.int64)
@@ -334,7 +342,7 @@ def _histogram(privacy: Privacy, round: int, distance: float | None, source: Ran
     if noise is None:
         counts[distance_bin(distance, top)] = 1
         return counts
-    if round % noise.every == 0:
+    if round_number % noise.every == 0:
         counts[distance_bin(distance, top)] = 1
         # Variances add up over the honest survivors that are sure to be there; rounded up, so that they reach std.
         share = noise.std / np.sqrt(privacy.histogram_shares)

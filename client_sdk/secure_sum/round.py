@@ -51,7 +51,7 @@ T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 _LOG = logging.getLogger(__name__)
 # Bytes of an answer: of a thousand clients' keys, signatures and digests there is half a megabyte.
-_MOST = 4 << 20
+_MAX_ANSWER_BYTES = 4 << 20
 
 register(
     "hospital.after-keys",
@@ -183,10 +183,10 @@ class MaskedRound:
         failpoint(f"hospital.after-{step}")
         return reply or self._wait_for(step, then, *([self._party.client] if step == "shares" else []))
 
-    def _wait_for(self, what: str, model: type[M], *more: str) -> M:
+    def _wait_for(self, list_name: str, model: type[M], *more: str) -> M:
         """A list, once it is frozen."""
         # No pause: the coordinator holds each answer back for up to POLL_SECONDS.
-        while (reply := self._send(self._calls.shown(what, model, POLL_SECONDS, *more))) is None:
+        while (reply := self._send(self._calls.session_list(list_name, model, POLL_SECONDS, *more))) is None:
             pass
         return reply
 
@@ -236,8 +236,8 @@ class MaskedRound:
 class SessionCalls:
     """Addresses of one round's session. Every answer is held back for `wait_seconds` while it would be empty."""
 
-    def __init__(self, study: str, round: int, client: str) -> None:
-        self._base = ("studies", study, "rounds", round, "secure-sum")
+    def __init__(self, study: str, round_number: int, client: str) -> None:
+        self._base = ("studies", study, "rounds", round_number, "secure-sum")
         self._client = client
 
     def put(
@@ -259,7 +259,7 @@ class SessionCalls:
             "application/json",
             headers,
             quiet_seconds=wait_seconds,
-            answer_limit=_MOST,
+            answer_limit=_MAX_ANSWER_BYTES,
         )
 
     def put_vectors(self, upload: MaskedUpload, wait_seconds: float) -> Call[SurvivorList | None]:
@@ -275,16 +275,16 @@ class SessionCalls:
             OCTETS,
             manifest,
             quiet_seconds=wait_seconds,
-            answer_limit=_MOST,
+            answer_limit=_MAX_ANSWER_BYTES,
         )
 
     def leave(self) -> Call[None]:
         return put(path(*self._base, "left", self._client))
 
-    def shown(self, what: str, model: type[M], wait_seconds: float, *more: str) -> Call[M | None]:
+    def session_list(self, list_name: str, model: type[M], wait_seconds: float, *more: str) -> Call[M | None]:
         """What the coordinator shows of the session; None while it is not frozen."""
-        target = with_values(path(*self._base, what, *more), wait=f"{wait_seconds:g}")
-        return Call("GET", target, _or_null(model), quiet_seconds=wait_seconds, answer_limit=_MOST)
+        target = with_values(path(*self._base, list_name, *more), wait=f"{wait_seconds:g}")
+        return Call("GET", target, _or_null(model), quiet_seconds=wait_seconds, answer_limit=_MAX_ANSWER_BYTES)
 
 
 def _or_null(model: type[M]) -> Callable[[Answer], M | None]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from client_sdk.errors import ConflictError, SessionEnded, UpdateDisputed
 
 
-class Alone:
+class SingleInstallation:
     """Of one participation: two that speak for one hospital end every sum of all hospitals, and pay for it."""
 
     def __init__(self) -> None:
         self._first: int | None = None
 
-    def begin(self, round: int) -> None:
+    def begin(self, round_number: int) -> None:
         """A round was assigned."""
         if self._first is None:
-            self._first = round
+            self._first = round_number
 
-    def require(self, round: int, ended: SessionEnded | ConflictError) -> None:
+    def require(self, round_number: int, ended: SessionEnded | ConflictError) -> None:
         """That a sum did not end because the coordinator holds what this process has not said.
 
         Of the first round it may have been said before this process began, from a disk that was put back since. Every
@@ -25,8 +25,8 @@ class Alone:
         Raises:
             UpdateDisputed: somebody else has said it.
         """
-        if ended.code == "different-message" and round != self._first:
+        if ended.code == "different-message" and round_number != self._first:
             raise UpdateDisputed(
-                f"the coordinator holds another message of this hospital for the secure sum of round {round}: a second "
+                f"the coordinator holds another message of this hospital for the secure sum of round {round_number}: a second "
                 "installation takes part under the same identity. Stop one of them"
             )

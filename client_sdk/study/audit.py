@@ -13,7 +13,7 @@ from typing import Any
 
 from accounting.budget.bodies import Standing, event_in, settings_in
 from accounting.budget.budget import Budget, opened_by
-from accounting.budget.floors import least_bounds
+from accounting.budget.floors import min_bounds
 from accounting.budget.ledger import Entry, LedgerError, verify_chain
 from accounting.budget.releases import Releases
 from accounting.errors import InvalidArgument
@@ -28,8 +28,8 @@ from study_protocol.study.reports import fault_of_report
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.signing import LEDGER_HEAD, SigningError, decode_public_key, verify_document
 
-_NAMED = "every released model's file is named by its SHA-256: no other file passes for it"
-_NOT_NAMED = (
+_MODELS_ARE_NAMED = "every released model's file is named by its SHA-256: no other file passes for it"
+_MODELS_ARE_NOT_NAMED = (
     "no released model is named: which file is a round's model, the coordinator's word alone says. The study began "
     "under an earlier version, or its coordinator does not bind models"
 )
@@ -59,7 +59,11 @@ class Audited:
             f"{kinds['settled']} settled by what was reported or at their worst, "
             f"{kinds['charged-in-full']} charged in full, {kinds['cancelled']} cancelled and free"
         )
-        models = [] if not self.settings.privacy.rules.trains else [_NAMED if self.names_models else _NOT_NAMED]
+        models = (
+            []
+            if not self.settings.privacy.rules.trains
+            else [_MODELS_ARE_NAMED if self.names_models else _MODELS_ARE_NOT_NAMED]
+        )
         return [
             f"entries 1 to {self.entries}: each hangs on the one before, and could have followed it",
             f"the plan is that of the settings in entry 1, sha256 {self.settings.digest()}",
@@ -130,16 +134,16 @@ def _reports(entry: Entry, charged: Sequence[tuple[int, int]]) -> list[tuple[Any
     return list(zip(event["report"], charged, strict=True))
 
 
-def _require_possible(entry: Entry, settings: AnySettings, value: Any, round: int, members: int) -> None:
+def _require_possible(entry: Entry, settings: AnySettings, value: Any, round_number: int, members: int) -> None:
     try:
         report = report_from_dict(value)
     except InvalidArgument as error:
         raise LedgerError(entry.sequence, str(error)) from error
     if isinstance(settings, StatisticsSettings):
         return
-    fault = fault_of_report(settings, report, round=round, members=members) or _fault_of_sample(settings, report)
+    fault = fault_of_report(settings, report, round=round_number, members=members) or _fault_of_sample(settings, report)
     if fault is not None:
-        raise LedgerError(entry.sequence, f"the report of round {round} is none that could be made: {fault}")
+        raise LedgerError(entry.sequence, f"the report of round {round_number} is none that could be made: {fault}")
 
 
 def _fault_of_sample(settings: StudySettings, report: RoundReport | None) -> str | None:
@@ -148,7 +152,7 @@ def _fault_of_sample(settings: StudySettings, report: RoundReport | None) -> str
     limit = limit_among(settings.privacy.limit_plans, Level.INSTANCE, Definition.BAYESIAN)
     if reported is None or sample is None or limit is None:
         return None
-    bounds = least_bounds(plan_of(settings), limit, sample.records)
+    bounds = min_bounds(plan_of(settings), limit, sample.records)
     for value, floor in zip((reported.filter, *reported.moments), bounds, strict=True):
         if not value >= floor:
             return f"a bound below what {sample.records} records can show: {value:g}, where {floor:g} is the least"

@@ -13,7 +13,7 @@ from client_sdk.errors import ConflictError, NotFoundError, PolicyRefused
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import require_answerable
 from client_sdk.identity import Membership
-from client_sdk.study.delivery import Able
+from client_sdk.study.delivery import Capabilities
 from client_sdk.study.permission import Permission
 from study_protocol.study.queries import Consent, Query
 
@@ -28,10 +28,10 @@ class Consents:
     """What this hospital says to the queries of one study."""
 
     def __init__(
-        self, client: Client, membership: Membership, policy: SitePolicy, able: Able, permission: Permission
+        self, client: Client, membership: Membership, policy: SitePolicy, able: Capabilities, permission: Permission
     ) -> None:
         self._client, self._membership, self._policy, self._able = client, membership, policy, able
-        self._permission, self._told = permission, set[str]()
+        self._permission, self._announced = permission, set[str]()
 
     def speak(self) -> float:
         """Answer every query that waits for this hospital's word; seconds until it should be asked again."""
@@ -58,9 +58,9 @@ class Consents:
         return YES if decided else NO
 
     def _tell(self, query: Query) -> None:
-        if query.sha256 in self._told:
+        if query.sha256 in self._announced:
             return
-        self._told.add(query.sha256)
+        self._announced.add(query.sha256)
         used = self._permission.approvals.has(query.approved_digest)
         remark = " It was approved, and that many sums of it have come to nothing since." if used else ""
         _LOG.warning(

@@ -28,7 +28,7 @@ from study_protocol.wire.tensors import ANSWER_TENSOR, TERMS, UPDATE, encode
 
 
 @dataclass(frozen=True)
-class Able:
+class Capabilities:
     """What a hospital can do in one study.
 
     training      None where the study trains nothing
@@ -90,7 +90,11 @@ class Delivery(Protocol):
         """N of all clients, where the study sums the papers' costs and N is known."""
 
     def body(
-        self, round: int, vectors: Sequence[VectorSpec], made: Contribution, log_moments: LogMomentBounds | None
+        self,
+        round_number: int,
+        vectors: Sequence[VectorSpec],
+        contribution: Contribution,
+        log_moments: LogMomentBounds | None,
     ) -> bytes:
         """The finished bytes of a round, made once: the same are sent as often as it takes.
 
@@ -99,7 +103,7 @@ class Delivery(Protocol):
         """
         ...
 
-    def answer(self, round: int, vectors: Sequence[VectorSpec], part: NDArray[np.int64]) -> bytes:
+    def answer(self, round_number: int, vectors: Sequence[VectorSpec], part: NDArray[np.int64]) -> bytes:
         """The finished bytes of a query's round; part: (cells,) this hospital's sum in grid steps, noise in it.
 
         Raises:
@@ -107,7 +111,7 @@ class Delivery(Protocol):
         """
         ...
 
-    def send(self, round: int, body: bytes) -> None:
+    def send(self, round_number: int, body: bytes) -> None:
         """Send what `body` or `answer` made.
 
         Raises:
@@ -116,12 +120,12 @@ class Delivery(Protocol):
         """
 
     @property
-    def taken(self) -> bool:
+    def was_accepted(self) -> bool:
         """Whether the coordinator acknowledged, in the round prepared last, what it may have learnt something from: an
         update in the clear, or shares that open a sum. Also after `send` has raised."""
         ...
 
-    def has_opened(self, round: int) -> bool:
+    def has_opened(self, round_number: int) -> bool:
         """Whether the coordinator has shown this hospital the opened sum of a round."""
         ...
 
@@ -132,7 +136,7 @@ class Delivery(Protocol):
         """Erase what may be kept no longer. Called whenever the hospital looks for work."""
         ...
 
-    def keeps(self, round: int) -> bool:
+    def keeps(self, round_number: int) -> bool:
         """Whether the finished bytes of this round may still have to be sent."""
         ...
 
@@ -147,31 +151,35 @@ class ClearDelivery:
     """
 
     def __init__(self, put: Callable[[int, bytes], object]) -> None:
-        self._put, self.taken = put, False
+        self._put, self.was_accepted = put, False
 
     def prepare(self, assignment: AssignmentBody, session: SignedParameters | None) -> tuple[()]:
         """Nobody needs anything before."""
-        self.taken = False
+        self.was_accepted = False
         return ()
 
     def total_records(self) -> None:
         """The papers' costs are summed under masks only."""
 
     def body(
-        self, round: int, vectors: Sequence[VectorSpec], made: Contribution, log_moments: LogMomentBounds | None
+        self,
+        round_number: int,
+        vectors: Sequence[VectorSpec],
+        contribution: Contribution,
+        log_moments: LogMomentBounds | None,
     ) -> bytes:
         """Raises TrainingStopped for a bound that is not finite."""
-        update = {UPDATE + name: array for name, array in made.update.items()}
+        update = {UPDATE + name: array for name, array in contribution.update.items()}
         return encode(update | ({} if log_moments is None else log_moments.tensors()))
 
-    def answer(self, round: int, vectors: Sequence[VectorSpec], part: NDArray[np.int64]) -> bytes:
+    def answer(self, round_number: int, vectors: Sequence[VectorSpec], part: NDArray[np.int64]) -> bytes:
         return encode({ANSWER_TENSOR: part.astype(np.float64)})
 
-    def send(self, round: int, body: bytes) -> None:
-        self._put(round, body)
-        self.taken = True
+    def send(self, round_number: int, body: bytes) -> None:
+        self._put(round_number, body)
+        self.was_accepted = True
 
-    def has_opened(self, round: int) -> bool:
+    def has_opened(self, round_number: int) -> bool:
         """No sum is shown to hospitals: the ledger alone says what became of a round."""
         return False
 
@@ -181,7 +189,7 @@ class ClearDelivery:
     def erase_expired(self) -> None:
         """There are no secrets."""
 
-    def keeps(self, round: int) -> bool:
+    def keeps(self, round_number: int) -> bool:
         """Until a later round begins or the study ends: a coordinator that was restored asks for them again."""
         return True
 
@@ -193,7 +201,7 @@ def delivery_of(
     client: Client,
     membership: Membership,
     policy: SitePolicy,
-    able: Able,
+    able: Capabilities,
     verifier: CoordinatorVerifier,
     folder: Path,
 ) -> Delivery:
@@ -206,12 +214,12 @@ def delivery_of(
     return MaskedDelivery(client, membership, floors, able.summed(membership.client), state, *sources)
 
 
-def reported(made: Contribution, log_moments: LogMomentBounds | None) -> dict[str, Any] | None:
+def reported(contribution: Contribution, log_moments: LogMomentBounds | None) -> dict[str, Any] | None:
     """What an update tells of its cost: the bounds that go with it, or the distance that it falls into."""
     report: dict[str, Any] = {}
     if log_moments is not None:
         bounds = log_moments.tensors()
         report |= {"filter": float(bounds[TERMS + "filter"][0]), "moments": bounds[TERMS + "moments"].tolist()}
-    if made.client_distance is not None:
-        report["distance"] = made.client_distance
+    if contribution.client_distance is not None:
+        report["distance"] = contribution.client_distance
     return report or None

@@ -61,14 +61,14 @@ def rotate(identity: Identity, dial: Callable[[str, Signature], Client]) -> list
     """
     # On the disk before anybody is told: a key that some have taken cannot be lost.
     successor = Identity.create(identity.directory, NEXT_KEY_FILE)
-    studies = [m.study for m in identity.memberships() if _taken(identity, successor, m, dial)]
+    studies = [m.study for m in identity.memberships() if _is_rotated(identity, successor, m, dial)]
     failpoint("hospital.before-rotation")
     identity.take_next_key()
     failpoint("hospital.after-rotation")
     return studies
 
 
-def _taken(
+def _is_rotated(
     identity: Identity, successor: Identity, membership: Membership, dial: Callable[[str, Signature], Client]
 ) -> bool:
     proven = {"client": membership.client, "study": membership.study, "key": successor.public_key}

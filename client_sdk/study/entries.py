@@ -42,9 +42,13 @@ class EntryChecks:
     """
 
     def __init__(
-        self, study: str, settings: AnySettings, own: Callable[[int], OwnRound], past: Callable[[], Iterable[Entry]]
+        self,
+        study: str,
+        settings: AnySettings,
+        own_round: Callable[[int], OwnRound],
+        past: Callable[[], Iterable[Entry]],
     ) -> None:
-        self._study, self._settings, self._own, self._past = study, settings, own, past
+        self._study, self._settings, self._own_round, self._past = study, settings, own_round, past
         self._plan, self._digest = plan_of(settings), settings.digest()
         self._budget = Budget(self._plan)
         self._exceeded: tuple[str, str] | None = None
@@ -81,13 +85,13 @@ class EntryChecks:
         if self._exceeded is not None:
             raise OwnBudgetExceeded(*self._exceeded)
 
-    def require_asked(self, round: int, document: QueryDocument) -> None:
+    def require_asked(self, round_number: int, document: QueryDocument) -> None:
         """That the round's reservation is of this query, at what it costs.
 
         Raises:
             BadAssignment: it is of another one, or of none.
         """
-        entry = next((entry for entry in self._past() if entry.kind == "asked" and entry.round == round), None)
+        entry = next((entry for entry in self._past() if entry.kind == "asked" and entry.round == round_number), None)
         expected = {"query": document.digest(), "cost": document.cost().to_dict()}
         if entry is None or {name: entry.body[name] for name in expected} != expected:
             raise BadAssignment("the ledger does not reserve the cost of the query that is asked")
@@ -160,16 +164,18 @@ class EntryChecks:
             raise _untrue(entry, f"it counts {members} members where {self._members + change} are left")
         self._members = members
 
-    def _authorise(self, round: int) -> None:
-        authorisation = self._budget.authorise(round)
-        if self._exceeded is not None or authorisation.allowed or authorisation.reason not in _CODES:
+    def _authorise(self, round_number: int) -> None:
+        authorisation = self._budget.authorise(round_number)
+        if self._exceeded is not None or authorisation.is_allowed or authorisation.reason not in _CODES:
             return
         level, definition = authorisation.limit or ("", "")
         limit_name = f"the {definition} limit at {level} level" if authorisation.limit else "its limit of noised steps"
-        text = f"round {round} was reserved although it would pass {limit_name}, by this hospital's own calculation"
+        text = (
+            f"round {round_number} was reserved although it would pass {limit_name}, by this hospital's own calculation"
+        )
         self._exceeded = (_CODES[authorisation.reason], text)
 
-    def _authorise_query(self, round: int, event: Mapping[str, Any]) -> None:
+    def _authorise_query(self, round_number: int, event: Mapping[str, Any]) -> None:
         if self._exceeded is not None:
             return
         try:
@@ -177,16 +183,16 @@ class EntryChecks:
         except AccountingError:
             # What is no cost, or of no study with queries, the budget refuses below.
             return
-        if authorisation.allowed or authorisation.reason not in _CODES:
+        if authorisation.is_allowed or authorisation.reason not in _CODES:
             return
-        text = f"round {round} asks a query that would pass a limit of the study, by this hospital's own calculation"
+        text = f"round {round_number} asks a query that would pass a limit of the study, by this hospital's own calculation"
         self._exceeded = (_CODES[authorisation.reason], text)
 
-    def _check_cancelled(self, entry: Entry, round: int) -> None:
-        if self._own(round).taken:
+    def _check_cancelled(self, entry: Entry, round_number: int) -> None:
+        if self._own_round(round_number).taken:
             raise _untrue(
                 entry,
-                f"round {round} was cancelled, which makes it free, although the coordinator has taken what this "
+                f"round {round_number} was cancelled, which makes it free, although the coordinator has taken what this "
                 "hospital sent in it",
             )
 
@@ -209,26 +215,26 @@ class EntryChecks:
         for (round, of), report in zip(charged, reports, strict=True):
             self._check_report(entry, round, report, of)
 
-    def _check_report(self, entry: Entry, round: int, value: Mapping[str, Any] | None, members: int) -> None:
+    def _check_report(self, entry: Entry, round_number: int, value: Mapping[str, Any] | None, members: int) -> None:
         try:
             report = report_from_dict(value)
         except AccountingError as error:
-            raise _untrue(entry, f"the report of round {round} is none: {error}") from error
+            raise _untrue(entry, f"the report of round {round_number} is none: {error}") from error
         # What a query reports is nothing, as the budget finds.
         if report is None or isinstance(self._settings, StatisticsSettings):
             return
-        fault = fault_of_report(self._settings, report, round=round, members=members)
+        fault = fault_of_report(self._settings, report, round=round_number, members=members)
         if fault is None:
-            fault = self._own_fault(self._settings.privacy, self._own(round), round, report)
+            fault = self._own_fault(self._settings.privacy, self._own_round(round_number), round_number, report)
         if fault is not None:
-            raise _untrue(entry, f"the report of round {round} cannot be true: {fault}")
+            raise _untrue(entry, f"the report of round {round_number} cannot be true: {fault}")
 
-    def _own_fault(self, privacy: Privacy, own: OwnRound, round: int, report: RoundReport) -> str | None:
+    def _own_fault(self, privacy: Privacy, own_round: OwnRound, round_number: int, report: RoundReport) -> str | None:
         moments, histogram = moments_in(report), histogram_in(report)
-        if moments is not None and moments.complete and not own.finished and self._took_part_before(round):
+        if moments is not None and moments.complete and not own_round.finished and self._took_part_before(round_number):
             return "it is said to hold the bounds of all clients, and this hospital sent none"
-        local_report = own.reported
-        if not own.taken or local_report is None:
+        local_report = own_round.reported
+        if not own_round.taken or local_report is None:
             return None
         if moments is not None and "filter" in local_report:
             pairs = zip(
@@ -240,10 +246,10 @@ class EntryChecks:
             return _fault_of_counts(privacy, histogram.counts, histogram.count_noise, local_report["distance"])
         return None
 
-    def _took_part_before(self, round: int) -> bool:
+    def _took_part_before(self, round_number: int) -> bool:
         # Those in the ledger, not all numbers below: a coordinator may have left out two billion.
         before = {entry.round for entry in self._past() if entry.kind == "reserved"}
-        return any(self._own(number).taken for number in before if number is not None and number < round)
+        return any(self._own_round(number).taken for number in before if number is not None and number < round_number)
 
 
 def _require_same(shown: ModelInfo, named: NamedModel | None) -> None:

@@ -53,14 +53,16 @@ class EvaluatedPatients:
         if question.columns and isinstance(self.records, Table):
             rows |= one_row_each(question, self.records.columns, self.records.patients)
         form = question.prediction
-        predicted, outcome = self._found(question, weights, self.records)
+        predicted, outcome = self._predictions(question, weights, self.records)
         for name, values in ((PREDICTION, predicted), (OUTCOME, outcome)):
             # Neither the mean of classes nor that of yes and no is one of them.
             numeric = form == "number" or (form == "binary" and (name == PREDICTION or question.rows == "any"))
             rows[name] = one_value_each(question.rows, values, self.records.patients, numeric=numeric)
         return rows if keep is None else {name: column[keep] for name, column in rows.items()}
 
-    def _found(self, question: Evaluation, weights: Mapping[str, Array], records: Records) -> tuple[Floats, Floats]:
+    def _predictions(
+        self, question: Evaluation, weights: Mapping[str, Array], records: Records
+    ) -> tuple[Floats, Floats]:
         """(rows,) predictions and (rows,) outcomes."""
         dataset = dataset_of(self.training.task, records, checked=True)
         predicted = self.training.predictions(weights, dataset.inputs)

@@ -14,7 +14,7 @@ from typing import Any
 
 from accounting.budget.accounts import PRIVACY_LOSS_DISTRIBUTION
 from accounting.mechanisms.conversion import epsilon_from_moments
-from client_sdk.guard.ledger import HospitalLedger, What
+from client_sdk.guard.ledger import BodyKind, HospitalLedger
 from client_sdk.guard.policy import Charge, OwnLimit, epsilon_spent
 from study_protocol.study.messages import BudgetStatement, LimitStatement
 
@@ -65,7 +65,7 @@ class RoundEvent:
     rounds: int
     rounds_left: int
     spent_share: float | None
-    what: What
+    what: BodyKind
     answer: str
     bytes: int
     charge: Charge | None
@@ -88,7 +88,7 @@ def round_event(
     rounds: int,
     statement: BudgetStatement,
     limits: Sequence[OwnLimit],
-    round: int,
+    round_number: int,
     seconds: float,
     waited: float | None = None,
 ) -> RoundEvent | None:
@@ -97,16 +97,16 @@ def round_event(
     rounds  most of them in the study
     limits  this hospital's own
     """
-    departures = [d for d in ledger.departures(statement.study) if d.round == round and d.answer is not None]
+    departures = [d for d in ledger.departures(statement.study) if d.round == round_number and d.answer is not None]
     if not departures:
         return None
     last, charges = departures[-1], ledger.charges()
     spent_of_limits = tuple(own_spent(charges, limit) for limit in limits)
     return RoundEvent(
         statement.study,
-        round,
+        round_number,
         rounds,
-        _rounds_left(statement, rounds, round),
+        _rounds_left(statement, rounds, round_number),
         _spent_share(statement),
         last.what,
         last.answer or "",
@@ -118,9 +118,9 @@ def round_event(
     )
 
 
-def _rounds_left(statement: BudgetStatement, rounds: int, round: int) -> int:
+def _rounds_left(statement: BudgetStatement, rounds: int, round_number: int) -> int:
     estimates = [limit.rounds_left_estimate for limit in statement.limits if limit.rounds_left_estimate is not None]
-    return max(0, min([rounds - round, *estimates]))
+    return max(0, min([rounds - round_number, *estimates]))
 
 
 def _spent_share(statement: BudgetStatement) -> float | None:

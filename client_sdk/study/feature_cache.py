@@ -50,7 +50,7 @@ class FeatureCache:
 
     folder: Path
 
-    def features(self, made: Features, dataset: TaskDataset, training: Training) -> TaskDataset:
+    def features(self, transform: Features, dataset: TaskDataset, training: Training) -> TaskDataset:
         """`made.of_dataset(dataset)`, out of the file where there is one of exactly these records.
 
         Raises:
@@ -63,13 +63,13 @@ class FeatureCache:
             key = self._key()
         except OSError as error:
             _not_kept(error)
-            return made.of_dataset(dataset)
+            return transform.of_dataset(dataset)
         cached = _read(path, key, bound) if path.exists() else None
-        if cached is not None and len(cached) == len(dataset) and _still_made(made, dataset, cached):
+        if cached is not None and len(cached) == len(dataset) and _still_made(transform, dataset, cached):
             return TaskDataset(cached, dataset.targets, dataset.patients, dataset.grouped, computed=True)
         if path.exists():
             _LOG.warning("the stored features are not of these records under this study, or are damaged: computed anew")
-        computed = made.of_dataset(dataset)
+        computed = transform.of_dataset(dataset)
         try:
             _write(path, key, bound, in_memory(computed.inputs))
         except OSError as error:
@@ -91,12 +91,12 @@ class FeatureCache:
         return key
 
 
-def _still_made(made: Features, dataset: TaskDataset, found: Tensor) -> bool:
+def _still_made(transform: Features, dataset: TaskDataset, cached: Tensor) -> bool:
     """Whether the first record's features are made as they were: code that is installed anew has the same name."""
     first = TaskDataset(dataset.inputs[:1], dataset.targets[:1], dataset.patients[:1], dataset.grouped)
-    recomputed = in_memory(made.of_dataset(first).inputs)
-    return recomputed.shape == found[:1].shape and torch.allclose(
-        recomputed, found[:1], rtol=1e-3, atol=1e-5, equal_nan=True
+    recomputed = in_memory(transform.of_dataset(first).inputs)
+    return recomputed.shape == cached[:1].shape and torch.allclose(
+        recomputed, cached[:1], rtol=1e-3, atol=1e-5, equal_nan=True
     )
 
 
@@ -160,9 +160,9 @@ def _read(path: Path, key: bytes, bound: bytes) -> Tensor | None:
     return torch.as_tensor(flat.view("<f4").astype(np.float32, copy=False).reshape(shape))
 
 
-def _shape(said: Any) -> tuple[int, ...]:
+def _shape(value: Any) -> tuple[int, ...]:
     """Raises ValueError: not the header of such a file."""
-    shape: Any = cast("dict[str, Any]", said).get("shape") if isinstance(said, dict) else None
+    shape: Any = cast("dict[str, Any]", value).get("shape") if isinstance(value, dict) else None
     dimensions = tuple(cast("list[Any]", shape)) if isinstance(shape, list) else ()
     if not dimensions or not all(type(dimension) is int and dimension > 0 for dimension in dimensions):
         raise ValueError("no shape")

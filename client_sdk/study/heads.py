@@ -25,7 +25,7 @@ from study_protocol.wire.signing import (
 )
 from study_protocol.wire.values import Message
 
-Found = Literal["same", "ahead"]
+HeadPosition = Literal["same", "ahead"]
 
 
 class SignedByCoordinator(Message):
@@ -49,7 +49,7 @@ def exported(identity: Identity, membership: Membership, ledger: HospitalLedger)
     Raises:
         ConfigurationError: nothing of the study was seen here.
     """
-    seen_ledger = ledger.seen(membership.study)
+    seen_ledger = ledger.seen_ledger(membership.study)
     if seen_ledger.signed is None:
         raise ConfigurationError(f"nothing of the ledger of {membership.study} was seen here yet: take part first")
     head = LedgerHead(study=membership.study, entries=seen_ledger.head.sequence, sha256=seen_ledger.head.sha256)
@@ -65,7 +65,7 @@ def read_head_file(body: bytes) -> HeadFile:
         raise ConfigurationError("it is no exported head: ask for it again (wardround witness export)") from error
 
 
-def compare_heads(membership: Membership, ledger: HospitalLedger, given: HeadFile) -> Found:
+def compare_heads(membership: Membership, ledger: HospitalLedger, head_file: HeadFile) -> HeadPosition:
     """Whether somebody else's head lies on the ledger that was seen here: `same`, or `ahead` of it.
 
     The coordinator's signature on it is what counts: without it any member could have others stop for good.
@@ -74,15 +74,15 @@ def compare_heads(membership: Membership, ledger: HospitalLedger, given: HeadFil
         LedgerForked: it does not; the error carries the proof.
         ConfigurationError: nothing was seen here, or the coordinator did not sign the head.
     """
-    head, seen_ledger = given.witness.head, ledger.seen(membership.study)
+    head, seen_ledger = head_file.witness.head, ledger.seen_ledger(membership.study)
     entries = seen_ledger.entries()
     if not entries:
         raise ConfigurationError(f"nothing of the ledger of {membership.study} was seen here yet: take part first")
-    if not _is_of_coordinator(membership, given):
+    if not _is_of_coordinator(membership, head_file):
         settings = settings_from(settings_in(entries[0]))
-        name = given.witness.client
+        name = head_file.witness.client
         signer = (
-            f"{name} alone signed" if _is_of_witness(membership, settings, given.witness) else "nobody known signed"
+            f"{name} alone signed" if _is_of_witness(membership, settings, head_file.witness) else "nobody known signed"
         )
         raise ConfigurationError(
             f"{signer} this head, and this study's coordinator did not: it proves nothing about the coordinator. Ask "
@@ -92,11 +92,11 @@ def compare_heads(membership: Membership, ledger: HospitalLedger, given: HeadFil
         return "ahead"
     if seen_ledger.hash_of(head.entries) != head.sha256:
         raise LedgerForked(
-            f"the coordinator shows two ledgers: {given.witness.client} was shown one whose entry {head.entries} is "
+            f"the coordinator shows two ledgers: {head_file.witness.client} was shown one whose entry {head.entries} is "
             "another than the one shown here",
             {
                 "seen": {"signed": seen_ledger.signed, "entries": [entry.to_dict() for entry in entries]},
-                "witness": given.model_dump(mode="json"),
+                "witness": head_file.model_dump(mode="json"),
             },
         )
     return "same"
@@ -112,9 +112,9 @@ def _is_of_witness(membership: Membership, settings: AnySettings, witness: Witne
     return True
 
 
-def _is_of_coordinator(membership: Membership, given: HeadFile) -> bool:
+def _is_of_coordinator(membership: Membership, head_file: HeadFile) -> bool:
     """Whether the coordinator that was pinned here signed a document that names this very head."""
-    signed_head = given.shown
+    signed_head = head_file.shown
     if signed_head.label not in (ASSIGNMENT, LEDGER_HEAD):
         return False
     try:
@@ -124,12 +124,12 @@ def _is_of_coordinator(membership: Membership, given: HeadFile) -> bool:
             signed_head.document,
             signed_head.signature,
         )
-        return _named(signed_head.label, signed_head.document) == given.witness.head
+        return _named_head(signed_head.label, signed_head.document) == head_file.witness.head
     except (SigningError, ValidationError):
         return False
 
 
-def _named(label: str, document: Mapping[str, Any]) -> LedgerHead:
+def _named_head(label: str, document: Mapping[str, Any]) -> LedgerHead:
     if label == LEDGER_HEAD:
         return LedgerHead.model_validate(document)
     # As JSON, in which times are texts.

@@ -41,7 +41,7 @@ from study_protocol.study.messages import Study
 from study_protocol.study.settings import StudySettings
 
 if TYPE_CHECKING:
-    from client_sdk.study.delivery import Able
+    from client_sdk.study.delivery import Capabilities
     from client_sdk.study.participation import Outcome
     from private_learning.tasks import Task
     from private_learning.tasks.backbone_file import BackboneFile
@@ -177,7 +177,7 @@ class Hospital:
         records = records_of(data)
         with HospitalLedger.open(ledger_path(self.directory, dataset)) as ledger, self.client(study) as client:
             records = as_declared(records, ledger.table_format)
-            client.on_pause = watch.away
+            client.on_pause = watch.unreachable
             # 1. See what the study asks for, and whether this hospital's rules allow it: before anything is waited for.
             received_study = client.study(study)
             settings = settings_shown(received_study, ledger, membership)
@@ -339,12 +339,12 @@ def _warn(rules: SitePolicy, settings: AnySettings, *, records: int, pinned: boo
         )
 
 
-def _log_counts(settings: AnySettings, found: Able, records: Table, study: str) -> None:
+def _log_counts(settings: AnySettings, capabilities: Capabilities, records: Table, study: str) -> None:
     """What the study makes of every column that it names, for this hospital alone."""
     from client_sdk.study.cell_counts import cells_of_question, cells_of_task, log_counts
 
-    if found.training is not None:
-        log_counts(cells_of_task(found.training.task, records), f"study {study}")
+    if capabilities.training is not None:
+        log_counts(cells_of_task(capabilities.training.task, records), f"study {study}")
     scheduled = None
     if isinstance(settings, StudySettings) and settings.evaluation is not None:
         scheduled = settings.evaluation.question

@@ -39,7 +39,7 @@ class Pace:
         """Whether a slot that begins now has ended in so many seconds."""
         return self.slot is None or self.slot < seconds
 
-    def wait(self, what: str, since: float | None = None) -> None:
+    def wait(self, subject: str, since: float | None = None) -> None:
         """Sleep until the next multiple.
 
         what   is about to leave, for this hospital's own screen
@@ -55,13 +55,13 @@ class Pace:
             _LOG.warning(
                 "%s took %.1f s, and the slot here is %g s: sent after %d slots, which tells whoever sees it about how "
                 "many patients this hospital has. Declare a longer slot: stop join and start it with --slot",
-                what,
+                subject,
                 elapsed,
                 self.slot,
                 slots,
             )
         if pause >= 1:
-            self._say(Waiting(f"{what}: ready, sent in {math.ceil(pause)} s, at the slot of {self.slot:g} s"))
+            self._say(Waiting(f"{subject}: ready, sent in {math.ceil(pause)} s, at the slot of {self.slot:g} s"))
         self.waited += pause
         self._client.sleep(pause)
 
@@ -75,17 +75,21 @@ def too_late(clock: ServerClock) -> str:
     return f"{late}. This machine's clock is {abs(clock.offset):.0f} s {direction} the coordinator's: set it"
 
 
-def chosen_slot(settings: AnySettings, ledger: HospitalLedger, study: str, wanted: float | None) -> float | None:
+def chosen_slot(
+    settings: AnySettings, ledger: HospitalLedger, study: str, requested_seconds: float | None
+) -> float | None:
     """The slot of this hospital's answers: as wanted, else as declared before, else as the study plans. None: no slots.
 
     Raises:
         ConfigurationError: the study has no such slot.
     """
     slots = settings.schedule.slots or ()
-    if wanted is not None and wanted not in slots:
+    if requested_seconds is not None and requested_seconds not in slots:
         listed = ", ".join(f"{slot:g}" for slot in slots) or "none"
-        raise ConfigurationError(f"slot {wanted:g}: the study's slots in seconds are {listed} (schedule.slots)")
-    return wanted or ledger.slot(study) or planned_slot(settings)
+        raise ConfigurationError(
+            f"slot {requested_seconds:g}: the study's slots in seconds are {listed} (schedule.slots)"
+        )
+    return requested_seconds or ledger.slot(study) or planned_slot(settings)
 
 
 def warn_of_slot(settings: AnySettings, slot: float, records: int) -> None:

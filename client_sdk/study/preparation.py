@@ -20,7 +20,7 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_program_allowed
 from client_sdk.guard.split import Split
 from client_sdk.study.cell_counts import cells_of_task
-from client_sdk.study.delivery import Able
+from client_sdk.study.delivery import Capabilities
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.feature_cache import FeatureCache
 from client_sdk.study.patients import AskedPatients
@@ -41,7 +41,7 @@ from study_protocol.study.settings import StudySettings
 from study_protocol.study.training import Training
 
 _LOG = logging.getLogger(__name__)
-_TRIED = 4
+_TRIAL_RECORDS = 4
 T = TypeVar("T")
 
 
@@ -110,15 +110,15 @@ def _prepared(
         raise DataError("the split sets every patient of these records aside: nobody is left to be trained on")
     dataset = _patients(prepared_task, trained, settings.training)
     coins = randomness or SecureRandomness()
-    prepared_task, dataset = _asked(
+    prepared_task, dataset = _from_task(
         prepared_task,
         "compute features",
         lambda: _on_features(prepared_task, dataset, settings.training, device, cache),
     )
     training = LocalTraining(prepared_task, dataset, settings, coins, device, checkpoint_seconds, party, bfloat16)
-    _asked(prepared_task, "make its model", lambda: training.spec)
+    _from_task(prepared_task, "make its model", lambda: training.spec)
     training.require_trainable(choice)
-    slow = _asked(prepared_task, "compute the first gradients", training.slow_path)
+    slow = _from_task(prepared_task, "compute the first gradients", training.slow_path)
     if slow is not None:
         _LOG.warning("%s", slow)
     return training
@@ -140,7 +140,7 @@ def able(
     backbone: BackboneFile | None = None,
     cache: FeatureCache | None = None,
     choice: GradientChoice | None = None,
-) -> Able:
+) -> Capabilities:
     """What this hospital can do in the study, found possible before any round is paid for. Raises as `prepare`.
 
     split            where the study sets patients aside for evaluation, which needs it
@@ -160,7 +160,7 @@ def able(
     # Images have no columns to be asked about; a model is evaluated on them nevertheless.
     if settings.statistics is not None and (isinstance(records, Table) or evaluated is None):
         patients = AskedPatients.of_remaining(records)
-    return Able(settings, coins, training, patients, data_version, evaluated)
+    return Capabilities(settings, coins, training, patients, data_version, evaluated)
 
 
 def choice_of(opened: Mapping[str, Any] | None) -> GradientChoice | None:
@@ -186,7 +186,7 @@ def _evaluated(training: LocalTraining, records: Records, settings: StudySetting
     # What the task says of a row that it cannot read is found here, as for training.
     if patients.records is not None:
         reader = reading(training.task)
-        dataset = _asked(reader, "read the records", lambda: dataset_of(reader, records))
+        dataset = _from_task(reader, "read the records", lambda: dataset_of(reader, records))
         # A row that is left out would give every later patient the prediction of somebody else.
         if dataset.patients != tuple(records.patients):
             raise TaskError(
@@ -254,10 +254,10 @@ def check_data(
     records = records_of(data)
     remaining_data = remaining(records, rules)
     training = _prepared(None, remaining_data.records, settings, None, device, 60.0, "check", backbone=backbone)
-    failed = _asked(training.task, "compute the first gradients", lambda: training.try_gradients(_TRIED))
+    failed = _from_task(training.task, "compute the first gradients", lambda: training.try_gradients(_TRIAL_RECORDS))
     targets = training.dataset.row_targets
-    labels = _asked(training.task, "count its targets", lambda: training.task.target_counts(targets))
-    inputs = _asked(training.task, "count its inputs", lambda: inspected(training.task, remaining_data.records))
+    labels = _from_task(training.task, "count its targets", lambda: training.task.target_counts(targets))
+    inputs = _from_task(training.task, "count its inputs", lambda: inspected(training.task, remaining_data.records))
     label_columns = {settings.training.task_parameters.get("label"), *training.task.target_columns}
     used_columns = label_columns | {use.name for use in inputs}
     # A task that says nothing of its inputs may use any column.
@@ -282,10 +282,10 @@ def check_data(
     )
 
 
-def _task(wanted: str | Task | None, training: Training, backbone: BackboneFile | None) -> Task:
-    if wanted is not None and not isinstance(wanted, Task) and wanted != training.task:
-        raise ConfigurationError(f"the study trains task {training.task!r}, not {wanted!r}")
-    chosen_task = wanted if isinstance(wanted, Task) else load(training.task, training.task_parameters)
+def _task(requested: str | Task | None, training: Training, backbone: BackboneFile | None) -> Task:
+    if requested is not None and not isinstance(requested, Task) and requested != training.task:
+        raise ConfigurationError(f"the study trains task {training.task!r}, not {requested!r}")
+    chosen_task = requested if isinstance(requested, Task) else load(training.task, training.task_parameters)
     return of_study(training, backbone, chosen_task)
 
 
@@ -318,13 +318,13 @@ def _patients(task: Task, records: Records, training: Training) -> TaskDataset:
             "the records name no patients: every row counts as a patient of its own. If a patient can have several "
             "rows, say which column names the patient (--patient-column), or ε is too small for that patient"
         )
-    dataset = _asked(task, "read the records", lambda: dataset_of(task, records))
-    for warning in _asked(task, "look at its inputs", lambda: warnings_of(task, records)):
+    dataset = _from_task(task, "read the records", lambda: dataset_of(task, records))
+    for warning in _from_task(task, "look at its inputs", lambda: warnings_of(task, records)):
         _LOG.warning("%s", warning)
     return dataset.by_patient(training.rows_per_patient)
 
 
-def _asked(task: Task, what: str, call: Callable[[], T]) -> T:
+def _from_task(task: Task, action: str, call: Callable[[], T]) -> T:
     """What a task's own code gives.
 
     Raises:
@@ -341,6 +341,6 @@ def _asked(task: Task, what: str, call: Callable[[], T]) -> T:
             (call_frame for call_frame in reversed(frames) if Path(call_frame.filename) == task_file), frames[-1]
         )
         raise TaskError(
-            f"task {type(task).__name__} could not {what}: {type(error).__name__} in line {frame.lineno} of "
+            f"task {type(task).__name__} could not {action}: {type(error).__name__} in line {frame.lineno} of "
             f"{Path(frame.filename).name}. Ask its author; in Python, load_task(…).dataset(…) shows the whole error"
         ) from error

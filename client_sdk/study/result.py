@@ -30,7 +30,7 @@ class StudyModel:
 
     body: bytes
     round: int
-    said: bool
+    names_study: bool
     averaged: tuple[int, ...] = ()
 
 
@@ -56,10 +56,10 @@ def study_model(client: Client, study: str) -> StudyModel:
     )
 
 
-def released_model(client: Client, shown: Study, version: int | None) -> StudyModel:
+def released_model(client: Client, study: Study, version: int | None) -> StudyModel:
     """The model of one round, None: the newest, as it was released. Raises as `study_model`."""
-    body = client.model(shown.study, "latest" if version is None else version)
-    is_reported = _require_of_study(client, shown, body, version)
+    body = client.model(study.study, "latest" if version is None else version)
+    is_reported = _require_of_study(client, study, body, version)
     return StudyModel(body, (version or 0) if is_reported is None else is_reported.round, is_reported is not None)
 
 
@@ -96,15 +96,17 @@ def _require_of_study(client: Client, study: Study, body: bytes, version: int | 
     return metadata
 
 
-def _require_named(client: Client, study: str, body: bytes, round: int, page: list[LedgerEntry]) -> None:
+def _require_named(client: Client, study: str, body: bytes, round_number: int, page: list[LedgerEntry]) -> None:
     """That the ledger names these bytes, where it names models at all: then its second entry is the initial one.
 
     page  the ledger's entries from the one that settled the round; members may have come or left before the release
     """
-    entry_of_model = next((entry for entry in page if entry.kind == "released" and entry.round == round), None)
+    entry_of_model = next((entry for entry in page if entry.kind == "released" and entry.round == round_number), None)
     while entry_of_model is None and len(page) == _NEAR:
         page = client.ledger(study, after=page[-1].sequence, limit=_NEAR).entries
-        entry_of_model = next((entry for entry in page if entry.kind == "released" and entry.round == round), None)
+        entry_of_model = next(
+            (entry for entry in page if entry.kind == "released" and entry.round == round_number), None
+        )
     if entry_of_model is None and all(
         entry.kind != "released" for entry in client.ledger(study, after=1, limit=1).entries
     ):

@@ -56,14 +56,14 @@ class CoordinatorVerifier:
     def __init__(self, client: Client, membership: Membership, settings: AnySettings, ledger: HospitalLedger) -> None:
         self._client, self._membership, self._settings_sha256 = client, membership, settings.digest()
         self._key, self._masked = decode_public_key(membership.coordinator_key), settings.privacy.masking is not None
-        self._ledger, self._settings, self._seen = ledger, settings, ledger.seen(membership.study)
-        account = self._seen.account
+        self._ledger, self._settings, self._seen_ledger = ledger, settings, ledger.seen_ledger(membership.study)
+        account = self._seen_ledger.account
         self._exceeded = account is not None and account["exceeded"] is not None
         self._roster: tuple[str, Roster] | None = None
         self._records: float | None = None
         self._witnesses: list[WitnessedHead] | None = None
 
-    def assignment(self, given: Assignment) -> AssignmentBody:
+    def assignment(self, received: Assignment) -> AssignmentBody:
         """The assignment, if everything about it is as it must be; the ledger that was seen has moved on then.
 
         Raises:
@@ -73,8 +73,8 @@ class CoordinatorVerifier:
             OwnBudgetExceeded: the study has passed one of its own limits; a refusal of the round.
             RosterNotPinned: somebody takes part whom the pinned roster does not hold.
         """
-        body = given.assignment
-        signed = Signed(ASSIGNMENT, body.model_dump(mode="json"), given.signature)
+        body = received.assignment
+        signed = Signed(ASSIGNMENT, body.model_dump(mode="json"), received.signature)
         try:
             verify_document(self._key, signed.label, signed.document, signed.signature)
         except SigningError as error:
@@ -83,7 +83,7 @@ class CoordinatorVerifier:
             raise BadAssignment("the assignment is for another study or another client")
         if body.settings_sha256 != self._settings_sha256:
             raise BadAssignment(
-                "the study's settings are not those that this hospital joined under", self.shown_with(given)
+                "the study's settings are not those that this hospital joined under", self.shown_with(received)
             )
         # Before the ledger: it shows whose signatures are to be believed.
         roster = self.roster(body)
@@ -93,23 +93,26 @@ class CoordinatorVerifier:
                 checks.require_asked(body.round, body.query.document)
             checks.require_models(body.model, None if body.query is None else body.query.model)
         except BadAssignment as error:
-            error.proof = self.shown_with(given)
+            error.proof = self.shown_with(received)
             raise
         if self._masked or self._membership.pinned is not None:
             self._require_pinned(roster)
         checks.require_within_limits()
         return body
 
-    def shown_with(self, given: Assignment) -> dict[str, Any]:
+    def shown_with(self, received: Assignment) -> dict[str, Any]:
         """What a proof about a round holds: the assignment and its session as signed, and the ledger that was seen."""
-        entries = [entry.to_dict() for entry in self._seen.entries()]
-        return {"round": given.model_dump(mode="json"), "seen": {"signed": self._seen.signed, "entries": entries}}
+        entries = [entry.to_dict() for entry in self._seen_ledger.entries()]
+        return {
+            "round": received.model_dump(mode="json"),
+            "seen": {"signed": self._seen_ledger.signed, "entries": entries},
+        }
 
-    def charge(self, round: int) -> tuple[int, str]:
+    def charge(self, round_number: int) -> tuple[int, str]:
         """Number and hash of the entry that charges a round. Raises BadAssignment: the ledger seen has none."""
-        charge = self._seen.charge_of(round)
+        charge = self._seen_ledger.charge_of(round_number)
         if charge is None:
-            raise BadAssignment(f"the ledger does not hold the charge of round {round}")
+            raise BadAssignment(f"the ledger does not hold the charge of round {round_number}")
         return charge
 
     def roster(self, assignment: AssignmentBody) -> Roster:
@@ -126,17 +129,17 @@ class CoordinatorVerifier:
             self._roster = assignment.roster_sha256, roster
         return self._roster[1]
 
-    def statement(self, given: BudgetStatement) -> None:
+    def statement(self, received: BudgetStatement) -> None:
         """Check a budget's signed ledger head, and that it extends what was seen.
 
         Raises:
             LedgerNotExtended: it does not, or is not signed.
             LedgerContradicted, LedgerForked: as `follow`.
         """
-        sha256 = given.ledger.head.removeprefix("sha256:")
-        head = LedgerHead(study=given.study, entries=given.ledger.entries, sha256=sha256)
-        self._require_signed(head, given.ledger.signature)
-        self.follow(head, Signed(LEDGER_HEAD, head.model_dump(mode="json"), given.ledger.signature))
+        sha256 = received.ledger.head.removeprefix("sha256:")
+        head = LedgerHead(study=received.study, entries=received.ledger.entries, sha256=sha256)
+        self._require_signed(head, received.ledger.signature)
+        self.follow(head, Signed(LEDGER_HEAD, head.model_dump(mode="json"), received.ledger.signature))
 
     def vouch(self) -> WitnessedHead | None:
         """The head that was last seen, under this hospital's signature; None where there is nothing to vouch for.
@@ -144,7 +147,7 @@ class CoordinatorVerifier:
         It is read from the disk, where only extensions come: killed before it is sent, the hospital signs the same
         bytes again, or a later head.
         """
-        head, credentials = self._seen.head, self._client.credentials
+        head, credentials = self._seen_ledger.head, self._client.credentials
         if head.sequence == 0 or self._exceeded or not isinstance(credentials, Signature):
             return None
         signed_head = LedgerHead(study=self._membership.study, entries=head.sequence, sha256=head.sha256)
@@ -156,7 +159,7 @@ class CoordinatorVerifier:
         Not from a page asked for anew: a larger N makes every cost as in the papers smaller.
         """
         if self._records is None:
-            settled = (entry.body["report"] for entry in self._seen.entries() if entry.kind == "settled")
+            settled = (entry.body["report"] for entry in self._seen_ledger.entries() if entry.kind == "settled")
             reports = (moments_in(report_from_dict(report)) for report in settled)
             self._records = next((report.records for report in reports if report and report.records is not None), None)
         return self._records
@@ -174,12 +177,14 @@ class CoordinatorVerifier:
             LedgerContradicted: an entry is not true, as far as this hospital knows.
             LedgerForked: another hospital has signed a head that is not on this ledger.
         """
-        walk = Walk(self._seen, head, signed)
+        walk = Walk(self._seen_ledger, head, signed)
         if head.study != self._membership.study:
             raise LedgerNotExtended("the ledger head is of another study")
         walk.require_not_shorter()
         local_round = partial(self._ledger.own_round, self._membership.study)
-        checks = EntryChecks(self._membership.study, self._settings, local_round, walk.past).load(self._seen.account)
+        checks = EntryChecks(self._membership.study, self._settings, local_round, walk.past).load(
+            self._seen_ledger.account
+        )
         while walk.position < head.entries:
             next_step = walk.take(self._page(walk.position))
             with walk.proving():
@@ -189,11 +194,11 @@ class CoordinatorVerifier:
         # The newest one, so that an assignment of an earlier round cannot come again.
         if reserved_round is not None and walk.reserved != reserved_round:
             raise LedgerNotExtended(f"the ledger does not hold the reservation of round {reserved_round}")
-        trusted_heads = self._believed(walk.shown)
+        trusted_heads = self._trusted_heads(walk.witnesses)
         step = walk.step(checks.to_json(), walk.compare(trusted_heads))
         if step is not None:
             # Durable before anything else: a head counts as seen also where the round is refused.
-            self._seen.extend(step)
+            self._seen_ledger.extend(step)
             failpoint("hospital.after-seen")
         self._exceeded = checks.exceeded
         # Of a head that was seen before a restart no page was shown.
@@ -206,18 +211,18 @@ class CoordinatorVerifier:
         Raises:
             PolicyRefused: names who has not signed, and since when.
         """
-        head, trusted = self._seen.head, trusted_witnesses(self._membership, self._settings)
-        if policy.min_witnesses == 0 or len(recent := self._seen.reservations(policy.witness_window + 1)) <= (
+        head, trusted = self._seen_ledger.head, trusted_witnesses(self._membership, self._settings)
+        if policy.min_witnesses == 0 or len(recent := self._seen_ledger.reservations(policy.witness_window + 1)) <= (
             policy.witness_window
         ):
             return
         if self._witnesses is None:
-            self._witnesses = self._believed(self._page(head.sequence - 1).witnesses)
+            self._witnesses = self._trusted_heads(self._page(head.sequence - 1).witnesses)
         # A head beyond this one is not known to be on this ledger.
         signed = {
             (witness.client, witness.public_key): witness.head.entries
             for witness in self._witnesses
-            if self._seen.hash_of(witness.head.entries) == witness.head.sha256
+            if self._seen_ledger.hash_of(witness.head.entries) == witness.head.sha256
         }
         since, round = recent[-1]
         late = {key: signed.get(key, 0) for key in trusted if signed.get(key, 0) < since}
@@ -239,7 +244,7 @@ class CoordinatorVerifier:
         self._require_signed(page.head.head, page.head.signature)
         return page
 
-    def _believed(self, witnesses: Iterable[WitnessedHead]) -> list[WitnessedHead]:
+    def _trusted_heads(self, witnesses: Iterable[WitnessedHead]) -> list[WitnessedHead]:
         """Those whose signature and key are good. Without a pin the keys are those that the coordinator shows.
 
         Raises:
@@ -333,14 +338,16 @@ def trusted_witnesses(membership: Membership, settings: AnySettings) -> frozense
     return frozenset(members | {(witness.name, witness.public_key) for witness in settings.schedule.witnesses})
 
 
-def strangers(membership: Membership, roster: Roster, own: str | None = None) -> list[str]:
+def strangers(membership: Membership, roster: Roster, own_key: str | None = None) -> list[str]:
     """Active members that the pin does not hold with this key; members that left need no new pin.
 
     own  this hospital's key as it is now: nobody has to tell it that one
     """
     if membership.pinned is None:
         return []
-    known_members = {(member.client, member.public_key) for member in membership.pinned} | {(membership.client, own)}
+    known_members = {(member.client, member.public_key) for member in membership.pinned} | {
+        (membership.client, own_key)
+    }
     return [m.client for m in roster.members if m.state == "active" and (m.client, m.public_key) not in known_members]
 
 

@@ -22,7 +22,7 @@ class Voucher:
 
     client: str
     entries: int
-    why: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,18 +61,18 @@ def outside_vouchers(
 
 
 def _vouchers(
-    entries: Sequence[Entry], keys: Mapping[str, str], witnesses: Sequence[WitnessedHead], whose: str
+    entries: Sequence[Entry], keys: Mapping[str, str], witnesses: Sequence[WitnessedHead], owner: str
 ) -> list[Voucher]:
     witness_of = {witness.client: witness for witness in witnesses}
-    return [_voucher(entries, name, key, witness_of.get(name), whose) for name, key in sorted(keys.items())]
+    return [_voucher(entries, name, key, witness_of.get(name), owner) for name, key in sorted(keys.items())]
 
 
-def _voucher(entries: Sequence[Entry], name: str, key: str, witness: WitnessedHead | None, whose: str) -> Voucher:
+def _voucher(entries: Sequence[Entry], name: str, key: str, witness: WitnessedHead | None, owner: str) -> Voucher:
     if witness is None:
         return Voucher(name, 0, "no signature")
     # An old key may be in other hands now: who changed it signs anew in the next round.
     if witness.public_key != key:
-        return Voucher(name, 0, f"signed with a key that is not {whose}")
+        return Voucher(name, 0, f"signed with a key that is not {owner}")
     try:
         require_witnessed(witness)
     except SigningError:
@@ -87,12 +87,12 @@ def _voucher(entries: Sequence[Entry], name: str, key: str, witness: WitnessedHe
     return Voucher(name, number)
 
 
-def agreement(found: Sequence[Voucher], colluders: int) -> Agreement:
+def agreement(members: Sequence[Voucher], colluders: int) -> Agreement:
     """Up to where more than (n + c)/2 of n members vouch, c of whom may sign whatever the coordinator wants.
 
     Two heads that are not on one chain cannot both have so many: together they would have more than n + c signatures,
     and only c members sign twice.
     """
-    needed = (len(found) + colluders) // 2 + 1
-    signed = sorted((voucher.entries for voucher in found), reverse=True)
+    needed = (len(members) + colluders) // 2 + 1
+    signed = sorted((voucher.entries for voucher in members), reverse=True)
     return Agreement(needed, signed[needed - 1] if needed <= len(signed) else 0)

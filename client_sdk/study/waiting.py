@@ -64,16 +64,16 @@ def waiting_for(study: Study) -> Waiting:
             return _for_a_round(study, min_clients)
 
 
-def _for_a_round(study: Study, least: int) -> Waiting:
+def _for_a_round(study: Study, min_clients: int) -> Waiting:
     now = study.under_way
     if now is not None:
         presence = "" if now.asked is None else f": {now.present} of {now.asked} hospitals present"
         return Waiting(f"round {now.round} is under way{presence}; updates are taken until {shown_time(now.deadline)}")
     if study.settings.rounds == 0:
         return Waiting("waiting for a query: nobody asks anything that this hospital has not answered")
-    if study.clients < least:
+    if study.clients < min_clients:
         return Waiting(
-            f"waiting for round {study.rounds + 1}: it needs {least} hospitals, and {study.clients} take part"
+            f"waiting for round {study.rounds + 1}: it needs {min_clients} hospitals, and {study.clients} take part"
         )
     if study.settings.statistics is not None:
         # When training is done, the study stays open for questions: what comes next cannot be known here.
@@ -122,7 +122,7 @@ class Watch:
         """This is what is waited for now."""
         self._tell(waiting)
 
-    def others(self, assignment: AssignmentBody, session: SignedParameters | None) -> None:
+    def waits_for_others(self, assignment: AssignmentBody, session: SignedParameters | None) -> None:
         """The next step of a masked round needs the other hospitals."""
         if session is not None:
             until = shown_time(assignment.deadline)
@@ -134,7 +134,7 @@ class Watch:
         """Nothing is waited for."""
         self._tell(None)
 
-    def away(self, reason: str | None, pause: float) -> None:
+    def unreachable(self, reason: str | None, pause: float) -> None:
         """The coordinator gave no answer and is asked again after `pause` seconds; None: it has answered."""
         if reason is None:
             self._away_since = None

@@ -60,7 +60,7 @@ class Work(Protocol):
 
 
 @dataclass(frozen=True)
-class Books:
+class RoundCharges:
     """Where a round is paid for and what of it is kept."""
 
     study: str
@@ -68,29 +68,29 @@ class Books:
     policy: SitePolicy
     outbox: Outbox
 
-    def pay(self, round: int, price: Charge, subject: str, approval: str | None = None) -> None:
+    def pay(self, round_number: int, price: Charge, subject: str, approval: str | None = None) -> None:
         """Raises OwnBudgetExceeded: a limit of this hospital would be passed."""
         failpoint("hospital.before-charge")
-        self.ledger.charge(self.study, round, price, self.policy.own_limits(), subject, approval)
+        self.ledger.charge(self.study, round_number, price, self.policy.own_limits(), subject, approval)
         failpoint("hospital.after-charge")
 
     def finish(
         self,
-        round: int,
+        round_number: int,
         body: bytes,
         *,
         sums: bytes | None = None,
         individual: bytes | None = None,
-        told: dict[str, Any] | None = None,
+        report: dict[str, Any] | None = None,
     ) -> None:
         """The bytes, then their digest and everything they have cost in one commit. A crash before the commit leaves
         nothing to send.
         """
-        self.outbox.put(round, body)
+        self.outbox.put(round_number, body)
         failpoint("hospital.after-bytes")
         digest = hashlib.sha256(body).hexdigest()
         self.ledger.finish_update(
-            self.study, round, sha256=digest, size=len(body), sums=sums, individual=individual, reported=told
+            self.study, round_number, sha256=digest, size=len(body), sums=sums, individual=individual, reported=report
         )
         failpoint("hospital.after-settle")
 
@@ -118,7 +118,7 @@ class TrainingWork:
     """Local steps on this hospital's records."""
 
     def __init__(
-        self, party: str, books: Books, training: LocalTraining, models: StudyModels, delivery: Delivery
+        self, party: str, books: RoundCharges, training: LocalTraining, models: StudyModels, delivery: Delivery
     ) -> None:
         self._party, self._books, self._training = party, books, training
         self._models, self._delivery = models, delivery
@@ -172,6 +172,6 @@ class TrainingWork:
         # Counted with the entry that this commit adds.
         filter_state = None if individual is None else individual.to_bytes(entries=books.ledger.next_sequence)
         sums = None if log_moments is None else log_moments.to_bytes()
-        books.finish(round, body, sums=sums, individual=filter_state, told=reported(contribution, log_moments))
+        books.finish(round, body, sums=sums, individual=filter_state, report=reported(contribution, log_moments))
         if checkpoints is not None:
             checkpoints.erase()

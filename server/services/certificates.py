@@ -107,7 +107,7 @@ def _certified(
     coordinator: Coordinator, study: str, study_id: int, newest: Entry, round: int | None, known: Certified | None
 ) -> Certified:
     walk = _walk(coordinator, study, study_id, newest)
-    told_by, bound = walk.told_by(round), bound_by(walk.named, newest, walk.begun, round)
+    told_by, bound = walk.told_by(round), bound_by(walk.named_models, newest, walk.begun, round)
     if known is not None and known.told_by == told_by:
         # Later rounds change nothing of an earlier one's numbers.
         return Certified(told_by, replace(known.computed, entries=newest.sequence, sha256=newest.sha256, bound=bound))

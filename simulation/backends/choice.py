@@ -12,7 +12,7 @@ from simulation.backends.vectorised import Vectorised, reason_against
 from simulation.local_work import LocalWork
 
 # From so many clients on a linear model is worth its own way, whose bytes are not the service's.
-MANY = 200
+MANY_CLIENTS = 200
 
 
 def backend_called(name: str, workers: int | None = None, address: str | None = None) -> OpenBackend:
@@ -40,6 +40,6 @@ def backend_called(name: str, workers: int | None = None, address: str | None = 
 
 
 def _auto(work: LocalWork, workers: int | None) -> Backend:
-    if len(work.population) >= MANY and reason_against(work) is None:
+    if len(work.population) >= MANY_CLIENTS and reason_against(work) is None:
         return Vectorised(work)
     return Forked(work, workers)

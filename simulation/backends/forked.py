@@ -20,7 +20,16 @@ import numpy as np
 import torch
 
 from simulation.backends.base import Done, Layout, Sums
-from simulation.backends.portions import Given, Portion, Slots, WorkerLost, collected, masks_updates, portions, taken
+from simulation.backends.portions import (
+    Portion,
+    PortionResult,
+    Slots,
+    WorkerLost,
+    collected,
+    masks_updates,
+    portions,
+    take_portion,
+)
 from simulation.local_work import ClientStopped, LocalWork, Orders, Task
 
 
@@ -39,7 +48,7 @@ class Forked:
         self._workers = [_Worker.start(work, self._layout, self._shared) for _ in range(count)]
 
     def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
-        results = self._given(orders, tasks)
+        results = self._portion_results(orders, tasks)
         sums = Sums(orders.vectors)
         for worker in self._workers:
             sums.add(worker.ask("sums"))
@@ -51,7 +60,7 @@ class Forked:
             worker.stop()
         self._workers = []
 
-    def _given(self, orders: Orders, tasks: Sequence[Task]) -> list[Given]:
+    def _portion_results(self, orders: Orders, tasks: Sequence[Task]) -> list[PortionResult]:
         """Hand the turns out as workers get free; an error waits until all have stopped, so that the first is told."""
         for worker in self._workers:
             worker.tell(orders)
@@ -61,7 +70,7 @@ class Forked:
             if waiting:
                 worker.tell(waiting.pop())
                 busy[worker.pipe] = worker
-        results: list[Given] = []
+        results: list[PortionResult] = []
         stopped: list[ClientStopped] = []
         while busy:
             for pipe in wait(list(busy)):
@@ -125,9 +134,9 @@ class _Worker:
         )
 
 
-def _serve(pipe: Connection, other: Connection, work: LocalWork, layout: Layout, shared: Slots | None) -> None:
+def _serve(pipe: Connection, parent_end: Connection, work: LocalWork, layout: Layout, shared: Slots | None) -> None:
     """A worker's life: orders of a round, portions of it, and the sum of its words when it is asked for."""
-    other.close()
+    parent_end.close()
     # Ctrl-C reaches the whole group: the process that asks ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
@@ -142,7 +151,7 @@ def _serve(pipe: Connection, other: Connection, work: LocalWork, layout: Layout,
             orders, sums = message, Sums(message.vectors)
         elif isinstance(message, Portion) and orders is not None:
             rows = None if shared is None else shared[message.slots[0] : message.slots[-1] + 1]
-            pipe.send(taken(work, orders, message, sums, layout, rows))
+            pipe.send(take_portion(work, orders, message, sums, layout, rows))
         else:
             pipe.send(sums.totals)
 

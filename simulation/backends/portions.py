@@ -33,7 +33,7 @@ class Portion:
 
 
 @dataclass(frozen=True)
-class Given:
+class PortionResult:
     """What a portion's clients gave, beside updates and words."""
 
     slots: tuple[int, ...]
@@ -49,9 +49,9 @@ def portions(tasks: Sequence[Task], workers: int) -> list[Portion]:
     return result[::-1]
 
 
-def taken(
+def take_portion(
     work: LocalWork, orders: Orders, portion: Portion, sums: Sums, layout: Layout, rows: Sequence[Slots] | Slots | None
-) -> Given | ClientStopped:
+) -> PortionResult | ClientStopped:
     """Every turn of a portion; words go into `sums`. rows: of each turn (coordinates,), to write its update into."""
     findings: list[Findings | None] = []
     accounts: list[Accounts | None] = []
@@ -64,14 +64,14 @@ def taken(
             layout.write(part.update, rows[turn])
         findings.append(part.findings)
         accounts.append(part.accounts)
-    return Given(portion.slots, tuple(findings), tuple(accounts))
+    return PortionResult(portion.slots, tuple(findings), tuple(accounts))
 
 
-def collected(turns: int, given: Iterable[Given], updates: Sequence[Tensors], sums: Sums) -> Done:
+def collected(turns: int, results: Iterable[PortionResult], updates: Sequence[Tensors], sums: Sums) -> Done:
     """A round's portions, which may come in any order, as one answer."""
     findings: list[Findings | None] = [None] * turns
     accounts: list[Accounts | None] = [None] * turns
-    for result in given:
+    for result in results:
         for slot, client_findings, account in zip(result.slots, result.findings, result.accounts, strict=True):
             findings[slot], accounts[slot] = client_findings, account
     clear = tuple(result for result in findings if result is not None)

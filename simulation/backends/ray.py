@@ -22,7 +22,16 @@ from private_learning.tasks import TaskDataset
 from private_learning.tasks.inputs import in_memory
 from private_learning.training import LocalTraining
 from simulation.backends.base import Done, Layout, Sums
-from simulation.backends.portions import Given, Portion, Slots, WorkerLost, collected, masks_updates, portions, taken
+from simulation.backends.portions import (
+    Portion,
+    PortionResult,
+    Slots,
+    WorkerLost,
+    collected,
+    masks_updates,
+    portions,
+    take_portion,
+)
 from simulation.local_work import ClientStopped, LocalWork, Orders, Task
 from simulation.population import Population, Rows
 from study_protocol.randomness.source import Randomness
@@ -54,7 +63,7 @@ class Ray:
 
     def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
         orders_reference = self._ray.put(orders)
-        results, blocks = self._taken(orders_reference, portions(tasks, len(self._actors)))
+        results, blocks = self._portion_results(orders_reference, portions(tasks, len(self._actors)))
         sums = Sums(orders.vectors)
         for words in self._heard([actor.sums.remote() for actor in self._actors] if orders.vectors else []):
             sums.add(words)
@@ -68,7 +77,7 @@ class Ray:
         if not self._joined:
             self._ray.shutdown()
 
-    def _taken(self, told: Any, left: list[Portion]) -> tuple[list[Given], dict[int, Slots]]:
+    def _portion_results(self, orders: Any, waiting: list[Portion]) -> tuple[list[PortionResult], dict[int, Slots]]:
         """Hand the portions out as actors get free; an error waits until all have stopped, so that the first is told.
 
         Also every portion's updates, by the place of its first turn.
@@ -76,12 +85,12 @@ class Ray:
         busy: dict[Any, Any] = {}
 
         def hand(actor: Any) -> None:
-            if left:
-                busy[actor.take.remote(told, left.pop())] = actor
+            if waiting:
+                busy[actor.take.remote(orders, waiting.pop())] = actor
 
         for actor in self._actors:
             hand(actor)
-        results: list[Given] = []
+        results: list[PortionResult] = []
         blocks: dict[int, Slots] = {}
         stopped: list[ClientStopped] = []
         while busy:
@@ -90,7 +99,7 @@ class Ray:
             (answer,) = self._heard([ready])
             if isinstance(answer, ClientStopped):
                 stopped.append(answer)
-                left.clear()
+                waiting.clear()
                 continue
             result, rows = answer
             results.append(result)
@@ -167,11 +176,11 @@ class Worker:
         self._layout = Layout.of(self._work.training.spec)
         self._round, self._sums = 0, Sums(())
 
-    def take(self, orders: Orders, portion: Portion) -> tuple[Given, Slots | None] | ClientStopped:
+    def take(self, orders: Orders, portion: Portion) -> tuple[PortionResult, Slots | None] | ClientStopped:
         if orders.round != self._round:
             self._round, self._sums = orders.round, Sums(orders.vectors)
         rows = np.empty((len(portion.tasks), self._layout.size), np.float32) if self._in_the_clear else None
-        result = taken(self._work, orders, portion, self._sums, self._layout, rows)
+        result = take_portion(self._work, orders, portion, self._sums, self._layout, rows)
         return result if isinstance(result, ClientStopped) else (result, rows)
 
     def sums(self) -> dict[str, RingVector]:

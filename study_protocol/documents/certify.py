@@ -112,7 +112,7 @@ def stated(opening: Entry, history: History, newest: Entry, bound: Bound | None)
         kinds=history.kinds,
         members=history.members,
         standing=history.standing,
-        counted=history.counted,
+        counted=history.entry_count,
         entries=newest.sequence,
         sha256=newest.sha256,
         bound=bound,

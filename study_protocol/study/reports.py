@@ -41,7 +41,7 @@ def fault_of_report(settings: StudySettings, report: RoundReport | None, *, roun
     found = {Tells.HISTOGRAM: histogram, Tells.CUMULATIVE: moments}
     allowed = {protection.tells for protection in plan.rules.protects}
     if any(part is not None and kind not in allowed for kind, part in found.items()):
-        return f"scheme {plan.rules.named} reports nothing of this kind"
+        return f"scheme {plan.rules.display_name} reports nothing of this kind"
     fault = None if histogram is None else fault_of_counts(settings, histogram, members)
     return fault if fault is not None or moments is None else _fault_of_moments(settings, moments)
 

@@ -52,7 +52,7 @@ class Robustness(Message):
             return
         if scheme.clips_updates or scheme.bounds_clients_too:
             named = "clip_norm" if scheme.clips_updates else "client_clip_norm"
-            raise ValueError(f"sum_radius: in scheme {scheme.named} {named} bounds what a client adds")
+            raise ValueError(f"sum_radius: in scheme {scheme.display_name} {named} bounds what a client adds")
         if self.sum_radius < clip_norm:
             raise ValueError("sum_radius must be at least clip_norm: one record alone may reach that")
 
@@ -69,7 +69,7 @@ class Robustness(Message):
             raise ValueError(f"aggregation {self.aggregation} needs updates in the clear: {alone}")
         if scheme.clips_updates:
             # One hospital's update would move a median by more than the sum's sensitivity.
-            central = f"the noise of scheme {scheme.named} is scaled to a sum"
+            central = f"the noise of scheme {scheme.display_name} is scaled to a sum"
             raise ValueError(f"aggregation {self.aggregation} needs updates noised by the hospitals: {central}")
         # The median of two is their mean; of a trimmed mean something must be left.
         needed = 3 if self.trim is None else 2 * self.trim + 1

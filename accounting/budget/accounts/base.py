@@ -18,7 +18,7 @@ from accounting.mechanisms.conversion import (
     NOISE_AS_EXACT,
     Conversion,
     fixed_term,
-    least_order,
+    min_order,
     spendable_delta,
     takes_noise_as_exact,
 )
@@ -144,9 +144,9 @@ class LimitAccount(Account):
         return fixed_term(self.order, self.beta, conversion=self._conversion)
 
     @property
-    def least_order(self) -> float:
+    def min_order(self) -> float:
         """The least order at which the limit can be kept at all, with enough noise."""
-        return least_order(self.limit.epsilon, self.beta, conversion=self._conversion)
+        return min_order(self.limit.epsilon, self.beta, conversion=self._conversion)
 
     def epsilon_after_query(self, cost: QueryCost) -> float:
         raise InvalidArgument("plan", f"level {self.limit.level} has no queries")

@@ -31,10 +31,10 @@ class ChargedQueries:
         counts[cost.bears, cost.noise_std, cost.sensitivity] += times
         return ChargedQueries(+counts)
 
-    def beyond(self, cost: QueryCost, most: int) -> ChargedQueries:
-        """Without those of this cost, but for what is more than `most` of them."""
+    def beyond(self, cost: QueryCost, at_most: int) -> ChargedQueries:
+        """Without those of this cost, but for what is more than `at_most` of them."""
         kind = (cost.bears, cost.noise_std, cost.sensitivity)
-        return ChargedQueries(+(self._counts - Counter({kind: most})))
+        return ChargedQueries(+(self._counts - Counter({kind: at_most})))
 
     def events(self, *bears: Bears) -> Iterator[tuple[DiscreteGaussianEvent, int]]:
         """Those that any of `bears` bears, each with how often."""

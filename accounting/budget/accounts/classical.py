@@ -91,12 +91,12 @@ class ClassicalLimit(LimitAccount):
         return None if steps is None else guess_chance(steps, releases=self._releases, lattice=lattice)
 
     @property
-    def most_squares(self) -> float:
+    def max_squares(self) -> float:
         """Σ Δ²/s² at which Gaussian releases of all records spend the limit, rounded up."""
         order = self.order
         return max(0.0, 2 * largest_moment(order, self.limit.epsilon, self.beta) / order / (order + 1) * (1 + 1e-9))
 
-    def most_rounds(self) -> int:
+    def max_rounds(self) -> int:
         """Rounds that the limit lets begin if nothing else is charged."""
         fitting = range(self.plan.rounds + 1)
         return bisect_right(fitting, self.limit.epsilon, key=lambda rounds: self.epsilon_at_worst(rounds, 0)) - 1
@@ -127,10 +127,10 @@ class ClassicalLimit(LimitAccount):
     ) -> ClassicalAccountant:
         """The account of whoever has lost more: patients who are trained on, or those set aside for evaluation."""
 
-        def opened(who: Bears) -> ClassicalAccountant:
+        def opened(bearer: Bears) -> ClassicalAccountant:
             observer, level = self.plan.observer, self.limit.level
             account = ClassicalAccountant(delta=self.delta, method=method, order=order, level=level, observer=observer)
-            for event, count in queries.events("all", who):
+            for event, count in queries.events("all", bearer):
                 account.compose(event, count)
             return account
 
@@ -176,7 +176,7 @@ def _all_releases(plan: Plan, limit: LimitPlan) -> tuple[Steps, ...] | None:
     Σ Δ²/s², and together are dominated by one (Smith & Thakurta 2022; Koskela, Tobaben & Honkela 2023).
     """
     account, step = ClassicalLimit(plan, limit), plan.mechanism(limit.level)
-    rounds, squares = account.most_rounds(), 0.0 if plan.queries is None else account.most_squares
+    rounds, squares = account.max_rounds(), 0.0 if plan.queries is None else account.max_squares
     releases: list[Steps] = []
     if squares and step.sampling_rate == 1:
         # Histograms stand apart below, which only adds.

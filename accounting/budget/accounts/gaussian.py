@@ -74,12 +74,12 @@ class GaussianLimit(Account):
         return self.queries.precision("all", "evaluated", less_variance=LESS_VARIANCE)
 
     @property
-    def allowed(self) -> float:
+    def max_squares(self) -> float:
         """μ²: the most that `used` may become, rounded up by less than a share of 1e-8; 0: nothing may be asked."""
-        return _allowed(self.plan, self.limit)
+        return _max_squares(self.plan, self.limit)
 
     def guess_chance(self) -> float | None:
-        queries, mu_squared = self.plan.queries, self.allowed
+        queries, mu_squared = self.plan.queries, self.max_squares
         if not mu_squared > 0:
             return None
         # Whatever is asked is dominated by one Gaussian query of μ², in continuous noise.
@@ -119,7 +119,7 @@ class GaussianLimit(Account):
             adversary="adaptive",
             resolution="closed form, rounded up",
             used=self.used,
-            allowed=self.allowed,
+            allowed=self.max_squares,
         )
 
     def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
@@ -159,7 +159,7 @@ class GaussianLimit(Account):
 
 
 @lru_cache(maxsize=64)
-def _allowed(plan: StatisticsPlan, limit: LimitPlan) -> float:
+def _max_squares(plan: StatisticsPlan, limit: LimitPlan) -> float:
     account = GaussianLimit(plan, limit)
     if not account.delta > 0:
         return 0.0

@@ -30,8 +30,8 @@ class HistogramLimit(LimitAccount):
     def __init__(self, plan: Plan, limit: LimitPlan) -> None:
         super().__init__(plan, limit)
         self._edges: FloatArray = np.array(distance_edges(self.mechanism.clip_norm))
-        self._seen = self._open()
-        self._kept = self._open() if plan.disclosure == "at-end" else self._seen
+        self._revealed = self._open()
+        self._complete = self._open() if plan.disclosure == "at-end" else self._revealed
         self._last_growth = math.inf
 
     @property
@@ -39,14 +39,14 @@ class HistogramLimit(LimitAccount):
         return f"Bayesian moment at order {self.bayesian.filter_order:g}"
 
     def epsilon(self) -> float:
-        return self._kept.epsilon()
+        return self._complete.epsilon()
 
     def epsilon_after_worst_round(self, *, publishes: bool) -> float:
         if self.rounds >= self.plan.rounds:
             # No round is left. This is the only stop here: with published histograms the account has weights to spare.
             return math.inf
         # `project` looks ahead over steps of one kind; a published histogram is a second kind.
-        after_round = copy.deepcopy(self._kept)
+        after_round = copy.deepcopy(self._complete)
         self._charge(after_round, None, publishes)
         return after_round.epsilon()
 
@@ -66,15 +66,15 @@ class HistogramLimit(LimitAccount):
         return self._open().epsilon_after(*steps_ahead)
 
     def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
-        before = self._kept.filter_moment()
+        before = self._complete.filter_moment()
         # Under disclosure noised only what was published may be read, for only that was charged.
         reported = self._readable(report) if publishes or self.plan.release is None else None
-        self._charge(self._seen, reported, publishes)
-        if self._kept is not self._seen:
-            self._charge(self._kept, None, publishes)
+        self._charge(self._revealed, reported, publishes)
+        if self._complete is not self._revealed:
+            self._charge(self._complete, None, publishes)
         self.rounds += 1
         self.published += publishes
-        self._last_growth = self._kept.filter_moment() - before
+        self._last_growth = self._complete.filter_moment() - before
 
     @property
     def growth(self) -> float:
@@ -82,15 +82,17 @@ class HistogramLimit(LimitAccount):
 
     def certificate(self, *, finished: bool) -> Guarantee:
         # The budget lets no round begin that might pass the limit: an adaptive certificate states it.
-        return self.worded((self._seen if finished else self._kept).certificate(limit_epsilon=self.limit.epsilon))
+        return self.worded(
+            (self._revealed if finished else self._complete).certificate(limit_epsilon=self.limit.epsilon)
+        )
 
     def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
         if self.rounds == 0 or (self.plan.disclosure == "at-end" and not finished):
             return []
-        return [read_at_the_best_order(self.worded(self._seen.report()))]
+        return [read_at_the_best_order(self.worded(self._revealed.report()))]
 
     def state(self) -> dict[str, Any]:
-        accounts = {"seen": self._seen.state(), "kept": self._kept.state()}
+        accounts = {"seen": self._revealed.state(), "kept": self._complete.state()}
         return {
             "rounds": self.rounds,
             "published": self.published,
@@ -99,8 +101,8 @@ class HistogramLimit(LimitAccount):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._seen.restore(state["seen"])
-        self._kept.restore(state["kept"])
+        self._revealed.restore(state["seen"])
+        self._complete.restore(state["kept"])
         self.rounds, self.published = state["rounds"], state["published"]
         self._last_growth = growth_from_json(state["last_growth"])
 

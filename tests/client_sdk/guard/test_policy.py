@@ -311,7 +311,7 @@ STUDIES |= NOISED
 
 def rounds_within_budget(study):
     budget = Budget(plan_of(study))
-    while budget.authorise().allowed:
+    while budget.authorise().is_allowed:
         budget.reserve(budget.last_round + 1)
         budget.settle(budget.last_round, None)
     assert budget.authorise().reason == "budget-exhausted"

@@ -57,7 +57,7 @@ def test_a_hospital_takes_part_until_the_study_ends(tmp_path: Path, study: dict[
         left = ledger.departures()
         assert [(d.round, d.answer) for d in left] == [(r, "accepted") for r in range(1, rounds + 1)]
         assert [d.sha256 for d in left] == [hashlib.sha256(other.updates[r]["mercy"]).hexdigest() for r in (1, 2, 3)]
-        assert ledger.seen("sepsis").head.sha256 == other.entries[-1].sha256
+        assert ledger.seen_ledger("sepsis").head.sha256 == other.entries[-1].sha256
 
 
 def test_only_the_update_and_its_terms_leave(tmp_path: Path) -> None:
