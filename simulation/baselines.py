@@ -1,4 +1,4 @@
-"""What a study's accuracy is compared with, on the same records: without noise, pooled, and one hospital alone."""
+"""The baselines of a study's accuracy, on the same records: without noise, pooled, and one hospital alone."""
 
 from __future__ import annotations
 
@@ -83,8 +83,9 @@ def _mean(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> Tens
 class Baselines:
     """Metrics on the test records, by name, without privacy.
 
-    pooled  one model on everybody's records, which nobody may do;  alone: of each client by itself, or of some
-    most_frequent  accuracy of always saying the most frequent class; None where targets are not classes
+    pooled  one model on all records, which is not allowed in practice
+    alone   of each client by itself, or of some
+    most_frequent  accuracy of always saying the most frequent class. None where targets are not classes
     """
 
     pooled: dict[str, float]
@@ -114,7 +115,7 @@ def baselines(task: Task, population: Population, test: TaskDataset, seed: int) 
 
 
 def metrics_of(task: Task, model: nn.Module, test: TaskDataset) -> dict[str, float]:
-    """What the task measures of a model on test records."""
+    """Return the task's metrics of a model on test records."""
     with torch.no_grad():
         return task.metrics(torch.cat([model(part) for part in parts(test.inputs)]), test.targets)
 
@@ -122,7 +123,7 @@ def metrics_of(task: Task, model: nn.Module, test: TaskDataset) -> dict[str, flo
 def without_noise(settings: StudySettings, rounds: int) -> StudySettings:
     """The same rounds, clip norms and optimisers, in the clear and with a thousandth of a clip norm's noise.
 
-    Where one noise protects patients and hospitals, the hospitals' own clip is left out.
+    If one noise protects patients and hospitals, the hospitals' own clip is left out.
     """
     values = settings.as_json()
     level = "client" if settings.privacy.rules.clips_updates else "instance"

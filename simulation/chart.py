@@ -18,7 +18,7 @@ def draw(report: Report, path: Path) -> None:
     """Write the chart as PNG or SVG, by the file's name.
 
     Raises:
-        ConfigurationError: neither of the two, or there is nothing to draw.
+        ConfigurationError: neither of the two, or there are no points to draw.
         ModuleNotFoundError: vl-convert-python is missing, which the extra `simulation` brings.
     """
     if path.suffix not in (".png", ".svg"):
@@ -91,7 +91,7 @@ def _upper(report: Report) -> Iterator[Json]:
 
 
 def compared(report: Report) -> list[tuple[str, Spread]]:
-    """What the study's metric is compared with, in words."""
+    """Return the values that the study's metric is compared with, each with its label."""
     labelled = [
         ("same rounds, no noise", report.without_noise),
         ("all records pooled", report.pooled),

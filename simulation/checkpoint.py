@@ -1,4 +1,4 @@
-"""Where a simulation goes on after it was killed: everything that the next round depends on, in one file."""
+"""The checkpoint of a simulation that was killed: everything that the next round depends on, in one file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write(path: Path, belonging: str, checkpoint: Checkpoint) -> None:
     """Durable when this returns. belonging: digest of everything that fixes the run.
 
     Raises:
-        OSError: the disk is full or read-only; the file is as it was.
+        OSError: the disk is full or read-only. The file is as it was.
     """
     header = json.dumps({"belonging": belonging, **checkpoint.said}, allow_nan=False).encode()
     tensors = {_HEADER: np.frombuffer(header, np.uint8)}
@@ -49,7 +49,7 @@ def write(path: Path, belonging: str, checkpoint: Checkpoint) -> None:
 
 
 def read(path: Path, belonging: str) -> Checkpoint | None:
-    """The checkpoint in the file; None: there is no file.
+    """The checkpoint in the file. None: there is no file.
 
     Raises:
         ConfigurationError: it is of another run, or damaged.

@@ -1,6 +1,6 @@
 """The coordinator's side of a simulated study: budget, coins, central noise, releases. Its decisions are the service's.
 
-Everybody who is asked answers: rounds come to nothing by coins alone, or because a sum is not finite.
+Every client that is asked answers. Rounds fail by coins alone, or because a sum is not finite.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _STUDY, _NOBODY = "simulation", "0" * 64
 
 
 class StudyPaused(WardroundError):
-    """Rounds come to nothing, one after the other: in service the study would wait for a person."""
+    """Rounds fail one after the other: in service the study would wait for a person."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Opening:
-    """A round that has begun. vectors: what is summed under masks; none in the clear."""
+    """A round that has begun. vectors: what is summed under masks, none in the clear."""
 
     round: int
     drawn: tuple[int, ...]
@@ -74,7 +74,8 @@ class Opening:
 
 @dataclass(frozen=True)
 class Answers:
-    """What a round's clients gave. updates, findings: in the clear, in order of their names; sums: total data words."""
+    """The results of a round's clients. updates, findings: in the clear, in order of their names. sums: total data
+    words."""
 
     updates: Sequence[Tensors]
     findings: tuple[Findings, ...]
@@ -85,8 +86,9 @@ class Coordinator:
     """One study from its first reservation to its end.
 
     names    of the clients, ascending
-    weights  parameter name -> float32, released last; version: by which round, 0 before the first release
-    reason   why the round that was closed last came to nothing; None: it was released
+    weights  parameter name -> float32, released last
+    version  by which round, 0 before the first release
+    reason   why the round that was closed last failed. None: it was released
     """
 
     def __init__(
@@ -125,10 +127,10 @@ class Coordinator:
         return self._longest(self.budget.last_round, self.previous, clients=1)
 
     def begin(self) -> Opening | None:
-        """Reserve the next round and draw its clients; None: it ended at once, for want of them.
+        """Reserve the next round and draw its clients. None: it ended at once, for want of them.
 
         Raises:
-            StudyPaused: too many rounds in a row came to nothing.
+            StudyPaused: too many rounds in a row failed.
         """
         self._require_going_on()
         round = self.budget.last_round + 1
@@ -144,7 +146,7 @@ class Coordinator:
             return None
 
     def close(self, opening: Opening, answers: Answers) -> None:
-        """Charge the round, then release its model; or end it without one."""
+        """Charge the round, then release its model. Or end it without one."""
         collected = self._collected(opening, answers.findings)
         ending = abandonment(self.settings.schedule.min_clients, collected, lost=False)
         if ending is not None:
@@ -168,16 +170,16 @@ class Coordinator:
         self._record("finished", None, {"reason": reason, "report": list(self._withheld) if hidden else None})
 
     def spent(self) -> tuple[float | None, ...]:
-        """ε of every limit by now; None where no finite one covers it."""
+        """Return ε of every limit by now, or None where no finite one covers it."""
         epsilons = (displayed_epsilon(self.budget.accounts, account) for account in self.budget.accounts)
         return tuple(value if math.isfinite(value) else None for value in epsilons)
 
     # -- evaluations that the study asks by itself
 
     def evaluate(self, *, last: bool = False) -> None:
-        """Charge the scheduled question about the newest model, if it is due; nothing where it does not fit any more.
+        """Charge the scheduled question about the newest model, if it is due and still fits.
 
-        Every hospital consents at once. What it would answer is not simulated: the test records say more.
+        Every hospital consents at once. Its answer is not simulated: the test records say more.
         """
         evaluation = self.settings.evaluation
         if evaluation is None or self.version == 0 or not (last or evaluation.due(self._releases)):
@@ -306,7 +308,7 @@ class Coordinator:
 
 
 def _readable(specs: Iterable[VectorSpec], sums: Mapping[str, RingVector]) -> Iterator[tuple[str, Values]]:
-    """What the opened sums mean, by name; one that is beyond its range says nothing."""
+    """Yield the decoded opened sums by name. A sum beyond its range is left out."""
     for spec in specs:
         if spec.name == UPDATE:
             continue

@@ -37,11 +37,12 @@ from study_protocol.wire.tensors import Array
 
 @dataclass(frozen=True)
 class RoundShown:
-    """What is known after a round.
+    """The facts that are known after a round.
 
-    clients  how many took part;  reason  why it came to nothing, None: a model was released
-    spent    ε of every limit, in the order of the settings; None where no finite one covers it
-    metrics  of what the study comes to by now (`Outcome.result`) on the test records, as the task names them; empty
+    clients  how many took part
+    reason   why it failed. None: a model was released
+    spent    ε of every limit, in the order of the settings. None where no finite one covers it
+    metrics  of what the study comes to by now (`Outcome.result`) on the test records, as the task names them. Empty
              where no model was released
     """
 
@@ -56,7 +57,8 @@ class RoundShown:
 class Outcome:
     """A finished study.
 
-    statements  what the coordinator would state of every limit;  events: the ledger's
+    statements  what the coordinator would state of every limit
+    events      the ledger's
     weights     parameter name -> float32, released last
     result      what the study comes to: the mean of released models that its settings name, else the last one
     """
@@ -76,9 +78,9 @@ OnRound = Callable[[RoundShown], object]
 class Engine:
     """One study over one population, under one seed.
 
-    test     who is asked after every release; None: nobody
-    weights  to begin with; None: the task's own, drawn from the seed
-    task     what the population's records were made by; None: the one that the settings name
+    test     the records that are evaluated after every release, or None
+    weights  to begin with. None: the task's own, drawn from the seed
+    task     what the population's records were made by. None: the one that the settings name
     kept     file that a checkpoint is written to after every round, and begun from where it is there
     """
 
@@ -99,7 +101,8 @@ class Engine:
 
         Raises:
             FirstRoundOverspends, PlanError: not even the first fits.
-            ClientStopped: a client cannot do its part;  StudyPaused: rounds come to nothing, one after the other.
+            ClientStopped: a client cannot do its part.
+            StudyPaused: rounds fail one after the other.
             ConfigurationError: the task cannot be trained so, or the checkpoint is of another run.
         """
         # A run knows nothing of one before it.
@@ -183,7 +186,8 @@ class Engine:
     # -- checkpoints
 
     def _belonging(self, backend: Backend, start: Mapping[str, Array]) -> str:
-        """What fixes the run: records, split, settings, seed, first weights, and whose noise it is."""
+        """Return the digest of what fixes the run: records, split, settings, seed, first weights, and whose noise it
+        is."""
         identity = [self.settings.as_json(), self.seed, self.population.digest(), "exact" if backend.exact else "own"]
         digest = hashlib.sha256(canonical_json(identity))
         for name in sorted(start):

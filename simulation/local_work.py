@@ -1,4 +1,4 @@
-"""What one client does in one round, by the hospital's own functions: train, keep its accounts, fill its part."""
+"""The work of one client in one round, by the hospital's own functions: train, keep its accounts, fill its part."""
 
 from __future__ import annotations
 
@@ -50,11 +50,12 @@ class ClientStopped(WardroundError):
 
 @dataclass(frozen=True)
 class Orders:
-    """What everybody is told of a round.
+    """The orders to all clients for a round.
 
-    weights        parameter name -> released float32;  previous  those of the release before, where there is one
+    weights        parameter name -> released float32
+    previous       those of the release before, where there is one
     total_records  N of all clients, where the study sums the papers' costs and N is known
-    vectors        what is summed; none in the clear
+    vectors        what is summed, none in the clear
     longest        L2 norm that an update in the clear may have
     """
 
@@ -68,7 +69,7 @@ class Orders:
 
 @dataclass(frozen=True)
 class Task:
-    """One client's turn. accounts: as its last turn left them; reported: its number of records is in a sum already."""
+    """One client's turn. accounts: as its last turn left them. reported: its number of records is in a sum already."""
 
     place: int
     accounts: Accounts | None
@@ -77,7 +78,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Part:
-    """What one client gives: in the clear an update and what the coordinator finds in it, under masks words to sum."""
+    """The results of one client: in the clear an update and what the coordinator finds in it, under masks words to
+    sum."""
 
     update: Mapping[str, Array] | None
     findings: Findings | None
@@ -102,7 +104,7 @@ class LocalWork:
     ) -> Self:
         """Found possible before the first round.
 
-        task: what the records were made by; None: the one that the settings name
+        task: what the records were made by. None: the one that the settings name
 
         Raises:
             ConfigurationError, TaskError: the task cannot be trained under these settings.
@@ -136,7 +138,7 @@ class LocalWork:
         return Part(update, findings, words, saved)
 
     def log_moments(self, training: LocalTraining, saved: Accounts | None) -> LogMomentBounds | None:
-        """A client's account of its records' costs, as its last turn left it; None where the study keeps none."""
+        """A client's account of its records' costs, as its last turn left it. None where the study keeps none."""
         source = training.randomness_in(0).of(Purpose.ACCOUNTING_SAMPLE)
         patients = training.dataset.patients
         return LogMomentBounds.open(self.settings, patients, saved, rounds_lost=0, source=source)

@@ -1,4 +1,4 @@
-"""Who has which records: indices into one data set that lies in memory once, whatever the number of clients."""
+"""The records of each client: indices into one data set that lies in memory once, for any number of clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Population:
     """The clients of a study, in order of their names, as the coordinator adds their updates up.
 
     dataset  every record once
-    rows     of each client: (n_i,) rows of `dataset`, in the client's own order; two clients may have the same record
+    rows     of each client: (n_i,) rows of `dataset`, in the client's own order. Two clients may have the same record
     names    of the clients, ascending
 
     Raises DataError: a client without records or with one patient twice, a row that is not there, names that are not
@@ -58,7 +58,8 @@ class Population:
 
     @classmethod
     def of(cls, clients: dict[str, TaskDataset]) -> Self:
-        """Every client with a data set of its own; whoever has the same identifier in two is two records.
+        """Join clients with a data set of their own each. A patient with the same identifier in two counts as two
+        records.
 
         Raises:
             DataError: no client, or data sets that do not fit together.

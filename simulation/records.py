@@ -48,8 +48,8 @@ class HowSplit:
 class Source:
     """The records of a simulation.
 
-    clients  the name of each file's client, where every file is one; None: one file, dealt out
-    test     records of their own; None: a share of the patients is held out
+    clients  the name of each file's client, where every file is one. None: one file, dealt out
+    test     records of their own. None: a share of the patients is held out
     """
 
     files: tuple[Records, ...]
@@ -81,7 +81,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Dealt:
-    """Under one seed: who has which records, and who is asked after every release; None: nobody."""
+    """Records under one seed: those of each client, and the test records for every release, or None."""
 
     population: Population
     test: TaskDataset | None
@@ -91,7 +91,7 @@ class Dealt:
 class Dealer:
     """Deals the records of a source out, under any seed.
 
-    how, clients  of one file; where every file is a client, iid and None or as many
+    how, clients  of one file. Where every file is a client, iid and None or as many
     test_share    of every file's patients, held out for the test where the source has no test records
     """
 
@@ -116,7 +116,7 @@ class Dealer:
         """Whole files, before some of their rows are held out: counts and lines are then the file's own.
 
         Raises:
-            DataError: records that the task cannot take; the text names the file where there are several.
+            DataError: records that the task cannot take. The text names the file where there are several.
         """
         source, each = self.source, settings.training.rows_per_patient
         named_files = list(zip(source.clients or ("",), source.files, strict=True))

@@ -14,9 +14,9 @@ _PREFIX = "released/"
 
 @dataclass
 class Released:
-    """Fills as rounds release their models; those that count no more are let go.
+    """Fills as rounds release their models. Those that count no more are let go.
 
-    averaging  None: the result is the newest model, and nothing is kept
+    averaging  None: the result is the newest model, and no earlier one is kept
     rounds     that released a model, ascending
     """
 
@@ -35,7 +35,7 @@ class Released:
 
     @property
     def result(self) -> Mapping[str, Array] | None:
-        """The mean, as `wardround study model` takes it of files; None: the newest model itself."""
+        """The mean, as `wardround study model` takes it of files. None: the newest model itself."""
         if self.averaging is None or not self.rounds:
             return None
         shares = averaged_rounds(self.averaging, self.rounds)

@@ -1,4 +1,4 @@
-"""What a simulation found, over its seeds: as JSON, and as the numbers that its tables and charts show."""
+"""The results of a simulation, over its seeds: as JSON, and as the numbers that its tables and charts show."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from study_protocol.study.settings import StudySettings
 class Run:
     """One seed.
 
-    plain   the same rounds without noise; None, as `beside`, where no comparison was asked for, or it came to nothing
-    missed  comparisons that came to nothing, and why
+    plain   the same rounds without noise. None, as `beside`, where no comparison was asked for, or it failed
+    missed  comparisons that failed, and why
     """
 
     seed: int
@@ -30,7 +30,7 @@ class Run:
     missed: tuple[str, ...] = ()
 
     def without(self, comparison: str, error: Exception) -> Run:
-        """The same, where this comparison came to nothing."""
+        """Return the same run, where this comparison failed."""
         return replace(
             self, missed=(*self.missed, f"seed {self.seed}, nothing to compare with ({comparison}): {error}")
         )
@@ -54,7 +54,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean over the seeds, and their standard deviation; None for one seed."""
+    """Mean over the seeds, and their standard deviation. None for one seed."""
 
     mean: float
     deviation: float | None
@@ -81,7 +81,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Report:
-    """All runs of one simulation. metric: the one that is shown, by its name; None: nothing was measured."""
+    """All runs of one simulation. metric: the one that is shown, by its name. None: there was no measurement."""
 
     settings: StudySettings
     backend: str
@@ -116,7 +116,7 @@ class Report:
 
     @property
     def pooled(self) -> Spread | None:
-        """One model on everybody's records."""
+        """Return the metric of one model on all records."""
         return self._spread(run.beside.pooled for run in self.runs if run.beside is not None)
 
     @property
@@ -133,7 +133,7 @@ class Report:
         return Spread.of([value for value in shares if value is not None])
 
     def warnings(self) -> list[str]:
-        """What nobody should find out after the study: it is no better than doing without."""
+        """Return warnings that should come before the study: it is no better than doing without."""
         reached, warnings = self.reached, list[str]()
         if reached is None or self.metric != "accuracy":
             return warnings

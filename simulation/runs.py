@@ -30,9 +30,10 @@ _WARNING_RATIO = 1.5
 class Simulation:
     """One study, to be run under any seed.
 
-    backend      its name;  open  how it is opened
+    backend      its name
+    open         how it is opened
     compares     whether it is also trained without noise, pooled and alone
-    checkpoints  folder where every seed goes on after a kill; None: nothing is written
+    checkpoints  folder where every seed goes on after a kill. None: no checkpoint is written
     backbone     the file that the settings name: weights, or a ProgramFile
     """
 
@@ -65,8 +66,8 @@ class Simulation:
         self.dealer.check(self._task, self.settings)
 
     def notes(self, seed: int) -> list[str]:
-        """Where the settings' public numbers do not describe these records, so that the noise is for other ones; and
-        how much longer a step takes whose gradients have no closed form.
+        """Return where the settings' public numbers do not describe these records, so that the noise is for other ones.
+        Also how much longer a step takes whose gradients have no closed form.
 
         Raises:
             ConfigurationError: fewer clients than a coordinator lets the study start with.
@@ -83,7 +84,7 @@ class Simulation:
         return self.dealer.deal(self._task, self.settings, seed)
 
     def _compared(self, run: Run, dealt: Dealt) -> Run:
-        """With what it stands beside. A comparison that comes to nothing takes nothing from the study."""
+        """Return the run with its comparisons. A failed comparison has no effect on the study."""
         if dealt.test is None:
             return run
         try:
@@ -103,7 +104,7 @@ class Simulation:
 
     @cached_property
     def _task(self) -> Task:
-        """Where only the head is trained: on features, which are computed once for all seeds."""
+        """Return the task. If only the head is trained it works on features, which are computed once for all seeds."""
         task = of_study(self.settings.training, self.backbone)
         features = Features.of(task)
         if features is None:

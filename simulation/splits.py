@@ -17,7 +17,7 @@ _TRIES = 100
 
 
 def iid(records: int, clients: int, draw: np.random.Generator) -> list[Rows]:
-    """Every record to one client, at random; sizes differ by at most one.
+    """Give every record to one client, at random. Sizes differ by at most one.
 
     Raises:
         DataError: fewer records than clients.
@@ -47,10 +47,10 @@ def shards(labels: Labels, clients: int, each: int, draw: np.random.Generator) -
 def dirichlet(labels: Labels, clients: int, alpha: float, draw: np.random.Generator) -> list[Rows]:
     """Of every label, shares to the clients that are drawn from a symmetric Dirichlet law (Hsu, Qi & Brown 2019).
 
-    labels: (n,). alpha: small: few labels a client; large: all alike. Drawn again until nobody is empty.
+    labels: (n,). alpha: small: few labels a client. Large: all alike. Drawn again until no client is empty.
 
     Raises:
-        DataError: fewer records than clients, or somebody stays empty.
+        DataError: fewer records than clients, or a client stays empty.
     """
     _require_enough(len(labels), clients)
     for _ in range(_TRIES):
@@ -96,7 +96,7 @@ def _written(value: Any) -> str:
 
 
 def client_name(written: str) -> str:
-    """What a client is called for a value or a file: lower-case letters, digits and hyphens."""
+    """Return the name of a client for a value or a file: lower-case letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", written.lower()).strip("-") or "client"
 
 

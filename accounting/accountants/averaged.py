@@ -42,7 +42,7 @@ _POINTS = 1024
 
 @dataclass
 class _Kind:
-    """Steps with one sampling rate; counts[i, k] = how often record i fell into bin k."""
+    """Steps with one sampling rate. Counts[i, k] = how often record i fell into bin k."""
 
     counts: FloatArray
     steps: int = 0
@@ -51,8 +51,8 @@ class _Kind:
 class AveragedAccountant:
     """(ε, δ) averaged over the population, from the distances of the same m records at every step.
 
-    spec       its estimator is "betting" or "bernstein", distribution-free; δ_{x'} lies between 0 and the classical δ.
-               The bound on the average fails with probability γ over drawing the sample; β = δ − γ
+    spec       its estimator is "betting" or "bernstein", distribution-free. δ_{x'} lies between 0 and the classical δ.
+               The bound on the average fails with probability γ over drawing the sample. β = δ − γ
     members    m
     max_ratio  largest clip norm over noise, C/s, that any step may have: the top of the bins
     bins       distances are rounded up to this many equal steps of d/s
@@ -86,7 +86,7 @@ class AveragedAccountant:
     def step(self, distances: Values, *, noise_std: float, sampling_rate: float, max_distance: float) -> None:
         """Charge one step: distances (members,) of the accounting sample, each at most max_distance.
 
-        Raises InvalidArgument; nothing is then charged.
+        Raises InvalidArgument, and then charges no step.
         """
         norms = check_array("distances", distances)
         std, rate = check_positive("noise_std", noise_std), check_rate("sampling_rate", sampling_rate)
@@ -125,7 +125,7 @@ class AveragedAccountant:
         return f"AveragedAccountant({fixed}, members={self.members}, steps={self.steps})"
 
     def delta_for(self, epsilon: float) -> float:
-        """The bound on E δ_{x'}(ε) plus γ, at the grid point at or below ε; fails with probability γ, so ask once."""
+        """The bound on E δ_{x'}(ε) plus γ, at the grid point at or below ε. Fails with probability γ, so ask once."""
         epsilons, deltas = self._profiles(self.spec.beta)
         place = int(np.searchsorted(epsilons, check_nonnegative("epsilon", epsilon), side="right")) - 1
         return min(1.0, self._bound(deltas[:, place]) + self.spec.estimator_failure_probability)

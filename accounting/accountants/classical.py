@@ -60,19 +60,19 @@ _RESOLUTION = {"pld": "losses discretised, tilted and rounded up", "analytic-gau
 
 
 class ClassicalAccountant:
-    """ε of whatever events were composed, for any record.
+    """The ε of the composed events, for any record.
 
-    method "pld": privacy-loss distributions, never above the Rényi value; for plans fixed in advance. Gaussian
+    method "pld": privacy-loss distributions, never above the Rényi value, for plans fixed in advance. Gaussian
     and Laplace steps have one, unsampled Gaussian ones in closed form. With other events it reads Rényi divergences,
     and its certificate says so.
     method "rdp": Rényi divergences at real orders. With `order` λ (or `alpha` = λ + 1) the account is read at that one
     order, fixed before the first step, and is then valid for plans and stops that adapt to the releases (Feldman &
     Zrnic 2021).
 
-    relation  add-remove; replace-one, where one record is exchanged and moves a sum by twice the clip norm; zero-out
+    relation  add-remove. Replace-one, where one record is exchanged and moves a sum by twice the clip norm. Zero-out
 
     Guarantees: ε is 0 before any step, never negative, never below the true value up to the stated rounding.
-    Raises InvalidArgument naming the argument; the accountant is then unchanged.
+    Raises InvalidArgument naming the argument, and leaves the accountant unchanged.
 
     >>> account = ClassicalAccountant(delta=1e-5)
     >>> account.step(noise_multiplier=1.1, sampling_rate=0.01, count=1000)
@@ -119,7 +119,7 @@ class ClassicalAccountant:
         self.compose(_step(noise_multiplier, sampling_rate), count)
 
     def compose(self, event: Event, count: int = 1) -> None:
-        """Charge an event `count` times. InvalidArgument: it is not known, and nothing is charged."""
+        """Charge an event `count` times. InvalidArgument: it is not known, and is not charged."""
         # All of it first, for it may refuse.
         for kind, times in kinds_of(event, count).items():
             self._counts[kind] += times
@@ -130,11 +130,11 @@ class ClassicalAccountant:
         return sum(self._counts.values())
 
     def epsilon(self) -> float:
-        """ε at this accountant's delta; asked again without a step in between, it is remembered."""
+        """Return ε at this accountant's delta. It is cached until the next step."""
         return self._answer()[0]
 
     def epsilon_at(self, delta: float) -> float:
-        """ε of the same steps at another delta; a claim made at one delta only, unless the deltas are split."""
+        """ε of the same steps at another delta. A claim made at one delta only, unless the deltas are split."""
         return self._epsilon(self._counts, check_delta(delta))[0]
 
     def delta_for(self, epsilon: float) -> float:
@@ -153,11 +153,11 @@ class ClassicalAccountant:
         return min(bound, read(steps, target, bound))
 
     def epsilon_after(self, *, noise_multiplier: float, sampling_rate: float, count: int = 1) -> float:
-        """ε if `count` such steps were charged now; the accountant is unchanged."""
+        """ε if `count` such steps were charged now. The accountant is unchanged."""
         return self.epsilon_after_event(_step(noise_multiplier, sampling_rate), count)
 
     def epsilon_after_event(self, event: Event, count: int = 1) -> float:
-        """ε if this event were charged `count` times now; the accountant is unchanged."""
+        """ε if this event were charged `count` times now. The accountant is unchanged."""
         # In the order in which charging it would put them: sums then agree to the last bit.
         counts = Counter(self._counts)
         for kind, times in kinds_of(event, count).items():
@@ -165,7 +165,7 @@ class ClassicalAccountant:
         return self._epsilon(counts, self.delta)[0]
 
     def certificate(self) -> Guarantee:
-        """ε together with everything needed to read it; `composition` names the method that gave it."""
+        """Return ε together with everything needed to read it. `composition` names the method that gave it."""
         epsilon, used, target_order = self._answer()
         rates = [kind.rate for kind in self._counts]
         by_moments = used in ("rdp", "filter")
@@ -188,7 +188,7 @@ class ClassicalAccountant:
         )
 
     def state(self) -> dict[str, Any]:
-        """JSON-safe; `restore` of it answers the same ε."""
+        """JSON-safe. `restore` of it answers the same ε."""
         return {
             "delta": self.delta,
             "method": self.method,
@@ -201,7 +201,7 @@ class ClassicalAccountant:
 
     @classmethod
     def restore(cls, state: dict[str, Any]) -> Self:
-        """The accountant whose `state` this was; every value is checked again."""
+        """The accountant whose `state` this was. Every value is checked again."""
         settings = ("delta", "method", "order", "relation", "level", "observer")
         out = cls(**{name: state[name] for name in settings})
         for *kind, count in state["events"]:
@@ -243,7 +243,7 @@ class ClassicalAccountant:
         return _best(value, self._common, self._orders.size)
 
     def _losses(self, counts: dict[Kind, int]) -> list[Steps] | None:
-        """The steps of which a loss distribution is computed; None where Rényi divergences answer.
+        """The steps of which a loss distribution is computed. None where Rényi divergences answer.
 
         A record that is exchanged moves a sum twice as far. Where it is sampled it is removed and another one is added
         instead: the steps are then those of one record.
@@ -292,7 +292,7 @@ def _charged(counts: dict[Kind, int]) -> dict[Kind, int]:
 
 
 class _Curve:
-    """What one run of a kind costs at the orders that were asked for; the others are not computed."""
+    """The cost of one run of a kind at the requested orders. The others are not computed."""
 
     def __init__(self, kind: Kind, relation: Relation, orders: FloatArray) -> None:
         self._kind, self._relation, self._orders = kind, relation, orders

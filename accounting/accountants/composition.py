@@ -1,7 +1,7 @@
 """One noised step, what was seen of it, and how the costs of many steps compose.
 
 Hölder: every step is bounded by itself, at a power fixed beforehand. c_t(λ) = w_t · log E_{x'} exp(φ_t/w_t) with
-Σ w_t ≤ 1 fixed before the first step; Σ c_t bounds the log-moment of the whole run (Triastcyn 2020, Theorem 1, with its
+Σ w_t ≤ 1 fixed before the first step. Σ c_t bounds the log-moment of the whole run (Triastcyn 2020, Theorem 1, with its
 exponents T generalised to 1/w_t). The same x' is in every step, so the product of plain expectations is no bound.
 
 Running sums: G_i = Σ_t φ_t(λ, d_{t,i}) per record of a fixed sample, and one bound on E e^G. Exact where Hölder's
@@ -100,7 +100,8 @@ def _ceiling(step: Step, orders: tuple[float, ...]) -> FloatArray:
 class Rows:
     """The rows of a ledger, each array of shape (rows,).
 
-    orders  ledger orders;  shares  of the failure probability
+    orders  ledger orders
+    shares  of the failure probability
     once    rows read at a fixed order by a filter: they need one failure share over all steps. A filter may read its
             row every step: it goes wrong only if it admits the first step whose true moment is too large, and that is
             one event at one step
@@ -112,7 +113,7 @@ class Rows:
     estimator: Estimator
 
     def bound(self, values: FloatArray, failure: float, top: float, counts: FloatArray | None = None) -> float:
-        """log E e^X from a sample of X ≤ top, at one row's share of the failure; inf where no estimate applies."""
+        """log E e^X from a sample of X ≤ top, at one row's share of the failure, or inf where no estimate applies."""
         if not np.isfinite(values).all() or (self.estimator != "student-t" and math.isinf(top)):
             return math.inf
         # Rounding may carry a sample past its ceiling, which an estimator would refuse.
@@ -139,7 +140,7 @@ class Measurement:
         *,
         max_distance: float | None,
     ) -> Measurement:
-        """Checked; distances above the clip norm are a clipping bug and are refused."""
+        """Checked. Distances above the clip norm are a clipping bug and are refused."""
         array = check_array("distances", distances)
         if max_distance is not None and bool((array > max_distance).any()):
             raise InvalidArgument("distances", f"holds {float(array.max())!r}, above max_distance {max_distance!r}")
@@ -168,7 +169,7 @@ class Measurement:
         return cls(distances=array, counts=values, count_noise=noise, sample_size=sample_size)
 
     def settled_counts(self, estimator_failure_probability: float) -> FloatArray | None:
-        """The counts to estimate from; with noise, moved up: too little with at most the failure probability."""
+        """The counts to estimate from. With noise, moved up: too little with at most the failure probability."""
         if self.counts is None or self.count_noise == 0 or self.sample_size is None:
             return self.counts
         return lower_counts(
@@ -208,7 +209,7 @@ class Weights:
 
 
 class HolderComposition:
-    """Σ c_t for every row; `failure_probability` is γ of the whole account."""
+    """Σ c_t for every row. `failure_probability` is γ of the whole account."""
 
     def __init__(self, rows: Rows, weights: Weights, failure_probability: float) -> None:
         self._rows, self._weights, self._failure_probability = rows, weights, failure_probability
@@ -230,7 +231,7 @@ class HolderComposition:
         return self._sums + ceilings(self._rows.orders, future)
 
     def charge(self, step: Step, measured: Measurement | None, *, reserved: bool, cap: bool) -> bool:
-        """Take one step; False when the estimator refused and the ceiling was charged. Raises before it changes."""
+        """Take one step. False when the estimator refused and the ceiling was charged. Raises before it changes."""
         weight = self._weights[self._steps + 1]
         ceiling = step.ceiling(self._rows.orders) if step.max_distance is not None else np.full_like(self._sums, np.inf)
         cost, estimated = ceiling, False
@@ -296,7 +297,8 @@ class RunningComposition:
         return self._estimates(self._live, ceilings(self._rows.orders, future), self._steps + number)
 
     def charge(self, step: Step, measured: Measurement | None, *, reserved: bool, cap: bool) -> bool:
-        """Take one step; False when nothing was measured and the ceiling was charged. Raises before it changes."""
+        """Take one step. Return False when no distance was measured and the ceiling was charged. Raises before it
+        changes."""
         _ = cap  # the ceiling bounds every sum here already
         self.check()
         is_bounded = step.max_distance is not None
@@ -356,7 +358,8 @@ class RunningComposition:
         self._present = None
 
     def _estimates(self, rows: BoolArray, growth: FloatArray, steps: int) -> FloatArray:
-        """What is sure if every sum grows by `growth`; on the marked rows the estimate then, where it is lower."""
+        """Return the sure bound if every sum grows by `growth`, and on the given rows the estimate then, where it is
+        lower."""
         ceiling = self._ceiling + growth
         estimates = self._since(ceiling)
         for row in np.flatnonzero(rows).tolist():

@@ -37,11 +37,11 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class FilterSpec:
-    """The (limit_epsilon, delta) that nobody passes, kept at one order fixed beforehand. Raises InvalidArgument.
+    """The (limit_epsilon, delta) that no record passes, kept at one order fixed beforehand. Raises InvalidArgument.
 
     order     λ*, or alpha = λ* + 1 in its place
     releases  most noised sums: what the sampler's cut tails may add over them comes off delta before it is read, and
-              nobody takes part in more; 0: the noise is taken to be exact
+              no record takes part in more. 0: the noise is taken to be exact
     """
 
     order: float = 0.0
@@ -78,17 +78,17 @@ class FilterSpec:
 
 
 class IndividualFilter:
-    """The individual Rényi filter of Feldman & Zrnic 2021 at one fixed order: (limit_epsilon, delta)-DP for everybody.
+    """The individual Rényi filter of Feldman & Zrnic 2021 at one fixed order: (limit_epsilon, delta)-DP for all.
 
     Every record keeps Σ φ(λ, its own clipped norm). The step that would carry it past λε − ln c_λ + ln δ finds it
     excluded, and it stays excluded: its signal is zero from then on, the noise stays. No distribution, sample size or
     max_steps is needed, and the plan may adapt to the releases.
 
     Two ways to treat sampling, by `sampling_rate` of each step:
-      1       who takes part is visible or is not credited: the sampled are charged in full, the others nothing
-      q < 1   the coins stay secret: everybody is charged at rate q, those whose norm was not computed at max_distance
+      1       participation is visible or is not credited: the sampled are charged in full, the others not
+      q < 1   the coins stay secret: all are charged at rate q, those whose norm was not computed at max_distance
 
-    The sums are secrets of the records and are never part of the certificate; neither is who was excluded.
+    The sums are secrets of the records and are never part of the certificate, nor are the excluded records.
 
     >>> spec = FilterSpec(order=8.0, delta=1e-5, limit_epsilon=2.0)
     >>> sums = IndividualFilter(spec, members=3)
@@ -119,14 +119,14 @@ class IndividualFilter:
         max_distance: float | None = None,
         measured: BoolArray | None = None,
     ) -> BoolArray:
-        """Charge one step; say which of the measured records may contribute.
+        """Charge one step, and return which of the measured records may contribute.
 
         distances     clipped norms of the measured records, in the order of the accounting sample
-        max_distance  the clip norm; required when sampling_rate < 1 and somebody's norm is missing
-        measured      (members,) bool: whose norms these are, None for all; at sampling_rate 1 also who takes part
+        max_distance  the clip norm, required when sampling_rate < 1 and a norm is missing
+        measured      (members,) bool: whose norms these are, None for all. At sampling_rate 1 also who takes part
 
-        Returns a bool array like `distances`; a False must contribute exactly zero.
-        Raises InvalidArgument for shapes, NaN, negative numbers or a norm above max_distance; nothing is then charged.
+        Returns a bool array like `distances`. A False must contribute exactly zero.
+        Raises InvalidArgument for shapes, NaN, negative numbers or a norm above max_distance, and then charges no step.
         """
         rate = check_rate("sampling_rate", sampling_rate)
         rows = self._measured_rows(measured)
@@ -155,9 +155,9 @@ class IndividualFilter:
         return ~self._excluded[rows]
 
     def has_room(self, *, noise_std: float, sampling_rate: float, max_distance: float) -> BoolArray:
-        """(members,) bool: who may take part in the next step whatever their norms turn out to be.
+        """Return (members,) bool: the records that may take part in the next step for any norms.
 
-        Taking only these, the choice needs no norm of the step it is made for; `admit` then refuses none of them. The
+        Taking only these, the choice needs no norm of the step it is made for. `admit` then refuses none of them. The
         others must be left out for good: tell `admit` that they measure max_distance.
         """
         rate = check_rate("sampling_rate", sampling_rate)
@@ -185,7 +185,7 @@ class IndividualFilter:
         return f"IndividualFilter({self.spec!r}, members={self.members}, steps={self._steps})"
 
     def certificate(self) -> Guarantee:
-        """The same for every reader and every path: nothing in it depends on a norm."""
+        """Return the certificate, the same for every reader and every path. It does not depend on a norm."""
         exact = f"; {NOISE_AS_EXACT}" if self.spec.takes_noise_as_exact else ""
         return Guarantee(
             epsilon=self.epsilon(),

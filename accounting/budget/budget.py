@@ -34,7 +34,7 @@ StopReason = Literal["max-steps-reached", "max-queries-reached", "budget-exhaust
 
 
 class BudgetExceeded(AccountingError):
-    """The round may not begin; `reason` says whether a limit, `max_steps` or `max_queries` is in the way."""
+    """The round may not begin. `reason` says whether a limit, `max_steps` or `max_queries` is in the way."""
 
     def __init__(self, authorisation: Authorisation) -> None:
         super().__init__(f"no further round: {authorisation.reason}")
@@ -57,8 +57,8 @@ class Authorisation:
 class Budget:
     """The limits of one plan.
 
-    Guarantees: a reserved round is always paid for, at most at its reservation; after a restore everything reads as
-    before; nothing changes when an error is raised.
+    Guarantees: a reserved round is always paid for, at most at its reservation. After a restore everything reads as
+    before. An error leaves the budget unchanged.
     """
 
     def __init__(self, plan: AnyPlan) -> None:
@@ -76,8 +76,8 @@ class Budget:
         """A budget in which at least one round fits, if the study trains, or else a query.
 
         Raises:
-            FirstRoundOverspends: none does; says which noise would fit.
-            PlanError: no noise would; or the scheduled evaluations of all rounds do not fit.
+            FirstRoundOverspends: none does. The text says which noise would fit.
+            PlanError: no noise would, or the scheduled evaluations of all rounds do not fit.
         """
         if isinstance(plan, Plan):
             require_feasible(plan, lambda candidate: [account_of(candidate, limit) for limit in candidate.limits])
@@ -87,7 +87,7 @@ class Budget:
         return cls(plan)
 
     def authorise(self, round_number: int | None = None) -> Authorisation:
-        """Whether this round of training (None: the next one) may begin; changes nothing.
+        """Return whether this round of training (None: the next one) may begin, without a change.
 
         ε = NaN or ∞ reads as overspent.
         """
@@ -103,7 +103,7 @@ class Budget:
         return Authorisation(True)
 
     def authorise_query(self, cost: QueryCost) -> Authorisation:
-        """Whether a query of this cost may be asked; changes nothing."""
+        """Return whether a query of this cost may be asked, without a change."""
         if self.finished is not None:
             return Authorisation(False, "stopped")
         queries = self.plan.queries
@@ -146,7 +146,7 @@ class Budget:
         self.pending = self.last_round = round_number
 
     def settle(self, round_number: int, report: RoundReport | None) -> None:
-        """Charge `round_number` by its report; without one, or by one that allows no estimate: its reservation.
+        """Charge the round by its report, or its reservation without a report or by one that allows no estimate.
 
         Raises:
             OutOfOrder: the round is not reserved.
@@ -165,11 +165,11 @@ class Budget:
         self.pending = self.pending_query = None
 
     def charge_in_full(self, round_number: int, reason: str) -> None:
-        """Charge an abandoned round in full: somebody saw something of it."""
+        """Charge an abandoned round in full, because a part of it was seen."""
         self.settle(round_number, None)
 
     def cancel(self, round_number: int, reason: str) -> None:
-        """Give an abandoned round's reservation back: nothing left any building.
+        """Give an abandoned round's reservation back, because no data left any building.
 
         A histogram of an accounting sample stays charged: its hospital has drawn it, and may report it in a later
         round.
@@ -183,8 +183,8 @@ class Budget:
     def finish(self, reason: str, report: Sequence[RoundReport | None] | None = None) -> None:
         """No round after this. A round under way must be settled first.
 
-        report  disclosure `at-end`: the report of every charged round, withheld until now; changes what certificates
-                  say, not what was enforced
+        report  disclosure `at-end`: the report of every charged round, withheld until now. It changes what
+                  certificates say, not what was enforced
 
         Raises:
             OutOfOrder: a round is under way, the study is finished, or there is not one report for each charged round.
@@ -222,7 +222,7 @@ class Budget:
         """Do what a ledger entry says happened.
 
         Raises:
-            LedgerError: the entry says too much or too little, or cannot have happened; the budget is unchanged.
+            LedgerError: the entry says too much or too little, or cannot have happened. The budget is unchanged.
         """
         # How the study stood is the coordinator's to compare: floats may differ in their last bits elsewhere.
         Standing.within(entry)
@@ -232,7 +232,7 @@ class Budget:
         """Do what an entry `sequence` of this kind, with this event in its body, would say happened.
 
         Raises:
-            LedgerError: it cannot happen now; the budget is unchanged.
+            LedgerError: it cannot happen now. The budget is unchanged.
         """
         try:
             self._dispatch(kind, round_number, event)
@@ -241,7 +241,7 @@ class Budget:
             raise LedgerError(sequence, str(error)) from error
 
     def statements(self, *, whole: bool = True) -> list[dict[str, Any]]:
-        """One JSON statement per limit, and one per level that nothing protects. whole: with what takes long."""
+        """Return one JSON statement per limit, and one per unprotected level. whole: with what takes long."""
         return statements.statements(self, may_begin=self.authorise().is_allowed, whole=whole)
 
     def reports(self) -> list[list[dict[str, Any]]]:
@@ -249,7 +249,7 @@ class Budget:
         return statements.reports(self)
 
     def percentiles(self) -> list[dict[str, float]]:
-        """What fractions of the population enjoy, by Markov."""
+        """Return the guarantees that fractions of the population enjoy, by Markov."""
         return statements.percentiles(self)
 
     def state(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Before a study starts: does even one round fit, and every scheduled evaluation; if not, with how much noise?"""
+"""The check before a study starts: whether one round and every scheduled evaluation fit, and with how much noise."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def require_feasible(plan: Plan, accounts: Accounts) -> None:
 
     Raises:
         FirstRoundOverspends: with the noise multipliers (rounded up to 3 digits) for one round and for all of them.
-        PlanError: no noise multiplier up to a million would do for one round; names the obstacle: the order, with the
+        PlanError: no noise multiplier up to a million would do for one round. It names the obstacle: the order, with
+            the
             least one that works, or the published histograms.
     """
     offending = _first_over(plan, accounts, rounds=1)
@@ -56,7 +57,7 @@ def require_evaluations(plan: Plan, accounts: Sequence[LimitAccount]) -> None:
     """Pass if the scheduled evaluations of as many rounds as can begin fit every limit.
 
     Raises:
-        PlanError: they do not; says which noise multiplier of theirs (rounded up to 3 digits) would.
+        PlanError: they do not. It says which noise multiplier of theirs (rounded up to 3 digits) would.
     """
     evaluation = None if plan.queries is None else plan.queries.evaluation
     if evaluation is None or evaluation.cost is None:
@@ -82,7 +83,7 @@ def require_evaluations(plan: Plan, accounts: Sequence[LimitAccount]) -> None:
 
 
 def _max_rounds(plan: Plan, accounts: Sequence[LimitAccount]) -> int:
-    """Whatever the data cost: no classical limit lets more begin."""
+    """Return the rounds beyond which no classical limit lets one begin, for any cost of the data."""
     feasible_rounds = plan.rounds
     for account in accounts:
         limit = account.limit
@@ -129,7 +130,7 @@ def _smallest_noise(plan: Plan, accounts: Accounts, rounds: int) -> float | None
 
 
 def _min_noise(fits: Callable[[float], bool], too_small: float) -> float | None:
-    """The least noise multiplier that fits, rounded up to three digits; None: not even MOST_NOISE does."""
+    """Return the least noise multiplier that fits, rounded up to three digits, or None if not even MOST_NOISE does."""
     if not fits(MOST_NOISE):
         return None
     low, high = too_small, MOST_NOISE

@@ -1,4 +1,4 @@
-"""The least that a hospital can report of its records' cost, whoever they are: less is no estimate."""
+"""The least that a hospital can report of its records' cost, for any records: less is no estimate."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _SLACK = 1 - 1e-6
 
 
 def min_bounds(plan: Plan, limit: LimitPlan, records: int) -> FloatArray:
-    """Nats at the filter order and at every order of the statement, (1 + orders,): less cannot be reported.
+    """Return nats at the filter order and at every order of the statement, (1 + orders,): less cannot be reported.
 
-    limit    the Bayesian limit at instance level;  records: size of the accounting sample
+    limit    the Bayesian limit at instance level
+    records  size of the accounting sample
 
     An upper bound on E e^X for 0 ≤ X ≤ L that fails with probability at most γ under every law must, where all of n
     samples are 0, be at least 1 + p (e^L − 1) with (1 − p)^n = γ: among the laws with P(X = L) = p this very sample has

@@ -28,17 +28,19 @@ _ROUNDING = 1e-9
 class LimitForecast:
     """One limit of the plan.
 
-    order         λ at which it is enforced;  least_order  below it no noise keeps the limit
-    fixed_term    ε that the first round brings at this order, however little it costs
-    first_round   ε after one round;  further_round  what each one after it adds;  both at the worst
+    order         λ at which it is enforced
+    least_order   below it no noise keeps the limit
+    fixed_term    ε that the first round brings at this order, for any cost
+    first_round   ε after one round, at the worst
+    further_round  ε that each round after it adds, at the worst
     rounds        that this limit alone lets begin at the worst, within max_steps
     enforced      ε after the forecast's `rounds`, by the rule that keeps this limit, at the worst
-    epsilon       what a budget shows then, at the worst: a Bayesian number never reads above the classical one;
-                  at_most  the same after the forecast's `at_most_rounds`
+    epsilon       what a budget shows then, at the worst: a Bayesian number never reads above the classical one
+    at_most       the same after the forecast's `at_most_rounds`
     least         Bayesian, distribution-free, of records: ε that no sample of the declared size can go below after
-                  `rounds`; None where the size is not declared, or nothing of the kind is known
-    evaluated     ε of patients who are set aside, after all scheduled evaluations of the most rounds; None: none is
-    guess         classical: the highest chance of a right guess with equal odds, as a budget states it; None: not asked
+                  `rounds`. None where the size is not declared, or no such bound is known
+    evaluated     ε of patients who are set aside, after all scheduled evaluations of the most rounds. None: none is
+    guess         classical: the highest chance of a right guess with equal odds, as a budget states it. None: not asked
     reports       tighter numbers beside it after `rounds`, each valid under what its certificate says
     """
 
@@ -59,7 +61,7 @@ class LimitForecast:
     reports: tuple[tuple[str, Guarantee], ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON; an infinite ε is null."""
+        """Return JSON. An infinite ε is null."""
         numbers = ("fixed_term", "first_round", "further_round", "enforced", "epsilon", "at_most", "least")
         numbers += ("evaluated", "guess")
         return {
@@ -81,11 +83,13 @@ class LimitForecast:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the coordinator will do under this plan if no round is abandoned.
+    """The course of a study under this plan if no round is abandoned.
 
-    rounds          that it lets begin at the worst;  at_most_rounds  whatever the data cost: no classical limit lets it
-                    begin more. The two differ only where a Bayesian limit may end the study
-    reason          why no further round begins after `rounds`;  stopped_by  the limits that say no then
+    rounds          that the coordinator lets begin at the worst
+    at_most_rounds  for any cost of the data: no classical limit lets more begin. The two differ only where a Bayesian
+                    limit may end the study
+    reason          why no further round begins after `rounds`
+    stopped_by      the limits that say no then
     """
 
     plan: Plan
@@ -146,7 +150,8 @@ def forecast(plan: Plan, *, records: int | None = None, tight: bool = True) -> F
 
 
 def epsilon_at_most(account: LimitAccount, rounds: int) -> float:
-    """ε of the first rounds at their most, as this account enforces it; Bayesian ones rounded up for service's sums."""
+    """ε of the first rounds at their most, as this account enforces it. Bayesian ones are rounded up for service's
+    sums."""
     if rounds == 0:
         return 0.0
     worst = account.epsilon_at_worst(rounds, account.plan.published_by(rounds))
@@ -210,7 +215,7 @@ def _evaluated(account: LimitAccount, rounds: int) -> float | None:
 
 
 def _min_epsilon(account: LimitAccount, rounds: int, records: int | None, displayed: float) -> float | None:
-    """ε if every record of the sample cost nothing: what no distribution-free estimate goes below."""
+    """Return ε if every record of the sample had zero cost. No distribution-free estimate goes below it."""
     limit = account.limit
     if limit.estimator_failure_probability is None or limit.level is not Level.INSTANCE or not rounds:
         return None

@@ -1,4 +1,4 @@
-"""What a ledger says a study had spent after each of its rounds: the whole way, computed from its entries alone."""
+"""The spending of a study after each of its rounds: the whole way, computed from the ledger's entries alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MILESTONE_ROUNDS = 25
 
 @dataclass(frozen=True)
 class SpentAfter:
-    """ε of every limit, in the order of the plan, once this round was charged; None where no finite ε covers it."""
+    """ε of every limit, in the order of the plan, once this round was charged. None where no finite ε covers it."""
 
     round: int
     spent: tuple[float | None, ...]
@@ -32,11 +32,12 @@ class SpentAfter:
 class History:
     """A study up to one of its ledger's entries.
 
-    budget   as it stood after that entry;  counted: the entry's number
+    budget       as it stood after that entry
+    entry_count  the entry's number
     charged  after every round that was charged, in order
     answered how many of the charged rounds were of questions
     kinds    how many entries there are of each kind, up to there
-    members  active members when a round was reserved: the least and the most; None before the first
+    members  active members when a round was reserved: the least and the most. None before the first
     standing what that entry says besides
     """
 
@@ -105,9 +106,9 @@ class Walk:
     """One study's ledger, walked once and taken up where it grows: no entry is computed twice for its end, and for an
     earlier round those alone that follow the milestone before it.
 
-    Once anything has raised, the walk is good for nothing more.
+    After any error the walk must not be used again.
 
-    named  the models that the ledger names, by version
+    named_models  the models that the ledger names, by version
 
     Raises:
         LedgerError: the entry opens no study.
@@ -149,16 +150,16 @@ class Walk:
         return self._charges[round_number]
 
     def told_by(self, round_number: int | None) -> tuple[str, str]:
-        """What the history up to the charge of `round_number` follows from, by its hashes. Raises InvalidArgument."""
+        """Return the hashes that the history up to the charge of the round follows from. Raises InvalidArgument."""
         ends = _reveals(self._course.budget, self.newest)
         charge_entry = self.newest if round_number is None else self.charge_of(round_number)
         return charge_entry.sha256, self.newest.sha256 if ends else ""
 
     def since(self, round_number: int | None) -> tuple[int, int]:
-        """Which entries `history` wants again: those above the first number, up to the second one.
+        """Return which entries `history` needs again: those above the first number, up to the second one.
 
         Raises:
-            InvalidArgument: `round_number` was not charged.
+            InvalidArgument: the round was not charged.
         """
         if round_number is None:
             return self.newest.sequence, self.newest.sequence
@@ -166,11 +167,11 @@ class Walk:
         return self._before(charge).newest.sequence, charge.sequence
 
     def history(self, round_number: int | None = None, entries: Iterable[Entry] = ()) -> History:
-        """As `history_of`. again: the entries that `since` names.
+        """Return the history as `history_of`. entries: those that `since` names.
 
         Raises:
             LedgerError: they are others than those that were walked over.
-            InvalidArgument: `round_number` was not charged.
+            InvalidArgument: the round was not charged.
         """
         if round_number is None:
             return self._course.history(self.newest)
@@ -205,14 +206,14 @@ class Walk:
 
 
 def history_of(entries: Sequence[Entry], round_number: int | None = None) -> History:
-    """The history up to the end of `entries`, or up to the charge of `round_number`.
+    """Return the history up to the end of `entries`, or up to the charge of the round.
 
-    Log-moments that the last entry shows after all are known to everybody from then on: also the statement of an
+    Log-moments that the last entry shows after all are known to all from then on: also the statement of an
     earlier round says so.
 
     Raises:
         LedgerError: the entries are no ledger.
-        InvalidArgument: `round_number` was not charged.
+        InvalidArgument: the round was not charged.
     """
     verify_chain(entries)
     last = _charge_of(entries, round_number)
@@ -223,7 +224,7 @@ def history_of(entries: Sequence[Entry], round_number: int | None = None) -> His
 
 
 def _charge_of(entries: Sequence[Entry], round_number: int | None) -> int:
-    """The number of the entry that charges `round_number`; of the last one for None."""
+    """Return the number of the entry that charges the round, or of the last one for None."""
     if not entries:
         raise InvalidArgument("entries", "an empty ledger opens no study")
     if round_number is None:

@@ -1,7 +1,7 @@
 """The append-only ledger: events from which every ε can be computed again, chained by hashes.
 
-An entry's hash covers its content and the hash before it, so the last hash fixes the whole past. Whoever
-remembers an old (sequence, hash) can check that a newer ledger extends it.
+An entry's hash covers its content and the hash before it, so the last hash fixes the whole past. With an old
+(sequence, hash) anyone can check that a newer ledger extends it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LedgerError(AccountingError):
 
 @dataclass(frozen=True)
 class Entry:
-    """One event. `body` is JSON; `sequence` counts from 1; `previous` is the hash of the entry before."""
+    """One event. `body` is JSON, `sequence` counts from 1, and `previous` is the hash of the entry before."""
 
     sequence: int
     kind: Kind
@@ -117,7 +117,7 @@ def append(previous: Entry | None, kind: Kind, round_number: int | None, body: M
     """The entry that follows `previous` (None: the first one).
 
     Raises:
-        ValueError: NaN or an infinity in the body; such numbers are never written down.
+        ValueError: NaN or an infinity in the body. Such numbers are never written down.
     """
     sequence, parent = (1, GENESIS) if previous is None else (previous.sequence + 1, previous.sha256)
     entry = Entry(sequence, kind, round_number, body, parent, "")
@@ -128,7 +128,7 @@ def verify_chain(entries: Iterable[Entry], *, after: tuple[int, str] = (0, GENES
     """Check that the entries continue a ledger whose head was `after`, one by one.
 
     Returns:
-        The (sequence, hash) of the new head; `after` itself if there are no entries.
+        The (sequence, hash) of the new head, or `after` itself if there are no entries.
 
     Raises:
         LedgerError: names the first entry that is missing, changed or out of order.

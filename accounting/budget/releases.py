@@ -1,4 +1,4 @@
-"""Which models a ledger names: every released file by its digest, so that no other one passes for it."""
+"""The models that a ledger names: every released file by its digest, so that no other one passes for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NamedModel:
 class Releases:
     """Follows a ledger from its first entry.
 
-    newest  the last model that was named; None: the ledger names none (its coordinator did not bind models)
+    newest  the last model that was named. None: the ledger names none (its coordinator did not bind models)
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Releases:
 
     @classmethod
     def restored(cls, saved: Mapping[str, Any] | None) -> Self:
-        """Go on from what `to_json` gave; None: from before the first entry."""
+        """Go on from what `to_json` gave. None: from before the first entry."""
         releases = cls()
         if saved is not None:
             releases.newest = None if saved["newest"] is None else NamedModel(**saved["newest"])

@@ -1,7 +1,7 @@
 """The plan with other numbers: the least noise, the most rounds or the least ε that its limits allow, and their orders.
 
-Every answer is a plan whose `forecast` keeps what was asked for; numbers are rounded to the safe side. The orders are
-chosen among `ORDERS` for the worst case over records, which is all that is known before anybody trains.
+Every answer is a plan whose `forecast` keeps what was asked for. Numbers are rounded to the safe side. The orders are
+chosen among `ORDERS` for the worst case over records, which is all that is known before any training.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BOTH_DEFINITIONS = (Definition.CLASSICAL, Definition.BAYESIAN)
 def best_orders(plan: Plan) -> Plan:
     """With the orders that allow the most rounds, and then leave the most of the limits.
 
-    One order for each definition, since a study has one; with limits at two levels the one that the worse of them is
+    One order for each definition, since a study has one. With limits at two levels the one that the worse of them is
     best off with.
 
     Raises:
@@ -69,9 +69,10 @@ def best_orders(plan: Plan) -> Plan:
 
 
 def least_noise(plan: Plan, definitions: Collection[Definition] = BOTH_DEFINITIONS) -> Plan:
-    """With the least noise multiplier, rounded up to 4 digits, under which all rounds of max_steps fit; best orders.
+    """With the least noise multiplier, rounded up to 4 digits, under which all rounds of max_steps fit, at the best
+    orders.
 
-    definitions  whose limits must let all of them begin, at their worst; one round fits every limit all the same
+    definitions  limits of these must let all of them begin, at their worst. One round fits every limit all the same
 
     Raises:
         Unreachable: no noise is enough.
@@ -92,9 +93,11 @@ def least_noise(plan: Plan, definitions: Collection[Definition] = BOTH_DEFINITIO
 def most_rounds(
     plan: Plan, definitions: Collection[Definition] = BOTH_DEFINITIONS, *, at_most: int = MOST_STEPS
 ) -> Plan:
-    """With the largest max_steps, a multiple of steps_per_round, whose rounds all fit at this noise; best orders.
+    """With the largest max_steps, a multiple of steps_per_round, whose rounds all fit at this noise, at the best
+    orders.
 
-    definitions  as of `least_noise`;  at_most  noised steps
+    definitions  as of `least_noise`
+    at_most      noised steps
 
     Raises:
         Unreachable: at no order does even one round fit.
@@ -230,7 +233,8 @@ def _share(plan: Plan, definition: Definition, rounds: int) -> float:
 
 
 def _with_order(plan: Plan, definition: Definition, order: float, *, only_worst_case: bool = False) -> Plan:
-    """alone: without what costs time and changes no worst case: the statement's orders, the adaptive ledger's.
+    """only_worst_case: without what costs time and changes no worst case: the statement's orders, the adaptive
+    ledger's.
 
     At the clip norm its bound is never below the classical one, which caps it.
     """
@@ -247,7 +251,7 @@ def _present(plan: Plan) -> Sequence[Definition]:
 
 
 def _refusal(plan: Plan, definition: Definition, rounds: int, *, whatever_noise: bool = False) -> Unreachable:
-    """What cannot be kept at any order, with what to change."""
+    """Return the error for a limit that cannot be kept at any order, with what to change."""
     share, order = _min_share(
         replace(plan, noise_multiplier=MOST_NOISE) if whatever_noise else plan, definition, rounds
     )

@@ -1,4 +1,4 @@
-"""What is said of a budget: a statement per limit, the tighter numbers beside it, ε of parts of a population."""
+"""The statements of a budget: one per limit, the tighter numbers beside it, ε of parts of a population."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AnyAccount = TypeVar("AnyAccount", bound=Account)
 
 
 class Stated(Protocol):
-    """What is read of a budget."""
+    """The parts of a budget that statements read."""
 
     plan: AnyPlan
     accounts: list[Account]
@@ -38,9 +38,9 @@ class Stated(Protocol):
 
 
 def statements(budget: Stated, *, may_begin: bool, whole: bool) -> list[dict[str, Any]]:
-    """One JSON statement per limit, and one per level that nothing protects.
+    """Return one JSON statement per limit, and one per unprotected level.
 
-    allowed: another round may begin. whole: with what takes long.
+    may_begin: another round may begin. whole: with what takes long.
     """
     bounded = {account.limit.level for account in budget.accounts}
     return [_statement(budget, account, may_begin, whole) for account in budget.accounts] + [
@@ -54,7 +54,7 @@ def reports(budget: Stated) -> list[list[dict[str, Any]]]:
 
 
 def percentiles(budget: Stated) -> list[dict[str, float]]:
-    """By Markov, a fraction p of the population enjoys (ε, δ/(1−p))-DP in each direction; δ rounded up, at most 1.
+    """By Markov, a fraction p of the population enjoys (ε, δ/(1−p))-DP in each direction. δ rounded up, at most 1.
 
     Triastcyn & Faltings 2020, section 4.4.1.
     """
@@ -68,7 +68,7 @@ def percentiles(budget: Stated) -> list[dict[str, float]]:
 
 
 def displayed_epsilon(accounts: Iterable[Account], account: Account) -> float:
-    """ε of this limit so far, as statements show it; infinite where nothing finite covers it."""
+    """Return ε of this limit so far, as statements show it, or infinity where no finite ε covers it."""
     classical = classical_beside(accounts, account)
     return min(account.stated(account.epsilon()), math.inf if classical is None else classical.epsilon())
 
@@ -163,13 +163,13 @@ def guess_of(account: Account, spent: float) -> tuple[float, GuessFrom]:
 
 
 def chance_by_epsilon(epsilon: float, delta: float) -> float:
-    """Highest chance of a right guess with equal odds that (ε, δ) allows, rounded up; ε may be infinite."""
+    """Highest chance of a right guess with equal odds that (ε, δ) allows, rounded up. ε may be infinite."""
     # A few units in the last place cover the function's own rounding.
     return min(1.0, attack_success(epsilon, delta) * (1 + 1e-15)) if math.isfinite(epsilon) else 1.0
 
 
 def _capped(guarantee: Guarantee, classical: Account | None) -> Guarantee:
-    """A guarantee for everybody is one for the average: a Bayesian number never reads above the classical one."""
+    """Cap a Bayesian number by the classical one, because a guarantee for all is one for the average."""
     if classical is None or classical.epsilon() >= guarantee.epsilon:
         return guarantee
     return dataclasses.replace(guarantee, epsilon=classical.epsilon(), capped=True)

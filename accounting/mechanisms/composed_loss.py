@@ -5,11 +5,11 @@ drown δ = 1e-12. So each law is tilted first, p(l) → p(l) e^{θl}/M(θ), with
 is least (exponential change of measure: Cramér 1938). The tilted sum has its mass around ε, the transform's rounding is
 a share of *that*, and untilting multiplies both by M^T e^{−θl}: the error becomes a share of δ itself, at any δ.
 
-What is added, so that the result is a bound:
-- one step's discretisation dominates, and its masses are rounded up (`step_losses`);
-- rounding of the transform, of its power and of the way back, bounded from the transform found (`_power`);
-- mass that wraps around the end of the window only adds; what leaves it upwards is added by Chernoff's bound;
-- tails that were cut count as infinite loss;
+Added terms, so that the result is a bound:
+- one step's discretisation dominates, and its masses are rounded up (`step_losses`)
+- rounding of the transform, of its power and of the way back, bounded from the transform found (`_power`)
+- mass that wraps around the end of the window only adds. Mass that leaves it upwards is added by Chernoff's bound
+- tails that were cut count as infinite loss
 - the discrete Gaussian, which is what is drawn, in place of the continuous one (`unsampled.lattice_excess`).
 """
 
@@ -65,7 +65,7 @@ class _Direction:
 class _Sum:
     """The composed law around its tilted mean: masses(l) = weights(l)·e^{log_scale}, weights counted from `anchor`.
 
-    losses, weights  (n,) ascending; the weights carry the untilting e^{−θ(l − anchor)} and are rounded up
+    losses, weights  (n,) ascending. The weights carry the untilting e^{−θ(l − anchor)} and are rounded up
     spare            δ that the rest may take: infinite losses and what left the window
     lattice          what the discrete law may add to δ(ε), as κ: δ grows by at most κ·e^{log_scale − θ(ε − anchor)}
     """
@@ -86,7 +86,7 @@ class _Sum:
         return min(1.0, math.exp(min(0.0, self.log_scale + math.log(max(delta, 1e-300)))) + self.spare)
 
     def epsilon(self, delta: float) -> float:
-        """Least ε ≥ losses[0] with δ(ε) ≤ delta; inf where there is none."""
+        """Least ε ≥ losses[0] with δ(ε) ≤ delta, or inf where there is none."""
         if delta <= self.spare:
             return math.inf
         # Where losses are bounded the tilt is steep, and any δ may be far above every mass that is left.
@@ -117,15 +117,15 @@ class _Sum:
 
 
 def composed_epsilon(steps: Sequence[Steps], delta: float, guess: float) -> float:
-    """Least ε with δ(ε) ≤ delta, rounded up; inf where this method has no answer.
+    """Least ε with δ(ε) ≤ delta, rounded up, or inf where this method has no answer.
 
-    steps non-empty, 0 < sampling_rate ≤ 1; guess: an upper bound on ε, which only chooses the grid.
+    steps non-empty, 0 < sampling_rate ≤ 1. guess: an upper bound on ε, which only chooses the grid.
     """
     return max((_sum(steps, delta, guess, removal=removal, epsilon=None) for removal in (True, False)), default=0.0)
 
 
 def exchanged_epsilon(steps: Sequence[Steps], delta: float) -> float:
-    """Least ε where a record is exchanged for another: removed, then added. Rounded up; inf where there is no answer.
+    """Least ε where a record is exchanged for another: removed, then added. Rounded up, or inf without an answer.
 
     From e^ε₁Q + δ(ε₁) ≥ P and e^ε₁R + δ(ε₁) ≥ Q follows e^2ε₁R + (1 + e^ε₁)δ(ε₁) ≥ P, so that ε = 2ε₁ with
     (1 + e^ε₁)·δ(ε₁) ≤ δ (Vadhan 2017, Lemma 2.2). Both directions of `steps` bound each of the two.
@@ -145,13 +145,13 @@ def exchanged_epsilon(steps: Sequence[Steps], delta: float) -> float:
 
 
 def exchanged_delta(steps: Sequence[Steps], epsilon: float, guess: float) -> float:
-    """Least δ(ε) where a record is exchanged, as `exchanged_epsilon`; guess as in `composed_delta`."""
+    """Least δ(ε) where a record is exchanged, as `exchanged_epsilon`. guess: as in `composed_delta`."""
     half = composed_delta(steps, epsilon / 2, guess)
     return min(1.0, half * (1 + math.exp(min(epsilon / 2, 700.0))) * (1 + 1e-12))
 
 
 def composed_delta(steps: Sequence[Steps], epsilon: float, guess: float) -> float:
-    """Least δ(ε), rounded up, at most 1; guess: an upper bound on it, which only chooses grid and tails."""
+    """Least δ(ε), rounded up, at most 1. guess: an upper bound on it, which only chooses grid and tails."""
     while True:
         delta = max(_sum(steps, guess, epsilon, removal=removal, epsilon=epsilon) for removal in (True, False))
         # Tails are cut as a share of the guess: far above the answer they would be most of it.
@@ -252,7 +252,7 @@ def _interval(
 
 
 def _tilt(coarse: _Direction, delta: float, epsilon: float | None) -> float:
-    """θ at which Chernoff's bound is about least: golden section in ln θ; any θ gives a bound."""
+    """θ at which Chernoff's bound is about least: golden section in ln θ. Any θ gives a bound."""
 
     def objective(log_order: float) -> float:
         order = math.exp(log_order)
@@ -343,8 +343,8 @@ def _power(tilted: Sequence[FloatArray], direction: _Direction, first: int, size
     """The tilted masses of the sum at losses first + j, j < size, wrapped around and rounded up.
 
     An output of the transform is a tree of log₂ size sums of products, so it errs by at most a few units for each level
-    times the sum of the moduli: `rough` for a probability law. The power multiplies that by T|F|^{T−1}; logarithm and
-    phase add T units of their own; the way back adds `rough` times the mean modulus.
+    times the sum of the moduli: `rough` for a probability law. The power multiplies that by T|F|^{T−1}. Logarithm and
+    phase add T units of their own. The way back adds `rough` times the mean modulus.
     """
     rough = _LEVEL * UNIT * (math.log2(size) + 2)
     log_power, phase = np.zeros(size // 2 + 1), np.zeros(size // 2 + 1)

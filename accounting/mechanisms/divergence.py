@@ -5,7 +5,7 @@ c^L before the expectation over data). With equal-variance Gaussians it bounds b
 Zhang 2019, Theorem 5). Everything is evaluated for φ itself, not 1 + something: tiny costs keep their digits.
 
 For many records at once there is a table in d², read by chords. φ is convex in t = d²/s², so a chord never lies below
-it. For integer λ it is a log-sum-exp of lines. For real α = λ+1 > 1 let v(y, t) = log E (1−q+q e^{y+B_t−t/2})^α;
+it. For integer λ it is a log-sum-exp of lines. For real α = λ+1 > 1 let v(y, t) = log E (1−q+q e^{y+B_t−t/2})^α.
 g = ∂v/∂t obeys g_t = g_yy/2 + (v_y − 1/2) g_y and h = g_t the same equation with the source g_y² ≥ 0. At t = 0, with
 w = q e^y/(1−q+q e^y), g = α(α−1)w²/2 and h = α(α−1)w²(1−w)(1 + (2α−3)w)/2 ≥ 0: by the maximum principle h stays ≥ 0.
 """
@@ -63,17 +63,17 @@ def log_moment(
     """φ(λ, d): λ times the Rényi divergence of order λ+1 that one noised step costs, rounded up.
 
     order          λ ≥ 1e-6, integer or real, or a strictly increasing array of them
-    alpha          the same as Rényi orders α = λ + 1; one of the two is given
+    alpha          the same as Rényi orders α = λ + 1. One of the two is given
     distance       L2 norm ≥ 0 of what one record (or client) adds to the noised sum
     noise_std      standard deviation s of the noise, on the scale of `distance`
     sampling_rate  Poisson rate q in [0, 1]
-    direction      "printed": max(c^L, c^R) as printed in Theorem 3 (integer λ), for study; it grows like q, not q²
-    method         "table": rounded up to a chord of a table in d²; "auto" takes it above 8,192 distances
+    direction      "printed": max(c^L, c^R) as printed in Theorem 3 (integer λ), for study. It grows like q, not q²
+    method         "table": rounded up to a chord of a table in d². "auto" takes it above 8,192 distances
 
     Returns a float64 array of shape np.shape(order) + np.shape(distance).
 
-    Guarantees: never below the exact value; above it by less than 1e-6 relative ("exact"), 1e-2 ("table").
-    Edge cases: q = 0 or d = 0 costs exactly 0; an overflowing cost is inf. Raises InvalidArgument for NaN, infinity,
+    Guarantees: never below the exact value. Above it by less than 1e-6 relative ("exact"), 1e-2 ("table").
+    Edge cases: q = 0 or d = 0 costs exactly 0. An overflowing cost is inf. Raises InvalidArgument for NaN, infinity,
     negative numbers, -0.0, q > 1, s ≤ 0, λ ≤ 0.
 
     >>> round(float(log_moment(8, 1.0, noise_std=2.0, sampling_rate=0.1)), 3)
@@ -112,7 +112,7 @@ def replace_one_moment(
     """log(1 − q + q e^{λ(λ+1)d²/2s²}): the cost when one record is exchanged for another, by joint convexity.
 
     `distance` is the norm of the difference between the two contributions (≤ 2C for clipped ones). Shapes, errors
-    and rounding as in log_moment; any λ > 0.
+    and rounding as in log_moment. Any λ > 0.
 
     >>> round(float(replace_one_moment(8, 1.0, noise_std=2.0, sampling_rate=0.1)), 3)
     6.699
@@ -134,7 +134,7 @@ def sampled_bound(log_moments: FloatArray, rate: float) -> FloatArray:
 
 
 def exact_moments(orders: FloatArray, ratio: FloatArray, rate: float, direction: Direction = "forward") -> FloatArray:
-    """φ, shape (orders, records), for distances in units of the noise, from sums or integrals; rounded up."""
+    """φ, shape (orders, records), for distances in units of the noise, from sums or integrals. Rounded up."""
     values = np.zeros((orders.size, ratio.size))
     charged = ratio > 0
     if rate == 0 or not charged.any():
@@ -159,7 +159,7 @@ def exact_moments(orders: FloatArray, ratio: FloatArray, rate: float, direction:
 
 
 def unsampled_moments(orders: FloatArray, ratio: FloatArray | float) -> FloatArray:
-    """λ(λ+1)r²/2 at a distance of r > 0 deviations, rounded up: what everybody pays who is in every step.
+    """Return λ(λ+1)r²/2 at a distance of r > 0 deviations, rounded up: the cost of a record that is in every step.
 
     Mironov 2017, Proposition 7. The two are broadcast against each other.
     """
@@ -196,7 +196,7 @@ def _quadrature(lam: float, ratio: FloatArray, rate: float) -> FloatArray:
     """log E_{z~N(0,1)} (1 − q + q e^{rz − r²/2})^{λ+1} for real λ > 0, by the trapezoidal rule in the log domain.
 
     The integrand is analytic for |Im z| < π/r, so the rule converges like e^{−2πy/h} in any strip y < π/r (Trefethen
-    & Weideman 2014, Theorem 5.1); the step below puts that under e^{−45}.
+    & Weideman 2014, Theorem 5.1). The step below puts that under e^{−45}.
     """
     strip = np.minimum(6.0, np.pi / (2 * ratio))
     alpha = lam + 1
@@ -229,7 +229,8 @@ def _quadrature(lam: float, ratio: FloatArray, rate: float) -> FloatArray:
 def _log_excess(lam: float, u: FloatArray, rate: float) -> FloatArray:
     """log[(1+x)^α − 1 − αx], α = λ + 1, for x = q(e^u − 1).
 
-    The linear part has mean zero, and without it nothing cancels. In λ, not α − 1, which at λ = 1e-6 has lost six
+    The linear part has mean zero, and without it there is no cancellation. In λ, not α − 1, which at λ = 1e-6 has lost
+    six
     digits: (1+x)^α − 1 − αx = (1+x)(e^{λ ln(1+x)} − 1) − λx.
     """
     alpha = lam + 1
@@ -252,7 +253,7 @@ def _log_excess(lam: float, u: FloatArray, rate: float) -> FloatArray:
 
 
 def tabulated(orders: FloatArray, ratio: FloatArray, rate: float) -> FloatArray:
-    """φ at every order for every distance in units of the noise; shape (orders, records)."""
+    """φ at every order for every distance in units of the noise. Shape (orders, records)."""
     top = float(ratio.max())
     out = np.empty((orders.size, ratio.size))
     if top == 0 or rate == 0:
@@ -320,7 +321,7 @@ def log_expm1(x: FloatArray) -> FloatArray:
 
 
 def log_sum(terms: FloatArray) -> FloatArray:
-    """log Σ e^terms over the last axis; +inf stays +inf."""
+    """log Σ e^terms over the last axis. +inf stays +inf."""
     top = terms.max(axis=-1, keepdims=True)
     finite = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore", over="ignore"):

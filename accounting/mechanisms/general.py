@@ -5,7 +5,7 @@ A pair is the law P of the outcome when the record was sampled, and Q when it wa
     forward   log Σ_k Bin(k; λ+1, q) exp((k−1) D_k(P‖Q))
     reverse   log Σ_k Bin(k; λ, q) exp(k D_{k+1}(Q‖P)),  a convexity bound
 
-The thesis prints e^{k D_{k+1}} in the forward sum; E (P/Q)^k is e^{(k−1) D_k}, and the difference is the amplification.
+The thesis prints e^{k D_{k+1}} in the forward sum. E (P/Q)^k is e^{(k−1) D_k}, and the difference is the amplification.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class OutcomePair(ABC):
 
     @abstractmethod
     def divergence(self, order: float) -> float:
-        """D_order(P‖Q) for order > 1; inf where it does not exist."""
+        """D_order(P‖Q) for order > 1, or inf where it does not exist."""
 
     @abstractmethod
     def reverse_divergence(self, order: float) -> float:
-        """D_order(Q‖P) for order > 1; inf where it does not exist."""
+        """D_order(Q‖P) for order > 1, or inf where it does not exist."""
 
     def reverse_moment(self, order: int, rate: float) -> float:
-        """log E_Q (Q / ((1−q)Q + qP))^λ where it can be computed better than by convexity; else inf."""
+        """log E_Q (Q / ((1−q)Q + qP))^λ where it can be computed better than by convexity. Else inf."""
         _ = order, rate
         return math.inf
 
@@ -80,7 +80,7 @@ class GaussianPair(OutcomePair):
         return self._renyi(order, self.std_without, self.std_with)
 
     def _renyi(self, order: float, first: Values, second: Values) -> float:
-        """Gil, Alajaji & Linder 2013, Table 2; a divergence of product laws is the sum over coordinates."""
+        """Gil, Alajaji & Linder 2013, Table 2. A divergence of product laws is the sum over coordinates."""
         mean, first_std, second_std = np.broadcast_arrays(
             *(np.asarray(v, dtype=np.float64) for v in (self.shift, first, second))
         )
@@ -181,7 +181,7 @@ def _rounded(divergence: float) -> float:
 
 
 def told_by(pair: OutcomePair, order: float, *, reverse: bool = False) -> float:
-    """The pair's divergence, which may be of a class of your own; NaN drops the order.
+    """The pair's divergence, which may be of a class of your own. NaN drops the order.
 
     Raises InvalidArgument: it is negative, which would pay for what other events cost, or no number.
     """
@@ -211,7 +211,7 @@ def subsampled_moment(order: int, pair: OutcomePair, *, sampling_rate: float) ->
 
 
 def subsampled_moments(orders: FloatArray, pair: OutcomePair, *, sampling_rate: float) -> FloatArray:
-    """`subsampled_moment` at many integer orders, shape (orders,), 0 < sampling_rate < 1; divergences computed once."""
+    """`subsampled_moment` at many integer orders, shape (orders,), 0 < sampling_rate < 1. Divergences computed once."""
     top = int(orders.max())
     forward = np.array([(i - 1) * told_by(pair, float(i)) for i in range(2, top + 2)])
     # k = 0 and k = 1 have exponent 0 and drop out of Σ weight·(e^exponent − 1).

@@ -45,7 +45,7 @@ def laplace_losses(ratio: float, rate: float, interval: float, *, removal: bool)
 
 
 def _masses(edges: FloatArray, ratio: float, centre: Literal[0, 1]) -> FloatArray:
-    """Laplace(centre, b) between neighbouring edges, each in [0, 1] or infinite; shape (edges − 1,)."""
+    """Laplace(centre, b) between neighbouring edges, each in [0, 1] or infinite. Shape (edges − 1,)."""
     low, high = np.clip(edges[:-1], 0.0, 1.0), np.clip(edges[1:], 0.0, 1.0)
     near = low if centre == 0 else 1 - high
     # Of the very same edges under both laws. A difference of two values of the distribution would have no digits.

@@ -6,8 +6,8 @@ to A is L(x) = ln(1 − q + q e^{rx − r²/2}). "Removal" is the loss L under t
 Connect-the-dots (Doroshenko et al. 2022, Algorithm 1), cell by cell: what lies between two grid points is split between
 them so that both laws keep their mass. The discrete pair then dominates the true one at every ε. Masses are differences
 of normal distribution functions inside one cell, not second differences of δ(ε): in the tails they keep their relative
-precision, without which a tilted law (`composed_loss`) would be noise. What rounding may have taken is put back on top,
-so that the result is an upper bound, not an estimate.
+precision, without which a tilted law (`composed_loss`) would be noise. The possible loss by rounding is put back on
+top, so that the result is an upper bound, not an estimate.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def step_losses(ratio: float, rate: float, interval: float, tail: float, *, remo
 
 @dataclass(frozen=True)
 class Cells:
-    """What lies between neighbouring points of the grid under both laws of the output.
+    """The masses between neighbouring points of the grid under both laws of the output.
 
     points, excess         (n,) losses and e^loss − (1 − q)
     without, with_record   (n − 1,) masses under A and under B, each with a bound on its rounding beside it
@@ -125,7 +125,7 @@ class Cells:
 def dominating(
     cells: Cells, rate: float, interval: float, first: int, *, below: float, infinite: float, removal: bool
 ) -> StepLosses:
-    """Split each cell's mass between its two points so that both laws keep theirs; what is doubtful goes up.
+    """Split each cell's mass between its two points so that both laws keep theirs. Doubtful mass goes up.
 
     below     mass at smaller losses than the first point's
     infinite  mass at larger losses than the last point's
@@ -164,7 +164,7 @@ def dominating(
 
 
 def _cell_masses(edges: FloatArray, mean: float) -> tuple[FloatArray, FloatArray]:
-    """N(mean, 1) between neighbouring edges, and a bound on what rounding changed; both of shape (edges − 1,)."""
+    """N(mean, 1) between neighbouring edges, and a bound on what rounding changed. Both of shape (edges − 1,)."""
     low, high = edges[:-1] - mean, edges[1:] - mean
     # On the side where both are small: 1 − Φ would have no digits there.
     upper = low > 0
@@ -176,7 +176,7 @@ def _cell_masses(edges: FloatArray, mean: float) -> tuple[FloatArray, FloatArray
 
 
 def cumulative(x: FloatArray) -> FloatArray:
-    """Φ(x); relative precision in the lower tail."""
+    """Φ(x). Relative precision in the lower tail."""
     return np.asarray(_functions.ndtr(x), dtype=np.float64)
 
 

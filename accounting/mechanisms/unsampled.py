@@ -1,15 +1,15 @@
-"""Gaussian steps that everybody takes part in: δ(ε) in closed form; and what the discrete Gaussian may add to it.
+"""Gaussian steps that all records take part in: δ(ε) in closed form, and what the discrete Gaussian may add to it.
 
-What is drawn is discrete: integers of a grid with s steps to the standard deviation, shifted by an integer vector Δ
+The drawn noise is discrete: integers of a grid with s steps to the standard deviation, shifted by an integer vector Δ
 with ‖Δ‖ ≤ M = s/σ. With the loss L tilted by θ and k(t) = e^{−θt}(1 − e^{−t})₊, δ(ε) = M(θ) e^{−θε} E k(L − ε). The
 discrete Gaussian's tilted transform is a sum of Gaussians around the multiples of 2π (Poisson summation). Around 0 it
-is the continuous one's; elsewhere one coordinate alone bounds the product, however many there are; and the transform
+is the continuous one's. Elsewhere one coordinate alone bounds the product, however many there are. And the transform
 of k is below 1/ω². A coordinate that moves by Δ₁ has its k-th peak at ω = 2πks²/Δ₁, of width s/Δ₁. Hence
 
     δ_discrete(ε) ≤ δ(ε) + M(θ) e^{−θε} · Δ₁/(12√(2π) s³),  largest for Δ₁ = M,
 
-up to e^{−π²s²/2} and a factor 1 + 3/(2πs)², below 1.01 for s ≥ 8. It holds for every θ and any number of dimensions;
-other independent steps only shrink it.
+up to e^{−π²s²/2} and a factor 1 + 3/(2πs)², below 1.01 for s ≥ 8. It holds for every θ and any number of dimensions.
+Other independent steps only shrink it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _grid_of(excess: float, noise: float) -> float:
 
 
 def lattice_excess(unsampled: Sequence[Steps]) -> float:
-    """κ: δ(ε) of the discrete law is at most M(θ)e^{−θε}·κ above that of the continuous one, for every θ; s ≥ 8."""
+    """κ: δ(ε) of the discrete law is at most M(θ)e^{−θε}·κ above that of the continuous one, for every θ. s ≥ 8."""
     # By quotients, not powers, which would raise an error where they are infinite.
     spread = 12 * math.sqrt(2 * math.pi)
     excesses = (1.01 / spread / step.noise_multiplier / step.grid_std / step.grid_std for step in unsampled)
@@ -86,7 +86,7 @@ def lattice_excess(unsampled: Sequence[Steps]) -> float:
 def step_excess(step: Steps, tail: float) -> float:
     """ln(1 + ρ)·count for sampled steps: each one's δ(ε) is at most 1 + ρ times the continuous one's, T's (1 + ρ)^T.
 
-    The bound above beside the Gaussian's own δ at z deviations is z(z + r)/12s², r = 1/σ; beyond the cut of the tails
+    The bound above beside the Gaussian's own δ at z deviations is z(z + r)/12s², r = 1/σ. Beyond the cut of the tails
     the loss counts as infinite. A sampled step's δ is q times that of an unsampled one at another ε.
     """
     if step.law == "laplace" or step.sampling_rate == 1:
@@ -102,7 +102,7 @@ def unsampled_delta(steps: Sequence[Steps], epsilon: float) -> float:
 
 
 def unsampled_epsilon(steps: Sequence[Steps], delta: float, upper_bound: float) -> float:
-    """Least ε with δ(ε) ≤ delta, rounded up to a relative 1e-12; at most `upper_bound`, an upper bound on it."""
+    """Least ε with δ(ε) ≤ delta, rounded up to a relative 1e-12, at most `upper_bound`, an upper bound on it."""
     (all_of_them,) = merged(steps)
     ratio, lattice = 1 / all_of_them.noise_multiplier, lattice_excess([all_of_them])
     if _delta(ratio, upper_bound, lattice) > delta:

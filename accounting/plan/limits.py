@@ -1,4 +1,4 @@
-"""The limits that a study keeps and how it keeps them; which ones a scheme can keep."""
+"""The limits that a study keeps and how it keeps them, and which ones a scheme can keep."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accounting.values import check_choice, check_count, check_delta, check_orde
 
 
 class PlanError(AccountingError, ValueError):
-    """A plan that cannot begin; `field` names what to change."""
+    """A plan that cannot begin. `field` names what to change."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
@@ -42,7 +42,7 @@ class FirstRoundOverspends(PlanError):
 
 @dataclass(frozen=True)
 class LimitPlan:
-    """Never more than (epsilon, delta) in this definition; `estimator_failure_probability` is a Bayesian delta's γ.
+    """Never more than (epsilon, delta) in this definition. `estimator_failure_probability` is a Bayesian delta's γ.
 
     Raises PlanError, InvalidArgument.
     """
@@ -190,8 +190,9 @@ def require_queries(scheme: Scheme, queries: QueryPlan, bayesian: BayesianPlan |
     if Level.CLIENT in scheme.levels:
         raise PlanError(
             "queries",
-            f"scheme {scheme.display_name} protects whole hospitals, and a query counts patients: one hospital's part of its "
-            "sum has no bound that noise could hide; use scheme parallel or sequential, or a study of queries alone",
+            f"scheme {scheme.display_name} protects whole hospitals, and a query counts patients: one hospital's part "
+            "of its sum has no bound that noise could hide; use scheme parallel or sequential, or a study of queries "
+            "alone",
         )
     against_a_path = bayesian is not None and bayesian.adversary == "path"
     if (queries.allowance is not None) != against_a_path:

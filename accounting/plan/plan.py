@@ -1,6 +1,6 @@
-"""What a budget must know beforehand: the scheme, the noise, max_steps, the limits. Public and fixed before round 1.
+"""The plan of a budget: the scheme, the noise, max_steps, the limits. Public and fixed before round 1.
 
-What is wrong with a plan that cannot begin is here too, and one noised step of it as one level sees it.
+The faults of a plan that cannot begin are here too, and one noised step of it as one level sees it.
 """
 
 from __future__ import annotations
@@ -63,18 +63,19 @@ class Mechanism:
 class Plan:
     """One study as its budget sees it.
 
-    clip_norm         L2 bound on one record's gradient; where whole updates are clipped on one client's update
+    clip_norm         L2 bound on one record's gradient. Where whole updates are clipped on one client's update
     client_clip_norm  scheme joint: L2 bound on one client's whole sum before its noise
-    noise_multiplier  standard deviation of one adder's noise / clip_norm; of all noise where clients add shares of it
+    noise_multiplier  standard deviation of one adder's noise / clip_norm. Of all noise where clients add shares of it
     honest_survivors  survivors in every sum that do not collude, each with its noise (sequential, joint) or its share
-                      (client-distributed); else 1
-    sampling_rate     Poisson rate that is credited: of clients in scheme client, of records otherwise; 1: none is
-    steps_per_round   noised steps in a round;  max_steps: most of them over the study
+                      (client-distributed). Else 1
+    sampling_rate     Poisson rate that is credited: of clients in scheme client, of records otherwise. 1: none is
+    steps_per_round   noised steps in a round
+    max_steps         most of them over the study
     classical_order   the one order at which the classical limits are enforced
-    disclosure        plain: settled costs are seen and acted on; noised: their noised histograms are; at-end: only
+    disclosure        plain: settled costs are seen and acted on. noised: their noised histograms are. at-end: only
                       worst cases are, until the end
     observer          against whom the certificates hold
-    queries           what the study allows of queries; None: it has none
+    queries           what the study allows of queries. None: it has none
 
     Raises PlanError for settings that do not fit together, InvalidArgument for a value that is wrong by itself.
     """
@@ -129,19 +130,19 @@ class Plan:
 
     @property
     def rules(self) -> Scheme:
-        """What the scheme says of itself."""
+        """Return the rules of the scheme."""
         return TRAINING_SCHEMES[self.scheme]
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """The levels this scheme protects; any other one is unbounded."""
+        """The levels this scheme protects. Any other one is unbounded."""
         return self.rules.levels
 
     def protection(self, level: Level) -> Protection:
-        """What the scheme promises `level`.
+        """Return what the scheme promises `level`.
 
         Raises:
-            PlanError: nothing.
+            PlanError: it promises no protection.
         """
         protection = self.rules.protection(level)
         if protection is None:

@@ -41,12 +41,12 @@ class StatisticsPlan:
 
     @property
     def rules(self) -> Scheme:
-        """What the scheme says of itself."""
+        """Return the rules of the scheme."""
         return SCHEMES[self.scheme]
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """The levels this scheme protects; any other one is unbounded."""
+        """The levels this scheme protects. Any other one is unbounded."""
         return self.rules.levels
 
     def publishes(self, round_number: int) -> bool:

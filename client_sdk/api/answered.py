@@ -21,8 +21,8 @@ class Answered:
 
     query    the query as the coordinator tells it
     key      the coordinator's key that the signature was verified with, base64url
-    pinned   whether that key was known beforehand, from a person or from enrolment; False: the coordinator shows it,
-             and nobody has compared it
+    pinned   whether that key was known beforehand, from a person or from enrolment. False: the coordinator shows it,
+             and no person has compared it
     """
 
     query: Query
@@ -32,17 +32,17 @@ class Answered:
 
     @property
     def tables(self) -> tuple[AnswerTable, ...]:
-        """The first is the answer itself; others are beside it."""
+        """The tables of the answer. The first is the answer itself, and others add to it."""
         return self.published.answer.tables
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know."""
+        """Notes that a reader should know."""
         return self.published.answer.notes
 
     @property
     def warning(self) -> str:
-        """What no noise protects against."""
+        """The risk against which no noise protects."""
         return self.published.warning
 
     @property
@@ -56,10 +56,10 @@ class Answered:
         return self.published.hospitals
 
     def table(self, name: str | None = None) -> AnswerTable:
-        """One of `tables`; without a name the first.
+        """Return one of `tables`, or the first without a name.
 
         Raises:
-            KeyError: there is none of this name; says which there are.
+            KeyError: there is no table of this name. The text lists the names.
         """
         if name is None:
             return self.tables[0]
@@ -69,10 +69,10 @@ class Answered:
         return matches[0]
 
     def frame(self, table: str | None = None) -> pandas.DataFrame:
-        """One table as a pandas data frame; without a name the first.
+        """Return one table as a pandas data frame, or the first without a name.
 
         Columns that hold estimates are `estimate`, `dp_error`, `sampling_error`, `low`, `high`, and `raw` where it
-        differs; before them stand those that say what a row is about. Notes and the warning are in `attrs`.
+        differs. The columns before them say what a row is about. Notes and the warning are in `attrs`.
 
         Raises:
             KeyError: there is no table of this name.
@@ -98,10 +98,10 @@ class Answered:
 
 
 def verified(query: Query, document: QueryDocument, received_key: str, known_key: str | None) -> Answered:
-    """The answer, if it is the coordinator's own and to this very question.
+    """Return the answer, if it is the coordinator's own and to this very question.
 
-    shown  the key that the coordinator shows
-    known  its key, or its fingerprint, from enrolment or from a person; None: nobody compared it
+    received_key  the key that the coordinator shows
+    known_key     its key, or its fingerprint, from enrolment or from a person. None: no person compared it
 
     Raises:
         AnswerNotSigned: another key, a signature that does not hold, or the answer to something else.

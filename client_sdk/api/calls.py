@@ -47,7 +47,7 @@ def nothing(answer: Answer) -> None:
 
 
 def path(*parts: str | int) -> str:
-    """Path below /v1; whatever is in a part, it stays one part."""
+    """Return the path below /v1. Each part stays one part, for any text in it."""
     return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
@@ -101,12 +101,12 @@ def move_study(name: str, action: Action) -> Call[messages.Study]:
 
 
 def delete_study(name: str) -> Call[None]:
-    """Only before it was started; repeatable."""
+    """Only before it was started. Repeatable."""
     return Call("DELETE", path("studies", name), nothing)
 
 
 def put_initial_model(name: str, body: bytes) -> Call[messages.ModelInfo]:
-    """body: safetensors; its names, shapes and types are the study's from then on."""
+    """Set the first model. body: safetensors, whose names, shapes and types are the study's from then on."""
     return Call("PUT", path("studies", name, "models", 0), as_document(messages.ModelInfo), body, OCTETS)
 
 
@@ -126,7 +126,7 @@ def roster(name: str, round_number: int | None = None) -> Call[messages.Roster]:
 
 
 def rotate_key(name: str, client: str, rotation: messages.KeyRotation) -> Call[None]:
-    """A hospital's new identity key, which proves itself; the request is signed by the old one."""
+    """Replace a hospital's identity key. The new key proves itself, and the old one signs the request."""
     # Replayed later, it would undo what came after it.
     return Call("PUT", path("studies", name, "clients", client, "key"), nothing, *_json(rotation), signed_once=True)
 
@@ -137,7 +137,7 @@ def leave(name: str, client: str, standing: Literal["revoked", "withdrawn"]) -> 
 
 
 def assignment(name: str, wait_seconds: float = POLL_SECONDS) -> Call[messages.Assignment | None]:
-    """None: nothing to do yet."""
+    """Return the assignment, or None while there is none."""
 
     def read(answer: Answer) -> messages.Assignment | None:
         return None if answer.status == 204 else as_document(messages.Assignment)(answer)
@@ -147,7 +147,7 @@ def assignment(name: str, wait_seconds: float = POLL_SECONDS) -> Call[messages.A
 
 
 def model(name: str, version: Version = "latest", *, largest: int = LARGEST_MODEL) -> Call[bytes]:
-    """The model's bytes; checked against the digest that the answer itself names.
+    """Return the model's bytes, checked against the digest that the answer itself names.
 
     largest: most bytes to accept.
     """
@@ -178,14 +178,14 @@ def put_refusal(
 
 
 def put_witness(name: str, witness: WitnessedHead) -> Call[WitnessedHead]:
-    """Vouch for the ledger in a request of its own; repeatable."""
+    """Vouch for the ledger in a request of its own. Repeatable."""
     signed = messages.SignedLedgerHead(head=witness.head, signature=witness.signature)
     target = path("studies", name, "witnesses", witness.client)
     return Call("PUT", target, as_document(WitnessedHead), *_json(signed))
 
 
 def put_outside_witness(name: str, witness: WitnessedHead) -> Call[WitnessedHead]:
-    """The same of a witness whom the study's settings name; anybody who may read the study can bring it."""
+    """Bring the same from a witness whom the study's settings name. Any reader of the study may bring it."""
     signed = messages.SignedLedgerHead(head=witness.head, signature=witness.signature)
     target = path("studies", name, "outside-witnesses", witness.client)
     return Call("PUT", target, as_document(WitnessedHead), *_json(signed))
@@ -219,12 +219,12 @@ def round_view(name: str, round_number: int) -> Call[messages.RoundView]:
 
 
 def ask_query(name: str, document: QueryDocument) -> Call[Query]:
-    """Repeatable: equal documents are one query, charged once; one that failed is tried anew."""
+    """Repeatable: equal documents are one query, charged once. One that failed is tried anew."""
     return _post(path("studies", name, "queries"), Query, document, repeatable=True)
 
 
 def forecast_query(name: str, document: QueryDocument) -> Call[QueryForecast]:
-    """What a query would cost; nobody is asked."""
+    """Return what a query would cost, without asking a hospital."""
     return _post(path("studies", name, "queries", "forecast"), QueryForecast, document, repeatable=True)
 
 
@@ -256,5 +256,5 @@ def revoke_operator_key(key_id: str) -> Call[None]:
 
 
 def health(probe: Literal["livez", "readyz"] = "readyz") -> Call[Mapping[str, str]]:
-    """The answer's headers; `date` tells the coordinator's clock to the second."""
+    """Return the answer's headers. `date` tells the coordinator's clock to the second."""
     return Call("GET", f"/{probe}", lambda answer: answer.headers, open=True)

@@ -35,10 +35,10 @@ class Connection(BaseModel):
 
     url             where to connect to, for example https://study.example.org
     ca_file         PEM file of a private certificate authority, trusted beside the system's
-    proxy           https proxy; None: HTTPS_PROXY and NO_PROXY of the environment decide
-    allow_http      plain HTTP to a host that is not this machine; requests are signed, but not secret
-    connect_seconds, read_seconds   longest silence; a long poll may wait longer than read_seconds
-    patience_seconds                how long after its first failure a request is repeated; infinity: for ever
+    proxy           https proxy. None: HTTPS_PROXY and NO_PROXY of the environment decide
+    allow_http      plain HTTP to a host that is not this machine. Requests are signed, but not secret
+    connect_seconds, read_seconds   longest silence. A long poll may wait longer than read_seconds
+    patience_seconds                how long after its first failure a request is repeated. Infinity: for ever
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -53,7 +53,8 @@ class Connection(BaseModel):
 
 
 class ClientSettings(BaseModel):
-    """What the commands read: WARDROUND_SERVER, WARDROUND_OPERATOR_KEY, WARDROUND_CLIENT_HOME, WARDROUND_CA_FILE,
+    """The variables that the commands read: WARDROUND_SERVER, WARDROUND_OPERATOR_KEY, WARDROUND_CLIENT_HOME,
+    WARDROUND_CA_FILE,
     WARDROUND_ALLOW_HTTP. The key may come from the file WARDROUND_OPERATOR_KEY_FILE instead."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -77,7 +77,7 @@ def _with_signature(send: Callable[..., Any], call: Callable[..., Any], owner: t
 
 
 class Methods:
-    """What both clients can be asked for by name; any other call goes through their `send`."""
+    """The requests that both clients have as methods. Any other call goes through their `send`."""
 
     create_study = Method(calls.create_study)
     studies = Method(calls.studies)

@@ -21,10 +21,10 @@ AnyQuestion = QueryDocument | BaseQuestion | Mapping[str, Any] | str | os.PathLi
 
 
 def read_question(source: AnyQuestion) -> QueryDocument:
-    """What is asked.
+    """Return the question as a query document.
 
     Raises:
-        ConfigurationError: no TOML or JSON, or no question; every wrong entry is named.
+        ConfigurationError: no TOML or JSON, or no question. Every wrong entry is named.
         OSError: the file cannot be read.
     """
     if isinstance(source, QueryDocument):
@@ -51,7 +51,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _document(values: Mapping[str, Any], name: str) -> QueryDocument:
-    """values: the entries of a question, and perhaps `data_version` beside them; or a whole document's."""
+    """values: the entries of a question, and perhaps `data_version` beside them, or those of a whole document."""
     entries = dict(values)
     whole = "question" in entries
     if not whole:

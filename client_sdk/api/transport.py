@@ -1,4 +1,4 @@
-"""Bytes over HTTP, and nothing else: the only file that knows which HTTP library is used."""
+"""Bytes over HTTP. This is the only file that knows which HTTP library is used."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Call(Generic[T]):
     headers        beside the content's type and who asks
     repeatable     sending it twice does what sending it once does
     signed_once    of a PUT: its token is used once, by this request and by no copy of it
-    open           nobody needs to say who asks
+    is_open        the request needs no credentials
     quiet_seconds  is added to the longest silence allowed
     answer_limit   most bytes to accept
     """
@@ -141,7 +141,7 @@ def _request(connection: Connection, call: Call[Any], headers: Mapping[str, str]
 
 @contextmanager
 def _failures() -> Generator[None]:
-    """What the library raises, as ConnectionFailed."""
+    """Raise the library's errors as ConnectionFailed."""
     try:
         yield
     except httpx.RemoteProtocolError as error:
@@ -166,7 +166,7 @@ def _unanswered(error: Exception) -> str:
 
 
 def _kind(error: BaseException) -> str:
-    """What the operating system or TLS found, where that is known; else the library's name of it."""
+    """Return the finding of the operating system or of TLS where it is known, else the library's name of it."""
     causes: list[BaseException] = []
     current_error: BaseException | None = error
     while current_error is not None and current_error not in causes:
@@ -215,9 +215,9 @@ def _answer(response: httpx.Response, body: bytearray) -> Answer:
 
 
 class Transport:
-    """Blocking. `handler` replaces the network (tests, in-process servers).
+    """A transport that blocks. `handler` replaces the network (tests, in-process servers).
 
-    Raises ConfigurationError for an address that must not be used; `send` raises ConnectionFailed or UnexpectedAnswer.
+    Raises ConfigurationError for an address that must not be used. `send` raises ConnectionFailed or UnexpectedAnswer.
     """
 
     def __init__(self, connection: Connection, *, handler: httpx.BaseTransport | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What people at this hospital decided about questions: a file each, named after the question's digest."""
+"""The decisions of people at this hospital about questions: a file each, named after the question's digest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from private_learning.durable import write_durably
 
 
 class Approvals:
-    """What a person at this hospital decided, by the digest of a question. directory: of the study's files here."""
+    """The decisions of a person at this hospital, by the digest of a question. directory: of the study's files here."""
 
     def __init__(self, directory: Path) -> None:
         self._folder = directory / "queries"

@@ -38,7 +38,7 @@ def denied(rules: QueryRules, names: Iterable[str]) -> list[str]:
 
 
 def not_allowed(rules: QueryRules, names: Iterable[str]) -> list[str]:
-    """Those of the names that `allowed_columns` does not list, sorted; none where there is no such entry."""
+    """Those of the names that `allowed_columns` does not list, sorted. None where there is no such entry."""
     if rules.allowed_columns is None:
         return []
     listed = {as_read(name) for name in rules.allowed_columns}
@@ -49,7 +49,7 @@ def readable(records: Records, rules: QueryRules) -> Records:
     """The records without the columns that nothing may read. Images and arrays have none but those of their list.
 
     Raises:
-        ConfigurationError: a denied name is no column of these records, so that it would deny nothing; a list of labels
+        ConfigurationError: a denied name is no column of these records, so that it would deny nothing. A list of labels
             has a column that nothing may read: without it the labels would be others.
     """
     if not isinstance(records, Table):

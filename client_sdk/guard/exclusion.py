@@ -36,7 +36,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """What a list means for some records.
+    """The result of matching a list with some records.
 
     rows       (n,) booleans: of a patient who is left out
     patients   how many patients these are
@@ -53,7 +53,7 @@ class Exclusion:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a person should look at, by the numbers of lines and never by an identifier."""
+        """Return what a person should look at, by the numbers of lines and never by an identifier."""
         warnings: list[str] = []
         if self.unmatched:
             count = f"{len(self.unmatched)} of {self.entries} entries of the exclusion list match no patient"
@@ -110,10 +110,10 @@ def places_of(entries: Iterable[Entry]) -> str:
 def read_exclusion_file(path: Path, subject: str) -> tuple[Entry, ...]:
     """The entries of a file with one identifier a line: UTF-8, or UTF-16 with a byte order mark.
 
-    An identifier may stand in quotation marks. Empty lines and spaces around an identifier count for nothing. Every
+    An identifier may stand in quotation marks. Empty lines and spaces around an identifier are ignored. Every
     other line is an entry, also a header or a comment, which then matches no patient.
 
-    what  the file, as messages name it
+    subject  the file, as messages name it
 
     Raises:
         ConfigurationError: no such file, another encoding, or a line that is not one identifier. The text names lines.
@@ -140,7 +140,7 @@ def read_exclusion_file(path: Path, subject: str) -> tuple[Entry, ...]:
 
 
 def entry_identity(text: str) -> str:
-    """The identity of the patient whom one entry names; "" for an empty one.
+    """Return the identity of the patient whom one entry names, or "" for an empty one.
 
     Raises:
         ValueError: more than one identifier, or none. The text goes on after "line 3".
@@ -197,8 +197,8 @@ def _lines(data: bytes, subject: str) -> Iterator[tuple[int, str]]:
         # The lines before the place are whole: without it they could not be counted.
         before = data[: error.start].decode(encoding, errors="replace")
         raise ConfigurationError(
-            f"{subject} cannot be read: line {_line(before)} is no {'UTF-16' if encoding == 'utf-16' else 'UTF-8'} text. "
-            "Save the list as UTF-8"
+            f"{subject} cannot be read: line {_line(before)} is no {'UTF-16' if encoding == 'utf-16' else 'UTF-8'} text"
+            ". Save the list as UTF-8"
         ) from error
     if "\0" in text:
         place = _line(text[: text.index("\0")])

@@ -1,7 +1,7 @@
 """The hospital's own ledger: what it sent from one set of records, over all studies that use them.
 
 One SQLite file per data set, every commit synced. The entries are hash-chained like the coordinator's. A charge is
-durable before anything is computed for it; the finished update's digest and the running sums become durable together.
+durable before anything is computed for it. The finished update's digest and the running sums become durable together.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, Self, cast
 from accounting.budget.ledger import Entry, Kind, LedgerError, append, verify_chain
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerNotWritten
 from client_sdk.guard import ledger_file
+from client_sdk.guard.charges import Charge, OwnLimit, require_affordable
 from client_sdk.guard.ledger_views import BodyKind
 from client_sdk.guard.ledger_views import ChargedRound as ChargedRound
 from client_sdk.guard.ledger_views import Departure as Departure
 from client_sdk.guard.ledger_views import OwnRound as OwnRound
-from client_sdk.guard.policy import Charge, OwnLimit, require_affordable
 from client_sdk.guard.seen import SeenLedger
 from client_sdk.guard.split import Split
 from private_learning.records.table_format import TableFormat
@@ -36,9 +36,10 @@ _SENT = ("settled", "charged-in-full")
 
 
 class HospitalLedger:
-    """All studies on one data set. One process at a time; `open(read_only=True)` only looks.
+    """The charges of all studies on one data set. One process at a time opens it, and `open(read_only=True)` only
+    looks.
 
-    Raises LedgerInUse, LedgerDamaged, LedgerNotWritten (then nothing changed).
+    Raises LedgerInUse, LedgerDamaged, LedgerNotWritten (then the ledger is unchanged).
     """
 
     def __init__(self, connection: sqlite3.Connection, lock: int | None, now: Callable[[], datetime]) -> None:
@@ -85,7 +86,7 @@ class HospitalLedger:
         return tuple(self._entries)
 
     def opened(self, study: str) -> Mapping[str, Any] | None:
-        """What was written when this hospital first joined `study`; None if it never did."""
+        """Return the entry of this hospital's first joining of `study`, or None if it never joined."""
         return next((entry.body for entry in self._of(study) if entry.kind == "opened"), None)
 
     def open_study(self, study: str, facts: Mapping[str, Any], split: Split | None = None) -> None:
@@ -97,7 +98,8 @@ class HospitalLedger:
             self._append("opened", study, None, {**facts, "split_sha256": None if split is None else split.digest})
 
     def split(self, study: str, share: float) -> Split:
-        """Who is evaluated and who is trained on in `study`: one split for all studies on these records.
+        """Return the split of patients between training and evaluation in `study`, the same for all studies on these
+        records.
 
         A new one is kept only once `open_study` has written it.
 
@@ -122,7 +124,7 @@ class HospitalLedger:
 
     @property
     def table_format(self) -> TableFormat | None:
-        """How tables of this data set are written, as a person last declared it; None: nobody has."""
+        """Return the format of this data set's tables, as a person last declared it, or None without a declaration."""
         declared = [entry.body["format"] for entry in self._of(_FORMAT)]
         return TableFormat.from_dict(declared[-1]) if declared else None
 
@@ -139,8 +141,8 @@ class HospitalLedger:
         if reading:
             raise ConfigurationError(
                 f"these records are declared with {before or 'no format'}, and study {', '.join(reading)} has been "
-                f"charged for reading them so: a change to {table_format} waits until it has ended, or name another data set "
-                "(--dataset)"
+                f"charged for reading them so: a change to {table_format} waits until it has ended, or name another "
+                "data set (--dataset)"
             )
         with self._writing():
             replaced = None if before is None else before.to_dict()
@@ -148,7 +150,8 @@ class HospitalLedger:
             self._append(_DECLARED, _FORMAT, None, body)
 
     def slot(self, study: str) -> float | None:
-        """The slot in seconds that a person here, or the study, chose for its answers; None: none yet."""
+        """Return the slot in seconds that a person here, or the study, chose for its answers, or None before a
+        choice."""
         declared = [entry.body["slot"] for entry in self._of(_SLOT + study)]
         return declared[-1] if declared else None
 
@@ -184,7 +187,7 @@ class HospitalLedger:
         return self.rounds_known(study) - self._queries(study)
 
     def rounds_lost(self, study: str) -> int:
-        """Rounds 1 … n that were accepted as lost; 0: none."""
+        """Return n where rounds 1 … n were accepted as lost, or 0 without a loss."""
         lost = (entry.body["rounds_lost"] for entry in self._of(study) if entry.kind == "charged-in-full")
         return max(lost, default=0)
 
@@ -202,7 +205,7 @@ class HospitalLedger:
         approval  identity of the decision of a person here under which it is answered
 
         Raises:
-            OwnBudgetExceeded: a limit of this hospital would be passed; nothing is written.
+            OwnBudgetExceeded: a limit of this hospital would be passed. The ledger is unchanged.
         """
         # This process holds the ledger alone: nothing comes between the question and the charge.
         require_affordable(self.charges(), charge, limits)
@@ -243,9 +246,9 @@ class HospitalLedger:
             self._ready(study, round_number, "refusal", sha256, size, None)
 
     def mark_answered(self, study: str, round_number: int, sha256: str, answer: str, *, accepted: bool = False) -> None:
-        """The coordinator answered to a body that left; a second answer to it changes nothing.
+        """Record the coordinator's answer to a body that left. A second answer to it is ignored.
 
-        taken  it acknowledged what it may have learnt something from, whatever became of the round
+        accepted  it acknowledged a body that it may have learnt from, for any outcome of the round
         """
         with self._writing():
             self._connection.execute(
@@ -255,7 +258,7 @@ class HospitalLedger:
             )
 
     def own_round(self, study: str, round_number: int) -> OwnRound:
-        """What is known here of the hospital's own part in a round of `study`."""
+        """Return what is known here of the hospital's own part in a round of `study`."""
         query = "SELECT MAX(taken) FROM egress_log WHERE study = ? AND round = ? AND what = 'update'"
         (accepted,) = self._connection.execute(query, (study, round_number)).fetchone()
         settled = next((e.body for e in self._of(study) if e.kind == "settled" and e.round == round_number), None)
@@ -264,7 +267,8 @@ class HospitalLedger:
     def accept_loss(self, study: str, rounds: int, per_round: Charge | None, queries: Sequence[Charge] = ()) -> None:
         """A person said that the ledger of rounds 1 … `rounds` is lost: all of them are charged at their worst.
 
-        per_round  what a round of training costs, None where the study has none;  queries: what each query cost
+        per_round  what a round of training costs, None where the study has none
+        queries    what each query cost
         """
         charges = [] if per_round is None else [replace(per_round, steps=per_round.steps * rounds)]
         with self._writing():
@@ -274,7 +278,7 @@ class HospitalLedger:
             self._connection.execute("DELETE FROM running_sums WHERE study = ?", (study,))
 
     def finish_study(self, study: str, reason: str) -> None:
-        """The study ended; said once."""
+        """Record the end of the study, once."""
         if all(entry.kind != "finished" for entry in self._of(study)):
             with self._writing():
                 self._append("finished", study, None, {"reason": reason})
@@ -345,16 +349,17 @@ class HospitalLedger:
         return {entry.round or 0 for entry in paid if entry.body["asks"]}
 
     def evaluations(self, study: str, *, except_round: int | None = None) -> list[str]:
-        """Digests of the questions about released models that were answered, or begun, in other rounds than `except_round`:
+        """Digests of the questions about released models that were answered, or begun, in other rounds than
+        `except_round`:
         one for each round.
         """
         reserved = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round != except_round)
         return [entry.body["model_sha256"] for entry in reserved if entry.body["bears"] == "evaluated"]
 
     def sessions_under(self, study: str, approval: str | None, subject: str, *, except_round: int | None = None) -> int:
-        """In how many rounds other than `except_round` this hospital has paid for its part under one approval.
+        """Return in how many rounds other than `except_round` this hospital has paid for its part under one approval.
 
-        approval  its identity; None: of an earlier version, whose charges name its subject alone
+        approval  its identity. None: of an earlier version, whose charges name its subject alone
         """
         paid = (e.body for e in self._of(study) if e.kind == "reserved" and e.round != except_round)
         under = [body for body in paid if body.get("approval") == approval]
@@ -364,7 +369,7 @@ class HospitalLedger:
         return self._now().isoformat(timespec="seconds")
 
     def _ready(self, study: str, round_number: int, what: BodyKind, sha256: str, size: int, charge: int | None) -> None:
-        """Write a body down before its first byte leaves; one that is made ready twice is one line."""
+        """Write a body down before its first byte leaves. A body that is made ready twice is one line."""
         self._connection.execute(
             "INSERT OR IGNORE INTO egress_log (study, round, what, sha256, bytes, charge, ready_at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -16,7 +16,7 @@ def require_answerable(policy: SitePolicy, document: QueryDocument, data_version
     """Whether this hospital answers such a query, if a person here approves it where one is asked.
 
     Raises:
-        PolicyRefused: the first rule that says no; its text names the entry of the policy.
+        PolicyRefused: the first rule that says no. Its text names the entry of the policy.
     """
     for rule in query_rules(policy, document, data_version):
         if not rule.is_met:

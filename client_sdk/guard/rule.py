@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Rule(NamedTuple):
-    """One comparison; `code` and `text` are a refusal's."""
+    """One comparison. `code` and `text` are a refusal's."""
 
     is_met: bool
     code: str

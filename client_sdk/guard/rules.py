@@ -1,6 +1,6 @@
 """The site policy's rules, one by one: what each compares, and what to say where it says no.
 
-What is said names the entry of policy.toml, its value, the study's, and the way out. A refusal of a round takes it to
+A refusal names the entry of policy.toml, its value, the study's, and the way out. A refusal of a round takes it to
 the coordinator: names of other studies or data sets are not in it.
 """
 
@@ -34,7 +34,7 @@ def require_allowed(
     """Whether this hospital takes part. expected: as of `rules`.
 
     Raises:
-        PolicyRefused: the first rule that says no; its text names the entry of the policy.
+        PolicyRefused: the first rule that says no. Its text names the entry of the policy.
     """
     for rule in rules(policy, study, dataset, settings, roster_pinned=roster_pinned, expected=expected):
         _require(rule)
@@ -51,7 +51,7 @@ def rules(
 ) -> Iterator[Rule]:
     """Every rule that concerns such a study.
 
-    expected  how many hospitals its rounds are expected to have; None: the sums' sizes are not looked at
+    expected  how many hospitals its rounds are expected to have. None: the sums' sizes are not looked at
     """
     yield Rule(
         policy.studies is None or study in policy.studies,
@@ -162,7 +162,7 @@ def _noise(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:
 
 
 def _scheduled(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:
-    """Who takes part agrees to the scheduled evaluations, so that no person is asked later."""
+    """A hospital that takes part agrees to the scheduled evaluations, so that no person is asked later."""
     document = None if settings.evaluation is None else settings.evaluation.document(1)
     if document is None:
         return

@@ -1,4 +1,4 @@
-"""A model's numbers on records at hand; and those of a study's every released model, as they come."""
+"""The metrics of a model on records at hand, and those of a study's every released model, as they come."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OnMetrics = Callable[[int, dict[str, float]], None]
 
 
 def evaluated(model: ReleasedModel, records: Records) -> Scores | dict[str, float]:
-    """Scores of a classifier; of any other task its own metrics. Raises DataError."""
+    """Return the scores of a classifier, or the own metrics of any other task. Raises DataError."""
     return _evaluated(model, dataset_of(model.task, records))
 
 
@@ -49,11 +49,11 @@ def watch(
 
     name   what the declared set is called in the study's metrics
     backbone  the file that the study names: weights, or a ProgramFile
-    every  seconds between two questions while nothing is new
+    every  seconds between two questions while there is no new round
 
     Raises:
         DataError: records that are not of the study's task.
-        ApiError, ConnectionFailed: run again; rounds that have metrics are left as they are.
+        ApiError, ConnectionFailed: run again. Rounds that have metrics are left as they are.
     """
     training = trained(client.study(study).settings).training
     evaluated_task = of_study(training, backbone, task)

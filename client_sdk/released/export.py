@@ -1,4 +1,4 @@
-"""A released model for other programs: ONNX, and torch.export. Encoded inputs in, predictions out; any batch size.
+"""A released model for other programs: ONNX, and torch.export. Encoded inputs in, predictions out, for any batch size.
 
 Both files are checked before they are written: what they compute on random inputs of the task's domain is within
 TOLERANCE of what the model itself computes in float64. Neither holds a pickle, a record or a path of this machine.
@@ -50,14 +50,14 @@ class _Predicting(nn.Module):
 
 @dataclass(frozen=True)
 class Exported:
-    """The file's bytes; difference: the largest of a prediction that the check found."""
+    """The file's bytes. difference: the largest of a prediction that the check found."""
 
     data: bytes
     difference: float
 
 
 def described(model: ReleasedModel) -> dict[str, str]:
-    """What an exported file says: the model's own metadata, its file's SHA-256, and how records become inputs."""
+    """Return the metadata of an exported file: the model's own, its file's SHA-256, and how records become inputs."""
     metadata = {} if model.metadata is None else model.metadata.header()
     return {**metadata, "model_sha256": model.sha256, "inputs": canonical_json(layout_of(model.task)).decode()}
 
@@ -132,7 +132,7 @@ def _checked(model: ReleasedModel, inputs: Tensor, run: Callable[[Tensor], NDArr
 
 @contextmanager
 def _quiet(kind: str) -> Generator[None]:
-    """Without the exporters' notes on packages that nobody needs here. Raises ConfigurationError."""
+    """Hide the exporters' notes on packages that are not needed here. Raises ConfigurationError."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)

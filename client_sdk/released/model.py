@@ -35,9 +35,10 @@ _BATCH_VALUES = 1 << 22
 
 @dataclass(frozen=True)
 class ReleasedModel:
-    """model(records) gives (n, classes) probabilities; of a task that is no classifier, (n, k) of its predictions.
+    """A model whose model(records) is (n, classes) probabilities, or (n, k) predictions where the task is no
+    classifier.
 
-    metadata  what the file says of itself; None where it says nothing
+    metadata  what the file says of itself, or None where it has no metadata
     task      how records become inputs, and outputs predictions
     module    the torch model with its weights, in eval mode: (n, ...) inputs to (n, outputs) scores
     sha256    of the file
@@ -51,12 +52,13 @@ class ReleasedModel:
     def __call__(self, records: Any) -> NDArray[np.float64]:
         """(n, k) float64, one row for each record, in their order. A classifier's rows add up to 1.
 
-        records: a data frame, a mapping of columns, a path, or Records; an array of inputs for images and features.
-        A table's columns are found by their names; others are ignored. A value out of its public range counts as the
+        records: a data frame, a mapping of columns, a path, or Records. For images and features an array of inputs.
+        A table's columns are found by their names, and others are ignored. A value out of its public range counts as
+        the
         nearest bound, as in training.
 
         Raises:
-            DataError: names the column that lacks or is of another type; a matrix where a table is needed.
+            DataError: names the column that lacks or is of another type. Also for a matrix where a table is needed.
         """
         return self.predicted(self._inputs(records))
 
@@ -67,8 +69,9 @@ class ReleasedModel:
         private study has moved them.
 
         Raises:
-            DataError: as a call; a model that has no posterior, such as of any task but bayesian-logistic-regression;
-                a level outside (0, 1).
+            DataError: as a call, for a model that has no posterior, such as of any task but
+                bayesian-logistic-regression,
+                and for a level outside (0, 1).
         """
         if not 0 < level < 1:
             raise DataError(f"level must lie between 0 and 1, such as 0.9, got {level!r}")
@@ -92,11 +95,11 @@ class ReleasedModel:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns of a table that the model looks at, in the order of its inputs; else none."""
+        """Return the names of the columns of a table that the model looks at, in the order of its inputs, else none."""
         return tuple(str(described["column"]) for described in layout_of(self.task))
 
     def outputs(self, inputs: Inputs) -> Tensor:
-        """(n, outputs) float64 scores of `module`, on whatever device it is.
+        """Return (n, outputs) float64 scores of `module`, on its own device.
 
         Raises:
             DataError: a score that is not finite.
@@ -123,11 +126,11 @@ def load_model(path: str | Path, *, task: Task | None = None, backbone: Backbone
 
     task: left out, the one that the file names, built in or installed. Needed for a file that names none, and for a
     task that no package offers.
-    backbone: file of what was not trained, weights or a ProgramFile; its digest is in `metadata`
+    backbone: file of what was not trained, weights or a ProgramFile. Its digest is in `metadata`
 
     Raises:
         ConfigurationError: the backbone is missing or another file.
-        TensorError: not a model's file, or not of this task; the text says what differs.
+        TensorError: not a model's file, or not of this task. The text says what differs.
         TaskError: the file's task is not installed here.
         OSError: no such file.
     """
@@ -136,7 +139,7 @@ def load_model(path: str | Path, *, task: Task | None = None, backbone: Backbone
 
 
 def model_of(data: bytes, name: str, task: Task | None = None, backbone: BackboneFile | None = None) -> ReleasedModel:
-    """As `load_model`, from the file's bytes; `name` stands in errors."""
+    """Return the model as `load_model`, from the file's bytes. `name` stands in errors."""
     try:
         metadata = ModelMetadata.within(metadata_in(data))
         if task is None:
@@ -158,7 +161,7 @@ def model_of(data: bytes, name: str, task: Task | None = None, backbone: Backbon
 
 
 def _require_size(task: Task, file: int, backbone: BackboneFile | None) -> None:
-    """Raises TensorError: the file's header asks for far more numbers than the files hold. Nothing was made yet."""
+    """Raise TensorError where the file's header asks for far more numbers than the files hold, before making any."""
     path = backbone.path if isinstance(backbone, ProgramFile) else backbone
     bytes_needed = file + (0 if path is None or not Path(path).is_file() else Path(path).stat().st_size)
     size = model_bytes(task)

@@ -1,4 +1,4 @@
-"""New records, whose labels nobody knows yet."""
+"""New records, whose labels are not known yet."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from private_learning.records import Examples, Records, TableFormat, load, recor
 def new_records(data: Any, patient_column: str | None = None, table_format: TableFormat | None = None) -> Records:
     """Records out of a path, a data frame, a mapping of columns, an array of inputs, or what `records_of` takes.
 
-    format: how the texts of a table are written, as of `private_learning.records.load`. Labels may lack.
+    table_format: how the texts of a table are written, as of `private_learning.records.load`. Labels may lack.
     An array has no names of columns: it is for images and features, never for a table.
 
     Raises:
-        DataError: none of these; as `private_learning.records.load`.
+        DataError: none of these, and as `private_learning.records.load`.
         FileNotFoundError: no such file.
     """
     if isinstance(data, str | Path):

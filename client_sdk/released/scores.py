@@ -17,9 +17,9 @@ class Scores:
     """n: records. The class with the largest probability is the predicted one, of equal ones the first.
 
     accuracy   share of records whose class is predicted
-    roc_auc    probability that a record of the class gets more than one of the others, half of it where they are equal;
-               with more than two classes the mean over all of them; None where a class has no record
-    log_loss   mean of −log of the label's probability; one below 2.2e-16 counts as that
+    roc_auc    probability that a record of the class gets more than one of the others, half of it where they are equal.
+               With more than two classes the mean over all of them. None where a class has no record
+    log_loss   mean of −log of the label's probability, where one below 2.2e-16 counts as that
     brier      mean squared distance of probability and outcome: of class 1, with more than two classes over all
     confusion  confusion[i][j]: records of class i that are predicted as j
     """

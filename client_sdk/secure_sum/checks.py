@@ -1,4 +1,4 @@
-"""What a hospital refuses of a secure sum: parameters, cohorts, survivors and signatures, each looked at by itself."""
+"""The refusals of a hospital in a secure sum: parameters, cohorts, survivors and signatures, each checked by itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_parameters(
 
     Raises:
         ParametersRefused: unsigned, of another version, malformed, unsound, below the floors, expired, or not what had
-            to be signed. Whatever contradicts the coordinator's other words carries a proof.
+            to be signed. A contradiction of the coordinator's other words carries a proof.
     """
     ph = transcript.parameters_hash(signed.parameters)
     # Nothing in the bytes is read before they are known to be the coordinator's.
@@ -135,8 +135,9 @@ def check_cohort(
 
 
 def check_survivors(entries: Sequence[Manifest], current: Current) -> None:
-    """U3: sorted, within U2, large enough, ourselves in it unaltered, everybody's manifest signed over the same U2; no
-    colluders among them can split the sum of the others, and every neighbourhood can open what it has to.
+    """Check U3: sorted, within U2, large enough, ourselves in it unaltered, and every member's manifest signed over the
+    same
+    U2. No colluders among them can split the sum of the others, and every neighbourhood can open what it has to.
 
     Raises:
         SurvivorsRefused: with the first of these that fails.
@@ -181,10 +182,10 @@ _NAMED_AT_MOST = 3
 def check_may_be_summed_again(opened: Opened | None, cohort: Iterable[str]) -> None:
     """Whether the survivors of this cohort can be those whose updates from the same model were summed before.
 
-    opened  that sum; None: there was none
+    opened  that sum, or None if there was none
 
     Raises:
-        CohortRefused: somebody of them is not in it.
+        CohortRefused: one of them is not in it.
     """
     if opened is not None and (missing := frozenset(opened.survivors) - frozenset(cohort)):
         raise CohortRefused(SAME_MODEL_AGAIN, _same_model(opened, missing, "not here now"))
@@ -193,7 +194,7 @@ def check_may_be_summed_again(opened: Opened | None, cohort: Iterable[str]) -> N
 def check_is_summed_again(opened: Opened | None, survivors: Iterable[str]) -> None:
     """Whether these survivors are those whose updates from the same model were summed before.
 
-    opened  that sum; None: there was none
+    opened  that sum, or None if there was none
 
     Raises:
         SurvivorsRefused: they are not.

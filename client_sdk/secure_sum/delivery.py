@@ -1,4 +1,4 @@
-"""What a hospital keeps for the masked rounds of one study, and what it sends in them.
+"""The state that a hospital keeps for the masked rounds of one study, and the bytes that it sends in them.
 
 Words are made once and kept: thresholds are blinded at random, and a repeated round must send the same ones.
 """
@@ -58,9 +58,9 @@ _PREFIX = "words/"
 
 @dataclass(frozen=True)
 class Summed:
-    """What the rounds of one study sum at one hospital.
+    """The part of one hospital in the sums of one study's rounds.
 
-    model       names and shapes of the parameters; empty where nothing is trained
+    model       names and shapes of the parameters, empty in a study without training
     randomness  this hospital's streams in a round
     records     how many it trains on
     """
@@ -75,10 +75,10 @@ class MaskedDelivery:
     """Keys and shares before anything is paid, masked vectors after training. A `client_sdk.study.delivery.Delivery`.
 
     floors   what the hospital demands of any session
-    folder   of the sessions' state; taken at the first round, so that no other process uses it until `close`
+    folder   of the sessions' state. Taken at the first round, so that no other process uses it until `close`
     roster   the members of an assignment's round, checked against the assignment
     vouch    the newest head of the coordinator's ledger under this hospital's signature
-    records  N of all clients, as entries that this hospital has checked tell it; None while none does
+    records  N of all clients, as entries that this hospital has checked tell it. None while none does
     charge   number and hash of the entry that charges a round, in the ledger that this hospital has checked
     """
 
@@ -103,10 +103,10 @@ class MaskedDelivery:
         self._round: MaskedRound | None = None
 
     def prepare(self, assignment: AssignmentBody, session: SignedParameters | None) -> tuple[VectorSpec, ...]:
-        """Join the round's session; the vectors that it sums.
+        """Join the round's session, and return the vectors that it sums.
 
         Raises:
-            SessionEnded, SecureSumRefused: as `MaskedRound.prepare`; StateRefused also where another process takes part
+            SessionEnded, SecureSumRefused: as `MaskedRound.prepare`. StateRefused also where another process takes part
                 for this hospital.
             BadAssignment: the roster shown is not the assigned one, or there are no parameters of a session.
         """
@@ -185,7 +185,7 @@ class MaskedDelivery:
         return record.released and record.session is None
 
     def leave(self, assignment: AssignmentBody) -> None:
-        """Erase the session's secrets and say so; also of a session that this hospital joined before it was killed."""
+        """Erase the session's secrets and say so, also of a session that this hospital joined before it was killed."""
         joined, self._round = self._round, None
         if joined is not None:
             joined.leave()
@@ -209,7 +209,7 @@ class MaskedDelivery:
         return self._store is None or self._store.needs_words(self._membership.study, round_number)
 
     def close(self) -> None:
-        """Give the folder back: whoever goes on, also in this process, takes it anew."""
+        """Give the folder back. The next user takes it anew, also in this process."""
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -281,7 +281,7 @@ def ring_vectors_of(
     randomness  this client's in the round: its share of noise, and the words that blind thresholds
 
     Raises:
-        TrainingStopped: a value does not fit its vector; nothing is sent.
+        TrainingStopped: a value does not fit its vector. No message is sent.
     """
     words: dict[str, RingVector] = {}
     for place, spec in enumerate(vectors):
@@ -317,7 +317,7 @@ def _add_share(privacy: Privacy, spec: VectorSpec, words: RingVector, source: Ra
     """Add this client's share of the noise of a sum of whole updates, in place.
 
     Every survivor adds one and at least as many as are counted on are honest: their variances add up to the noise that
-    the plan states. Integers on the grid that updates were rounded to, so that nothing is rounded after the noise.
+    the plan states. Integers on the grid that updates were rounded to, so that no rounding follows the noise.
 
     words  (spec.length,) an encoded update, in steps of the noise's grid
 
@@ -335,7 +335,8 @@ def _add_share(privacy: Privacy, spec: VectorSpec, words: RingVector, source: Ra
 
 
 def _histogram(privacy: Privacy, round_number: int, distance: float | None, source: RandomSource) -> Values:
-    """One count in the bin of this client's distance; under disclosure `noised` with this client's share of noise."""
+    """Return one count in the bin of this client's distance, under disclosure `noised` with this client's share of
+    noise."""
     top = privacy.clip_norm if privacy.client_clip_norm is None else privacy.client_clip_norm
     counts = np.zeros(DISTANCE_BINS, np.int64)
     noise = privacy.histogram_noise

@@ -1,7 +1,7 @@
 """One round's secure sum over HTTP: keys and shares before anything is paid, masked vectors after training.
 
 Every step writes the hospital's state before it sends, so a restarted process goes on where the old one stopped. A
-session that goes on without this hospital, or fails, ends in `SessionEnded`: nothing more is sent for the round.
+session that goes on without this hospital, or fails, ends in `SessionEnded`: no more messages are sent for the round.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class MaskedRound:
             The vectors to fill.
 
         Raises:
-            SessionEnded: nothing is to be paid or trained for this round.
-            SecureSumRefused: something that was shown is not acceptable; the session is left.
+            SessionEnded: this round needs no payment and no training.
+            SecureSumRefused: something that was shown is not acceptable. The session is left.
         """
         with self._leaving():
             # A session keeps the roster of its opening: the others would check with the old key, and refuse.
@@ -138,9 +138,9 @@ class MaskedRound:
             self._open()
 
     def leave(self) -> None:
-        """Erase the session's secrets and tell the coordinator, so that nobody waits for this hospital.
+        """Erase the session's secrets and tell the coordinator, so that the others do not wait for this hospital.
 
-        Best effort: whatever made the hospital leave matters more than whether this arrives.
+        Best effort: the reason for leaving matters more than whether this arrives.
         """
         try:
             self._sum.abort()
@@ -172,7 +172,7 @@ class MaskedRound:
         self._sum.check_result(result or self._wait_for("result", SumResult))
 
     def _say(self, step: str, message: BaseModel, then: type[M], witness: WitnessedHead | None = None) -> M:
-        """Say something, and wait for the list that everybody makes by saying it."""
+        """Send a message, and wait for the list that all hospitals' messages make."""
         reply: M | None = None
         try:
             reply = self._send(self._calls.put(step, message, then, POLL_SECONDS, witness))
@@ -207,7 +207,7 @@ class MaskedRound:
 
     @contextmanager
     def _leaving(self) -> Generator[None]:
-        """Within, a session that ended or was refused loses its secrets. Whoever calls tells the refusal."""
+        """Within, a session that ended or was refused loses its secrets. The caller tells the refusal."""
         try:
             yield
         except SessionEnded as ended:
@@ -282,7 +282,7 @@ class SessionCalls:
         return put(path(*self._base, "left", self._client))
 
     def session_list(self, list_name: str, model: type[M], wait_seconds: float, *more: str) -> Call[M | None]:
-        """What the coordinator shows of the session; None while it is not frozen."""
+        """Request a list of the session, which is None while it is not frozen."""
         target = with_values(path(*self._base, list_name, *more), wait=f"{wait_seconds:g}")
         return Call("GET", target, _or_null(model), quiet_seconds=wait_seconds, answer_limit=_MAX_ANSWER_BYTES)
 

@@ -1,4 +1,4 @@
-"""What a hospital computes at each step of the secure sum. Pure, given secrets and randomness."""
+"""The computations of a hospital at each step of the secure sum. Pure, given secrets and randomness."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Current:
 
     @cached_property
     def graph(self) -> Graph:
-        """Who in U1 exchanges shares and masks with whom."""
+        """Return the graph of the members of U1 that exchange shares and masks."""
         return graph_of(self.h1, tuple(self.cohort), self.parameters.neighbours)
 
     @cached_property
@@ -99,7 +99,8 @@ class Current:
         return self.session.secrets
 
     def identity(self, client: str) -> Ed25519PublicKey | None:
-        """What a member's masking keys were checked with; whoever left the study since is still in the sum."""
+        """Return the key that a member's masking keys were checked with. A member that left the study since is still in
+        the sum."""
         raw = self.session.identities.get(client)
         return None if raw is None else public_key_of(raw)
 
@@ -112,11 +113,11 @@ class Current:
 
     @property
     def consistency_statement(self) -> bytes:
-        """What every survivor signs: that this U3 was shown to it."""
+        """Return the statement that every survivor signs: that this U3 was shown to it."""
         return transcript.consistency_statement(self.h1, self.u3)
 
     def masked_statement(self, client: str, digests: Mapping[str, bytes]) -> bytes:
-        """What a client signs over its vectors: it names U2."""
+        """Return the statement that a client signs over its vectors. It names U2."""
         return transcript.masked_statement(self.h1, self.u2, client, digests)
 
     def having(self, **changes: object) -> Current:
@@ -245,7 +246,7 @@ def shares_to_open(current: Current) -> bytes:
 
 
 def unmask_statement(current: Current, shares: bytes) -> bytes:
-    """What this client signs over the shares that it opens."""
+    """Return the statement that this client signs over the shares that it opens."""
     survivors = {entry.client for entry in current.session.survivors}
     opened = opened_shares(current.peers, survivors, shares)
     return transcript.unmask_statement(current.h1, current.u3, current.client, opened)

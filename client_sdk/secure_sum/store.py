@@ -1,4 +1,4 @@
-"""What a hospital remembers of one round's secure sum, and where: written and synced before anything is sent."""
+"""The state that a hospital keeps of one round's secure sum: written and synced before anything is sent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _LOG = logging.getLogger(__name__)
 
 
 class Secrets(Message):
-    """What is erased after unmasking, abort or expiry. `shares`: by owner, of its seed and of its mask key."""
+    """The secrets that are erased after unmasking, abort or expiry. `shares`: by owner, of its seed and of its mask
+    key."""
 
     share_private: Key = Field(repr=False)
     mask_private: Key = Field(repr=False)
@@ -120,7 +121,7 @@ class RoundRecord(Message):
 
 
 class Store(Protocol):
-    """Where the records live, each under a round's number or, of what was opened, a name.
+    """A store of the records, each under a round's number or, of what was opened, a name.
 
     `save` returns once the bytes survive a power cut.
     """
@@ -131,7 +132,7 @@ class Store(Protocol):
 
 
 def record_of(store: Store, study: str, round_number: int) -> RoundRecord:
-    """What is stored of the round; an empty record where nothing is.
+    """Return the record of the round, or an empty one where none is stored.
 
     Raises:
         StateRefused: the record is damaged.
@@ -144,7 +145,7 @@ _NEWEST = "opened"
 
 
 def newest_opened(store: Store, study: str) -> Opened | None:
-    """What this hospital opened last in `study`. Raises StateRefused: the record is damaged."""
+    """Return what this hospital opened last in `study`. Raises StateRefused: the record is damaged."""
     return _opened(store, study, _NEWEST)
 
 
@@ -173,7 +174,7 @@ def _opened(store: Store, study: str, key: str) -> Opened | None:
 
 def erase_expired(folder: Path, now: int) -> None:
     """As `FileStore.erase_expired`, and every unmasked vector of `folder`'s parent, the study's outbox, that is needed
-    no more. Nothing where another process holds the folder, which does it itself.
+    no more. Where another process holds the folder, that process does it.
     """
     try:
         store = FileStore(folder)
@@ -202,13 +203,14 @@ def _unless_expired(record: RoundRecord, now: int) -> RoundRecord:
 
 
 class FileStore:
-    """One file per round, and one per model whose sum was opened; mode 0600, in a directory of one process at a time.
+    """One file per round, and one per model whose sum was opened, of mode 0600, in a directory of one process at a
+    time.
 
     moved  the files were copied here from somewhere else, or put back: what was sent since then is not in them. It
-           shows by the lock's inode and change time, which no tool sets; a snapshot of the whole disk keeps both.
+           shows by the lock's inode and change time, which no tool sets. A snapshot of the whole disk keeps both.
 
-    Replacing the file frees the old blocks but does not overwrite them: whoever reads the raw disk may find
-    secrets of ended sessions, so the directory belongs on an encrypted volume.
+    Replacing the file frees the old blocks but does not overwrite them. A reader of the raw disk may find secrets of
+    ended sessions, so the directory belongs on an encrypted volume.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -236,7 +238,7 @@ class FileStore:
             self.settle()
 
     def settle(self) -> None:
-        """The state counts as written here from now on: whatever may have been sent without it is given up."""
+        """Count the state as written here from now on. Everything that may have been sent without it is given up."""
         write_durably(self._directory / "place", self._place().encode())
         self.moved = False
 
@@ -247,7 +249,7 @@ class FileStore:
         return sorted(int(key) for key in keys if key.isdigit())
 
     def erase_expired(self, now: int) -> None:
-        """Erase the secrets of every session that has expired, of whatever study; `now` in seconds since the epoch."""
+        """Erase the secrets of every session that has expired, of any study. `now` is in seconds since the epoch."""
         if self._holding is None:
             names = (path.name.rsplit(".", 2) for path in self._directory.glob("*.*.json"))
             self._holding = {(study, int(key)): True for study, key, _ in names if key.isdigit()}
@@ -272,7 +274,7 @@ class FileStore:
         return self._holding is None or any(self._holding.values())
 
     def needs_words(self, study: str, round_number: int) -> bool:
-        """As `RoundRecord.needs_words`, of what is stored; True of a record that cannot be read."""
+        """Return `RoundRecord.needs_words` of the stored record, and True for a record that cannot be read."""
         try:
             return record_of(self, study, round_number).needs_words
         except StateRefused:

@@ -1,4 +1,5 @@
-"""What a hospital agreed to when it first joined a study: frozen in its ledger, or charged where the ledger is lost."""
+"""The terms that a hospital agreed to when it first joined a study: frozen in its ledger, or charged if that is
+lost."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from client_sdk.api.client import Client
 from client_sdk.errors import BadAssignment, ConfigurationError
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.policy import Charge
 from client_sdk.guard.split import Split
 from client_sdk.identity import Membership
 from client_sdk.study.verifier import queries_asked, require_known_past, rounds_received
@@ -71,7 +72,7 @@ def require_split_known(client: Client, ledger: HospitalLedger, membership: Memb
     evaluated in one study.
 
     Raises:
-        LostLedger: nobody has said yet that the ledger is lost.
+        LostLedger: no person has said yet that the ledger is lost.
         ConfigurationError: it is.
     """
     if ledger.rounds_lost(membership.study):

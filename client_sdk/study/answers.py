@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from accounting.budget.ledger import Entry
 from client_sdk.errors import BadAssignment, PolicyRefused, Refused
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.individual import IndividualBudget
-from client_sdk.guard.policy import Charge
 from client_sdk.guard.query_rules import require_answerable
 from client_sdk.study.cell_counts import cells_of_question, log_counts
 from client_sdk.study.delivery import Capabilities, Delivery
@@ -38,7 +38,7 @@ from study_protocol.wire.failpoints import failpoint
 
 @dataclass(frozen=True)
 class _Part:
-    """Whose vectors are summed, and how they are found once everything that can say no has not."""
+    """The patients whose vectors are summed, and the function that computes them once every check has passed."""
 
     identifiers: tuple[str, ...]
     columns: Callable[[NDArray[np.bool_] | None], Patients]
@@ -131,8 +131,9 @@ class AnsweringWork:
 def require_never_opened(
     entries: Sequence[Entry], digest: str, round_number: int, has_opened: Callable[[int], bool]
 ) -> None:
-    """That every earlier round which asked this question has come to nothing, by the signed ledger and by what this
-    hospital saw itself: two answers to one question have half the noise, whatever became of the first.
+    """Require that every earlier round which asked this question was never opened, by the signed ledger and by what
+    this
+    hospital saw itself. Two answers to one question have half the noise, for any fate of the first.
 
     entries     of the coordinator's ledger
     has_opened  whether this hospital was shown the opened sum of a round

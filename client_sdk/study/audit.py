@@ -1,7 +1,6 @@
-"""A coordinator's ledger held against itself: whoever has it can do this, with no network and no part in the study.
-
-What it cannot show: whether the reports are those of the hospitals, and whether a round that was cancelled was free. Of
-these only hospitals know, each of its own part.
+"""The check of a coordinator's ledger against itself. Any holder of the ledger can run it, with no network and no part
+in the study. It cannot show whether the reports are those of the hospitals, and whether a round that was cancelled was
+free. Of these only hospitals know, each of its own part.
 """
 
 from __future__ import annotations
@@ -37,9 +36,10 @@ _MODELS_ARE_NOT_NAMED = (
 
 @dataclass(frozen=True)
 class Audited:
-    """A ledger in which nothing contradicts anything.
+    """A ledger without a contradiction.
 
-    budget  computed again from its entries;  kinds: how many entries there are of each
+    budget  computed again from its entries
+    kinds   how many entries there are of each
     names_models  whether every released model's file is bound by an entry
     """
 
@@ -51,7 +51,7 @@ class Audited:
     names_models: bool
 
     def words(self) -> list[str]:
-        """What was found, for people."""
+        """Return the findings as text for people."""
         kinds = self.kinds
         queries = f" and {kinds['asked']} for queries" if kinds["asked"] else ""
         rounds = (
@@ -78,7 +78,7 @@ def audited(study: str, entries: Sequence[Entry]) -> Audited:
 
     Raises:
         LedgerNotExtended: names the first entry that is none, cannot have happened, has another plan than that of the
-            settings, or a report that nobody can have made.
+            settings, or a report that no member can have made.
     """
     try:
         verify_chain(entries)
@@ -123,7 +123,7 @@ def _audited(study: str, entries: Sequence[Entry]) -> Audited:
 
 
 def _reports(entry: Entry, charged: Sequence[tuple[int, int]]) -> list[tuple[Any, tuple[int, int]]]:
-    """What an entry reports, each of a round and of as many members as it was reserved of."""
+    """Yield the reports of an entry, each of a round and of as many members as it was reserved of."""
     event = event_in(entry)
     if entry.kind == "settled":
         return [(event["report"], charged[-1])]

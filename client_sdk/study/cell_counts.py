@@ -23,7 +23,7 @@ _CellsRead = tuple[Numbers | Categories, int, str]
 
 
 def cells_of_task(task: Task, records: Table) -> tuple[CellCounts, ...]:
-    """Of every declared input of a study's task, over all rows; nothing for a task that declares no columns.
+    """Return the counts of every declared input of a study's task, over all rows, empty for a task without columns.
 
     Raises:
         DataError: a column lacks, or cannot be read.
@@ -33,10 +33,10 @@ def cells_of_task(task: Task, records: Table) -> tuple[CellCounts, ...]:
 
 
 def cells_of_question(question: BaseQuestion, records: Table) -> tuple[CellCounts, ...]:
-    """Of every way in which a question reads a column, over all rows.
+    """Return the counts of every way in which a question reads a column, over all rows.
 
     A question counts a cell that is neither a value nor a declared code as missing. A cell that is none of the declared
-    categories counts as another value; it is outside, and not wrong.
+    categories counts as another value. It is outside, and not wrong.
 
     Raises:
         DataError: a column lacks, or cannot be read.

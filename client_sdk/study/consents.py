@@ -1,6 +1,6 @@
 """A hospital's word on queries that wait: by its policy alone, or once a person here has approved the question.
 
-Nothing here looks at records.
+No record is looked at here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO = Consent(allowed=False, code="not-approved", detail="a person at this hospit
 
 
 class Consents:
-    """What this hospital says to the queries of one study."""
+    """This hospital's consents to the queries of one study."""
 
     def __init__(
         self, client: Client, membership: Membership, policy: SitePolicy, able: Capabilities, permission: Permission
@@ -34,7 +34,7 @@ class Consents:
         self._permission, self._announced = permission, set[str]()
 
     def speak(self) -> float:
-        """Answer every query that waits for this hospital's word; seconds until it should be asked again."""
+        """Answer every query that waits for this hospital's word. Return the seconds until it should be asked again."""
         if self._able.settings.statistics is None:
             return POLL_SECONDS
         for query in self._client.queries(self._membership.study, state="waiting").queries:

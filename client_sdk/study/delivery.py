@@ -29,12 +29,12 @@ from study_protocol.wire.tensors import ANSWER_TENSOR, TERMS, UPDATE, encode
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a hospital can do in one study.
+    """The work that a hospital can do in one study.
 
-    training      None where the study trains nothing
-    patients      None where it asks nothing, or the records have no columns
+    training      None in a study without training
+    patients      None where the study asks no question, or the records have no columns
     data_version  what people here call the records as they are now
-    evaluated     who is never trained on; None where the study sets nobody aside
+    evaluated     patients who are never trained on, or None where the study sets no patients aside
     """
 
     settings: AnySettings
@@ -59,7 +59,7 @@ class Capabilities:
         return 0 if self.patients is None else len(self.patients.identifiers)
 
     def summed(self, party: str) -> Summed:
-        """What the rounds of the study sum under masks."""
+        """Return what the rounds of the study sum under masks."""
         training = self.training
         return Summed(
             self.settings,
@@ -73,15 +73,15 @@ class Delivery(Protocol):
     """One hospital's way out in one study. Of a round: `prepare`, `body` unless the bytes are finished, `send`."""
 
     def prepare(self, assignment: AssignmentBody, session: SignedParameters | None) -> Sequence[VectorSpec]:
-        """What others must hold before this hospital pays and trains, such as its keys and shares.
+        """Send what others must hold before this hospital pays and trains, such as its keys and shares.
 
         session  what came with the assignment
 
         Returns:
-            The vectors that `body` fills; none where the update travels as it is.
+            The vectors that `body` fills, none where the update travels as it is.
 
         Raises:
-            SessionEnded: nothing is to be paid or trained for this round.
+            SessionEnded: this round needs no payment and no training.
             Refused, BadAssignment: something that was shown is not acceptable.
         """
         ...
@@ -104,7 +104,7 @@ class Delivery(Protocol):
         ...
 
     def answer(self, round_number: int, vectors: Sequence[VectorSpec], part: NDArray[np.int64]) -> bytes:
-        """The finished bytes of a query's round; part: (cells,) this hospital's sum in grid steps, noise in it.
+        """Return the finished bytes of a query's round. part: (cells,) this hospital's sum in grid steps, noise in it.
 
         Raises:
             TrainingStopped: a value does not fit its vector.
@@ -115,7 +115,7 @@ class Delivery(Protocol):
         """Send what `body` or `answer` made.
 
         Raises:
-            SessionEnded, ConflictError: the coordinator did not take it; their `code` says why.
+            SessionEnded, ConflictError: the coordinator did not take it. Their `code` says why.
             Refused: the others' part is not acceptable.
         """
 
@@ -130,7 +130,7 @@ class Delivery(Protocol):
         ...
 
     def leave(self, assignment: AssignmentBody) -> None:
-        """Give a round up, so that nobody waits for this hospital; nothing where it was not joined."""
+        """Give up a round that was joined, so that the others do not wait for this hospital."""
 
     def erase_expired(self) -> None:
         """Erase what may be kept no longer. Called whenever the hospital looks for work."""
@@ -154,7 +154,7 @@ class ClearDelivery:
         self._put, self.was_accepted = put, False
 
     def prepare(self, assignment: AssignmentBody, session: SignedParameters | None) -> tuple[()]:
-        """Nobody needs anything before."""
+        """Return no vectors: a clear update needs no preparation."""
         self.was_accepted = False
         return ()
 
@@ -215,7 +215,7 @@ def delivery_of(
 
 
 def reported(contribution: Contribution, log_moments: LogMomentBounds | None) -> dict[str, Any] | None:
-    """What an update tells of its cost: the bounds that go with it, or the distance that it falls into."""
+    """Return an update's report of its cost: the bounds that go with it, or the distance that it falls into."""
     report: dict[str, Any] = {}
     if log_moments is not None:
         bounds = log_moments.tensors()

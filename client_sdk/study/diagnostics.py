@@ -1,4 +1,4 @@
-"""What `wardround doctor` looks at, one finding a question. Nothing is changed and no secret is shown."""
+"""The checks of `wardround doctor`, one finding each. No state is changed and no secret is shown."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def examine(
     transport: Callable[[Connection], Transport] = Transport,
     clock: Callable[[], float] = time.time,
 ) -> list[Finding]:
-    """Every check that can be made; one that fails does not hide the others."""
+    """Run every check that can be made. One that fails does not hide the others."""
     directory = home or settings.client_home
     findings = [
         _directory(directory),
@@ -95,7 +95,7 @@ def _key(directory: Path) -> Finding:
 
 
 def _coordinator_keys(directory: Path) -> list[Finding]:
-    """What an auditor without a network is told on the telephone: `wardround ledger verify --coordinator-key`."""
+    """Return the keys to read out to an auditor without a network, for `wardround ledger verify --coordinator-key`."""
     try:
         memberships = Identity.open(directory).memberships()
         marks = [(m.study, fingerprint(decode_public_key(m.coordinator_key))) for m in memberships]

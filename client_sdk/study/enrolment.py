@@ -54,10 +54,10 @@ def enrol(client: Client, identity: Identity, token: str) -> Membership:
 def rotate(identity: Identity, dial: Callable[[str, Signature], Client]) -> list[str]:
     """Make a new key, have every coordinator take it, then replace the old one on the disk. Repeatable.
 
-    Returns the studies that took it; those that this hospital left are passed over.
+    Returns the studies that took it. Those that this hospital left are passed over.
 
     Raises:
-        ApiError, ConnectionFailed: some studies may have the new key already; run it again to finish.
+        ApiError, ConnectionFailed: some studies may have the new key already. Run it again to finish.
     """
     # On the disk before anybody is told: a key that some have taken cannot be lost.
     successor = Identity.create(identity.directory, NEXT_KEY_FILE)

@@ -1,4 +1,4 @@
-"""What a hospital holds every new entry of the coordinator's ledger against: its settings, its own part, its own count.
+"""The checks of every new entry of the coordinator's ledger against the hospital's settings, its own part and count.
 
 The study's budget is computed here once more, entry by entry, from the settings that this hospital joined under.
 """
@@ -56,7 +56,7 @@ class EntryChecks:
         self._releases = Releases()
 
     def load(self, saved: Mapping[str, Any] | None) -> Self:
-        """Go on from what `to_json` gave; None: before the first entry."""
+        """Go on from what `to_json` gave, or from before the first entry for None."""
         if saved is not None:
             self._budget = Budget.restore(self._plan, saved["budget"])
             self._exceeded = None if saved["exceeded"] is None else (saved["exceeded"][0], saved["exceeded"][1])
@@ -66,7 +66,7 @@ class EntryChecks:
         return self
 
     def to_json(self) -> dict[str, Any]:
-        """What has to be kept beside the head."""
+        """Return the state to be kept beside the head."""
         state = {"members": self._members, "reserved_of": self._reserved_of, "exceeded": self._exceeded}
         state["releases"] = self._releases.to_json()
         return {"budget": self._budget.state(), **state}
@@ -80,7 +80,7 @@ class EntryChecks:
         """Whether the study has kept its own limits, classical, Bayesian and of steps.
 
         Raises:
-            OwnBudgetExceeded: one was passed; no round is taken part in any more.
+            OwnBudgetExceeded: one was passed. The hospital takes part in no further round.
         """
         if self._exceeded is not None:
             raise OwnBudgetExceeded(*self._exceeded)
@@ -97,9 +97,10 @@ class EntryChecks:
             raise BadAssignment("the ledger does not reserve the cost of the query that is asked")
 
     def require_models(self, start: ModelInfo | None, evaluated: ModelInfo | None) -> None:
-        """That the models of an assignment are those that the ledger names; of a ledger that names none, any.
+        """Require that the models of an assignment are those that the ledger names. A ledger that names none allows
+        any.
 
-        start      what a round of training begins with: the newest one
+        start      the model that a round of training begins with: the newest one
         evaluated  what a question is about
 
         Raises:
@@ -120,7 +121,7 @@ class EntryChecks:
         """Take in the next entry.
 
         Raises:
-            LedgerContradicted: it cannot be, or this hospital knows better. Nothing after it is looked at.
+            LedgerContradicted: it cannot be, or this hospital knows better. No later entry is looked at.
         """
         try:
             self._check(entry, event_in(entry), Standing.within(entry))
@@ -185,15 +186,18 @@ class EntryChecks:
             return
         if authorisation.is_allowed or authorisation.reason not in _CODES:
             return
-        text = f"round {round_number} asks a query that would pass a limit of the study, by this hospital's own calculation"
+        text = (
+            f"round {round_number} asks a query that would pass a limit of the study, by this hospital's own "
+            "calculation"
+        )
         self._exceeded = (_CODES[authorisation.reason], text)
 
     def _check_cancelled(self, entry: Entry, round_number: int) -> None:
-        if self._own_round(round_number).taken:
+        if self._own_round(round_number).accepted:
             raise _untrue(
                 entry,
-                f"round {round_number} was cancelled, which makes it free, although the coordinator has taken what this "
-                "hospital sent in it",
+                f"round {round_number} was cancelled, which makes it free, although the coordinator has taken what "
+                "this hospital sent in it",
             )
 
     def _check_withheld(self, entry: Entry, reports: list[Any] | None) -> None:
@@ -234,7 +238,7 @@ class EntryChecks:
         if moments is not None and moments.complete and not own_round.finished and self._took_part_before(round_number):
             return "it is said to hold the bounds of all clients, and this hospital sent none"
         local_report = own_round.reported
-        if not own_round.taken or local_report is None:
+        if not own_round.accepted or local_report is None:
             return None
         if moments is not None and "filter" in local_report:
             pairs = zip(
@@ -249,7 +253,9 @@ class EntryChecks:
     def _took_part_before(self, round_number: int) -> bool:
         # Those in the ledger, not all numbers below: a coordinator may have left out two billion.
         before = {entry.round for entry in self._past() if entry.kind == "reserved"}
-        return any(self._own_round(number).taken for number in before if number is not None and number < round_number)
+        return any(
+            self._own_round(number).accepted for number in before if number is not None and number < round_number
+        )
 
 
 def _require_same(shown: ModelInfo, named: NamedModel | None) -> None:

@@ -23,9 +23,9 @@ Floats: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class EvaluatedPatients:
-    """Those whom training never sees.
+    """The patients that training never sees.
 
-    records  theirs alone; None: the split has set nobody aside here, which nobody else learns
+    records  theirs alone. None: the split has set no patients aside here, which stays within the hospital
     """
 
     training: LocalTraining
@@ -39,7 +39,7 @@ class EvaluatedPatients:
     def columns(
         self, question: Evaluation, weights: Mapping[str, Array], keep: NDArray[np.bool_] | None = None
     ) -> Patients:
-        """One row each, in the order of `identifiers`, with PREDICTION and OUTCOME; keep: who of them.
+        """Return one row each, in the order of `identifiers`, with PREDICTION and OUTCOME. keep: which of the patients.
 
         weights  of the released model
 
@@ -77,7 +77,7 @@ class EvaluatedPatients:
 
 
 def require_form(task: Task, question: Evaluation) -> None:
-    """Whether a model of this task predicts what the question evaluates; by public settings alone.
+    """Require that a model of this task predicts what the question evaluates, by public settings alone.
 
     Raises:
         Refused: it predicts something else.

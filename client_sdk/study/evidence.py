@@ -34,7 +34,7 @@ class Evidence:
         self.path, self._study, self._auditor = folder / f"{study}.json", study, auditor
 
     def require_none(self) -> None:
-        """Raises EvidenceKept while a proof lies here; a person who moves it elsewhere has looked at it."""
+        """Raise EvidenceKept while a proof lies here. A person who moves it elsewhere has looked at it."""
         try:
             stored: Mapping[str, Any] = json.loads(self.path.read_bytes())
         except FileNotFoundError:

@@ -45,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 class FeatureCache:
     """The folder of one hospital's features.
 
-    folder  within the hospital's own directory; made with mode 0700, its files with 0600
+    folder  within the hospital's own directory. Made with mode 0700, its files with 0600
     """
 
     folder: Path
@@ -137,7 +137,7 @@ def _write(path: Path, key: bytes, bound: bytes, features: Tensor) -> None:
 
 
 def _read(path: Path, key: bytes, bound: bytes) -> Tensor | None:
-    """The features; None: the file is of something else, or damaged."""
+    """Return the features, or None where the file is of something else, or damaged."""
     try:
         with path.open("rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
@@ -170,5 +170,5 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 def _about(bound: bytes, header: bytes, number: int) -> bytes:
-    """What a piece is bound to: the records and what is computed of them, the shape, and its place in the file."""
+    """Return the binding of a piece: the records and what is computed of them, the shape, and its place in the file."""
     return bound + hashlib.sha256(header).digest() + number.to_bytes(8, "big")

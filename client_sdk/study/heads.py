@@ -1,4 +1,4 @@
-"""A second way for heads: what somebody signed goes from hand to hand, and forks are found without the coordinator."""
+"""A second way for heads: a signed head goes from hand to hand, and forks are found without the coordinator."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def exported(identity: Identity, membership: Membership, ledger: HospitalLedger)
     """The newest head that was seen here, signed.
 
     Raises:
-        ConfigurationError: nothing of the study was seen here.
+        ConfigurationError: no entry of the study was seen here.
     """
     seen_ledger = ledger.seen_ledger(membership.study)
     if seen_ledger.signed is None:
@@ -66,13 +66,13 @@ def read_head_file(body: bytes) -> HeadFile:
 
 
 def compare_heads(membership: Membership, ledger: HospitalLedger, head_file: HeadFile) -> HeadPosition:
-    """Whether somebody else's head lies on the ledger that was seen here: `same`, or `ahead` of it.
+    """Return whether another member's head lies on the ledger that was seen here: `same`, or `ahead` of it.
 
     The coordinator's signature on it is what counts: without it any member could have others stop for good.
 
     Raises:
-        LedgerForked: it does not; the error carries the proof.
-        ConfigurationError: nothing was seen here, or the coordinator did not sign the head.
+        LedgerForked: it does not. The error carries the proof.
+        ConfigurationError: no entry was seen here, or the coordinator did not sign the head.
     """
     head, seen_ledger = head_file.witness.head, ledger.seen_ledger(membership.study)
     entries = seen_ledger.entries()
@@ -92,8 +92,8 @@ def compare_heads(membership: Membership, ledger: HospitalLedger, head_file: Hea
         return "ahead"
     if seen_ledger.hash_of(head.entries) != head.sha256:
         raise LedgerForked(
-            f"the coordinator shows two ledgers: {head_file.witness.client} was shown one whose entry {head.entries} is "
-            "another than the one shown here",
+            f"the coordinator shows two ledgers: {head_file.witness.client} was shown one whose entry {head.entries} "
+            "is another than the one shown here",
             {
                 "seen": {"signed": seen_ledger.signed, "entries": [entry.to_dict() for entry in entries]},
                 "witness": head_file.model_dump(mode="json"),

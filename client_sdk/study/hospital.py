@@ -19,10 +19,11 @@ from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
 from client_sdk.errors import PolicyRefused
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.first_round import require_first_round
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.guard.policy import Charge, SitePolicy
+from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import require_schedule
 from client_sdk.guard.rules import require_allowed
 from client_sdk.identity import Identity, Membership
@@ -54,7 +55,7 @@ PATIENCE_SECONDS = math.inf
 class Hospital:
     """One identity in one directory: its key, its memberships, its ledgers, its site policy.
 
-    connection  turns an address into the way it is dialled (proxy, private CA); the default asks for https
+    connection  turns an address into the way it is dialled (proxy, private CA). The default asks for https
     transport, clock, sleep   replace network and time (tests)
     """
 
@@ -82,7 +83,7 @@ class Hospital:
         """The hospital whose identity lies in `directory`.
 
         Raises:
-            KeyFileError: nobody enrolled here, or the key file is readable by others.
+            KeyFileError: no hospital enrolled here, or the key file is readable by others.
         """
         hospital = cls(Identity.open(Path(directory)), connection=connection, transport=transport)
         hospital.erase_expired()
@@ -98,7 +99,7 @@ class Hospital:
         connection: Callable[[str], Connection] | None = None,
         transport: Callable[[Connection], Transport] = Transport,
     ) -> Self:
-        """Exchange an invitation token for a membership; makes the identity key if there is none. Repeatable.
+        """Exchange an invitation token for a membership. It makes the identity key if there is none. Repeatable.
 
         Raises:
             ConfigurationError: not a token.
@@ -111,7 +112,7 @@ class Hospital:
         return hospital
 
     def client(self, study: str) -> Client:
-        """A client that signs as this hospital in `study`; any call of the API a hospital may make."""
+        """Return a client that signs as this hospital in `study`, for any call of the API that a hospital may make."""
         membership = self.identity.membership(study)
         return self._client(membership.url, self._signature(membership), membership.coordinator_key)
 
@@ -138,20 +139,22 @@ class Hospital:
     ) -> Outcome:
         """Take part in `study` until it ends.
 
-        task     the name that the study must use, a Task of this hospital's own, or None: whatever the study names
-        data     Table, Examples, or what `records_of` takes, such as a data frame whose rows are patients of their own;
-                 of each patient at most as many rows as the study allows. Text tables are read by a declared format
+        task     the name that the study must use, a Task of this hospital's own, or None: the task that the study names
+        data     Table, Examples, or what `records_of` takes, such as a data frame whose rows are patients of their own.
+                 Of each
+                 patient at most as many rows as the study allows. Text tables are read by a declared format
         device   of torch, several of one kind with commas between, "cuda:all", or "auto": a GPU if there is one
-        bfloat16  the model computes in bfloat16; norms, sums and noise keep their precision
+        bfloat16  the model computes in bfloat16. Norms, sums and noise keep their precision
         dataset  names the records: all studies that use the same ones share one ledger
         data_version  what people here call the records as they are now: queries about another version are refused
-        policy   the site policy; by default `policy.toml` in the hospital's directory, else the strict one
+        policy   the site policy. By default `policy.toml` in the hospital's directory, else the strict one
         accept_lost_ledger  a person says that this data set's ledger is lost: earlier rounds are charged at their worst
         checkpoint_seconds  between two checkpoints of a round of several local steps, at least
-        agree  called before anything is written or sent, with what the study asks for; what it raises is the answer no
-        on_round  called after every round that was answered, with a `RoundEvent`; what it raises ends the participation
-        on_wait  called with a `Waiting` whenever something is waited for, with None when it goes on; by default the log
-        randomness  of batches, noise and accounting sample; None: cryptographic, keyed by the operating system and by
+        agree  called before anything is written or sent, with what the study asks for. An exception from it is the
+               answer no
+        on_round  called after every round that was answered, with a `RoundEvent`. An exception ends the participation
+        on_wait  called with a `Waiting` whenever something is waited for, with None when it goes on. By default the log
+        randomness  of batches, noise and accounting sample. None: cryptographic, keyed by the operating system and by
                     the secret in this hospital's directory
         backbone  the file that the study names, if it names any: weights, or a ProgramFile
         slot     of the study's, at whose multiples this hospital answers, in seconds: `client_sdk.study.pace`
@@ -255,9 +258,9 @@ class Hospital:
                 erase_expired(folder, int(self._clock.read()))
 
     def rotate_key(self) -> list[str]:
-        """A new identity key in every study; the other hospitals that pinned the roster must pin it anew.
+        """Set a new identity key in every study. The other hospitals that pinned the roster must pin it anew.
 
-        Returns the studies that took it. Raises as `client_sdk.study.enrolment.rotate`; run again, it finishes.
+        Returns the studies that took it. Raises as `client_sdk.study.enrolment.rotate`. Run again, it finishes.
         """
         studies = rotate(self.identity, self._client)
         self.identity = Identity.open(self.directory)
@@ -287,9 +290,10 @@ def _patient(url: str) -> Connection:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a study asks for, before this hospital takes part.
+    """The request of a study, before this hospital takes part.
 
-    pinned  the roster was compared and pinned;  joined  this hospital agreed to these settings before
+    pinned  the roster was compared and pinned
+    joined  this hospital agreed to these settings before
     require_allowed  raises PolicyRefused or OwnBudgetExceeded where this hospital's rules say no
     """
 
@@ -324,7 +328,7 @@ Agree: TypeAlias = Callable[[Proposal], None]
 
 
 def _warn(rules: SitePolicy, settings: AnySettings, *, records: int, pinned: bool) -> None:
-    """What nobody else may see, such as how many records there are, is said here and never sent."""
+    """Log what no other party may see, such as how many records there are. It is never sent."""
     _, delta = largest_classical(settings)
     if delta * records > 1:
         _LOG.warning(
@@ -340,7 +344,7 @@ def _warn(rules: SitePolicy, settings: AnySettings, *, records: int, pinned: boo
 
 
 def _log_counts(settings: AnySettings, capabilities: Capabilities, records: Table, study: str) -> None:
-    """What the study makes of every column that it names, for this hospital alone."""
+    """Log what the study makes of every column that it names, for this hospital alone."""
     from client_sdk.study.cell_counts import cells_of_question, cells_of_task, log_counts
 
     if capabilities.training is not None:

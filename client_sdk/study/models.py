@@ -17,7 +17,7 @@ from study_protocol.wire.tensors import Array, TensorError, decode, encoded_size
 
 
 class StudyModels:
-    """What a round starts from. Whatever is not the model that it should be raises BadAssignment."""
+    """The models that a round starts from. A model that is not the expected one raises BadAssignment."""
 
     def __init__(self, client: Client, study: str, training: LocalTraining, ledger: HospitalLedger) -> None:
         self._client, self._study, self._training, self._ledger = client, study, training, ledger

@@ -19,10 +19,10 @@ _LOG = logging.getLogger(__name__)
 class Pace:
     """One hospital's slot in one study.
 
-    Whatever took as long as there are records is sent at a multiple of the slot, counted from the coordinator's last
-    answer: what came before that is known to the coordinator, and nothing of the records was looked at.
+    A message whose time depends on the records is sent at a multiple of the slot, counted from the coordinator's last
+    answer. The coordinator knows what came before that, and no record was looked at.
 
-    slot    seconds; None: the study has no slots, and nothing waits
+    slot    seconds. None: the study has no slots, and no message waits
     say     told what is waited for
     waited  seconds that were waited since `begin`
     """
@@ -42,8 +42,8 @@ class Pace:
     def wait(self, subject: str, since: float | None = None) -> None:
         """Sleep until the next multiple.
 
-        what   is about to leave, for this hospital's own screen
-        since  where the multiples are counted from, as `clock.elapsed`; None: the coordinator's last answer
+        subject  what is about to leave, for this hospital's own screen
+        since    where the multiples are counted from, as `clock.elapsed`. None: the coordinator's last answer
         """
         if self.slot is None:
             return
@@ -67,7 +67,7 @@ class Pace:
 
 
 def too_late(clock: ServerClock) -> str:
-    """Why a round is passed whose deadline is over; it goes by this machine's clock, which may be wrong."""
+    """Return why a round is passed whose deadline is over. It goes by this machine's clock, which may be wrong."""
     late = "its deadline has passed; nothing is charged"
     if abs(clock.offset) < 1:
         return late

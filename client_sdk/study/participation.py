@@ -89,12 +89,12 @@ class Outcome:
 
 
 class Participation:
-    """One hospital in one study; `run` returns when the study has ended.
+    """One hospital in one study. `run` returns when the study has ended.
 
     able      what this hospital can do in the study: train, answer, or both
     outbox    folder of the study's finished bytes and checkpoints
     evidence  where a proof against the coordinator is kept, which ends the participation for good
-    slot      seconds at whose multiples this hospital answers; None: as soon as it can
+    slot      seconds at whose multiples this hospital answers. None: as soon as it can
     """
 
     def __init__(
@@ -142,11 +142,11 @@ class Participation:
         A round that the policy or the own budget refuses is answered with the refusal, and the hospital stays.
 
         Raises:
-            NotTrusted: the coordinator contradicts itself. Told to it where possible; nothing more is sent.
-            TrainingStopped: NaN or an infinity that no record is to blame for. The coordinator is told nothing, so that
-                it cannot tell this from a lost connection.
+            NotTrusted: the coordinator contradicts itself. It is told where possible, and no more messages are sent.
+            TrainingStopped: NaN or an infinity that no record is to blame for. The coordinator is not told, so that it
+                cannot tell this from a lost connection.
             LostLedger: rounds are missing from the own ledger.
-            ApiError, ConnectionFailed: nothing is lost; run again.
+            ApiError, ConnectionFailed: no work is lost. Run again.
         """
         self._evidence.require_none()
         require_known_past(self._client, self._ledger, self.study, self.name, self._dataset)
@@ -288,8 +288,8 @@ class Participation:
         except (SessionEnded, ConflictError) as error:
             if error.code == "different-update":
                 raise UpdateDisputed(
-                    f"the coordinator holds another update of this hospital for round {round_number}: a second installation, "
-                    "or a ledger that was restored"
+                    f"the coordinator holds another update of this hospital for round {round_number}: a second "
+                    "installation, or a ledger that was restored"
                 ) from error
             ended, answer = error, error.code
             _LOG.warning(
@@ -342,7 +342,7 @@ class Participation:
         failpoint("hospital.after-evidence")
 
     def _tell(self, round_number: int, seconds: float) -> None:
-        """Let whoever joined know of a round that was answered, once."""
+        """Report a round that was answered to the caller of `join`, once."""
         if self._on_round is None or round_number <= self._reported:
             return
         statement, limits = self._client.budget(self.study), self._policy.own_limits()

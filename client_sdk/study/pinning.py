@@ -1,6 +1,6 @@
-"""Who the other hospitals are, as people find out: they compare one number on the telephone, then it is pinned.
+"""The identity of the other hospitals: people compare one number on the telephone, then it is pinned.
 
-A coordinator can make up hospitals and show each real one another roster. Nothing that it sends can rule that out: the
+A coordinator can make up hospitals and show each real one another roster. No message from it can rule that out: the
 number is computed here, and compared on a way that is not the coordinator's.
 """
 
@@ -34,7 +34,7 @@ def is_fingerprint(text: str, fingerprint: str) -> bool:
 
 
 def require_whole(text: str) -> None:
-    """Whether somebody said a whole number of a roster, or its whole fingerprint.
+    """Require a whole number of a roster, or its whole fingerprint.
 
     Raises:
         ConfigurationError: a digit is missing or one too many: a slip, and no other roster.
@@ -55,7 +55,8 @@ def pin_roster(hospital: Hospital, study: str, text: str) -> tuple[RosterEntry, 
     """Pin the active members that the coordinator shows, if they are those whose number was compared.
 
     Raises:
-        ConfigurationError: `text` is no whole number;  RosterNotPinned: they are others.
+        ConfigurationError: `text` is no whole number.
+        RosterNotPinned: they are others.
     """
     require_whole(text)
     with hospital.client(study) as client:

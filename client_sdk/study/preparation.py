@@ -62,9 +62,9 @@ def prepare(
 ) -> LocalTraining:
     """The study's training on these records, found possible before any round is paid for.
 
-    split     whoever it sets aside is not trained on
+    split     the patients that it sets aside are not trained on
     backbone  the file that the study names: weights, or a ProgramFile
-    cache     where features of the records are kept between runs; None: they are computed anew in each
+    cache     where features of the records are kept between runs. None: they are computed anew in each
 
     Raises:
         PolicyRefused: the study runs a program that the policy does not list.
@@ -141,11 +141,11 @@ def able(
     cache: FeatureCache | None = None,
     choice: GradientChoice | None = None,
 ) -> Capabilities:
-    """What this hospital can do in the study, found possible before any round is paid for. Raises as `prepare`.
+    """Return what this hospital can do in the study, found possible before any round is paid for. Raises as `prepare`.
 
     split            where the study sets patients aside for evaluation, which needs it
     backbone, cache  as `prepare`
-    choice           how gradients were found when the study began; None: it begins now
+    choice           how gradients were found when the study began. None: it begins now
     """
     require_program_allowed(rules, settings)
     coins, records = randomness or SecureRandomness(), remaining(records_of(data), rules).records
@@ -164,7 +164,7 @@ def able(
 
 
 def choice_of(opened: Mapping[str, Any] | None) -> GradientChoice | None:
-    """How gradients were found when a study was opened here; None: it was not, or by an earlier version."""
+    """Return how gradients were found when a study was opened here, or None if it was not, or by an earlier version."""
     choice = None if opened is None else opened.get("gradients")
     return None if choice is None else GradientChoice.from_dict(choice)
 
@@ -197,21 +197,21 @@ def _evaluated(training: LocalTraining, records: Records, settings: StudySetting
 
 
 def _of_the_split(records: Records, keep: NDArray[np.bool_]) -> Records | None:
-    """The rows of one side; None: it has none."""
+    """Return the rows of one side, or None if it has none."""
     return records.take(np.flatnonzero(keep)) if keep.any() else None
 
 
 @dataclass(frozen=True)
 class DataCheck:
-    """What a study would make of a hospital's records; for the hospital's own eyes.
+    """The reading of a hospital's records by a study, for the hospital's own eyes.
 
     rows       of the records, those of patients who are left out included
     excluded   patients who are left out by the policy's list
-    unmatched  how many entries of that list match no patient, and where these stand; empty: all match one
+    unmatched  how many entries of that list match no patient, and where these stand. Empty: all match one
     patients   each as one record, whichever side of a split they would be on
-    set_aside  share of them who would be evaluated and never trained on; 0 where the study sets nobody aside
+    set_aside  share of them who would be evaluated and never trained on, 0 where the study sets no patients aside
     longest    the most rows that one of them has, of those that are used
-    labels     class, by the word of label-values or its number -> rows of it; empty where targets are not classes
+    labels     class, by the word of label-values or its number -> rows of it. Empty where targets are not classes
     inputs     what became of each input, over the rows that are used
     unused     columns that the study does not name
     parameters numbers of the model that are trained
@@ -292,7 +292,7 @@ def _task(requested: str | Task | None, training: Training, backbone: BackboneFi
 def _on_features(
     task: Task, dataset: TaskDataset, training: Training, device: str, cache: FeatureCache | None
 ) -> tuple[Task, TaskDataset]:
-    """Where only the head is trained: the same task on what the rest makes of the records, which is computed here."""
+    """Return the same task on the features of the records where only the head is trained. They are computed here."""
     features = Features.of(task, devices_of(device)[0])
     if features is None:
         return task, dataset
@@ -325,7 +325,7 @@ def _patients(task: Task, records: Records, training: Training) -> TaskDataset:
 
 
 def _from_task(task: Task, action: str, call: Callable[[], T]) -> T:
-    """What a task's own code gives.
+    """Return what a task's own code gives.
 
     Raises:
         TaskError: it failed. Its place is named and its words are not: they may quote a record.

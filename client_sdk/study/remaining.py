@@ -19,7 +19,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Remaining:
-    """What a study may read. Made by `remaining`.
+    """The records that a study may read. Made by `remaining`.
 
     records    of the patients who are not left out
     excluded   patients who are left out
@@ -32,13 +32,13 @@ class Remaining:
 
 
 def remaining(records: Records, rules: SitePolicy) -> Remaining:
-    """Drop the columns that nothing may read, and the rows of patients on the exclusion list.
+    """Drop the columns that may not be read, and the rows of patients on the exclusion list.
 
-    The log says how many patients, and which entries match nobody. Nothing of the rows is
-    read, so that what stands in them has no effect on anything.
+    The log says how many patients, and which entries match no patient. The excluded rows are not read, so that their
+    contents have no effect.
 
     Raises:
-        ConfigurationError: there is a list, and the records name no patients; a denied column is not there.
+        ConfigurationError: there is a list, and the records name no patients. Also if a denied column is not there.
         DataError: every patient is on the list.
     """
     records, exclusions = readable(records, rules.statistics), rules.exclusions

@@ -1,6 +1,6 @@
-"""What a study comes to: its newest model, or the mean of released models that its settings name.
+"""The result of a study: its newest model, or the mean of released models that its settings name.
 
-The mean is taken by whoever reads it, of files that are checked one by one. The coordinator keeps nothing for it, and
+The reader takes the mean, of files that are checked one by one. The coordinator keeps no state for it, and
 rounds train on from the released models, so that no hospital's check depends on it.
 """
 
@@ -24,8 +24,8 @@ _NEAR = 10
 class StudyModel:
     """One file. round: the newest that is in it.
 
-    said      whether the file says of which study it is; a first model need not
-    averaged  the rounds whose mean it is; one or none: a model as it was released
+    names_study  whether the file says of which study it is. A first model need not
+    averaged  the rounds whose mean it is. One or none: a model as it was released
     """
 
     body: bytes
@@ -74,10 +74,10 @@ def released_rounds(client: Client, study: str) -> list[int]:
 
 
 def _require_of_study(client: Client, study: Study, body: bytes, version: int | None) -> ModelMetadata | None:
-    """What the file says of itself, if it is true: study, settings, round, and the entry that settled it.
+    """Return the file's metadata if they are true: study, settings, round, and the entry that settled it.
 
     Raises:
-        TensorError: it is not, or a released model says nothing.
+        TensorError: they are not, or a released model has none.
     """
     metadata = ModelMetadata.within(metadata_in(body))
     if metadata is None and version:
@@ -99,7 +99,7 @@ def _require_of_study(client: Client, study: Study, body: bytes, version: int | 
 def _require_named(client: Client, study: str, body: bytes, round_number: int, page: list[LedgerEntry]) -> None:
     """That the ledger names these bytes, where it names models at all: then its second entry is the initial one.
 
-    page  the ledger's entries from the one that settled the round; members may have come or left before the release
+    page  the ledger's entries from the one that settled the round. Members may have come or left before the release
     """
     entry_of_model = next((entry for entry in page if entry.kind == "released" and entry.round == round_number), None)
     while entry_of_model is None and len(page) == _NEAR:

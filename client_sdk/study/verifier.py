@@ -1,7 +1,7 @@
-"""What a hospital believes of its coordinator: only what is signed, and only what continues what it saw before.
+"""The checks of a coordinator by a hospital: it believes only signed entries that continue those it saw before.
 
-What it saw, checked and stored it signs, so that no two hospitals can be shown two ledgers unnoticed. What the
-coordinator says it took from this hospital must be in the hospital's own ledger.
+It signs the entries that it saw, checked and stored, so that no two hospitals can be shown two ledgers unnoticed. The
+updates that the coordinator says it took from this hospital must be in the hospital's own ledger.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from accounting.plan.queries import QueryCost
 from accounting.plan.report import moments_in, report_from_dict
 from client_sdk.api.client import Client, Signature
 from client_sdk.errors import BadAssignment, LedgerNotExtended, LostLedger, PolicyRefused, RosterNotPinned
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.policy import Charge, SitePolicy
+from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Membership
 from client_sdk.study.entries import EntryChecks
 from client_sdk.study.walk import Signed, Walk
@@ -47,7 +48,7 @@ register("hospital.after-seen")
 class CoordinatorVerifier:
     """One hospital's view of one study's coordinator.
 
-    settings  frozen when the hospital joined; where they ask for masks, the keys for these are believed through the
+    settings  frozen when the hospital joined. Where they ask for masks, the keys for these are believed through the
               study's roster, which is then looked at in every round
     ledger    the hospital's own: it holds the coordinator's ledger as it was last seen, which only ever moves on, and
               what is known of this hospital's part
@@ -64,14 +65,14 @@ class CoordinatorVerifier:
         self._witnesses: list[WitnessedHead] | None = None
 
     def assignment(self, received: Assignment) -> AssignmentBody:
-        """The assignment, if everything about it is as it must be; the ledger that was seen has moved on then.
+        """Return the assignment, if all of it is as it must be. The ledger that was seen has moved on then.
 
         Raises:
             BadAssignment: signature, study, client, settings, roster, or a model that the ledger does not name.
             LedgerNotExtended: the ledger is shorter than it was, rewritten, or does not hold this round's reservation.
             LedgerContradicted, LedgerForked: as `follow`.
-            OwnBudgetExceeded: the study has passed one of its own limits; a refusal of the round.
-            RosterNotPinned: somebody takes part whom the pinned roster does not hold.
+            OwnBudgetExceeded: the study has passed one of its own limits, which refuses the round.
+            RosterNotPinned: a hospital takes part that the pinned roster does not hold.
         """
         body = received.assignment
         signed = Signed(ASSIGNMENT, body.model_dump(mode="json"), received.signature)
@@ -101,7 +102,8 @@ class CoordinatorVerifier:
         return body
 
     def shown_with(self, received: Assignment) -> dict[str, Any]:
-        """What a proof about a round holds: the assignment and its session as signed, and the ledger that was seen."""
+        """Return the content of a proof about a round: the assignment and its session as signed, and the ledger that
+        was seen."""
         entries = [entry.to_dict() for entry in self._seen_ledger.entries()]
         return {
             "round": received.model_dump(mode="json"),
@@ -142,7 +144,7 @@ class CoordinatorVerifier:
         self.follow(head, Signed(LEDGER_HEAD, head.model_dump(mode="json"), received.ledger.signature))
 
     def vouch(self) -> WitnessedHead | None:
-        """The head that was last seen, under this hospital's signature; None where there is nothing to vouch for.
+        """Return the head that was last seen, under this hospital's signature, or None without a head to vouch for.
 
         It is read from the disk, where only extensions come: killed before it is sent, the hospital signs the same
         bytes again, or a later head.
@@ -154,7 +156,7 @@ class CoordinatorVerifier:
         return sign_head(credentials.key, self._membership.client, signed_head)
 
     def total_records(self) -> float | None:
-        """N of all clients, from the first checked entry that reports the sum; None while none does.
+        """Return N of all clients, from the first checked entry that reports the sum, or None while none does.
 
         Not from a page asked for anew: a larger N makes every cost as in the papers smaller.
         """
@@ -289,7 +291,7 @@ class CoordinatorVerifier:
 
 
 def require_known_past(client: Client, ledger: HospitalLedger, study: str, name: str, dataset: str) -> None:
-    """Every round that the coordinator took must be in the ledger; answers that a crash kept out of its log are added.
+    """Require every round that the coordinator took in the ledger. Answers that a crash kept out of its log are added.
 
     Raises:
         LostLedger: the ledger misses one.
@@ -332,16 +334,16 @@ def active_fingerprint(roster: Roster) -> str:
 
 
 def trusted_witnesses(membership: Membership, settings: AnySettings) -> frozenset[tuple[str, str]]:
-    """(name, key) of everybody but this hospital whose signature on a head is believed without the coordinator."""
+    """Return (name, key) of all others whose signature on a head is believed without the coordinator."""
     pinned = () if membership.pinned is None else membership.pinned
     members = {(member.client, member.public_key) for member in pinned if member.client != membership.client}
     return frozenset(members | {(witness.name, witness.public_key) for witness in settings.schedule.witnesses})
 
 
 def strangers(membership: Membership, roster: Roster, own_key: str | None = None) -> list[str]:
-    """Active members that the pin does not hold with this key; members that left need no new pin.
+    """Return the active members that the pin does not hold with this key. Members that left need no new pin.
 
-    own  this hospital's key as it is now: nobody has to tell it that one
+    own_key  this hospital's key as it is now, which it knows by itself
     """
     if membership.pinned is None:
         return []
@@ -352,7 +354,7 @@ def strangers(membership: Membership, roster: Roster, own_key: str | None = None
 
 
 def queries_asked(client: Client, study: str) -> list[Charge]:
-    """What every query of the study cost, as the coordinator's ledger says."""
+    """Return the cost of every query of the study, as the coordinator's ledger says."""
     charges: list[Charge] = []
     after: int | None = 0
     while after is not None:

@@ -14,7 +14,7 @@ from study_protocol.versions import PROTOCOL, UNNUMBERED, min_protocol, needed_f
 def joined_with(opened: Mapping[str, Any] | None, settings: AnySettings) -> int:
     """The number of the protocol that this hospital keeps to in a study: what it needed when the hospital joined it.
 
-    opened: what the hospital's ledger says of its joining; None: it has not. The coordinator's word does not count: one
+    opened: what the hospital's ledger says of its joining. None: it has not. The coordinator's word does not count: one
     that means harm cannot talk a hospital into an older form of what the study uses.
     """
     if opened is None:
@@ -52,7 +52,7 @@ def require_compatible(spoken: Spoken, needed: int, settings: AnySettings) -> No
 
 
 def refused_by_older(refused: InvalidRequestError, settings: AnySettings) -> InvalidRequestError | ConfigurationError:
-    """What to say where a coordinator does not take settings in which this program found nothing wrong."""
+    """Return the message for settings that a coordinator refuses although this program found no fault in them."""
     used = needed_for(settings.as_json(), UNNUMBERED)
     if not used:
         return refused

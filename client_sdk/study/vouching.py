@@ -1,4 +1,4 @@
-"""Who vouches for a ledger, up to which entry, and what that tells somebody who was not there."""
+"""The signatures that vouch for a ledger, up to which entry, and their value for a reader who was not there."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from study_protocol.wire.signing import SigningError
 
 @dataclass(frozen=True)
 class Voucher:
-    """What one hospital of the roster, or one outside witness of the settings, has signed.
+    """The signature of one hospital of the roster, or of one outside witness of the settings.
 
-    entries  up to which entry; 0: nothing that counts, and `why` says why
+    entries  up to which entry. 0: no signature that counts, and `reason` says why
     """
 
     client: str
@@ -27,7 +27,7 @@ class Voucher:
 
 @dataclass(frozen=True)
 class Agreement:
-    """needed: so many signatures make a ledger the one that the hospitals saw;  entries: up to here it has them."""
+    """needed: so many signatures make a ledger the one that the hospitals saw. entries: up to here it has them."""
 
     needed: int
     entries: int
@@ -36,7 +36,7 @@ class Agreement:
 def vouchers(
     entries: Sequence[Entry], roster: Sequence[RosterEntry], witnesses: Sequence[WitnessedHead]
 ) -> list[Voucher]:
-    """What each active member has signed of this ledger, by name.
+    """Return what each active member has signed of this ledger, by name.
 
     roster  whose fingerprint a person compared: without that, the keys may be the coordinator's own
 
@@ -50,7 +50,7 @@ def vouchers(
 def outside_vouchers(
     entries: Sequence[Entry], outside: Sequence[OutsideWitness], witnesses: Sequence[WitnessedHead]
 ) -> list[Voucher]:
-    """What each outside witness has signed of this ledger, by name.
+    """Return what each outside witness has signed of this ledger, by name.
 
     outside  as the study's settings name them, which hang on the ledger's first entry
 
@@ -88,7 +88,7 @@ def _voucher(entries: Sequence[Entry], name: str, key: str, witness: WitnessedHe
 
 
 def agreement(members: Sequence[Voucher], colluders: int) -> Agreement:
-    """Up to where more than (n + c)/2 of n members vouch, c of whom may sign whatever the coordinator wants.
+    """Up to where more than (n + c)/2 of n members vouch, c of whom may sign anything that the coordinator wants.
 
     Two heads that are not on one chain cannot both have so many: together they would have more than n + c signatures,
     and only c members sign twice.

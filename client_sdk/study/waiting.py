@@ -1,6 +1,6 @@
-"""What a hospital waits for, and since when: nobody waits in silence.
+"""The reason for a hospital's waiting, and since when: a hospital never waits in silence.
 
-Counts only, as the coordinator shows them to every hospital; names of others come from the roster.
+Counts only, as the coordinator shows them to every hospital. Names of others come from the roster.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHANGED_SECONDS, _SAME_SECONDS = 30.0, 600.0
 
 @dataclass(frozen=True)
 class Waiting:
-    """One line. since: when what it says began; None: it is known of no beginning."""
+    """One line. since: when the state in it began, or None where no beginning is known."""
 
     text: str
     since: datetime | None = None
@@ -39,13 +39,13 @@ OnWait = Callable[[Waiting | None], None]
 
 
 def shown_time(moment: datetime) -> str:
-    """On this machine's clock; the day only where it is another one."""
+    """Return the time on this machine's clock, with the day only where it is another one."""
     local_time, now = moment.astimezone(), datetime.now(UTC).astimezone()
     return f"{local_time:%H:%M}" if local_time.date() == now.date() else f"{local_time:%Y-%m-%d %H:%M}"
 
 
 def waiting_for(study: Study) -> Waiting:
-    """What keeps the next round from being assigned to this hospital."""
+    """Return what keeps the next round from being assigned to this hospital."""
     enrolled, min_clients = (
         f"{study.clients} of {study.invited} hospitals have enrolled",
         study.settings.schedule.min_clients,
@@ -82,14 +82,14 @@ def _for_a_round(study: Study, min_clients: int) -> Waiting:
 
 
 def unpinned(membership: Membership, roster: Roster) -> list[str]:
-    """Who takes part now and is not, with this key, in the pinned roster."""
+    """Return the members that take part now and are not, with this key, in the pinned roster."""
     pinned = {(member.client, member.public_key) for member in membership.pinned or ()}
     active = [member for member in roster.members if member.state == "active" and member.client != membership.client]
     return [member.client for member in active if (member.client, member.public_key) not in pinned]
 
 
 def awaited(client: Client, membership: Membership, policy: SitePolicy, settings: AnySettings) -> Waiting:
-    """What keeps this hospital from a round, as the coordinator shows it now."""
+    """Return what keeps this hospital from a round, as the coordinator shows it now."""
     received_study = client.study(membership.study)
     # Told now, since the round that finds it ends the participation.
     if received_study.state != "paused" and policy.needs_pin(settings):
@@ -107,7 +107,7 @@ def _not_pinned(study: str, missing: list[str]) -> str:
 
 
 class Watch:
-    """Tells `on_wait` of every change; without one, the log, so that it does not fill.
+    """Tells `on_wait` of every change. Without one it tells the log, so that the log does not fill.
 
     clock  seconds that only grow
     """
@@ -131,11 +131,11 @@ class Watch:
             )
 
     def goes_on(self) -> None:
-        """Nothing is waited for."""
+        """Tell that the waiting is over."""
         self._tell(None)
 
     def unreachable(self, reason: str | None, pause: float) -> None:
-        """The coordinator gave no answer and is asked again after `pause` seconds; None: it has answered."""
+        """Tell that the coordinator gave no answer and is asked again after `pause` seconds. None: it has answered."""
         if reason is None:
             self._away_since = None
             self._tell(None)

@@ -28,9 +28,10 @@ class Signed:
 
 
 class Walk:
-    """Entries in order, each hanging on the one before. What is raised carries the proof, where there is one.
+    """Entries in order, each hanging on the one before. Its errors carry the proof, where there is one.
 
-    head    where the walk must end;  signed: the document that names it
+    head    where the walk must end
+    signed  the document that names it
     """
 
     def __init__(self, seen_ledger: SeenLedger, head: LedgerHead, signed: Signed) -> None:
@@ -57,7 +58,7 @@ class Walk:
 
     @property
     def witnesses(self) -> list[WitnessedHead]:
-        """What other hospitals have signed, as it came with the newest page."""
+        """Return the heads that other hospitals have signed, as they came with the newest page."""
         return self._pages[-1].witnesses if self._pages else []
 
     def past(self) -> Iterable[Entry]:
@@ -77,7 +78,7 @@ class Walk:
         )
 
     def take(self, page: LedgerPage) -> list[Entry]:
-        """The page's entries up to the head; at least one, so that a walk comes to an end.
+        """Return the page's entries up to the head, at least one, so that a walk comes to an end.
 
         Raises:
             LedgerNotExtended: they do not hang on what was reached, or are no entries.
@@ -132,7 +133,7 @@ class Walk:
         return [witness for witness in heads.values() if witness.head.entries > self.position]
 
     def step(self, account: Mapping[str, Any], heads_ahead: Sequence[WitnessedHead]) -> Step | None:
-        """What has to be kept of this walk; None where nothing is new."""
+        """Return what has to be kept of this walk, or None where there is no new entry or head."""
         if not self._entries and heads_ahead == self._seen_ledger.heads_ahead():
             return None
         signed = asdict(self._signed) if self._entries else self._seen_ledger.signed or asdict(self._signed)
@@ -140,7 +141,7 @@ class Walk:
 
     @contextmanager
     def proving(self) -> Generator[None]:
-        """Within, whatever is raised for want of trust carries what was signed and shown."""
+        """Within, every error for want of trust carries what was signed and shown."""
         try:
             yield
         except NotTrusted as error:

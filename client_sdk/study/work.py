@@ -1,4 +1,4 @@
-"""What a hospital does in a round: train, or answer a query. Both pay first, and both leave finished bytes behind."""
+"""The work of a hospital in a round: train, or answer a query. Both pay first, and both leave finished bytes behind."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from client_sdk.errors import BadAssignment
+from client_sdk.guard.charges import Charge, require_within_study
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.guard.policy import Charge, SitePolicy, require_within_study
+from client_sdk.guard.policy import SitePolicy
 from client_sdk.outbox import Outbox
 from client_sdk.study.delivery import Delivery, reported
 from client_sdk.study.models import StudyModels
@@ -51,7 +52,7 @@ class Work(Protocol):
         ...
 
     def open(self, assignment: AssignmentBody) -> Make:
-        """What the round is charged to, as after the last finished one.
+        """Return what the round is charged to, as after the last finished one.
 
         Raises:
             Refused: this hospital, its budget or the study's own limits say no.
@@ -61,7 +62,7 @@ class Work(Protocol):
 
 @dataclass(frozen=True)
 class RoundCharges:
-    """Where a round is paid for and what of it is kept."""
+    """The place where a round is paid for and its results are kept."""
 
     study: str
     ledger: HospitalLedger
@@ -83,8 +84,9 @@ class RoundCharges:
         individual: bytes | None = None,
         report: dict[str, Any] | None = None,
     ) -> None:
-        """The bytes, then their digest and everything they have cost in one commit. A crash before the commit leaves
-        nothing to send.
+        """Keep the bytes, then their digest and all of their cost in one commit. A crash before the commit leaves no
+        bytes to
+        send.
         """
         self.outbox.put(round_number, body)
         failpoint("hospital.after-bytes")
@@ -107,7 +109,7 @@ class RoundCharges:
 
 @dataclass(frozen=True)
 class _Accounts:
-    """What the noised steps of a round are charged to beside the own ledger; saved: as it lies there."""
+    """The accounts that the noised steps of a round are charged to beside the local ledger. saved: as it lies there."""
 
     log_moments: LogMomentBounds | None
     individual: IndividualBudget | None

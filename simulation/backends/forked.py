@@ -1,6 +1,6 @@
 """Clients in forked processes, one thread each, over memory that they share with the process that asks.
 
-Every worker has the population and the task as they were when the backend was made; a round's updates come back through
+Every worker has the population and the task as they were when the backend was made. A round's updates come back through
 one shared array, words summed, and everything else through pipes.
 """
 
@@ -34,7 +34,7 @@ from simulation.local_work import ClientStopped, LocalWork, Orders, Task
 
 
 class Forked:
-    """A backend of `workers` processes; None: as many as there are processors."""
+    """A backend of `workers` processes. None: as many as there are processors."""
 
     exact = True
 
@@ -61,7 +61,7 @@ class Forked:
         self._workers = []
 
     def _portion_results(self, orders: Orders, tasks: Sequence[Task]) -> list[PortionResult]:
-        """Hand the turns out as workers get free; an error waits until all have stopped, so that the first is told."""
+        """Hand the turns out as workers get free. An error waits until all have stopped, so that the first is told."""
         for worker in self._workers:
             worker.tell(orders)
         waiting = portions(tasks, len(self._workers))
@@ -157,7 +157,7 @@ def _serve(pipe: Connection, parent_end: Connection, work: LocalWork, layout: La
 
 
 def _shared(work: LocalWork, layout: Layout) -> Slots | None:
-    """(clients, coordinates), of which pages are taken as they are written; None where updates are masked."""
+    """(clients, coordinates), of which pages are taken as they are written. None where updates are masked."""
     if masks_updates(work.settings):
         return None
     clients = len(work.population)

@@ -77,7 +77,7 @@ class Batches:
 class Summed:
     """Gradients of a batch of every client, added up in float64: weight (clients, k, p), bias (clients, k).
 
-    norms: (clients, m) of the records, before clipping; 0 where there is none.
+    norms: (clients, m) of the records, before clipping. 0 where there is none.
     """
 
     weight: Tensor
@@ -93,7 +93,7 @@ class LinearRecords:
     signal: Loss
 
     def gradients(self, models: Stacked, batches: Batches, clip_norm: float | None) -> Summed:
-        """clip_norm: L2 bound on each record's gradient; None: it counts as it is."""
+        """clip_norm: L2 bound on each record's gradient. None: it counts as it is."""
         x, signals = self._signals(models, batches)
         lengths = torch.sqrt(x.square().sum(2) + 1.0)
         norms = torch.sqrt(signals.square().sum(2)) * lengths

@@ -34,7 +34,7 @@ class Portion:
 
 @dataclass(frozen=True)
 class PortionResult:
-    """What a portion's clients gave, beside updates and words."""
+    """The results of a portion's clients, beside updates and words."""
 
     slots: tuple[int, ...]
     findings: tuple[Findings | None, ...]
@@ -52,7 +52,8 @@ def portions(tasks: Sequence[Task], workers: int) -> list[Portion]:
 def take_portion(
     work: LocalWork, orders: Orders, portion: Portion, sums: Sums, layout: Layout, rows: Sequence[Slots] | Slots | None
 ) -> PortionResult | ClientStopped:
-    """Every turn of a portion; words go into `sums`. rows: of each turn (coordinates,), to write its update into."""
+    """Take every turn of a portion. Words go into `sums`. rows: of each turn (coordinates,), to write its update
+    into."""
     findings: list[Findings | None] = []
     accounts: list[Accounts | None] = []
     for turn, task in enumerate(portion.tasks):

@@ -1,6 +1,6 @@
 """Clients in actors of Ray, one thread each, on this machine or on a cluster.
 
-Records and settings travel once to every node, where its actors share them; updates come back by portions as arrays,
+Records and settings travel once to every node, where its actors share them. Updates come back by portions as arrays,
 words summed. The same work as in forked processes: with processors of one kind, the same bytes. Ray is the extra `ray`.
 """
 
@@ -42,7 +42,7 @@ from study_protocol.study.settings import StudySettings
 class Ray:
     """Actors of the running cluster at `address`, or of one that is started here for one study.
 
-    workers  actors; None: as many as the cluster has processors
+    workers  actors. None: as many as the cluster has processors
 
     Raises ConfigurationError: Ray is not installed, or there is no cluster at the address.
     """
@@ -78,7 +78,7 @@ class Ray:
             self._ray.shutdown()
 
     def _portion_results(self, orders: Any, waiting: list[Portion]) -> tuple[list[PortionResult], dict[int, Slots]]:
-        """Hand the portions out as actors get free; an error waits until all have stopped, so that the first is told.
+        """Hand the portions out as actors get free. An error waits until all have stopped, so that the first is told.
 
         Also every portion's updates, by the place of its first turn.
         """
@@ -124,7 +124,8 @@ class Ray:
 class _Sent:
     """The clients' side of a study as arrays, which actors on one node read from shared memory.
 
-    rows    of all clients, one after the other;  ends  where each client's end
+    rows    of all clients, one after the other
+    ends    where each client's end
     """
 
     inputs: NDArray[Any]
@@ -168,7 +169,7 @@ class _Sent:
 
 
 class Worker:
-    """What an actor does: portions of a round, and the sum of their words when it is asked for."""
+    """The work of an actor: portions of a round, and the sum of their words when it is asked for."""
 
     def __init__(self, sent: _Sent, in_the_clear: bool) -> None:
         torch.set_num_threads(1)
@@ -184,7 +185,7 @@ class Worker:
         return result if isinstance(result, ClientStopped) else (result, rows)
 
     def sums(self) -> dict[str, RingVector]:
-        """Of the round that this worker took part in last; they are handed over once."""
+        """Return the sums of the round that this worker took part in last. They are handed over once."""
         totals, self._sums = self._sums.totals, Sums(())
         return totals
 

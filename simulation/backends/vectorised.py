@@ -1,7 +1,7 @@
 """Thousands of clients with linear models, in blocks: what `forked` computes one by one, up to float rounding.
 
 Batches and noise come from one stream a round instead of one for every client, and gradients are added in float64. The
-law of every number is that of the service; its bytes are not. Charges are made by the same functions.
+law of every number is that of the service. Its bytes are not. Charges are made by the same functions.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 
 
 def reason_against(work: LocalWork) -> str | None:
-    """Why this study cannot be vectorised; None: it can."""
+    """Return why this study cannot be vectorised, or None where it can."""
     training, model = work.settings.training, work.training.task.model()
     if type(model) is not nn.Linear or set(trainable(model)) != {"weight", "bias"}:
         return f"task {training.task}: its model is not one linear layer with a bias"
@@ -59,7 +59,7 @@ def reason_against(work: LocalWork) -> str | None:
 class Vectorised:
     """A backend for linear models.
 
-    Raises ConfigurationError: the study cannot be vectorised; says why.
+    Raises ConfigurationError: the study cannot be vectorised. The text says why.
     """
 
     exact = False
@@ -127,7 +127,7 @@ class _Round:
         self._keep(tasks, client_rows, steps, updates)
 
     def done(self) -> Done:
-        """What the round's clients gave."""
+        """Return the results of the round's clients."""
         return Done(self._updates(), tuple(self._findings), self._sums.totals, tuple(self._accounts))
 
     def _begun(self, tasks: Sequence[Task], client_rows: Sequence[Rows], names: Sequence[str]) -> _Steps:
@@ -163,7 +163,7 @@ class _Round:
         return self._flat({name: p.detach() - start[name] for name, p in steps.models.named_parameters()})
 
     def _gradient(self, steps: _Steps, client_rows: Sequence[Rows], trained: Sequence[Rows]) -> dict[str, Tensor]:
-        """Parameter name -> (clients, …) float32 mean gradients, noised where clients noise them; charged."""
+        """Parameter name -> (clients, …) float32 mean gradients, noised where clients noise them. Charged."""
         privacy, noise = self._settings.privacy, self._noise
         batches = Batches.poisson(trained, privacy.sampling_rate, self._sample_source)
         gradients = self._records.gradients(steps.models, batches, None if noise is None else privacy.clip_norm)

@@ -325,8 +325,8 @@ class StudySettings(Message):
             return self
         if Level.CLIENT in self.privacy.rules.levels:
             raise ValueError(
-                f"evaluation: scheme {self.privacy.rules.display_name} protects whole hospitals, and a query counts patients: "
-                "evaluate its models on a declared public set instead (wardround evaluate)"
+                f"evaluation: scheme {self.privacy.rules.display_name} protects whole hospitals, and a query counts "
+                "patients: evaluate its models on a declared public set instead (wardround evaluate)"
             )
         if self.statistics is None:
             raise ValueError("evaluation needs the section statistics, which says how many queries there may be")

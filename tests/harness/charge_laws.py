@@ -9,9 +9,9 @@ from pathlib import Path
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry
 from accounting.plan.queries import QueryCost
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.guard.policy import Charge
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.messages import RoundView
 from study_protocol.study.settings import StudySettings

@@ -32,7 +32,7 @@ class ChargedQueries:
         return ChargedQueries(+counts)
 
     def beyond(self, cost: QueryCost, at_most: int) -> ChargedQueries:
-        """Without those of this cost, but for what is more than `at_most` of them."""
+        """Return the queries without those of this cost, but for the number of them above `at_most`."""
         kind = (cost.bears, cost.noise_std, cost.sensitivity)
         return ChargedQueries(+(self._counts - Counter({kind: at_most})))
 
@@ -43,7 +43,7 @@ class ChargedQueries:
                 yield DiscreteGaussianEvent(noise_std, sensitivity), count
 
     def precision(self, *bears: Bears, less_variance: float = 0.0) -> float:
-        """Σ Δ²/s² of those that any of `bears` bears, rounded up; `less_variance` is taken off every s²."""
+        """Σ Δ²/s² of those that any of `bears` bears, rounded up. `less_variance` is taken off every s²."""
         terms = (
             count * (sensitivity * sensitivity) / (noise_std * noise_std - less_variance)
             for (bearer, noise_std, sensitivity), count in self._counts.items()

@@ -24,7 +24,7 @@ from accounting.units import Guarantee
 
 
 class ClassicalLimit(LimitAccount):
-    """Rényi filter at one public order; PLD beside it for readers of a study whose stop was fixed in advance."""
+    """Rényi filter at one public order. PLD beside it for readers of a study whose stop was fixed in advance."""
 
     reports_take_long: ClassVar[bool] = True
 
@@ -97,7 +97,7 @@ class ClassicalLimit(LimitAccount):
         return max(0.0, 2 * largest_moment(order, self.limit.epsilon, self.beta) / order / (order + 1) * (1 + 1e-9))
 
     def max_rounds(self) -> int:
-        """Rounds that the limit lets begin if nothing else is charged."""
+        """Return the rounds that the limit lets begin without any other charge."""
         fitting = range(self.plan.rounds + 1)
         return bisect_right(fitting, self.limit.epsilon, key=lambda rounds: self.epsilon_at_worst(rounds, 0)) - 1
 
@@ -125,7 +125,8 @@ class ClassicalLimit(LimitAccount):
         method: Literal["pld", "rdp"],
         order: float | None,
     ) -> ClassicalAccountant:
-        """The account of whoever has lost more: patients who are trained on, or those set aside for evaluation."""
+        """Return the account of the patients who have lost more: those who are trained on, or those set aside for
+        evaluation."""
 
         def opened(bearer: Bears) -> ClassicalAccountant:
             observer, level = self.plan.observer, self.limit.level
@@ -161,13 +162,15 @@ class ClassicalLimit(LimitAccount):
 
 
 def _checkpoints(plan: Plan, rounds: int | None = None) -> int:
-    """Most histograms that so many rounds in a row publish, wherever they begin; None: all rounds of the plan."""
+    """Return the most histograms that so many rounds in a row publish, from any first round. None: all rounds of the
+    plan."""
     return 0 if plan.release is None else -(-(plan.rounds if rounds is None else rounds) // plan.release.every)
 
 
 @lru_cache(maxsize=64)
 def _all_releases(plan: Plan, limit: LimitPlan) -> tuple[Steps, ...] | None:
-    """Steps that dominate everything the plan may release, however rounds and questions adapt; None: unknown.
+    """Return steps that dominate everything the plan may release, for any adaptation of rounds and questions, or None
+    where they are unknown.
 
     All rounds that the limit lets begin, all histograms, and as large a sum of squares of questions as it lets in, all
     at once. Each part is fixed before round 1, so that no order, size or stop that adapts does better than the

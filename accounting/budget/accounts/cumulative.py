@@ -40,10 +40,10 @@ _AS_IN_PAPERS = (
 class CumulativeLimit(LimitAccount):
     """Bayesian, instance level: the largest of the clients' own cumulative log-moment bounds.
 
-    After a round the bound U(λ) is the maximum of the reports, and of what it was before unless every client reported;
-    it never passes what it was before plus the round's worst case, because every client's sum grows by at most that.
-    So settling stays below the reservation by construction. Under disclosure `at-end` the filter counts worst cases;
-    the reports are shown at the end.
+    After a round the bound U(λ) is the maximum of the reports, and of what it was before unless every client reported.
+    It never passes what it was before plus the round's worst case, because every client's sum grows by at most that.
+    So settling stays below the reservation by construction. Under disclosure `at-end` the filter counts worst cases.
+    The reports are shown at the end.
     """
 
     def __init__(self, plan: Plan, limit: LimitPlan) -> None:
@@ -189,7 +189,7 @@ class CumulativeLimit(LimitAccount):
         return np.nextafter(steps * self._cap + published * self._release_cap, np.inf)
 
     def _as_in_papers(self, reported: CumulativeMoments | None) -> FloatArray | None:
-        """The papers' running sum; given up for good once a round does not tell its part."""
+        """The papers' running sum, given up for good once a round does not report its part."""
         if (
             self._papers is None
             or reported is None
@@ -200,7 +200,7 @@ class CumulativeLimit(LimitAccount):
         return np.nextafter(self._papers + np.array(reported.papers), np.inf)
 
     def _best(self, moments: FloatArray) -> Guarantee:
-        """What these moments say at the best of the statement's orders."""
+        """Return the guarantee of these moments at the best of the statement's orders."""
         bayesian = self.bayesian
         epsilon, order = epsilon_from_moments(bayesian.orders, moments, self.beta, conversion=bayesian.conversion)
         return self._guarantee(epsilon, order, revealed=True)
@@ -211,7 +211,7 @@ class CumulativeLimit(LimitAccount):
         return float(self._reported[0])
 
     def _read(self, moment: float, rounds: int, queries: ChargedQueries) -> float:
-        """ε at the filter order, of whoever has lost more: who is trained on, or set aside for evaluation."""
+        """Return ε at the filter order, of the patients who have lost more: trained on, or set aside for evaluation."""
         if rounds == 0 and self.published == 0 and not queries:
             return 0.0
         row = np.full_like(self._cap, moment)
@@ -235,7 +235,7 @@ class CumulativeLimit(LimitAccount):
         return ChargedQueries().plus(evaluation.cost, count).precision("evaluated")
 
     def _with_queries(self, moments: FloatArray, queries: ChargedQueries, rounds: int) -> tuple[FloatArray, FloatArray]:
-        """What those have lost who are trained on, and those who are set aside for evaluation.
+        """Return the losses of the patients who are trained on, and of those who are set aside for evaluation.
 
         A query moves every record alike: its cost is a constant in both definitions, takes no weight and no step.
         """
@@ -250,7 +250,7 @@ class CumulativeLimit(LimitAccount):
         return np.nextafter(moments + constants[0], np.inf), np.nextafter(constants[0] + constants[1], np.inf)
 
     def _constant(self, precision: float) -> FloatArray:
-        """λ(λ + 1)·Σ Δ²/2s² at every order; against an adaptive adversary at 2λ + 1, halved."""
+        """λ(λ + 1)·Σ Δ²/2s² at every order. Against an adaptive adversary at 2λ + 1, halved."""
         orders = np.array([self.bayesian.filter_order, *self.bayesian.orders])
         if self.bayesian.adversary == "adaptive":
             return (2 * orders + 1) * (2 * orders + 2) / 4 * precision * (1 + 1e-15)

@@ -35,8 +35,8 @@ class GaussianLimit(Account):
     """A filter on Σ Δ²/s² ≤ μ², μ the Gaussian differential privacy that the limit's (ε, δ) allows.
 
     Gaussian queries that are chosen one after the other, each after the answers before, are together μ-GDP if
-    Σ Δ²/s² ≤ μ² on every path (Smith & Thakurta 2022; Koskela, Tobaben & Honkela 2023). What is
-    drawn is discrete: it is the rounding of continuous noise with a variance 1/12 smaller up to `lattice_error`, and
+    Σ Δ²/s² ≤ μ² on every path (Smith & Thakurta 2022; Koskela, Tobaben & Honkela 2023). The drawn noise is discrete: it
+    is the rounding of continuous noise with a variance 1/12 smaller up to `lattice_error`, and
     that of all cells of all queries, times 1 + e^ε, comes off δ first.
 
     The ε of what was asked so far is no odometer: a stop that adapts to answers breaks it. So statements name the limit
@@ -75,7 +75,8 @@ class GaussianLimit(Account):
 
     @property
     def max_squares(self) -> float:
-        """μ²: the most that `used` may become, rounded up by less than a share of 1e-8; 0: nothing may be asked."""
+        """Return μ²: the most that `used` may become, rounded up by less than a share of 1e-8. 0: no query may be
+        asked."""
         return _max_squares(self.plan, self.limit)
 
     def guess_chance(self) -> float | None:

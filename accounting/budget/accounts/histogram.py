@@ -24,7 +24,7 @@ class HistogramLimit(LimitAccount):
 
     Composed by Hölder's inequality, because every round has its own sample of clients.
 
-    Under disclosure `at-end` the limit is kept by an account that sees no round report; the other is read at the end.
+    Under disclosure `at-end` the limit is kept by an account that sees no round report. The other is read at the end.
     """
 
     def __init__(self, plan: Plan, limit: LimitPlan) -> None:
@@ -142,7 +142,7 @@ class HistogramLimit(LimitAccount):
             account.step(noise_std=self.plan.release.std, sampling_rate=1.0, max_distance=sensitivity)
 
     def _readable(self, report: RoundReport | None) -> DistanceHistogram | None:
-        """The histogram, if it is one of this plan; anything else is charged at the worst case."""
+        """Return the histogram, if it is one of this plan. Any other report is charged at the worst case."""
         reported = histogram_in(report)
         if reported is None or len(reported.counts) != self._edges.size:
             return None

@@ -9,8 +9,9 @@ import pytest
 
 from accounting.accountants.classical import ClassicalAccountant
 from client_sdk.errors import OwnBudgetExceeded
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.first_round import min_epsilon, require_first_round
-from client_sdk.guard.policy import Charge, SitePolicy
+from client_sdk.guard.policy import SitePolicy
 from tests.factories.settings import settings
 
 ROUND = Charge.of(settings(), [1])

@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from accounting.budget.ledger import Entry, append
 from client_sdk.errors import LedgerDamaged
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger, OwnRound
-from client_sdk.guard.policy import Charge
 from client_sdk.guard.seen import SeenHead, Step
 from study_protocol.study.messages import LedgerHead, WitnessedHead
 from study_protocol.study.witness import sign_head
@@ -80,6 +80,6 @@ def test_the_own_part_in_a_round_is_known_from_receipts(tmp_path: Path) -> None:
         # Its shares were taken, and then the session failed: something may have been seen.
         ledger.mark_answered("sepsis", 2, "2" * 64, "session-failed", accepted=True)
         ledger.mark_answered("sepsis", 3, "3" * 64, "round-closed")
-        assert [ledger.own_round("sepsis", n).taken for n in (1, 2, 3)] == [True, True, False]
+        assert [ledger.own_round("sepsis", n).accepted for n in (1, 2, 3)] == [True, True, False]
         assert ledger.own_round("sepsis", 3) == OwnRound(False, True, {"distance": 0.5})
         assert ledger.own_round("stroke", 1) == OwnRound(False, False, None)

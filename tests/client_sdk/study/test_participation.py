@@ -20,9 +20,10 @@ from client_sdk.errors import (
     PolicyRefused,
     TrainingStopped,
 )
+from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.guard.policy import Charge, OwnLimit, SitePolicy, epsilon_spent
+from client_sdk.guard.policy import SitePolicy
 from private_learning.records import DataError, Table
 from private_learning.tasks.tables import LogisticRegression
 from private_learning.training import LocalTraining

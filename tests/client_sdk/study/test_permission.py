@@ -13,8 +13,8 @@ import pytest
 from accounting.budget.ledger import Entry, append
 from client_sdk.errors import Refused
 from client_sdk.guard.approvals import Approvals
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.policy import Charge
 from client_sdk.guard.split import Split
 from client_sdk.outbox import Outbox
 from client_sdk.study.answers import AnsweringWork, require_never_opened
