@@ -201,7 +201,7 @@ class Refused(WardroundError):
     """A no of this hospital. `code` and text are sent to the coordinator, so they must not contain facts about
     patients."""
 
-    # What proves that the coordinator contradicts itself; a hospital that has one takes no part any more.
+    # What proves that the coordinator contradicts itself. A hospital that has one takes no part any more.
     proof: Mapping[str, Any] | None = None
 
     def __init__(self, code: str, detail: str) -> None:

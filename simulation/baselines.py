@@ -18,9 +18,9 @@ from study_protocol.study.settings import StudySettings
 BATCH = 128
 WEIGHT_DECAY = 1e-4
 MOST_ITERATIONS = 200
-# Of so many clients each is trained alone; of more, as many of them.
+# Of so many clients each is trained alone. Of more, as many of them.
 _MOST_ALONE = 20
-# Noise that moves no model, on a grid that sums of any batch fit; and a limit that it keeps.
+# Noise that moves no model, on a grid that sums of any batch fit. And a limit that it keeps.
 _QUIET, _ANY = 1e-3, 1e30
 
 

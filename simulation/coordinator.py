@@ -46,7 +46,7 @@ from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensor_files import Arrays, Tensors, gathered, read
 from study_protocol.wire.tensors import Array, spec_of
 
-# A session's parameters name them; nothing that is computed depends on them.
+# A session's parameters name them. Nothing that is computed depends on them.
 _STUDY, _NOBODY = "simulation", "0" * 64
 
 

@@ -34,7 +34,7 @@ from accounting.values import (
 # Mass that may wrap past the end of the grid, before it is bounded and added.
 _WRAPPED = 1e-18
 _LEAST_SIZE, _MOST_SIZE = 1 << 12, 1 << 17
-# Orders of Chernoff's bound on wrapped mass; missing the best one only loosens it.
+# Orders of Chernoff's bound on wrapped mass. Missing the best one only loosens it.
 _MOMENTS: FloatArray = np.geomspace(0.05, 400, 60)
 # Values of ε that are tried: a thousandth of the classical one apart.
 _POINTS = 1024
@@ -168,7 +168,7 @@ class AveragedAccountant:
         if worst == 0:
             return 0.0
         shares = np.minimum(deltas[:-1] / worst, 1.0)
-        # upper_mean bounds E e^X; with X = ln(1 + share), e^X − 1 is the share itself.
+        # upper_mean bounds E e^X. With X = ln(1 + share), e^X − 1 is the share itself.
         log_mean = upper_mean(
             np.log1p(shares), self.spec.estimator_failure_probability, method=self.spec.estimator, log_max=math.log(2)
         )

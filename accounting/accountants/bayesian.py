@@ -193,7 +193,7 @@ class BayesianAccountant:
         """Return the certificate. `classical` of the same level, relation, observer and δ caps it.
 
         With a limit, running sums and adaptive accounts state the limit: that is what the filter keeps at every step
-        and on every path. What is spent on this path is no such promise. `limit_epsilon` is a limit at filter_order
+        and on every path. The ε spent on this path is no such promise. `limit_epsilon` is a limit at filter_order
         that the caller kept before every step, where this account itself enforced none.
         """
         fixed, order = self.spec, self.spec.filter_order

@@ -174,7 +174,7 @@ class BayesianSpec(EstimateSpec):
     def definition(self) -> Definition:
         """Return the definition. Certified: no assumption on the population, a run independent of the sample, rounds
         may adapt."""
-        # Members' norms depend on the run; held-out records were declared before it and kept out of it.
+        # Members' norms depend on the run. Held-out records were declared before it and kept out of it.
         certified = self.sample == "held-out" and self.adversary == "adaptive" and self.estimator in DISTRIBUTION_FREE
         return Definition.CERTIFIED if certified else Definition.BAYESIAN
 

@@ -243,9 +243,9 @@ class ClassicalAccountant:
         return _best(value, self._common, self._orders.size)
 
     def _losses(self, counts: dict[Kind, int]) -> list[Steps] | None:
-        """The steps of which a loss distribution is computed. None where Rényi divergences answer.
+        """Return the steps of which a loss distribution is computed, or None where Rényi divergences answer.
 
-        A record that is exchanged moves a sum twice as far. Where it is sampled it is removed and another one is added
+        A record that is exchanged moves a sum twice as far. If it is sampled it is removed and another one is added
         instead: the steps are then those of one record.
         """
         if self.method != "pld":
@@ -287,7 +287,7 @@ def _step(noise_multiplier: float, sampling_rate: float) -> Event:
 
 
 def _charged(counts: dict[Kind, int]) -> dict[Kind, int]:
-    # Who samples nobody shows nothing; the loss would have no distribution.
+    # Who samples nobody shows nothing. The loss would have no distribution.
     return {kind: count for kind, count in counts.items() if kind.rate > 0 and not isinstance(kind.atom, NothingEvent)}
 
 

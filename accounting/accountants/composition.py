@@ -38,7 +38,7 @@ from accounting.values import (
 
 BoolArray = npt.NDArray[np.bool_]
 
-# A run repeats its noise and rate, so one table serves all its steps; worth building from here.
+# A run repeats its noise and rate, so one table serves all its steps. Worth building from here.
 _TABLE_FROM = 2048
 
 
@@ -60,7 +60,7 @@ class Step:
 
     def costs(self, orders: FloatArray, distances: FloatArray) -> FloatArray:
         """φ, shape (orders, distances)."""
-        # Rows may repeat an order with another failure share; each is computed once.
+        # Rows may repeat an order with another failure share. Each is computed once.
         distinct, inverse = np.unique(orders, return_inverse=True)
         table = self.direction == "forward" and distances.size > _TABLE_FROM
         if self.relation is Relation.REPLACE_ONE:
@@ -336,7 +336,7 @@ class RunningComposition:
         """The clients' own sums up to this step, for the marked rows."""
         if self._sums is not None:
             raise InvalidArgument("log_values", "this account keeps its own accounting sample")
-        # A smaller ceiling would be the bound itself; the factor is for the same steps added in another order.
+        # A smaller ceiling would be the bound itself. The factor is for the same steps added in another order.
         if (ceiling := float(self._ceiling[rows].max())) < math.inf and log_max < ceiling * (1 - 1e-9):
             raise InvalidArgument("log_max", f"must be ≥ {ceiling!r}, which the steps so far may have cost")
         log_max = max(log_max, ceiling)
@@ -350,7 +350,7 @@ class RunningComposition:
             )
             for row in np.flatnonzero(rows).tolist()
         }
-        # Declared checkpoints hold together, so the least of them does; a filter's estimates only one by one.
+        # Declared checkpoints hold together, so the least of them does. A filter's estimates only one by one.
         sure = np.where(self._rows.once, self._ceiling, self._since(self._ceiling))
         for row, bound in observations.items():
             self._last_estimates[row], self._last_ceiling[row] = min(bound, float(sure[row])), self._ceiling[row]

@@ -130,7 +130,7 @@ class IndividualFilter:
         """
         rate = check_rate("sampling_rate", sampling_rate)
         rows = self._measured_rows(measured)
-        # A step that sampled nobody is a step; an empty array is otherwise an error.
+        # A step that sampled nobody is a step. An empty array is otherwise an error.
         norms = check_array("distances", distances) if rows.any() else np.zeros(0)
         if norms.size != int(rows.sum()):
             raise InvalidArgument("distances", f"has {norms.size} entries for {int(rows.sum())} measured records")

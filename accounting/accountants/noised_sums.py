@@ -7,12 +7,12 @@ charged, reporting has no further cost.
 
 The cost of a histogram (√2, not 1). The accounting sample is m of the n records, drawn uniformly. A smaller data set
 is padded in the top bin. Let D' be D with one more record r, and couple the draws: where the accounting sample of D'
-lacks r, the accounting sample of D is the same. Where it holds r, the accounting sample of D has another record in r's
+lacks r, the accounting sample of D is the same. If it holds r, the accounting sample of D has another record in r's
 place, uniform over the rest, or a pad. Both are uniform draws. So one count may leave a bin and enter another, e_a −
 e_b: at most √2 in the L2 norm. Given what was released, the sums of all other records do not depend on r. Rényi
 divergence is jointly quasi-convex (van Erven & Harremoës 2014, Theorem 13), so the secret draw adds no loss, and one
-histogram with discrete Gaussian noise costs λ(λ+1)·2/2z² (Canonne, Kamath & Steinke 2020, Proposition 5). Where the
-accounting sample is held out of training, what is trained on differs in one record in both cases, r or the one in its
+histogram with discrete Gaussian noise costs λ(λ+1)·2/2z² (Canonne, Kamath & Steinke 2020, Proposition 5). If the
+accounting sample is held out of training, the training records differ in one record in both cases, r or the one in its
 place, which the steps' own charge covers at the clip norm. A Bayesian or certified number, which charges x′ its own
 norms, is read with the slot of x′ left empty: a pad, or one record less to train on.
 """
@@ -36,7 +36,7 @@ from accounting.values import FloatArray, array_from_json, array_to_json, check_
 
 # Noise hides about z·√(2·bins·ln(bins/γ)) records: more bins round less and hide more.
 BINS = 16
-# Mass that the noise leaves in the top bin anyway; bins finer than this share of it would be wasted.
+# Mass that the noise leaves in the top bin anyway. Bins finer than this share of it would be wasted.
 _FLOOR = 0.02
 _SUM_INFLATION = 1 + 1e-12
 # What changes from step to step, by attribute.
@@ -70,7 +70,7 @@ class NoisedSums:
         self._ledger_orders = 2 * self._orders + 1 if self._adaptive else self._orders
         self._release = self._released(self._ledger_orders)
         self._sums: FloatArray = np.zeros(check_count("records", records, minimum=3))
-        # Σφ at the clip norm; what the published histograms cost; and the classical moments that cap both.
+        # Σφ at the clip norm. What the published histograms cost. And the classical moments that cap both.
         self._ceiling, self._reported, self._cap = (np.zeros(self._orders.size) for _ in range(3))
         self._known, self._known_ceiling = np.zeros(self._orders.size), np.zeros(self._orders.size)
 
@@ -158,7 +158,7 @@ class NoisedSums:
         estimates = self._ceiling.copy()
         for row in np.flatnonzero(self._ledger_orders <= self._ledger_orders[0]):
             ceiling, ratio = float(self._ceiling[row]), float(self._ledger_orders[row] / self._ledger_orders[0])
-            # The filter's certificate and the statement's are two; the statement splits its share over its orders.
+            # The filter's certificate and the statement's are two. The statement splits its share over its orders.
             mine = share if row == 0 else share / (self._orders.size - 1)
             values = np.minimum(edges * ratio * _SUM_INFLATION, ceiling)
             estimates[row] = upper_mean(values, mine, method=self.spec.estimator, log_max=ceiling, counts=counts)

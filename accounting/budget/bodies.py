@@ -21,9 +21,9 @@ EVENTS: Mapping[Kind, frozenset[str]] = MappingProxyType(
         "settled": frozenset({"report"}),
         "charged-in-full": frozenset({"reason"}),
         "cancelled": frozenset({"reason"}),
-        # The file of the model that a round made; of no round: of the initial model.
+        # The file of the model that a round made. Of no round: of the initial model.
         "released": frozenset({"sha256", "bytes"}),
-        # Disclosure `at-end`: the reports of all charged rounds, withheld until now; else null.
+        # Disclosure `at-end`: the reports of all charged rounds, withheld until now. Else null.
         "finished": frozenset({"reason", "report"}),
     }
 )

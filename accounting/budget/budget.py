@@ -289,10 +289,10 @@ class Budget:
 
     def _dispatch(self, kind: Kind, round_number: int | None, event: Mapping[str, Any]) -> None:
         match kind, round_number:
-            # Who is a member changes nothing that was spent; a finished study's ledger has ended.
+            # Who is a member changes nothing that was spent. A finished study's ledger has ended.
             case "roster", None if self.finished is None:
                 pass
-            # Nor does which file a round made; that it was settled, `Releases` looks up.
+            # Nor does which file a round made. That it was settled, `Releases` looks up.
             case "released", _ if (
                 self.finished is None and self.pending is None and (round_number or 0) == self.last_round
             ):

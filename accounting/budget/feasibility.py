@@ -134,7 +134,7 @@ def _min_noise(fits: Callable[[float], bool], too_small: float) -> float | None:
     if not fits(MOST_NOISE):
         return None
     low, high = too_small, MOST_NOISE
-    # In ratios, for noise may lie decades apart; finer than the third digit, which is rounded up below.
+    # In ratios, for noise may lie decades apart. Finer than the third digit, which is rounded up below.
     while high / low > 1.0005:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if fits(middle) else (middle, high)

@@ -78,7 +78,7 @@ class _Course:
     def history(self, end: Entry) -> History:
         """Up to here. `end`: the ledger's last entry."""
         if end.sequence > self.newest.sequence and _reveals(self.budget, end):
-            # With the worst case of every round, as its readers had it; only what certificates say of others changes.
+            # With the worst case of every round, as its readers had it. Only what certificates say of others changes.
             self.budget.finish(str(event_in(end)["reason"]))
         standing = Standing.within(self.newest)
         entry_count, charged = self.newest.sequence, tuple(self.charged)

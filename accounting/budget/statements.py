@@ -13,9 +13,9 @@ from accounting.plan.queries import QueryCost
 from accounting.plan.statistics import AnyPlan
 from accounting.units import Definition, Guarantee, GuessFrom, Level
 
-# Of a population all but one in so many; a share as a binary fraction is a little off, and so would be its δ.
+# Of a population all but one in so many. A share as a binary fraction is a little off, and so would be its δ.
 POPULATIONS = {0.9: 10, 0.99: 100, 0.999: 1000}
-# A stop that raw costs chose can betray one record, whatever ε says (docs/guarantees.md); so can the costs themselves.
+# A stop that raw costs chose can betray one record, whatever ε says (docs/guarantees.md). So can the costs themselves.
 VOID_WHILE_PLAIN = "does not hold against whoever sees the rounds' log-moments, which this study shows without noise"
 VOID_SINCE_THE_END = (
     "does not hold against whoever reads the rounds' log-moments, which this study showed without noise when it ended"

@@ -36,7 +36,7 @@ MONOTONE = frozenset({"betting", "band"})
 # Instead of 0 in a logarithm: above it, so upwards.
 _TINY = 1e-280
 _CELLS = 4096
-# Half of the stake bets everything; the rest is spread over bets down to one that suits a million samples.
+# Half of the stake bets everything. The rest is spread over bets down to one that suits a million samples.
 _BETS = np.concatenate([[1.0], np.geomspace(1e-3, 0.8, 24)])
 _LOG_STAKES = np.log(np.concatenate([[0.5], np.full(24, 0.5 / 24)]))
 
@@ -112,7 +112,7 @@ def lower_counts(
 
     Every cumulative count from below is lowered by a bound on its summed noise that holds for all of them but with
     probability `failure_probability` (sub-Gaussian tail of the discrete Gaussian: Canonne, Kamath & Steinke 2020,
-    Lemma 3.7), made monotone and clipped to [0, m]. What is missing goes to the top bin. The result, shape (bins,), is
+    Lemma 3.7), made monotone and clipped to [0, m]. Missing counts go to the top bin. The result, shape (bins,), is
     stochastically above the true histogram: use it with `betting` or `band`. Raises InvalidArgument.
     """
     std = check_nonnegative("noise_std", noise_std)
@@ -191,7 +191,7 @@ def _betting(values: FloatArray, weights: FloatArray, gamma: float, ceiling: flo
     if log_capital(low) >= 0:
         return _from_unit(1 / (1 + math.exp(-low)), ceiling)
     logit = root(log_capital, low, high)
-    # The capital rises with the mean; step to the side where it is surely above 1/γ.
+    # The capital rises with the mean. Step to the side where it is surely above 1/γ.
     while log_capital(logit) < 0:
         logit += 1e-9 * max(1.0, abs(logit))
     return _from_unit(1 / (1 + math.exp(-logit)), ceiling)
@@ -224,7 +224,7 @@ def _band(values: FloatArray, weights: FloatArray, gamma: float, ceiling: float)
 def _order_statistic_band(m: int, gamma: float, ranks: tuple[int, ...]) -> FloatArray:
     """F(x_(i)) ≥ BetaInv(γ/m; i, m−i+1) for all i at once, by a union bound. Made monotone."""
     i = np.asarray(ranks, dtype=np.float64)
-    # At m = 1e9 the inverse is right to 1e-5 of the probability; at absurdly small ones it may be NaN: then no mass.
+    # At m = 1e9 the inverse is right to 1e-5 of the probability. At absurdly small ones it may be NaN: then no mass.
     slack = 1e-4 if m > 100_000 else 1e-9
     quantiles = np.nan_to_num(beta_quantile(i, m - i + 1, gamma / m * (1 - slack)), nan=0.0)
     return np.maximum.accumulate(quantiles * (1 - 1e-9))

@@ -1,7 +1,7 @@
 """The seeds' formulas as printed, beside the sound ones, for study. No budget is kept by these.
 
 Triastcyn & Faltings 2019 ("the federated paper") and 2020. Triastcyn 2020 ("the thesis"). Every function returns
-log-moments in nats unless it says otherwise, never below the exact value of its own formula. Where that formula is no
+log-moments in nats unless it says otherwise, never below the exact value of its own formula. If that formula is no
 bound, its docstring says "not sound", and docs/definitions/as-printed.md shows the number it gives beside the true one.
 d and s are on one scale: the sum of the updates as the coordinator receives it. Client level: `log_moment` of
 `centred_distances`.
@@ -40,7 +40,7 @@ from accounting.values import (
 
 _functions = cast(Any, _special)
 
-# Sums of a few thousand float64 terms; covered once more by rounding every term up.
+# Sums of a few thousand float64 terms. Covered once more by rounding every term up.
 _SUM_INFLATION = 1e-12
 
 
@@ -60,7 +60,7 @@ def centred_distances(updates: FloatArray, centre: FloatArray, *, clip_norm: flo
         moves = np.abs(rows - point)
     largest = moves.max(axis=1)
     charged = (largest > 0) & np.isfinite(largest)
-    # Clipped where a difference overflowed; nextafter would move a distance of 0.
+    # Clipped where a difference overflowed, because nextafter would move a distance of 0.
     norms = np.where(largest > 0, math.inf, 0.0)
     # In units of the largest: squares neither overflow nor vanish. A sum of n squares may lose n units in the last
     # place, its root half of them.
@@ -78,7 +78,7 @@ def sequential_as_in_papers(costs: FloatArray) -> FloatArray:
     Returns (orders,).
 
     As in the papers, for comparison. It presumes secret, independent participation that the sum does not betray,
-    clients of equal size and total noise that does not depend on who takes part. Where updates or participation are
+    clients of equal size and total noise that does not depend on who takes part. If updates or participation are
     visible it understates the loss (`sequential_charge` is the sound one). Raises InvalidArgument.
     """
     return check_array("costs", costs, shape=2).sum(axis=0) * (1 + _SUM_INFLATION)

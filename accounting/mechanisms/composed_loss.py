@@ -31,7 +31,7 @@ _FINENESS = 0.01
 MOST_BINS = 2**21
 _MOST_STEP_BINS = 2**20
 _COARSE = 2**12
-# Nats. Sums as wide as 10⁸ nats ask for more; nobody reads a loss there, and e^{interval} soon is no float.
+# Nats. Sums as wide as 10⁸ nats ask for more. Nobody reads a loss there, and e^{interval} soon is no float.
 _COARSEST = 50.0
 # Tilted mass outside of the window: e⁻⁴¹.
 _OUTSIDE = 41.0
@@ -91,7 +91,7 @@ class _Sum:
             return math.inf
         # Where losses are bounded the tilt is steep, and any δ may be far above every mass that is left.
         target = math.exp(min(700.0, math.log((delta - self.spare) * (1 - 1e-9)) - self.log_scale))
-        # Σ w and Σ w e^{l₀ − l} over all larger losses; both from the small end.
+        # Σ w and Σ w e^{l₀ − l} over all larger losses. Both from the small end.
         first = float(self.losses[0])
         falling = np.exp(first - self.losses)
         sums = np.append(np.cumsum(self.weights[::-1])[::-1][1:], 0.0)
@@ -138,7 +138,7 @@ def exchanged_epsilon(steps: Sequence[Steps], delta: float) -> float:
             return 2 * half
         if not epsilon < 700:
             break
-        # It grows with `half`, and repeated from below it ends at the least that is enough; a little beyond, so that it
+        # It grows with `half`, and repeated from below it ends at the least that is enough. A little beyond, so that it
         # does end.
         half = epsilon * (1 + 1e-6)
     return math.inf
@@ -209,7 +209,7 @@ def _sum(steps: Sequence[Steps], delta: float, scale: float, *, removal: bool, e
 
 
 def _tractable(part: Steps) -> bool:
-    # Outside, a step is bounded by its Rényi divergence; nobody reads loss distributions there.
+    # Outside, a step is bounded by its Rényi divergence. Nobody reads loss distributions there.
     return 0.05 <= part.noise_multiplier <= 1e7 and part.sampling_rate >= 1e-9 and part.grid_std >= LEAST_GRID_STD
 
 

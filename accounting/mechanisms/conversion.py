@@ -57,7 +57,7 @@ def epsilon_from_moments(
     lams, moments = _curve(orders_or_alphas(orders, alphas), log_moments)
     target = check_delta(delta)
     epsilons = epsilons_of(lams, moments, target, conversion)
-    # D = 0 at any order says that the two laws are equal; the others would still charge ln c_λ − ln δ.
+    # D = 0 at any order says that the two laws are equal. The others would still charge ln c_λ − ln δ.
     best = int(np.argmax(moments == 0)) if bool((moments == 0).any()) else int(np.argmin(epsilons))
     return max(0.0, float(epsilons[best])), float(lams[best])
 
@@ -131,7 +131,7 @@ def takes_noise_as_exact(
 def sampling_slack(epsilon: float, releases: int) -> float:
     """Return what the noise sampler's cut tails may add to δ over `releases` noised sums and histograms: n(1 +
     e^ε)τ."""
-    # e^600 times the error is far above any δ already; e^710 would overflow.
+    # e^600 times the error is far above any δ already. e^710 would overflow.
     return releases * (1 + math.exp(min(epsilon, 600.0))) * SAMPLING_ERROR
 
 
@@ -238,7 +238,7 @@ def posterior_bounds(prior: float, epsilon: float) -> tuple[float, float]:
     if not 0 <= belief <= 1:
         raise InvalidArgument("prior", f"must be in [0, 1], not {belief!r}")
     tail = math.exp(-_possibly_infinite(epsilon))
-    # Certainty does not move; at ε = ∞ the quotients below would be 0/0.
+    # Certainty does not move. At ε = ∞ the quotients below would be 0/0.
     if belief in (0.0, 1.0):
         return belief, belief
     return belief * tail / (1 - belief + belief * tail), belief / (belief + tail * (1 - belief))

@@ -28,7 +28,7 @@ _functions = cast(Any, _special)
 Values = float | Sequence[float] | npt.NDArray[np.floating]
 Direction = Literal["forward", "printed"]
 
-# Rounding errors of the sums below stay under 1e-10 relative for orders up to 1e4; this covers them ten times over.
+# Rounding errors of the sums below stay under 1e-10 relative for orders up to 1e4. This covers them ten times over.
 INFLATION = 1e-9
 # Beyond, ln Γ(n) ≈ n ln n carries n ln n · 2⁻⁵² of absolute error into every weight.
 _INFLATION_PER_ORDER = 1e-15
@@ -37,7 +37,7 @@ _CHUNK = 1 << 21
 # Used where α|x| < 1/4: each term is less than a quarter of the one before, so the 30th is below 2⁻⁵⁶ of the first.
 _SERIES_TERMS = 30
 _LARGEST_EXPONENT = 700.0
-# In a sum over a binomial law; at larger orders sampling is not credited.
+# In a sum over a binomial law. At larger orders sampling is not credited.
 MOST_TERMS = 2**20
 
 # From this many distances on a table is worth building.
@@ -45,7 +45,7 @@ _TABLE_ABOVE = 8192
 # At a chord's middle. Its gap to a convex function is concave, hence at most twice as wide anywhere: within 1e-2.
 _TOLERANCE = 4e-3
 _START = 256
-# Halvings of a chord; where they are not enough it still bounds φ, only less tightly.
+# Halvings of a chord. Where they are not enough it still bounds φ, only less tightly.
 _ROUNDS = 8
 _BLOCK = 1 << 16
 
@@ -144,7 +144,7 @@ def exact_moments(orders: FloatArray, ratio: FloatArray, rate: float, direction:
         values[:, charged] = unsampled_moments(orders[:, None], points)
         return values
     raw = np.empty((orders.size, points.size))
-    # Beyond, a sum has too many terms; without sampling it costs more, and no statement is read there.
+    # Beyond, a sum has too many terms. Without sampling it costs more, and no statement is read there.
     far = orders > MOST_TERMS
     raw[far] = np.multiply.outer(orders[far] * (orders[far] + 1), points**2 / 2)
     whole = (orders == np.floor(orders)) & ~far
@@ -168,7 +168,7 @@ def unsampled_moments(orders: FloatArray, ratio: FloatArray | float) -> FloatArr
 
 def _upwards(orders: FloatArray, raw: FloatArray) -> FloatArray:
     inflation = np.maximum(INFLATION, _INFLATION_PER_ORDER * orders * np.log1p(orders))
-    # A relative margin does nothing for a cost that underflowed to 0; one step up does.
+    # A relative margin does nothing for a cost that underflowed to 0. One step up does.
     return np.nextafter(raw * (1 + inflation), np.inf)
 
 
@@ -200,14 +200,14 @@ def _quadrature(lam: float, ratio: FloatArray, rate: float) -> FloatArray:
     """
     strip = np.minimum(6.0, np.pi / (2 * ratio))
     alpha = lam + 1
-    # e^{−z²/2} grows by e^{y²/2} towards the edge y of the strip; the step pays for that too.
+    # e^{−z²/2} grows by e^{y²/2} towards the edge y of the strip. The step pays for that too.
     step = 2 * np.pi * strip / (45 + strip**2 / 2)
     # From 13 deviations below 0 to 13 above αr, the peak of e^{αrz − z²/2}: outside is less than e^{−84}.
     with np.errstate(over="ignore"):
         nodes = np.ceil((26 + alpha * ratio) / step) + 1
     out = np.full_like(ratio, np.inf)
     order = np.argsort(nodes)
-    # A cost this large (α²r²/2 nats) decides nothing; the closed form without sampling bounds it.
+    # A cost this large (α²r²/2 nats) decides nothing. The closed form without sampling bounds it.
     feasible = nodes[order] <= 4 * _CHUNK
     huge = order[~feasible]
     out[huge] = alpha * lam * ratio[huge] ** 2 / 2
@@ -309,7 +309,7 @@ def _table(orders: tuple[float, ...], top: float, rate: float) -> tuple[FloatArr
         values = np.insert(values, places, exact[:, split], axis=1)
     with np.errstate(invalid="ignore"):
         slopes = np.diff(values) / np.diff(nodes)
-    # An infinite end makes an infinite chord; the factor covers the rounding of the chord itself.
+    # An infinite end makes an infinite chord. The factor covers the rounding of the chord itself.
     slopes = np.where(np.isfinite(slopes), slopes * (1 + 1e-12), np.inf)
     return nodes, values[:, :-1] * (1 + 1e-12), slopes
 

@@ -1,7 +1,7 @@
 """The events of a run, as frozen values without accounting. `classical` interprets them (cf. dp_accounting).
 
 One record is hidden under the accountant's neighbouring relation. `noise_multiplier` is the noise over the clip norm,
-the most that one record adds. Where records are exchanged (replace-one) the accountant itself counts twice that.
+the most that one record adds. If records are exchanged (replace-one) the accountant itself counts twice that.
 
 >>> event = PoissonSampledEvent(0.01, GaussianEvent(1.1))
 >>> SelfComposedEvent(event, 100)
@@ -220,7 +220,7 @@ def kind_moments(kind: Kind, orders: FloatArray, relation: Relation) -> FloatArr
     if rate == 0 or isinstance(kind.atom, NothingEvent):
         return np.zeros_like(lams)
     if relation is Relation.REPLACE_ONE:
-        # Joint convexity; in both data sets the record is sampled with the same coin.
+        # Joint convexity. In both data sets the record is sampled with the same coin.
         return sampled_bound(_moments(kind.atom, 1.0, lams, 2.0), rate)
     return _moments(kind.atom, rate, lams, 1.0)
 

@@ -116,7 +116,7 @@ class GaussianPair(OutcomePair):
         log_q = -((w / base) ** 2) / 2 - math.log(base)
         log_p = -(((w - shift) / wide) ** 2) / 2 - math.log(wide)
         u = log_p - log_q
-        # (1+x)^−λ − 1 + λx with x = q(e^u − 1), whose linear part has mean zero; e^{log_q} x never overflows.
+        # (1+x)^−λ − 1 + λx with x = q(e^u − 1), whose linear part has mean zero. e^{log_q} x never overflows.
         mass_q, mass_p = np.exp(log_q), np.exp(log_p)
         shrink = np.exp(-order * np.logaddexp(math.log1p(-rate), math.log(rate) + u))
         excess = mass_q * (shrink - 1) + order * rate * (mass_p - mass_q)
@@ -176,7 +176,7 @@ class RandomisedResponse(_SymmetricPair):
 
 
 def _rounded(divergence: float) -> float:
-    # A divergence is never negative; its rounding may be. What overflowed on the way is not known to be finite.
+    # A divergence is never negative. Its rounding may be. What overflowed on the way is not known to be finite.
     return math.inf if math.isnan(divergence) else max(0.0, divergence)
 
 
@@ -221,7 +221,7 @@ def subsampled_moments(orders: FloatArray, pair: OutcomePair, *, sampling_rate: 
     if pair.symmetric:
         return moments
     reverse = np.array([i * told_by(pair, float(i + 1), reverse=True) for i in range(1, top + 1)])
-    # Both bound the reverse direction, so the smaller one does; the guarantee needs both directions.
+    # Both bound the reverse direction, so the smaller one does. The guarantee needs both directions.
     convex = [_mixture(log_binomial(int(lam), sampling_rate)[1:], reverse[: int(lam)]) for lam in orders.tolist()]
     pair_moments = [pair.reverse_moment(int(lam), sampling_rate) for lam in orders.tolist()]
     return np.maximum(moments, np.minimum(convex, pair_moments))

@@ -33,7 +33,7 @@ def laplace_losses(ratio: float, rate: float, interval: float, *, removal: bool)
     points = np.asarray(np.arange(first, math.ceil(high / interval) + 2) * interval, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         excess = np.where(np.abs(points) < 0.5, np.expm1(points) + rate, np.exp(points) - (1 - rate))
-        # The output at which the loss is that of the point, in [0, 1]; before the first atom, or behind the last one.
+        # The output at which the loss is that of the point, in [0, 1]. Before the first atom, or behind the last one.
         logs = np.where(excess > 0, np.log(np.maximum(excess, 1e-320)) - math.log(rate), -np.inf)
     edges = np.where(logs <= -ratio, -np.inf, np.where(logs > ratio, np.inf, (logs / ratio + 1) / 2))
     edges[0], edges[-1] = -np.inf, np.inf

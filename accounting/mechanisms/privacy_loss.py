@@ -27,7 +27,7 @@ _functions = cast(Any, _special)
 ComplexArray = npt.NDArray[np.complex128]
 IntArray = npt.NDArray[np.int64]
 
-# Standard deviations at which a step's tails are cut (e⁻⁵⁰); what lies above counts as infinite loss.
+# Standard deviations at which a step's tails are cut (e⁻⁵⁰). What lies above counts as infinite loss.
 _CUT = 10.0
 # Numbers in one block of composed records: 64 MiB.
 _MEMORY = 1 << 23
@@ -76,7 +76,7 @@ def connect_the_dots(
     if max_bins is not None:
         first, last = max(first, -max_bins), min(last, max_bins)
     epsilons = np.asarray(np.arange(first, last + 1) * interval, dtype=np.float64)
-    # δ(ε) never rises; where rounding makes it, masses would be negative.
+    # δ(ε) never rises. Where rounding makes it, masses would be negative.
     deltas = np.minimum.accumulate(hockey_stick(epsilons, ratio, rate, removal=removal))
     rises = np.diff(deltas)
     inner = (rises[1:] - rises[:-1] * math.exp(interval)) / math.expm1(interval)
@@ -87,7 +87,7 @@ def connect_the_dots(
 
 def loss_between(ratio: float, rate: float, *, removal: bool) -> tuple[float, float]:
     """Losses of one step (arguments as in `hockey_stick`) at the two points where its tails are cut (e⁻⁵⁰)."""
-    # The loss is monotone in the output; both ends lie _CUT deviations outside of both means.
+    # The loss is monotone in the output. Both ends lie _CUT deviations outside of both means.
     u = ratio * np.array([-_CUT, ratio + _CUT]) - ratio**2 / 2
     low, high = (u if rate == 1 else np.logaddexp(math.log1p(-rate), math.log(rate) + u)).tolist()
     return (low, high) if removal else (-high, -low)

@@ -92,11 +92,11 @@ def step_losses(ratio: float, rate: float, interval: float, tail: float, *, remo
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         # e^ε − (1 − q), without cancelling near ε = 0 nor, for q near 1, far from it.
         excess = np.where(np.abs(points) < 0.5, np.expm1(points) + rate, np.exp(points) - (1 - rate))
-        # The output at which the loss is ε; below ln(1−q) there is none.
+        # The output at which the loss is ε. Below ln(1−q) there is none.
         edges = np.where(excess > 0, (np.log(np.maximum(excess, 1e-320)) - math.log(rate)) / ratio + ratio / 2, -np.inf)
     without, without_error = _cell_masses(edges, 0.0)
     with_record, with_error = _cell_masses(edges, ratio)
-    # Beyond the last point the loss is infinite; below the first it is rounded up to it.
+    # Beyond the last point the loss is infinite. Below the first it is rounded up to it.
     if removal:
         below = rate * _cdf(edges[0] - ratio) + (1 - rate) * _cdf(edges[0])
         infinite = rate * _cdf(ratio - edges[-1]) + (1 - rate) * _cdf(-edges[-1])

@@ -29,7 +29,7 @@ _functions = cast(Any, _special)
 _SMALLEST = math.nextafter(0.0, 1.0)
 
 # Grid steps to a standard deviation where nothing else is said. The project's grid for updates has 2¹⁴·√coordinates of
-# them or, for fewer than 16 coordinates, 2¹⁶; that for gradients 2²².
+# them or, for fewer than 16 coordinates, 2¹⁶. That for gradients 2²².
 GRID_STD = 2.0**16
 # The least for which the bound on the lattice is proved.
 LEAST_GRID_STD = 8.0

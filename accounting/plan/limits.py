@@ -59,7 +59,7 @@ class LimitPlan:
         check_positive("epsilon", self.epsilon)
         check_delta(self.delta)
         failure = self.estimator_failure_probability
-        # Only an estimate can fail; a γ beside a classical limit would be δ that nobody spends.
+        # Only an estimate can fail. A γ beside a classical limit would be δ that nobody spends.
         if (failure is not None) != (self.definition is Definition.BAYESIAN):
             raise PlanError("estimator_failure_probability", "Bayesian limits have one, classical limits none")
         if failure is not None and check_delta(failure, "estimator_failure_probability") >= self.delta:

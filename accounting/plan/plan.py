@@ -63,9 +63,10 @@ class Mechanism:
 class Plan:
     """One study as its budget sees it.
 
-    clip_norm         L2 bound on one record's gradient. Where whole updates are clipped on one client's update
+    clip_norm         L2 bound on one record's gradient, or on one client's update where whole updates are clipped
     client_clip_norm  scheme joint: L2 bound on one client's whole sum before its noise
-    noise_multiplier  standard deviation of one adder's noise / clip_norm. Of all noise where clients add shares of it
+    noise_multiplier  standard deviation of one adder's noise / clip_norm, or of all noise where clients add shares of
+                      it
     honest_survivors  survivors in every sum that do not collude, each with its noise (sequential, joint) or its share
                       (client-distributed). Else 1
     sampling_rate     Poisson rate that is credited: of clients in scheme client, of records otherwise. 1: none is
@@ -160,7 +161,7 @@ class Plan:
         if self.adders > 1:
             std = total_noise([std] * self.adders)
         clip = self.clip_norm
-        # The noise multiplier is of the first level's clip norm; the second level has a clip norm of its own.
+        # The noise multiplier is of the first level's clip norm. The second level has a clip norm of its own.
         if self.client_clip_norm is not None and protection is not self.rules.protects[0]:
             clip = self.client_clip_norm
         # Who takes part is seen, so that no sampling hides anybody.

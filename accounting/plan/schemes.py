@@ -162,8 +162,8 @@ _SIGNALS = Protection(Level.CLIENT, Relation.ZERO_OUT, Credit.NONE, Tells.HISTOG
 # Every patient whom a query is about is in its sum.
 _QUERIED = Protection(Level.INSTANCE, Relation.ADD_REMOVE, Credit.NONE, Tells.NOTHING, ())
 
-# A client adds one count. Elsewhere a count leaves one bin for another: a record of a hospital's accounting sample;
-# where clients add the noise the hospital itself, whether its signal is zeroed out or a record changes it.
+# A client adds one count. Elsewhere a count leaves one bin for another: a record of a hospital's accounting sample.
+# Where clients add the noise the hospital itself, whether its signal is zeroed out or a record changes it.
 SCHEMES: Mapping[str, Scheme] = MappingProxyType(
     {
         scheme.id: scheme

@@ -4,7 +4,7 @@ In one noised step a hospital of n records draws q·n of them on average, each c
 sum has norm S ≤ min(q·n·C, R), R the study's bound on a whole sum. The noise has standard deviation s = σ·C in every
 coordinate. Of p parameters it has norm s·√p, nearly always. K such hospitals and T steps add up to K·T·S at most under
 noise of norm s·√(K·T·p), or s·√(T·p) where only the coordinator adds noise: √K (or K) and √T times as much signal
-beside the noise. Where the noise is added in shares, of which h are counted on, K of them are there: s·√(T·p·K/h).
+beside the noise. If the noise is added in shares, of which h are counted on, K of them are there: s·√(T·p·K/h).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class StatisticsPlan:
     observer: Observer
     scheme: Literal["statistics"] = "statistics"
 
-    # What is asked of every plan; here nothing is trained, estimated or published beside the answers.
+    # What is asked of every plan. Here nothing is trained, estimated or published beside the answers.
     rounds: ClassVar[int] = 0
     max_steps: ClassVar[int] = 0
     bayesian: ClassVar[None] = None

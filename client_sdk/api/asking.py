@@ -44,7 +44,7 @@ def asking(
         if remaining_seconds is not None and remaining_seconds <= 0:
             raise QueryNotAnswered(query)
         yield pause if remaining_seconds is None else min(pause, remaining_seconds)
-        # At first often, because a small query is answered at once; hospitals' people take their time.
+        # At first often, because a small query is answered at once. Hospitals' people take their time.
         pause = min(LONGEST_LOOK_SECONDS, pause * 1.5)
         query = yield calls.query(study, query.number)
     if query.state == "failed":

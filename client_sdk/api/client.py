@@ -37,7 +37,7 @@ T = TypeVar("T")
 OnPause = Callable[[str | None, float], None]
 PROBLEM = "application/problem+json"
 _LOG = logging.getLogger(__name__)
-# 408 and 425 ask for the same request again (RFC 9110, RFC 8470); the others pass by themselves.
+# 408 and 425 ask for the same request again (RFC 9110, RFC 8470). The others pass by themselves.
 PASSING = frozenset({408, 425, 429, 502, 503, 504})
 # These two say that nothing was done, so that even a POST may follow.
 NOTHING_DONE = frozenset({429, 503})
@@ -138,7 +138,7 @@ class _Base:
         self.connection = connection
         self.credentials = credentials
         self.clock = clock or ServerClock()
-        # Its key or fingerprint, as somebody knows it; answers are verified with it.
+        # Its key or fingerprint, as somebody knows it. Answers are verified with it.
         self.coordinator_key = coordinator_key
 
         # What the last description of a study said of the coordinator.
@@ -334,7 +334,7 @@ class Attempts(Generic[T]):
         )
 
     def _tell(self, reason: str, pause: float) -> None:
-        # Patience may have no end; whoever watches the hospital must see what it waits for.
+        # Patience may have no end. Whoever watches the hospital must see what it waits for.
         self._paused = True
         if self._on_pause is not None:
             self._on_pause(reason, pause)

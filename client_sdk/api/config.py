@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from client_sdk.errors import ConfigurationError
 
 PREFIX = "WARDROUND_"
-# Names that the coordinator reads, or the tests; a machine may be both, so they pass.
+# Names that the coordinator reads, or the tests. A machine may be both, so they pass.
 _COORDINATORS = (
     *("HOME", "DATABASE_URL", "DATABASE_PASSWORD", "ORIGIN", "HOST", "PORT", "WORKER", "LEASE_SECONDS", "LOG_LEVEL"),
     "BIND_MODELS",

@@ -145,7 +145,7 @@ def _failures() -> Generator[None]:
     try:
         yield
     except httpx.RemoteProtocolError as error:
-        # A connection that breaks off may be a restart; what is no HTTP at all never becomes a coordinator.
+        # A connection that breaks off may be a restart. What is no HTTP at all never becomes a coordinator.
         if _broke_off(error):
             raise ConnectionFailed(_unanswered(error)) from error
         raise UnexpectedAnswer(f"what answers there does not speak HTTP: {NO_COORDINATOR}") from error

@@ -18,11 +18,11 @@ class Approvals:
         self._folder = directory / "queries"
 
     def has(self, sha256: str) -> bool:
-        """Whether somebody said yes."""
+        """Return whether a person approved the question."""
         return self._decision(sha256) is True
 
     def denied(self, sha256: str) -> bool:
-        """Whether somebody said no."""
+        """Return whether a person declined the question."""
         return self._decision(sha256) is False
 
     def decide(self, sha256: str, *, approved: bool, words: str) -> None:

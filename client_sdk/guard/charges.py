@@ -65,7 +65,7 @@ class Charge:
     @classmethod
     def of(cls, settings: StudySettings, rounds: Iterable[int] = ()) -> Charge:
         """The steps of one round of a study, and the histograms that all of `rounds` publish together."""
-        # In a sum the others add noise too; this hospital counts its own alone, but for one noise that all share.
+        # In a sum the others add noise too. This hospital counts its own alone, but for one noise that all share.
         plan, noise = plan_of(settings), 0.0
         published = sum(plan.publishes(round) for round in rounds)
         if plan.release is not None and published:

@@ -1,4 +1,4 @@
-"""Which columns the site policy lets anything read: names are compared as a person reads them."""
+"""The columns that may be read under the site policy. Names are compared as a person reads them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _INPUT = "column."
 
 
 def as_read(name: str) -> str:
-    """What two names share that a person takes for one: capitals, forms of a letter, spaces and unseen signs are gone.
+    """Return the form that two names share if a person takes them for one: without capitals, forms of a letter, spaces
+    and
+    unseen signs.
 
     >>> as_read("Post\\u200bcode ") == as_read("ＰＯＳＴＣＯＤＥ")
     True
@@ -32,7 +34,7 @@ def as_read(name: str) -> str:
 
 
 def denied(rules: QueryRules, names: Iterable[str]) -> list[str]:
-    """Those of the names that nothing may read by `denied_columns`, sorted."""
+    """Return those of the names that must not be read by `denied_columns`, sorted."""
     listed = {as_read(name) for name in rules.denied_columns}
     return sorted({name for name in names if as_read(name) in listed})
 
@@ -46,11 +48,13 @@ def not_allowed(rules: QueryRules, names: Iterable[str]) -> list[str]:
 
 
 def readable(records: Records, rules: QueryRules) -> Records:
-    """The records without the columns that nothing may read. Images and arrays have none but those of their list.
+    """Return the records without the columns that must not be read. Images and arrays have none but those of their
+    list.
 
     Raises:
-        ConfigurationError: a denied name is no column of these records, so that it would deny nothing. A list of labels
-            has a column that nothing may read: without it the labels would be others.
+        ConfigurationError: a denied name is no column of these records, so that it would deny none. A list of labels
+            has
+            a column that must not be read: without it the labels would be others.
     """
     if not isinstance(records, Table):
         _require_labels(records.label_columns, rules)

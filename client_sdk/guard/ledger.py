@@ -274,7 +274,7 @@ class HospitalLedger:
         with self._writing():
             for charge in [*charges, *queries]:
                 self._append("charged-in-full", study, rounds, {**asdict(charge), "rounds_lost": rounds})
-            # Sums that miss rounds would be too small; they begin again from the worst case.
+            # Sums that miss rounds would be too small. They begin again from the worst case.
             self._connection.execute("DELETE FROM running_sums WHERE study = ?", (study,))
 
     def finish_study(self, study: str, reason: str) -> None:

@@ -12,7 +12,7 @@ from client_sdk.errors import ConfigurationError, LedgerInUse
 from client_sdk.guard.seen import SCHEMA as SEEN_SCHEMA
 from study_protocol.wire.values import NAME_PATTERN
 
-# An auditor has no data set; what it saw is kept beside those that hospitals have.
+# An auditor has no data set. What it saw is kept beside those that hospitals have.
 OF_AUDITOR = "outside-witness"
 # The unique index lets entries without a round repeat, such as `opened`: SQLite holds NULLs apart.
 SCHEMA = """
@@ -83,7 +83,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     """
     if read_only:
         return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
-    # Made here with its mode; SQLite would leave that to the umask.
+    # Made here with its mode. SQLite would leave that to the umask.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     connection = sqlite3.connect(path, isolation_level=None)
     try:

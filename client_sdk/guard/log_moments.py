@@ -35,7 +35,7 @@ from study_protocol.wire.tensors import TERMS, Array
 
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-# Per-record norms are sums in float32; this covers their rounding, as the clip factors do.
+# Per-record norms are sums in float32. This covers their rounding, as the clip factors do.
 _NORM_SLACK = 1 + 2.0**-14
 _DAMAGED = "the running sums on this disk are damaged or of another study"
 

@@ -119,7 +119,7 @@ class QueryRules(_Section):
 
 
 class SitePolicy(_Section):
-    """What this hospital allows. An entry that is left out has the strict value."""
+    """The rules of this hospital. An entry that is left out has the strict value."""
 
     studies: Set | None = Field(
         default=None, description="studies that it may take part in; left out: any that a person here joins"

@@ -55,7 +55,7 @@ def check_parameters(
         if plan.start(parameters) > now + MOST_SKEW_SECONDS:
             raise ParametersRefused("future-session", "the session begins later than now, by this machine's clock")
     except ParameterFault as fault:
-        # Another version is nobody's lie; whatever else is signed and unsound is.
+        # Another version is nobody's lie. Whatever else is signed and unsound is.
         proof = None if fault.code == "other-version" else {"rule": fault.code}
         raise ParametersRefused(fault.code, str(fault), proof) from fault
     return parameters
@@ -223,7 +223,7 @@ def check_consistency(entries: Sequence[ConsistencyMessage], current: Current) -
     statement, quorum = current.consistency_statement, current.parameters.quorum
     valid: set[str] = set()
     for entry in entries:
-        # Enough; every further signature costs its check.
+        # Enough. Every further signature costs its check.
         if len(valid) == quorum:
             return
         identity = current.identity(entry.client) if entry.client in names else None

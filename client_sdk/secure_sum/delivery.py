@@ -345,7 +345,7 @@ def _histogram(privacy: Privacy, round_number: int, distance: float | None, sour
         return counts
     if round_number % noise.every == 0:
         counts[distance_bin(distance, top)] = 1
-        # Variances add up over the honest survivors that are sure to be there; rounded up, so that they reach std.
+        # Variances add up over the honest survivors that are sure to be there. Rounded up, so that they reach std.
         share = noise.std / np.sqrt(privacy.histogram_shares)
         counts += sampler(float(np.nextafter(share, np.inf))).sample(DISTANCE_BINS, source)
     # Other rounds publish nothing: zeros without noise.

@@ -88,7 +88,7 @@ class MaskedRound:
         self._plan, self._exact = plan, exact
         self._sum = SecureSumClient(party, plan.study, plan.round, store, derived=derived)
         self._calls = SessionCalls(plan.study, plan.round, party.client)
-        # What the last answer brought along; asked for where a process was started again in between.
+        # What the last answer brought along. Asked for where a process was started again in between.
         self._inbox: Inbox | None = None
         self._signatures: ConsistencyList | None = None
 

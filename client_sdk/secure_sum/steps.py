@@ -137,7 +137,7 @@ def seal_shares(current: Current, seed: bytes) -> tuple[bytes, bytes]:
     agreement = masking.Agreement(client, secrets.share_private, current.h1)
     slots, kept_shares = b"", b""
     for holder, share in zip(holders, shares, strict=True):
-        # Its own share counts among the t; it never leaves before it is opened.
+        # Its own share counts among the t. It never leaves before it is opened.
         if holder == client:
             kept_shares = share
             continue

@@ -173,8 +173,9 @@ def _opened(store: Store, study: str, key: str) -> Opened | None:
 
 
 def erase_expired(folder: Path, now: int) -> None:
-    """As `FileStore.erase_expired`, and every unmasked vector of `folder`'s parent, the study's outbox, that is needed
-    no more. Where another process holds the folder, that process does it.
+    """Erase as `FileStore.erase_expired`, and every unmasked vector of `folder`'s parent, the study's outbox, that is
+    needed
+    no more. If another process holds the folder, that process does it.
     """
     try:
         store = FileStore(folder)
@@ -217,8 +218,8 @@ class FileStore:
         """Raises StateRefused when another process holds the directory."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory = directory
-        # Records that may hold secrets; None before somebody has looked.
-        # Whether secrets are in it, by round; nothing was looked at yet.
+        # Records that may hold secrets. None before somebody has looked.
+        # Whether secrets are in it, by round. Nothing was looked at yet.
         self._holding: dict[tuple[str, int], bool] | None = None
         self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -258,7 +259,7 @@ class FileStore:
                 record = record_of(self, study, number)
                 unexpired = _unless_expired(record, now)
             except (StateRefused, ParameterFault):
-                # Said aloud by whoever takes part in that round; nothing here can tell when it expires.
+                # Said aloud by whoever takes part in that round. Nothing here can tell when it expires.
                 _LOG.warning("the secure-sum state of round %d of %s is damaged: delete it", number, study)
                 continue
             if unexpired is not record:

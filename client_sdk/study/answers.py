@@ -168,7 +168,7 @@ def _log_counts(question: Question, patients: AskedPatients | None) -> None:
 
 def noise_share(grid: Grid, shares: int, cells: int, source: RandomSource) -> NDArray[np.int64]:
     """(cells,) one hospital's noise in grid steps: of so many honest ones together, at least grid.std."""
-    # Variances add up over the honest survivors that are sure to be there; rounded up, so that they reach it.
+    # Variances add up over the honest survivors that are sure to be there. Rounded up, so that they reach it.
     share = math.nextafter(grid.std / math.sqrt(shares) * (1 + 2.0**-50), math.inf)
     return sampler(share).sample(cells, source)
 

@@ -110,7 +110,7 @@ def _audited(study: str, entries: Sequence[Entry]) -> Audited:
         if entry.kind == "asked":
             query_rounds.add(entry.round or 0)
         elif entry.round in query_rounds:
-            # Its cost is known beforehand; the budget finds a report that should not be there.
+            # Its cost is known beforehand. The budget finds a report that should not be there.
             pass
         elif entry.kind in ("settled", "charged-in-full"):
             charged.append((entry.round or 0, reserved_of))

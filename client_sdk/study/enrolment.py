@@ -14,7 +14,7 @@ from study_protocol.wire.signing import ENROLMENT, SigningError, decode_public_k
 
 register("hospital.before-enrolment", "hospital.after-enrolment")
 register("hospital.before-rotation", "hospital.after-rotation")
-# wri_<id>_<secret>_<fingerprint>; a secret in base64url may hold underscores itself.
+# wri_<id>_<secret>_<fingerprint>. A secret in base64url may hold underscores itself.
 _TOKEN = re.compile(r"wri_([A-Za-z0-9-]+)_([A-Za-z0-9_-]+)_([0-9a-f]{64})")
 
 
@@ -73,7 +73,7 @@ def _is_rotated(
 ) -> bool:
     proven = {"client": membership.client, "study": membership.study, "key": successor.public_key}
     rotation = KeyRotation(public_key=successor.public_key, proof=sign_document(successor.key, ENROLMENT, proven))
-    # Signed by the old key; by the new one where an interrupted attempt has brought it there already.
+    # Signed by the old key. By the new one where an interrupted attempt has brought it there already.
     for signer in (identity, successor):
         signature = Signature(signer.key, membership.client, membership.study, membership.origin)
         try:

@@ -258,14 +258,22 @@ class EntryChecks:
         )
 
 
-def _require_same(shown: ModelInfo, named: NamedModel | None) -> None:
-    if named is None or (shown.version, shown.sha256, shown.bytes) != (named.version, named.sha256, named.bytes):
-        problem = "names none of that round" if named is None else f"names that of round {named.version}, another file"
-        raise BadAssignment(f"the assignment begins with a model of round {shown.version}, and the ledger {problem}")
+def _require_same(model: ModelInfo, named_model: NamedModel | None) -> None:
+    if named_model is None or (model.version, model.sha256, model.bytes) != (
+        named_model.version,
+        named_model.sha256,
+        named_model.bytes,
+    ):
+        problem = (
+            "names none of that round"
+            if named_model is None
+            else f"names that of round {named_model.version}, another file"
+        )
+        raise BadAssignment(f"the assignment begins with a model of round {model.version}, and the ledger {problem}")
 
 
-def _untrue(entry: Entry, why: str) -> LedgerContradicted:
-    return LedgerContradicted(f"the coordinator's ledger is not true, entry {entry.sequence}: {why}")
+def _untrue(entry: Entry, reason: str) -> LedgerContradicted:
+    return LedgerContradicted(f"the coordinator's ledger is not true, entry {entry.sequence}: {reason}")
 
 
 def _fault_of_counts(privacy: Privacy, counts: tuple[int, ...], noise: float, distance: float) -> str | None:

@@ -306,17 +306,19 @@ class Proposal:
     require_allowed: Callable[[], None]
 
 
-def _require_allowed(rules: SitePolicy, shown: Study, dataset: str, ledger: HospitalLedger, *, pinned: bool) -> None:
+def _require_allowed(
+    rules: SitePolicy, received_study: Study, dataset: str, ledger: HospitalLedger, *, pinned: bool
+) -> None:
     """Raises PolicyRefused, OwnBudgetExceeded: what would be refused in every round is refused here."""
-    study, settings = shown.study, shown.settings
+    study, settings = received_study.study, received_study.settings
     check = partial(require_allowed, rules, study, dataset, settings, roster_pinned=pinned)
     check()
-    expected = max(shown.clients, shown.invited, settings.schedule.min_clients)
+    expected = max(received_study.clients, received_study.invited, settings.schedule.min_clients)
     try:
         check(expected=expected)
     except PolicyRefused as refused:
         # Until it is started others may still be invited.
-        if shown.state not in ("draft", "enrolling"):
+        if received_study.state not in ("draft", "enrolling"):
             raise
         _LOG.warning("as many hospitals as are invited now are too few for this one: %s", refused.detail)
     # Later a round may be paid for and not yet sent: there every round is asked for itself. Of queries each is.

@@ -157,7 +157,7 @@ def able(
         )
         if split is not None:
             evaluated = _evaluated(training, records, settings, split)
-    # Images have no columns to be asked about; a model is evaluated on them nevertheless.
+    # Images have no columns to be asked about. A model is evaluated on them nevertheless.
     if settings.statistics is not None and (isinstance(records, Table) or evaluated is None):
         patients = AskedPatients.of_remaining(records)
     return Capabilities(settings, coins, training, patients, data_version, evaluated)

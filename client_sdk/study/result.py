@@ -16,7 +16,7 @@ from study_protocol.study.messages import LedgerEntry, Study
 from study_protocol.study.model_file import ModelMetadata
 from study_protocol.wire.tensors import TensorError, metadata_in
 
-# How many entries are read at once; the release follows the charge, most often at once.
+# How many entries are read at once. The release follows the charge, most often at once.
 _NEAR = 10
 
 

@@ -48,7 +48,7 @@ register("hospital.after-seen")
 class CoordinatorVerifier:
     """One hospital's view of one study's coordinator.
 
-    settings  frozen when the hospital joined. Where they ask for masks, the keys for these are believed through the
+    settings  frozen when the hospital joined. If they ask for masks, the keys for these are believed through the
               study's roster, which is then looked at in every round
     ledger    the hospital's own: it holds the coordinator's ledger as it was last seen, which only ever moves on, and
               what is known of this hospital's part
@@ -254,7 +254,7 @@ class CoordinatorVerifier:
         """
         heads: list[WitnessedHead] = []
         for witness in witnesses:
-            # Also of members that have left; of a key that was changed since, only its owner can sign anew.
+            # Also of members that have left. Of a key that was changed since, only its owner can sign anew.
             if witness.head.study != self._membership.study or self._keys().get(witness.client) != witness.public_key:
                 continue
             try:

@@ -158,7 +158,7 @@ class _Sent:
 
     def work(self) -> LocalWork:
         with warnings.catch_warnings():
-            # Shared memory is read-only; nothing here writes to records.
+            # Shared memory is read-only. Nothing here writes to records.
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             inputs, targets = torch.as_tensor(self.inputs), torch.as_tensor(self.targets)
         dataset = TaskDataset(inputs, targets, self.patients, grouped=self.grouped)

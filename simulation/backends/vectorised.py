@@ -109,7 +109,7 @@ class _Round:
         self._accounts: list[Accounts | None] = []
         self._rows: list[NDArray[np.float32]] = []
         self._total = np.zeros(layout.size)
-        # Where the sum is noised on a grid every update is rounded to it first; elsewhere floats are added.
+        # Where the sum is noised on a grid every update is rounded to it first. Elsewhere floats are added.
         central = self._settings.privacy.noise_of_updates(layout.size)
         self._spacing = None if central is None else central.spacing
         self._central = central

@@ -175,7 +175,7 @@ def _all_releases(plan: Plan, limit: LimitPlan) -> tuple[Steps, ...] | None:
     All rounds that the limit lets begin, all histograms, and as large a sum of squares of questions as it lets in, all
     at once. Each part is fixed before round 1, so that no order, size or stop that adapts does better than the
     composition of all (docs/guarantees.md). Evaluations are borne by patients who bear no round, and are within the
-    same sum. Where rounds take all records, rounds and questions are Gaussian releases under one limit on their
+    same sum. If rounds take all records, rounds and questions are Gaussian releases under one limit on their
     Σ Δ²/s², and together are dominated by one (Smith & Thakurta 2022; Koskela, Tobaben & Honkela 2023).
     """
     account, step = ClassicalLimit(plan, limit), plan.mechanism(limit.level)

@@ -81,7 +81,7 @@ class CumulativeLimit(LimitAccount):
         return self._read(self._enforced(), self.rounds, after)
 
     def epsilon_of_evaluations(self, cost: QueryCost, count: int) -> float:
-        # With so many rounds that all of them are scheduled; nobody who is set aside takes part in one.
+        # With so many rounds that all of them are scheduled. Nobody who is set aside takes part in one.
         return self._read(0.0, self.plan.rounds, ChargedQueries().plus(cost, count))
 
     def charge_query(self, cost: QueryCost) -> None:
@@ -244,7 +244,7 @@ class CumulativeLimit(LimitAccount):
             return moments, np.zeros_like(moments)
         # Against a path the questions may not depend on answers: what they may cost at most counts from round 1.
         of_all = queries.precision("all") if allowance is None else allowance
-        # Of evaluations the schedule stands in the settings; others are within the allowance.
+        # Of evaluations the schedule stands in the settings. Others are within the allowance.
         rest = queries.precision("evaluated") if allowance is None else self._scheduled(queries, rounds)
         constants = self._constant(of_all), self._constant(rest)
         return np.nextafter(moments + constants[0], np.inf), np.nextafter(constants[0] + constants[1], np.inf)

@@ -45,7 +45,7 @@ class HistogramLimit(LimitAccount):
         if self.rounds >= self.plan.rounds:
             # No round is left. This is the only stop here: with published histograms the account has weights to spare.
             return math.inf
-        # `project` looks ahead over steps of one kind; a published histogram is a second kind.
+        # `project` looks ahead over steps of one kind. A published histogram is a second kind.
         after_round = copy.deepcopy(self._complete)
         self._charge(after_round, None, publishes)
         return after_round.epsilon()
@@ -107,9 +107,9 @@ class HistogramLimit(LimitAccount):
         self._last_growth = growth_from_json(state["last_growth"])
 
     def _open(self) -> BayesianAccountant:
-        # A published histogram is one more step; at most one a round.
+        # A published histogram is one more step. At most one a round.
         max_steps = self.plan.max_steps + (0 if self.plan.release is None else self.plan.rounds)
-        # Records may be held out of training; clients that are measured take part.
+        # Records may be held out of training. Clients that are measured take part.
         spec = self.bayesian_spec(delta=self.delta, max_steps=max_steps, composition="holder", sample="members")
         return BayesianAccountant(spec)
 
@@ -117,7 +117,7 @@ class HistogramLimit(LimitAccount):
         step, release = self.mechanism, self.plan.release
         rates: dict[str, Any] = {"sampling_rate": step.sampling_rate, "max_distance": step.clip_norm}
         for number in range(step.steps_per_round):
-            # A report tells of one noised step; others in the round are charged in full.
+            # A report tells of one noised step. Others in the round are charged in full.
             if reported is None or number > 0:
                 account.step(noise_std=step.noise_std, **rates)
             elif release is None:
