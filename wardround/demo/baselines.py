@@ -46,7 +46,7 @@ def alone_and_private(task: Task, dataset: TaskDataset, settings: StudySettings)
     budget = Budget.open(plan_of(settings))
     model = task.model()
     released = [weights_of(model)]
-    while budget.authorise().allowed:
+    while budget.authorise().is_allowed:
         number = len(released)
         budget.reserve(number)
         update = training.update(released[-1], log_moments, round_number=number)

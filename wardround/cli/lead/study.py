@@ -207,7 +207,7 @@ def model(
         goes_on = "" if shown.state == "finished" else "; the study goes on"
         digest = hashlib.sha256(found.body).hexdigest()
         say(f"{output}: {_which(found)}{goes_on}; {len(found.body)} bytes, sha256 {digest}")
-        if found.said:
+        if found.names_study:
             say(f"next: wardround predict {shlex.quote(str(output))} --data new.csv -o predictions.csv")
 
 
@@ -332,7 +332,7 @@ def _show(study: Study, as_json: bool) -> None:
         ["state", _state(study)],
         ["rounds", f"{study.rounds} begun; at most {settings.rounds} of training that are charged"],
         ["hospitals", f"{_enrolled(study)}; a round needs {settings.schedule.min_clients} at least"],
-        ["scheme", privacy.rules.named],
+        ["scheme", privacy.rules.display_name],
         *_training(settings),
         *(
             [f"limit, {li.level} {li.definition}", f"epsilon {li.epsilon:g} at delta {li.delta:g}"]
