@@ -43,7 +43,7 @@ from study_protocol.secure_sum.vectors import EncodingError, RingVector, VectorS
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.reasons import in_words
 from study_protocol.study.settings import StudySettings
-from study_protocol.wire.tensor_files import Arrays, Tensors, gathered, read
+from study_protocol.wire.tensor_files import Arrays, ReadableTensors, gather_tensors, read
 from study_protocol.wire.tensors import Array, spec_of
 
 # A session's parameters name them; nothing that is computed depends on them.
@@ -76,7 +76,7 @@ class Opening:
 class Answers:
     """What a round's clients gave. updates, findings: in the clear, in order of their names; sums: total data words."""
 
-    updates: Sequence[Tensors]
+    updates: Sequence[ReadableTensors]
     findings: tuple[Findings, ...]
     sums: Mapping[str, RingVector]
 
@@ -133,7 +133,7 @@ class Coordinator:
         self._require_going_on()
         round = self.budget.last_round + 1
         self._record("reserved", round, {})
-        heads = partial(self._coins.heads, round=round)
+        heads = partial(self._coins.heads, round_number=round)
         rate = self.settings.privacy.client_sampling_rate
         chosen = set(sample(self.names, rate, heads))
         drawn = tuple(place for place, name in enumerate(self.names) if name in chosen)
@@ -196,7 +196,7 @@ class Coordinator:
         if self.settings.privacy.masking is None:
             return ()
         named = {"study": _STUDY, "roster": _NOBODY, "model": _NOBODY}
-        plan = SessionPlan.of(self.settings, self._spec, round=round, ledger=(round, _NOBODY), **named)
+        plan = SessionPlan.of(self.settings, self._spec, round_number=round, ledger=(round, _NOBODY), **named)
         return plan.parameters(drawn, session=bytes(32), now=0.0).vectors
 
     def _collected(self, opening: Opening, findings: tuple[Findings, ...]) -> Collected:
@@ -270,7 +270,9 @@ class Coordinator:
             arrays |= {f"before/{name}": array for name, array in self._before[1].items()}
         if self._state.moments is not None:
             moments = self._state.moments
-            arrays |= {f"optimiser/{name}": array for name, array in gathered(moments.spec, read(moments)).items()}
+            arrays |= {
+                f"optimiser/{name}": array for name, array in gather_tensors(moments.spec, read(moments)).items()
+            }
         saved = {
             "version": self.version,
             "before": None if self._before is None else self._before[0],

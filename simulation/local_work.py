@@ -124,7 +124,7 @@ class LocalWork:
             made = training.contribution(
                 orders.weights,
                 log_moments,
-                round=orders.round,
+                round_number=orders.round,
                 total_records=orders.total_records,
                 previous=orders.previous,
             )

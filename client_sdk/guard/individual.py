@@ -108,15 +108,15 @@ class IndividualBudget:
         """Whether each step measures the records that were not drawn as well."""
         return self.limit.every_norm
 
-    def admitted(self, drawn: Rows, privacy: Privacy) -> Rows:
+    def admitted(self, rows: Rows, privacy: Privacy) -> Rows:
         """Those of the drawn records who may take part in the next step, whatever their gradients are."""
         room = self.filter.has_room(**_mechanism(privacy))
-        return drawn[room[self.rows[drawn]]]
+        return rows[room[self.rows[rows]]]
 
-    def charge(self, known: Rows, norms: Floats, privacy: Privacy, *, rounding: float) -> None:
+    def charge(self, rows: Rows, norms: Floats, privacy: Privacy, *, rounding: float) -> None:
         """One noised step in which only `admitted` records took part.
 
-        known     records whose gradient norms were computed, among them all who took part
+        rows      records whose gradient norms were computed, among them all who took part
         norms     theirs, before clipping; ∞ of a record without a gradient, which is charged at the clip norm
         rounding  as in `accounted`
 
@@ -128,8 +128,8 @@ class IndividualBudget:
         # Who is not among today's records moved nothing: measured, at distance 0.
         measured = np.ones(self.filter.members, dtype=np.bool_)
         measured[self.rows] = False
-        measured[self.rows[known]] = True
-        distances[self.rows[known]] = accounted(norms, clip_norm=privacy.clip_norm, rounding=rounding)
+        measured[self.rows[rows]] = True
+        distances[self.rows[rows]] = accounted(norms, clip_norm=privacy.clip_norm, rounding=rounding)
         # Whom the coins of earlier steps left out must stay out, also of cheaper steps: the filter then refuses them.
         closed = self.rows[~self.filter.has_room(**_mechanism(privacy))[self.rows]]
         measured[closed], distances[closed] = True, privacy.clip_norm

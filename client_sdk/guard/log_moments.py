@@ -246,12 +246,12 @@ class LogMomentBounds:
             self._papers.step(distances, **self._own_step(total_records))
             self._paper_costs = self._papers.log_moments() - before
 
-    def publish(self, round: int, source: RandomSource) -> None:
-        """After the last step of `round`: at a declared checkpoint, read the accounting sample through fresh noise.
+    def publish(self, round_number: int, source: RandomSource) -> None:
+        """Read the accounting sample through fresh noise after the last step of a declared checkpoint.
 
         source: of the noise on its (BINS,) counts.
         """
-        release, sums = self._plan.release, self._published(round)
+        release, sums = self._plan.release, self._published(round_number)
         if release is not None and sums is not None:
             sums.publish(sums.histogram() + sampler(release.std).sample(BINS, source))
 

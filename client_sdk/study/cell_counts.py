@@ -13,7 +13,7 @@ from private_learning.tasks import Task
 from private_learning.tasks.columns import Declared, NumberColumn, require_columns
 from private_learning.tasks.tables import TableTask
 from study_protocol.cells import Categories, Column, Numbers, column_name, read_categories, read_numbers
-from study_protocol.cells.counting import CellCounts, Declaration, added
+from study_protocol.cells.counting import CellCounts, Declaration, add_counts
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.rows import Reading, readings_of
 from study_protocol.queries.variables import Condition, Range, Variable
@@ -64,7 +64,7 @@ def log_counts(counts: Iterable[CellCounts], what: str) -> None:
 
 def _counted(declarations: Sequence[Declaration], records: Table, whose: str) -> tuple[CellCounts, ...]:
     require_columns(list(dict.fromkeys(column_name(one.column) for one in declarations)), records.columns, whose)
-    return added(
+    return add_counts(
         [one.count(part.columns[column_name(one.column)], part.first) for one in declarations]
         for part in _parts(records)
     )

@@ -217,7 +217,7 @@ class EntryChecks:
         # What a query reports is nothing, as the budget finds.
         if report is None or isinstance(self._settings, StatisticsSettings):
             return
-        fault = fault_of_report(self._settings, report, round=round, members=members)
+        fault = fault_of_report(self._settings, report, round_number=round, members=members)
         if fault is None:
             fault = self._own_fault(self._settings.privacy, self._own(round), round, report)
         if fault is not None:

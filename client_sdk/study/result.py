@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import dataclass
 
 from client_sdk.api.client import Client
-from study_protocol.study.any_settings import trained
+from study_protocol.study.any_settings import require_training
 from study_protocol.study.averaging import average_models, averaged_rounds
 from study_protocol.study.messages import LedgerEntry, Study
 from study_protocol.study.model_file import ModelMetadata
@@ -44,7 +44,7 @@ def study_model(client: Client, study: str) -> StudyModel:
     shown = client.study(study)
     if shown.model is None or shown.model.version == 0:
         return released_model(client, shown, None if shown.model is None else shown.model.version)
-    averaging = trained(shown.settings).training.optimiser.averaging
+    averaging = require_training(shown.settings).training.optimiser.averaging
     if averaging is None:
         return released_model(client, shown, shown.model.version)
     chosen = averaged_rounds(averaging, released_rounds(client, study))
@@ -82,7 +82,7 @@ def _require_of_study(client: Client, study: Study, body: bytes, version: int | 
         )
     if said is None:
         return None
-    said.require(study.study, trained(study.settings), said.round if version is None else version)
+    said.require(study.study, require_training(study.settings), said.round if version is None else version)
     if said.round > 0:
         page = client.ledger(study.study, after=said.ledger_entries - 1, limit=_NEAR).entries
         found = [(entry.kind, entry.round, entry.sha256) for entry in page[:1]]

@@ -82,27 +82,32 @@ _METHOD = """## How the lines of MNIST with clients are run
 
 def markdown(entries: Sequence[Entry], rows: Iterable[Row]) -> str:
     """The page. A line without a result says "not run"; one without records says what is missing."""
-    known = {(row.table, row.name): row for row in rows}
+    row_by_key = {(row.table, row.name): row for row in rows}
     computations: dict[str, int] = {}
     parts = [_HEAD]
     for table in dict.fromkeys(entry.table for entry in entries):
-        here = [entry for entry in entries if entry.table == table]
-        found = [known[key] for entry in here if (key := (entry.table, entry.name)) in known]
-        parts += [f"## {TITLES.get(table, f'Table {table}')}\n", _accuracies(here, known, computations)]
-        if found:
-            parts += [_readings(found, computations), _settings(found)]
+        entries_of_table = [entry for entry in entries if entry.table == table]
+        rows_of_table = [
+            row_by_key[key] for entry in entries_of_table if (key := (entry.table, entry.name)) in row_by_key
+        ]
+        parts += [
+            f"## {TITLES.get(table, f'Table {table}')}\n",
+            _accuracies(entries_of_table, row_by_key, computations),
+        ]
+        if rows_of_table:
+            parts += [_readings(rows_of_table, computations), _settings(rows_of_table)]
     parts += [_METHOD, _legend(computations)]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def _accuracies(here: Sequence[Entry], known: dict[tuple[str, str], Row], computations: dict[str, int]) -> str:
+def _accuracies(entries: Sequence[Entry], row_by_key: dict[tuple[str, str], Row], computations: dict[str, int]) -> str:
     lines = [
         "| line | papers: without privacy / DP / BDP | papers' ε: DP / BDP | here | same steps, no noise "
         "| here: worst-case ε | seeds |",
         "|---|---|---|---|---|---|---|",
     ]
-    for entry in here:
-        row = known.get((entry.table, entry.name))
+    for entry in entries:
+        row = row_by_key.get((entry.table, entry.name))
         cells = [entry.name, *_of_papers(entry.papers)]
         cells += (
             [f"not re-run: {entry.reason}" if entry.run is None else "not run", "", "", ""]
@@ -188,5 +193,5 @@ def _value(value: object) -> str:
 def _legend(computations: dict[str, int]) -> str:
     lines = ["## How to read ε here\n", *(f"- **{kind}**: {meaning}." for kind, meaning in KINDS.items())]
     lines += ["", "| number | computation |", "|---|---|"]
-    lines += [f"| {number} | {how} |" for how, number in computations.items()]
+    lines += [f"| {number} | {computation} |" for computation, number in computations.items()]
     return "\n".join(lines) + "\n"

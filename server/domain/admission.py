@@ -14,7 +14,7 @@ from accounting.plan.report import CumulativeMoments
 from server.domain.errors import Rejected
 from study_protocol.study.central_noise import CLIP_TOLERANCE, EXACT, CentralNoise
 from study_protocol.study.settings import Privacy, StudySettings
-from study_protocol.wire.tensor_files import Tensors, read
+from study_protocol.wire.tensor_files import ReadableTensors, read
 from study_protocol.wire.tensors import TERMS, UPDATE, Array, Spec, prefixed, terms_spec
 
 # Numbers that are copied to float64 at once: 8 MiB, for tensors of any size.
@@ -70,7 +70,7 @@ def central_noise(privacy: Privacy, coordinates: int) -> CentralNoise | None:
     return privacy.noise_of_updates(coordinates) if privacy.rules.central else None
 
 
-def examine(settings: StudySettings, model: Spec, body: Tensors, longest: float) -> Findings:
+def examine(settings: StudySettings, model: Spec, body: ReadableTensors, longest: float) -> Findings:
     """Walk once over the tensors of a body whose names and shapes are checked already.
 
     Args:
@@ -94,7 +94,7 @@ def examine(settings: StudySettings, model: Spec, body: Tensors, longest: float)
     return Findings(_distance(noise, norm), _moments(log_moments))
 
 
-def examine_answer(body: Tensors) -> None:
+def examine_answer(body: ReadableTensors) -> None:
     """Check a hospital's part of a query: whole numbers that add up exactly.
 
     Raises:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from study_protocol.study.robustness import LOG_ODDS
 from study_protocol.study.settings import StudySettings
 from study_protocol.study.training import LocalOptimiser
-from study_protocol.wire.tensor_files import Tensors, pieces
+from study_protocol.wire.tensor_files import ReadableTensors, pieces
 from study_protocol.wire.tensors import Array
 
 # The noise's grid beside its deviation, and what clipping and summing in float32 add to the sensitivity, both rounded
@@ -77,7 +77,7 @@ def has_anchor(settings: StudySettings) -> bool:
     return settings.training.algorithm == "fedavg" or settings.training.clipping_centre != "zero"
 
 
-def anchor(settings: StudySettings, weights: Tensors, previous: Tensors | None) -> float:
+def anchor(settings: StudySettings, weights: ReadableTensors, previous: ReadableTensors | None) -> float:
     """Return the norm of the weights, whose rounding is in a difference of weights.
 
     If gradients are sent, it is the norm of the centre of clipping, which is added to a gradient.

@@ -16,7 +16,7 @@ from server.domain.release import OutOfBounds, Real, require_finite
 from study_protocol.study.bounds import MAX_WEIGHT
 from study_protocol.study.settings import StudySettings
 from study_protocol.study.training import ServerOptimiser
-from study_protocol.wire.tensor_files import Arrays, Piece, Tensors, gathered, pieces, runs
+from study_protocol.wire.tensor_files import Arrays, Piece, ReadableTensors, gather_tensors, pieces, runs
 from study_protocol.wire.tensors import Array, Spec
 
 _FIRST, _SECOND, _STEPS = "first/", "second/", "steps"
@@ -31,7 +31,7 @@ class OptimiserState:
     """
 
     steps: int
-    moments: Tensors | None
+    moments: ReadableTensors | None
 
     def moment(self, prefix: str, name: str, start: int, stop: int) -> Array:
         if self.moments is None:
@@ -44,7 +44,7 @@ def begin() -> OptimiserState:
     return OptimiserState(0, None)
 
 
-def restored(saved: Tensors) -> OptimiserState:
+def restored(saved: ReadableTensors) -> OptimiserState:
     """Return a state out of the tensors that `new_state` made."""
     return OptimiserState(int(saved.piece(_STEPS, 0, 1)[0]), saved)
 
@@ -57,7 +57,9 @@ def state_spec(optimiser: ServerOptimiser, model: Spec) -> Spec:
     }
 
 
-def new_weights(settings: StudySettings, weights: Tensors, total: Tensors, state: OptimiserState) -> Iterator[Piece]:
+def new_weights(
+    settings: StudySettings, weights: ReadableTensors, total: ReadableTensors, state: OptimiserState
+) -> Iterator[Piece]:
     """Yield the model after a round: one step against a gradient (fedsgd), along a difference of weights (fedavg).
 
     total  the noised sum, on the scale of the updates
@@ -79,7 +81,9 @@ def new_weights(settings: StudySettings, weights: Tensors, total: Tensors, state
         yield name, start, new
 
 
-def new_state(settings: StudySettings, weights: Tensors, total: Tensors, state: OptimiserState) -> Iterator[Piece]:
+def new_state(
+    settings: StudySettings, weights: ReadableTensors, total: ReadableTensors, state: OptimiserState
+) -> Iterator[Piece]:
     """Yield the optimiser's state after a round, in the order in which it is saved.
 
     weights  before the round
@@ -101,19 +105,21 @@ def new_state(settings: StudySettings, weights: Tensors, total: Tensors, state: 
 
 
 def released(
-    settings: StudySettings, weights: Tensors, total: Tensors, state: OptimiserState
+    settings: StudySettings, weights: ReadableTensors, total: ReadableTensors, state: OptimiserState
 ) -> tuple[dict[str, Array], OptimiserState]:
     """Return the model after a round and the optimiser's state, in memory. Raises NotFinite."""
     model = weights.spec
-    saved = gathered(state_spec(settings.training.optimiser, model), new_state(settings, weights, total, state))
-    return gathered(model, new_weights(settings, weights, total, state)), restored(Arrays(saved))
+    saved = gather_tensors(state_spec(settings.training.optimiser, model), new_state(settings, weights, total, state))
+    return gather_tensors(model, new_weights(settings, weights, total, state)), restored(Arrays(saved))
 
 
 def _moments(optimiser: ServerOptimiser) -> tuple[str, ...]:
     return {"plain": (), "momentum": (_FIRST,), "adam": (_FIRST, _SECOND)}[optimiser.name]
 
 
-def _direction(settings: StudySettings, weights: Tensors, total: Tensors, name: str, start: int, stop: int) -> Real:
+def _direction(
+    settings: StudySettings, weights: ReadableTensors, total: ReadableTensors, name: str, start: int, stop: int
+) -> Real:
     """Return the average's piece, over the public constant that stands for the realised count of clients."""
     average = total.piece(name, start, stop) / settings.privacy.expected_clients
     if settings.training.algorithm != "fedsgd":

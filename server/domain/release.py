@@ -19,7 +19,7 @@ from server.domain.admission import EXACT, CentralNoise, mechanism
 from server.domain.bounds import norm
 from study_protocol.secure_sum.vectors import RingVector, VectorSpec, decode_signed
 from study_protocol.study.settings import StudySettings
-from study_protocol.wire.tensor_files import Piece, Tensors, gathered, pieces
+from study_protocol.wire.tensor_files import Piece, ReadableTensors, gather_tensors, pieces
 from study_protocol.wire.tensors import UPDATE, Array, Spec
 
 logger = logging.getLogger("wardround.worker")
@@ -65,20 +65,20 @@ def summed_spec(model: Spec) -> Spec:
 
 
 def noised_sum(
-    settings: StudySettings, model: Spec, updates: Sequence[Tensors], opened: OpenedSum | None, draw: Draw
+    settings: StudySettings, model: Spec, updates: Sequence[ReadableTensors], opened: OpenedSum | None, draw: Draw
 ) -> dict[str, Real]:
     """Return the results of `noised_pieces` and `rescaling_factor` in memory: parameter name -> float64 of the
     parameter's shape.
     """
     squares = list[float]()
     pieces = noised_pieces(settings, model, updates, opened, draw)
-    total = gathered(summed_spec(model), measured(pieces, squares))
+    total = gather_tensors(summed_spec(model), measured(pieces, squares))
     shrink = None if opened is None else rescaling_factor(squares, opened.longest)
     return total if shrink is None else {name: values * shrink for name, values in total.items()}
 
 
 def noised_pieces(
-    settings: StudySettings, model: Spec, updates: Sequence[Tensors], opened: OpenedSum | None, draw: Draw
+    settings: StudySettings, model: Spec, updates: Sequence[ReadableTensors], opened: OpenedSum | None, draw: Draw
 ) -> Iterator[Piece]:
     """Return the sum of a round's updates on their own scale, with the coordinator's noise where the study has it.
 
@@ -124,7 +124,7 @@ def rescaling_factor(squares: Sequence[float], longest: float) -> float | None:
 
 
 def _added(
-    model: Spec, updates: Sequence[Tensors], opened: OpenedSum | None, noise: CentralNoise | None, draw: Draw
+    model: Spec, updates: Sequence[ReadableTensors], opened: OpenedSum | None, noise: CentralNoise | None, draw: Draw
 ) -> Iterator[Piece]:
     """Yield the added updates. With central noise each is rounded to the grid first: totals in grid units are exact."""
     scale = 1.0 if noise is None else noise.spacing
@@ -167,7 +167,7 @@ def _require_on_grid(total: Real) -> None:
         raise NotFinite("the sum does not fit the grid")
 
 
-def _robust(settings: StudySettings, model: Spec, updates: Sequence[Tensors]) -> Iterator[Piece]:
+def _robust(settings: StudySettings, model: Spec, updates: Sequence[ReadableTensors]) -> Iterator[Piece]:
     """Yield the median or trimmed mean of noised updates at every coordinate.
 
     Yin, Chen, Ramchandran & Bartlett 2018. Times expected_clients, because the later steps divide by it.

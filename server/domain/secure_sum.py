@@ -206,7 +206,7 @@ def _move(session: Session, now: int) -> Session:
                 return session
             # Places and points of all members follow from this order.
             cohort = tuple(session.keys[name] for name in sorted(session.keys))
-            if len(cohort) < parameters.least:
+            if len(cohort) < parameters.min_clients:
                 return _failed(session, "too-few-keys")
             return changed(session, phase="shares", cohort=cohort)
         case "shares":
@@ -234,14 +234,14 @@ def _move(session: Session, now: int) -> Session:
 def _freeze_sharers(session: Session) -> Session:
     frozen = changed(session, phase="masked", sharers=tuple(name for name in session.members if name in session.shares))
     # If some neighbourhood is too thin already, no survivors can open the sum.
-    if len(frozen.sharers) < session.parameters.least or not _holds(frozen, frozen.sharers):
+    if len(frozen.sharers) < session.parameters.min_clients or not _holds(frozen, frozen.sharers):
         return _failed(session, "too-few-shares")
     return frozen
 
 
 def _freeze_survivors(session: Session) -> Session:
     survivors = tuple(name for name in session.sharers if name in session.manifests)
-    if len(survivors) < session.parameters.least:
+    if len(survivors) < session.parameters.min_clients:
         return _failed(session, "too-few-survivors")
     if not _holds(session, survivors):
         return _failed(session, "too-sparse-survivors")

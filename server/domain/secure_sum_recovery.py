@@ -36,9 +36,9 @@ class Recovered:
     suspects: tuple[str, ...]
 
     @cached_property
-    def agreements(self) -> dict[str, masking.Agreement]:
+    def agreements(self) -> dict[str, masking.KeyAgreement]:
         """Return the key agreements of each lost client's private mask key."""
-        return {name: masking.Agreement(name, private, self.h1) for name, private in self.mask_keys.items()}
+        return {name: masking.KeyAgreement(name, private, self.h1) for name, private in self.mask_keys.items()}
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from server.domain.errors import Rejected
 from server.services.coordinator import Certified, Coordinator
 from server.services.differences import FOUND_BEFORE, stopping_where_rows_differ
 from server.services.views import model_info
-from study_protocol.documents.certify import Computed, Facts, bound_by, issued, stated
+from study_protocol.documents.certify import CertificateAccount, Facts, account_of, bound_by, issue_certificate
 from study_protocol.study.certificate import SignedCertificate
 from study_protocol.study.messages import ModelInfo
 from study_protocol.study.plan_of import PlanDiffers
@@ -60,7 +60,7 @@ def certificate(coordinator: Coordinator, study: str, round_number: int | None =
 
     def signed() -> SignedCertificate:
         facts, study_id, newest = coordinator.database.read("read-certificate", work)
-        body = issued(_computed(coordinator, study, study_id, newest, round_number), facts)
+        body = issue_certificate(_computed(coordinator, study, study_id, newest, round_number), facts)
         signature = coordinator.signer.sign(CERTIFICATE, body.model_dump(mode="json"))
         return SignedCertificate(certificate=body, signature=signature)
 
@@ -83,7 +83,9 @@ def _signed_for(tx: Transaction, study: StudyRow, model: ModelRow) -> ModelInfo:
     return model_info(model)
 
 
-def _computed(coordinator: Coordinator, study: str, study_id: int, newest: Entry, round_number: int | None) -> Computed:
+def _computed(
+    coordinator: Coordinator, study: str, study_id: int, newest: Entry, round_number: int | None
+) -> CertificateAccount:
     """Return the numbers of the ledger with this head, up to the charge of `round_number`."""
     key = study, round_number
     cached = coordinator.certified.get(key)
@@ -119,7 +121,7 @@ def _certified(
         # Later rounds do not change an earlier one's numbers.
         return Certified(told_by, replace(cached.computed, entries=newest.sequence, sha256=newest.sha256, bound=bound))
     entries = _entries(coordinator, study_id, *walk.since(round_number))
-    return Certified(told_by, stated(walk.opening, walk.history(round_number, entries), newest, bound))
+    return Certified(told_by, account_of(walk.opening, walk.history(round_number, entries), newest, bound))
 
 
 def _walk(coordinator: Coordinator, study: str, study_id: int, newest: Entry) -> Walk:

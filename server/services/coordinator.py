@@ -12,7 +12,7 @@ from server.db.session import Database
 from server.db.session_states import States
 from server.observation.observer import UNOBSERVED, ProcessObserver
 from server.signing_key import SigningKey
-from study_protocol.documents.certify import Computed
+from study_protocol.documents.certify import CertificateAccount
 from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from study_protocol.randomness.source import AddressedCoins
 from study_protocol.study.messages import AssignmentBody, BudgetStatement, SignedParameters
@@ -43,7 +43,7 @@ class Certified:
     """The numbers of a certificate, and the hashes of the entries that they follow from."""
 
     told_by: tuple[str, str]
-    computed: Computed
+    computed: CertificateAccount
 
 
 @dataclass(frozen=True)

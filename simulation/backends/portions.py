@@ -13,7 +13,7 @@ from server.domain.admission import Findings
 from simulation.backends.base import Done, Layout, Sums
 from simulation.local_work import Accounts, ClientStopped, LocalWork, Orders, Task
 from study_protocol.study.settings import StudySettings
-from study_protocol.wire.tensor_files import Tensors
+from study_protocol.wire.tensor_files import ReadableTensors
 
 # Portions a worker and round: the last ones are short, so that no worker waits long for another.
 _PORTIONS = 8
@@ -67,7 +67,7 @@ def taken(
     return Given(portion.slots, tuple(findings), tuple(accounts))
 
 
-def collected(turns: int, given: Iterable[Given], updates: Sequence[Tensors], sums: Sums) -> Done:
+def collected(turns: int, given: Iterable[Given], updates: Sequence[ReadableTensors], sums: Sums) -> Done:
     """A round's portions, which may come in any order, as one answer."""
     findings: list[Findings | None] = [None] * turns
     accounts: list[Accounts | None] = [None] * turns

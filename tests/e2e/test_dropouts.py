@@ -109,7 +109,7 @@ class Site:
             plan = SessionPlan.of(
                 *(self.settings, model),
                 study=STUDY,
-                round=reported.round,
+                round_number=reported.round,
                 roster=reported.roster_sha256,
                 model=reported.model.sha256,
                 ledger=(reported.ledger.entries, reported.ledger.sha256),

@@ -281,7 +281,8 @@ def test_honest_shares_add_up_to_the_noise_that_is_charged() -> None:
     question = QUESTION.validate_python({"kind": "count", "noise_multiplier": 6.0})
     grid, coins = question.grid(), SecureRandomness()
     shares = [
-        noise_share(grid, 3, 20_000, coins.of(Purpose.QUERY, party=f"h{i}", round=1)).astype(float) for i in range(5)
+        noise_share(grid, 3, 20_000, coins.of(Purpose.QUERY, party=f"h{i}", round_number=1)).astype(float)
+        for i in range(5)
     ]
     honest, everybody = sum(shares[:3]), sum(shares)
     assert isinstance(honest, np.ndarray)

@@ -162,13 +162,13 @@ def test_no_certificate_is_good_for_weights_that_no_round_released(here: Live, t
 
 
 def checks(here: Live, folder: Path, version: int) -> dict[str, str]:
-    document = check.opened(here.operator("GET", "/v1/studies/sepsis/certificate").content)
+    document = check.open_certificate(here.operator("GET", "/v1/studies/sepsis/certificate").content)
     path = folder / "model.safetensors"
     path.write_bytes(here.operator("GET", f"/v1/studies/sepsis/models/{version}").content)
     found = [
-        check.signature(document, here.coordinator.signer.public_key, "the key", known=True),
-        check.model(document.certificate, path),
-        *check.ledger(document.certificate, ledger_of(here)),
+        check.check_signature(document, here.coordinator.signer.public_key, "the key", is_confirmed=True),
+        check.check_model(document.certificate, path),
+        *check.check_ledger(document.certificate, ledger_of(here)),
     ]
     # The worst of each name.
-    return {one.what: one.result for one in sorted(found, key=lambda one: one.result, reverse=True)}
+    return {one.subject: one.result for one in sorted(found, key=lambda one: one.result, reverse=True)}

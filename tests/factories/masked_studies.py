@@ -176,7 +176,7 @@ class Turn:
             self.settings,
             spec_of(self.owner.update),
             study=self.study,
-            round=self.round,
+            round_number=self.round,
             roster=parameters.roster,
             model=parameters.model or "",
             ledger=(parameters.ledger_entries or 0, parameters.ledger_sha256 or ""),

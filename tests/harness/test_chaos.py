@@ -94,8 +94,8 @@ def _forget_the_limits() -> None:
     from client_sdk.study import work
 
     def authorise(self: Budget, round: int | None = None) -> Authorisation:
-        allowed = self.charged_rounds < self.plan.max_steps
-        return Authorisation(allowed, None if allowed else "max-steps-reached")
+        is_allowed = self.charged_rounds < self.plan.max_steps
+        return Authorisation(is_allowed, None if is_allowed else "max-steps-reached")
 
     Budget.authorise = authorise  # type: ignore[method-assign]
     work.require_within_study = lambda *_: None  # type: ignore[attr-defined]

@@ -56,7 +56,7 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         # A number is never used again, even of a cancelled round: noise is addressed by it, and shares are opened once.
         number = account.budget.last_round + 1
         account.record("reserved", number, {}, ready)
-        heads = partial(coordinator.coins.heads, round=number)
+        heads = partial(coordinator.coins.heads, round_number=number)
         sampled = sample(active, settings.privacy.client_sampling_rate, heads)
         round = _write_round(tx, row, number, sampled, base=_newest_model(tx, row))
         plan = None if settings.privacy.masking is None else _training_session(tx, row, round, settings, account.newest)
@@ -102,7 +102,7 @@ def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Le
             settings,
             document,
             study=study.name,
-            round=number,
+            round_number=number,
             roster=study.roster_sha256,
             model=model,
             ledger=(account.newest.sequence, account.newest.sha256),
@@ -125,7 +125,7 @@ def _training_session(
         settings,
         rows.model_spec_of(study),
         study=study.name,
-        round=round_row.number,
+        round_number=round_row.number,
         roster=study.roster_sha256,
         model=base.sha256,
         ledger=(charge.sequence, charge.sha256),

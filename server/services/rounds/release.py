@@ -42,11 +42,11 @@ from server.services.rounds.anchor import anchor_of
 from server.services.rounds.close import abandon_round
 from study_protocol.secure_sum.parameters import UPDATE
 from study_protocol.secure_sum.vectors import RingVector, VectorSpec
-from study_protocol.study.any_settings import trained
+from study_protocol.study.any_settings import require_training
 from study_protocol.study.model_file import LONGEST_METADATA, ModelMetadata
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.failpoints import failpoint, register
-from study_protocol.wire.tensor_files import Piece, TensorFile, encoded, read, read_at
+from study_protocol.wire.tensor_files import Piece, TensorFile, encode_pieces, read, read_at
 from study_protocol.wire.tensors import Spec, encoded_size_limit
 
 register("worker.before-noise-file", "worker.before-model-file", "worker.after-model-file")
@@ -105,7 +105,7 @@ def _inputs(coordinator: Coordinator, tx: Transaction, study: str, number: int) 
     return Inputs(
         study=study,
         round=number,
-        settings=trained(rows.settings_of(row)),
+        settings=require_training(rows.settings_of(row)),
         model=rows.model_spec_of(row),
         # Under masks the rows name no files, and the sum holds everything.
         updates=() if opened else tuple(received),
@@ -178,7 +178,7 @@ def _write(
     renew_lease: Callable[[], None],
     metadata: ModelMetadata | None = None,
 ) -> None:
-    for written in encoded(spec, values, None if metadata is None else metadata.header()):
+    for written in encode_pieces(spec, values, None if metadata is None else metadata.header()):
         incoming.write(written)
         # Many updates, or a large model, take longer than a lease lasts.
         renew_lease()

@@ -27,7 +27,7 @@ from server.services.queries.show import asked_of
 from server.services.rounds.anchor import anchor_of
 from server.services.secure_sum.exchanges import leave_session
 from server.services.views import refusal_of
-from study_protocol.study.any_settings import trained
+from study_protocol.study.any_settings import require_training
 from study_protocol.study.messages import Refusal, UpdateReceipt
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.failpoints import failpoint, register
@@ -114,7 +114,7 @@ def _start(tx: Transaction, study: StudyRow, version: int) -> Start:
     if base is None:
         raise LookupError("the model of a round is not in the database: restore the database from its backup")
     previous = None if before is None else before.sha256
-    return Start(trained(rows.settings_of(study)), rows.model_spec_of(study), base.sha256, previous)
+    return Start(require_training(rows.settings_of(study)), rows.model_spec_of(study), base.sha256, previous)
 
 
 def submit(

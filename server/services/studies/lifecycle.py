@@ -194,7 +194,7 @@ def _require_a_session(tx: Transaction, row: StudyRow) -> None:
     spec = rows.model_spec_of(row)
     plan_fields = {"study": row.name, "roster": row.roster_sha256, "model": base.sha256}
     # No entry charges it yet. The entry's identity does not affect whether it can be opened.
-    plan = SessionPlan.of(settings, spec, round=1, ledger=(1, base.sha256), **plan_fields)
+    plan = SessionPlan.of(settings, spec, round_number=1, ledger=(1, base.sha256), **plan_fields)
     try:
         # Their soundness does not depend on the session's name, and no signature is made.
         plan.parameters(max(_active(tx, row), row.quorum), session=bytes(32), now=tx.now())

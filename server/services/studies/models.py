@@ -12,7 +12,7 @@ from server.db.tables import ModelRow, StudyRow
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator, Written
 from server.services.views import model_info
-from study_protocol.study.any_settings import trained
+from study_protocol.study.any_settings import require_training
 from study_protocol.study.bounds import MAX_WEIGHT
 from study_protocol.study.messages import Metrics, ModelInfo
 from study_protocol.study.model_file import ModelMetadata
@@ -47,7 +47,7 @@ def put_initial(coordinator: Coordinator, study: str, incoming: IncomingFile) ->
             settings = coordinator.database.read(
                 "find-settings", lambda tx: rows.settings_of(rows.find_study(tx, study))
             )
-            metadata.require(study, trained(settings), 0)
+            metadata.require(study, require_training(settings), 0)
     failpoint("api.before-model-file")
     blob = coordinator.blobs.keep(incoming, models_of(study))
     failpoint("api.after-model-file")

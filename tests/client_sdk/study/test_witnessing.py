@@ -111,7 +111,7 @@ def _after(other: Coordinator, kind: Any, round: int | None, body: Any) -> Any:
     ("kind", "event", "words"),
     [
         ("cancelled", {"reason": "x"}, "round 1 was cancelled"),
-        ("settled", {"report": {"counts": [10**9] + [0] * 63}}, "reports nothing of this kind"),
+        ("settled", {"report": {"counts": [10**9] + [0] * 63}}, "makes no report of this kind"),
         ("settled", {"report": {"filter": 9.0, "moments": [9.0] * 4, "complete": True}}, "without masks"),
         ("settled", {"report": {"filter": 0.0, "moments": [0.0] * 4, "complete": False}}, "bounds of zero"),
         ("settled", {"report": None, "members": 7}, "counts 7 members where 1 are left"),

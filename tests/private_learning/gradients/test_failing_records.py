@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from private_learning.gradients import ClippedSum, PerRecordGradients, Slots
 from private_learning.gradients.layers import cross_entropy
-from private_learning.gradients.passes import Asked, run
+from private_learning.gradients.passes import PassRequest, run
 from private_learning.training.patients import LossOfPatients, RowsOfPatients
 from study_protocol.study.bounds import MAX_WEIGHT
 
@@ -258,6 +258,8 @@ class ByPlace:
 def test_a_copy_that_fails_in_another_place_does_not_go_on_for_ever(fails: Any, left: list[float]) -> None:
     x = torch.tensor([0.1, 0.2, 0.3, 0.4])
     engine: Any = ByPlace(fails)
-    found = run(engine, x.clone(), x.clone(), lambda factors: factors, Asked(CLIP), lambda: (x.clone(), x.clone()))
+    found = run(
+        engine, x.clone(), x.clone(), lambda factors: factors, PassRequest(CLIP), lambda: (x.clone(), x.clone())
+    )
     assert torch.isfinite(found.norms).tolist() == [value in left for value in (0.1, 0.2, 0.3, 0.4)]
     assert float(sum(found.sum.values(), torch.zeros(1))) == pytest.approx(sum(left), rel=1e-3)

@@ -23,7 +23,7 @@ from private_learning.records.records import Array
 from private_learning.tasks import Task, dataset_of, load
 from private_learning.tasks.inputs import LazyInputs
 from private_learning.training import LocalTraining, ahead
-from private_learning.training.ahead import Batch, Batches
+from private_learning.training.ahead import Batch, PrefetchedBatches
 from private_learning.training.weights import weights_of
 from study_protocol.randomness.source import Purpose, SeededRandomness
 from study_protocol.study.settings import StudySettings
@@ -162,7 +162,7 @@ def test_no_more_is_held_than_the_pass_that_runs_and_what_has_room(monkeypatch: 
     inputs = dataset_of(TASK, LazyExamples.of(reader, FEATURES.labels)).inputs
     assert isinstance(inputs, LazyInputs)
     reader.asked.clear()
-    batches = Batches(inputs)
+    batches = PrefetchedBatches(inputs)
     rows, after = np.arange(0, 300, 2), np.arange(1, 300, 2)
     batch = batches.of(rows, lambda: after)
     assert not isinstance(batch, torch.Tensor)

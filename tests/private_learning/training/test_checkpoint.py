@@ -160,13 +160,13 @@ def test_steps_after_a_checkpoint_are_those_that_would_have_followed(tmp_path: P
     def place() -> Checkpoints:
         return Checkpoints.open(tmp_path / "checkpoint", "round 2", every_seconds=0.0)
 
-    whole = training().contribution(start, None, round=2).update
+    whole = training().contribution(start, None, round_number=2).update
     with dying_at("hospital.after-checkpoint", 2), pytest.raises(Killed):
-        training().contribution(start, None, round=2, checkpoints=place())
+        training().contribution(start, None, round_number=2, checkpoints=place())
     again = place()
     assert again.start is not None
     assert again.start.step == 2
-    found = training().contribution(start, None, round=2, checkpoints=again).update
+    found = training().contribution(start, None, round_number=2, checkpoints=again).update
     for name, array in whole.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-9)
 
@@ -183,7 +183,7 @@ def test_a_seeded_round_gone_on_with_is_the_uninterrupted_one_to_the_last_bit(
     def update(round: int, checkpoints: Checkpoints | None = None) -> dict[str, np.ndarray]:
         randomness = SeededRandomness(1, allow_insecure=True)
         training = LocalTraining(task, data, chosen, randomness, checkpoint_seconds=0.0, party="mercy")
-        return training.contribution(start, None, round=round, checkpoints=checkpoints).update
+        return training.contribution(start, None, round_number=round, checkpoints=checkpoints).update
 
     def place() -> Checkpoints:
         return Checkpoints.open(tmp_path / "checkpoint", "round 2", every_seconds=0.0)

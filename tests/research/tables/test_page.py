@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from research.tables.__main__ import main
-from research.tables.catalogue import chosen, entries
+from research.tables.catalogue import entries, selected_entries
 from research.tables.lines import LINES
-from research.tables.lines import chosen as chosen_settings
+from research.tables.lines import chosen_settings as chosen_settings
 from research.tables.page import KINDS, PAGE, markdown
 from research.tables.result import RESULTS, Papers, Row, Spent, read, write
 from wardround.demo.scenarios import DataMissing
@@ -68,7 +68,7 @@ def test_a_row_without_its_accuracies_is_refused() -> None:
 
 
 def test_the_page_shows_the_numbers_of_a_line() -> None:
-    text = markdown(chosen("II", {"clients": "100"}), [ROW])
+    text = markdown(selected_entries("II", {"clients": "100"}), [ROW])
     assert "| 100 clients, ε 8 | 97 / 86 / 92 | 8 / 2 (δ 0.001) | **93.00 ± 1.29** |" in text
     assert "| 7.5 (client, δ 0.001) [1] | 4 |" in text
     assert "| 100 clients, ε 8 | ∞ (client, δ 0.001) [1] |" in text

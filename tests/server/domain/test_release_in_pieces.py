@@ -14,7 +14,7 @@ from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from study_protocol.randomness.source import SeededRandomness
 from study_protocol.secure_sum.vectors import VectorSpec, largest_cap
 from study_protocol.study.settings import StudySettings
-from study_protocol.wire.tensor_files import PIECE, Arrays, encoded
+from study_protocol.wire.tensor_files import PIECE, Arrays, encode_pieces
 from study_protocol.wire.tensors import UPDATE, Array, encode, spec_of
 from tests.factories.settings import settings
 
@@ -101,9 +101,9 @@ def test_every_byte_is_that_of_whole_arrays(scheme: Any, optimiser: str, algorit
         name: values.tobytes() for name, values in expected.items()
     }
     for _ in range(2):
-        body = b"".join(encoded(SPEC, new_weights(chosen, Arrays(weights), Arrays(total), state)))
+        body = b"".join(encode_pieces(SPEC, new_weights(chosen, Arrays(weights), Arrays(total), state)))
         spec = state_spec(chosen.training.optimiser, SPEC)
-        kept = b"".join(encoded(spec, new_state(chosen, Arrays(weights), Arrays(total), state)))
+        kept = b"".join(encode_pieces(spec, new_state(chosen, Arrays(weights), Arrays(total), state)))
         theirs, saved = whole_step(chosen, weights, expected, saved)
         assert body == encode(theirs)
         assert kept == encode(saved)

@@ -20,7 +20,7 @@ from server.services.ledger_pages import ledger_page
 from server.services.studies import lifecycle
 from server.worker import Worker
 from study_protocol.documents import check
-from study_protocol.documents.certify import Facts, computed, issued
+from study_protocol.documents.certify import Facts, compute_account, issue_certificate
 from study_protocol.study.certificate import Certificate
 from tests.factories.hospital_double import Hospital, update
 from tests.factories.studies import FakeClock, open_study
@@ -40,8 +40,8 @@ def train(coordinator: Coordinator, hospitals: list[Hospital], *rounds: int) -> 
         work(coordinator)
 
 
-def opened(coordinator: Coordinator, round: int | None = None) -> check.Opened:
-    return check.opened(certificate(coordinator, "sepsis", round).model_dump_json().encode())
+def opened(coordinator: Coordinator, round: int | None = None) -> check.OpenedCertificate:
+    return check.open_certificate(certificate(coordinator, "sepsis", round).model_dump_json().encode())
 
 
 def test_it_holds_the_numbers_of_the_budget_and_follows_from_the_ledger(coordinator: Coordinator) -> None:
@@ -52,9 +52,9 @@ def test_it_holds_the_numbers_of_the_budget_and_follows_from_the_ledger(coordina
         limit.model_dump() for limit in budget.limits
     ]
     assert stated.model == views.locate_model(coordinator, "sepsis").info
-    assert check.signature(found, coordinator.signer.public_key, "the key", known=True).result == "good"
+    assert check.check_signature(found, coordinator.signer.public_key, "the key", is_confirmed=True).result == "good"
     entries = [Entry.from_dict(one.model_dump(mode="json")) for one in ledger_page(coordinator, "sepsis").entries]
-    assert {one.result for one in check.ledger(stated, entries)} == {"good"}
+    assert {one.result for one in check.check_ledger(stated, entries)} == {"good"}
     # Who takes part is nowhere in it; keys and signatures may hold any two letters.
     assert re.search(r"\bh[0-2]\b", json.dumps(found.raw["certificate"]["members"])) is None
     assert not any(word in json.dumps(found.raw) for word in ('"h0"', '"h1"', '"h2"', " h0", " h1", " h2"))
@@ -153,7 +153,7 @@ def test_what_was_walked_in_parts_is_what_the_whole_ledger_says(
         train(coordinator, hospitals, last)
         for round in (None, *range(last, 0, -1)):
             stated = certificate(coordinator, "sepsis", round).certificate
-            assert stated == issued(computed(_whole(coordinator), round), facts_of(stated))
+            assert stated == issue_certificate(compute_account(_whole(coordinator), round), facts_of(stated))
 
 
 def facts_of(stated: Certificate) -> Facts:

@@ -115,7 +115,7 @@ def test_what_a_question_would_make_of_the_records(home: Path, tmp_path: Path) -
     assert shown.count("neither a value nor a code") == 2
     assert "1 (14%)" in shown
     assert (
-        "warning: column krea: 1 of 7 cells are neither a value nor a declared code, and count as missing; the first "
+        "warning: column krea: 1 of 7 cells are neither a value nor a declared code, and count as missing. The first "
         "is in line 7, and is a number with a sign or a unit"
     ) in shown
     assert "<0,1" not in shown

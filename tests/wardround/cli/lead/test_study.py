@@ -83,7 +83,7 @@ def test_a_settings_file_with_mistakes_names_each_of_them(here: Live, run: Run, 
     path.write_text(json.dumps(broken))
     said = run("study", "create", "sepsis", "--settings", str(path), code=1, operator=True).stderr
     assert "privacy.noise_multiplier: is missing" in said
-    assert "privacy.limits.0.epsillon: there is no such entry; did you mean epsilon?" in said
+    assert "privacy.limits.0.epsillon: there is no such entry. Did you mean epsilon?" in said
     assert "training.task_parameters: must have at most 1024 entries\n" in said
     broken["privacy"]["limits"] = []
     path.write_text(json.dumps(broken))
