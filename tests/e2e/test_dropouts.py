@@ -226,6 +226,7 @@ def scene(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             site.store.close()
 
 
+@pytest.mark.slow
 def test_at_every_step_as_many_may_go_as_were_promised_and_one_more_ends_the_round(scene: Scene) -> None:
     weights = 0.0
     for step, gone in CELLS:

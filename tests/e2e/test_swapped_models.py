@@ -86,6 +86,7 @@ def refused(ward: Ward, words: str) -> None:
         ward.join(until=2)
 
 
+@pytest.mark.quick("sqlite")
 @pytest.mark.usefixtures("dishonest")
 def test_hospitals_begin_no_round_with_a_model_that_was_not_released(here: Live, tmp_path: Path) -> None:
     wards = one_round(here, tmp_path)
@@ -96,6 +97,7 @@ def test_hospitals_begin_no_round_with_a_model_that_was_not_released(here: Live,
         refused(ward, "names that of round 1, another file")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("dishonest")
 def test_nor_with_another_initial_model(here: Live, tmp_path: Path) -> None:
     wards = started(here, tmp_path, CHOSEN, *NAMES)
@@ -104,6 +106,7 @@ def test_nor_with_another_initial_model(here: Live, tmp_path: Path) -> None:
         refused(ward, "names that of round 0, another file")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("dishonest")
 def test_one_hospital_that_is_given_a_model_of_its_own_finds_out(
     here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -131,6 +134,7 @@ def test_one_hospital_that_is_given_a_model_of_its_own_finds_out(
         wards[0].join(until=2)
 
 
+@pytest.mark.quick("sqlite")
 def test_an_honest_coordinator_whose_database_was_changed_stops_by_itself(here: Live, tmp_path: Path) -> None:
     wards = one_round(here, tmp_path)
     here.work()
@@ -141,6 +145,7 @@ def test_an_honest_coordinator_whose_database_was_changed_stops_by_itself(here: 
     assert here.operator("GET", "/v1/studies/sepsis").json()["stop_reason"] == "database-differs", answers
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("dishonest")
 def test_no_certificate_is_good_for_weights_that_no_round_released(here: Live, tmp_path: Path) -> None:
     wards = started(here, tmp_path, CHOSEN, *NAMES)

@@ -123,6 +123,7 @@ def _calm_study(home: Path, processes: ForkedProcesses, *, by_limit: bool = Fals
         storm.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("breaks", "by_limit", "law"),
     [

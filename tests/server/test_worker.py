@@ -65,6 +65,7 @@ def answer_everything(hospital: Hospital, sent: dict[tuple[int, str], bytes], un
         hospital.send(key[0], sent[key])
 
 
+@pytest.mark.quick("sqlite")
 def test_two_workers_and_three_hospitals_at_once(database_url: str, tmp_path: Path) -> None:
     """Real threads, real time: the laws hold whoever gets there first."""
     noise, sent = RecordedNoise(), dict[tuple[int, str], bytes]()
@@ -93,6 +94,7 @@ def test_two_workers_and_three_hospitals_at_once(database_url: str, tmp_path: Pa
         each.database.dispose()
 
 
+@pytest.mark.quick("sqlite")
 def test_a_woken_worker_does_not_wait_for_its_poll(coordinator: Coordinator) -> None:
     open_study(coordinator)
     worker = Worker(coordinator, poll_seconds=1000.0)
@@ -104,6 +106,7 @@ def test_a_woken_worker_does_not_wait_for_its_poll(coordinator: Coordinator) -> 
         eventually(lambda: len(facts(coordinator).rounds) == 2)
 
 
+@pytest.mark.quick("sqlite")
 def test_a_deadline_that_a_clock_jumps_over_is_noticed(coordinator: Coordinator, clock: FakeClock) -> None:
     open_study(coordinator)
 
@@ -128,6 +131,7 @@ def test_a_stopped_worker_gives_its_leases_back(coordinator: Coordinator) -> Non
     assert Worker(coordinator).step()
 
 
+@pytest.mark.quick("sqlite")
 def test_one_broken_study_does_not_keep_the_others_waiting(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +152,7 @@ def test_one_broken_study_does_not_keep_the_others_waiting(
     assert views.show_round(coordinator, "a-broken", 1, with_clients=False).state == "settled"
 
 
+@pytest.mark.quick("sqlite-find-next")
 @pytest.mark.parametrize("question", ["find-due", "find-next"])
 def test_a_worker_outlives_a_database_that_is_away(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, question: str
@@ -198,6 +203,7 @@ def test_a_worker_without_the_lease_leaves_the_study_alone(coordinator: Coordina
     assert not holder.step()
 
 
+@pytest.mark.quick("sqlite-a step that failed")
 @pytest.mark.parametrize("why", ["a lease that ran out", "a step that failed"])
 def test_a_worker_that_can_do_nothing_pauses_between_its_looks(
     coordinator: Coordinator, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, why: str
@@ -252,6 +258,7 @@ def test_an_ordinary_take_over_is_no_warning(
     assert (record.levelname, record.getMessage()) == ("INFO", "another worker has taken over")
 
 
+@pytest.mark.quick("sqlite")
 def test_work_that_another_worker_repeats_is_a_warning(
     coordinator: Coordinator, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

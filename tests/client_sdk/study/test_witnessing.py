@@ -107,6 +107,12 @@ def _after(other: Coordinator, kind: Any, round: int | None, body: Any) -> Any:
     return append(other.entries[-1], kind, round, body)
 
 
+@pytest.mark.quick(
+    "finished-event7-an entry that cannot be",
+    "settled-event1-reports nothing of this kind",
+    "settled-event5-other settings",
+    "settled-event6-an entry that cannot be",
+)
 @pytest.mark.parametrize(
     ("kind", "event", "words"),
     [

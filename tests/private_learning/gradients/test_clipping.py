@@ -227,6 +227,7 @@ def convolutions() -> tuple[nn.Module, Tensor]:
     return model, torch.rand(64, 128, 1, 1).expand(64, 128, 20, 20).contiguous()
 
 
+@pytest.mark.quick("bags", "lookups")
 @pytest.mark.parametrize("made", [lookups, often, bags, convolutions], ids=lambda made: made.__name__)
 def test_places_that_cancel_or_are_many_stay_within_the_clip_norm(made: Callable[[], tuple[nn.Module, Tensor]]) -> None:
     torch.manual_seed(3)

@@ -63,6 +63,7 @@ def equal(one: ClippedSum, other: ClippedSum) -> bool:
     return all(same) and torch.equal(one.norms, other.norms) and one.rounding == other.rounding
 
 
+@pytest.mark.quick("layerwise")
 def test_three_processes_give_the_bytes_of_one(both: tuple[PerRecordGradients, PerRecordGradients]) -> None:
     alone, several = both
     found = summed(several)
@@ -130,6 +131,7 @@ def test_a_loss_that_cannot_travel_is_refused_with_advice() -> None:
         PerRecordGradients(convolutions(), lambda a, b: cross_entropy(a, b), further_devices=("cpu",))
 
 
+@pytest.mark.slow
 def test_processes_end_with_the_one_that_is_killed() -> None:
     """Else they would keep their devices, and what they last computed, for ever."""
     context = torch.multiprocessing.get_context("spawn")

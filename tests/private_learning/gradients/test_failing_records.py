@@ -98,6 +98,19 @@ def difference(one: ClippedSum, other: ClippedSum) -> float:
     return math.sqrt(float(torch.stack(squares).sum()))
 
 
+@pytest.mark.quick(
+    "dense-closed forms",
+    "dense-own loss",
+    "dense-vmap",
+    "gated-closed forms",
+    "gated-vmap",
+    "linear-closed forms",
+    "linear-own loss",
+    "linear-vmap",
+    "lookups-closed forms",
+    "rows-closed forms",
+    "rows-vmap",
+)
 @pytest.mark.parametrize(("method", "loss"), WAYS, ids=["closed forms", "own loss", "vmap"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_no_weights_make_one_record_stop_the_others_or_move_them(name: str, method: Any, loss: Any) -> None:

@@ -382,6 +382,7 @@ UNLISTED = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     kind=st.sampled_from(UNLISTED),

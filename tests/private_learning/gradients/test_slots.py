@@ -171,6 +171,7 @@ def alone(name: str, method: Any, companions: list[int], slot: int, capacity: in
     return seen, float(found.norms[0])
 
 
+@pytest.mark.quick("last-layer-vmap", "logistic-regression-vmap", "mlp-vmap", "regression-vmap")
 @pytest.mark.parametrize("method", ["layerwise", "vmap"])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_record_has_one_gradient_in_a_slot_whoever_is_beside_it(name: str, method: Any) -> None:

@@ -102,6 +102,7 @@ def test_records_read_on_demand_give_the_bytes_of_records_in_memory(name: str) -
     assert len(reader.threads) > 1
 
 
+@pytest.mark.quick("client", "parallel")
 @pytest.mark.parametrize("name", PLANS)
 def test_a_table_read_by_row_groups_gives_the_bytes_of_one_in_memory(tmp_path: Path, name: str) -> None:
     pyarrow: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -116,6 +117,7 @@ def test_a_table_read_by_row_groups_gives_the_bytes_of_one_in_memory(tmp_path: P
     assert released(training(there, chosen, task=task)) == released(training(here, chosen, task=task))
 
 
+@pytest.mark.quick("caller")
 @pytest.mark.parametrize("read_by", ["caller", "processes"])
 def test_who_reads_changes_no_byte(read_by: ReadBy) -> None:
     chosen = study("several-steps")

@@ -89,6 +89,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return accounting(other, directory)
 
 
+@pytest.mark.quick("5")
 @pytest.mark.parametrize("nth", [1, 3, 5])
 def test_killed_between_steps_and_started_again(
     tmp_path: Path, nth: int, steps: list[int], uninterrupted: dict[str, Any]
@@ -137,6 +138,7 @@ def test_no_checkpoint_is_written_before_it_is_due(tmp_path: Path) -> None:
     assert not death.hit
 
 
+@pytest.mark.quick("rules0")
 @pytest.mark.parametrize("rules", [{}, {"individual": OWN, "excluded_patients": ["p3"]}])
 def test_a_checkpoint_under_other_rules_is_not_gone_on_from(
     tmp_path: Path, rules: dict[str, Any], steps: list[int]

@@ -156,6 +156,7 @@ def test_a_store_that_is_away_is_said_and_nothing_is_lost(tmp_path: Path) -> Non
         blobs.remove(UPDATE, "0" * 64)
 
 
+@pytest.mark.quick("a name")
 @pytest.mark.parametrize(
     "said",
     [b"", b"update.h1.0a of h1 is locked", b"\x1b[2J\xe2\x80\xae gone"],
@@ -236,6 +237,7 @@ def at(endpoint: str, folder: Path) -> ObjectBlobs:
     return ObjectBlobs(store, folder, 1 << 30)
 
 
+@pytest.mark.quick("updatf")
 @pytest.mark.parametrize("given", [b"something else", b"updat", b"updatf", b""])
 def test_an_upload_that_does_not_come_back_is_not_acknowledged(
     liar: tuple[type[Liar], str], tmp_path: Path, given: bytes

@@ -69,6 +69,7 @@ STUDIES = {
 }
 
 
+@pytest.mark.quick("fedsgd")
 @pytest.mark.parametrize("name", STUDIES)
 def test_honest_updates_stay_below_their_bound(name: str) -> None:
     """200 updates from many seeds and far weights; false alarms: 200 in 10¹²."""

@@ -83,6 +83,16 @@ def whole_step(
     return new, saved
 
 
+@pytest.mark.quick(
+    "client-adam-fedavg",
+    "client-momentum-fedavg",
+    "client-momentum-fedsgd",
+    "client-plain-fedavg",
+    "client-plain-fedsgd",
+    "parallel-momentum-fedavg",
+    "parallel-plain-fedavg",
+    "parallel-plain-fedsgd",
+)
 @pytest.mark.parametrize("algorithm", ["fedsgd", "fedavg"])
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 @pytest.mark.parametrize("scheme", ["parallel", "client"])

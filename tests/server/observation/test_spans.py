@@ -138,6 +138,7 @@ def test_a_server_error_marks_its_request(spans: Spans, exporter: InMemorySpanEx
     assert [s.status.status_code for s in exporter.get_finished_spans()] == [StatusCode.UNSET, StatusCode.ERROR]
 
 
+@pytest.mark.slow
 def test_spans_go_to_the_collector_that_the_standard_variables_name(tmp_path: Path) -> None:
     """A process of its own, whose spans arrive when it ends."""
     arrived: list[tuple[str, bytes]] = []
@@ -172,6 +173,7 @@ def test_spans_go_to_the_collector_that_the_standard_variables_name(tmp_path: Pa
     assert b"ward-seven" in told
 
 
+@pytest.mark.slow
 def test_nothing_of_it_is_imported_unless_asked(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom pathlib import Path\nfrom server.config import Settings\nfrom server.coordinator import *\n"

@@ -44,6 +44,7 @@ def opened(coordinator: Coordinator, round: int | None = None) -> check.OpenedCe
     return check.open_certificate(certificate(coordinator, "sepsis", round).model_dump_json().encode())
 
 
+@pytest.mark.quick("sqlite")
 def test_it_holds_the_numbers_of_the_budget_and_follows_from_the_ledger(coordinator: Coordinator) -> None:
     train(coordinator, open_study(coordinator), 1, 2)
     found = opened(coordinator)
@@ -125,6 +126,7 @@ def _whole(coordinator: Coordinator) -> list[Entry]:
     return [Entry.from_dict(one.model_dump(mode="json")) for one in page]
 
 
+@pytest.mark.quick("sqlite")
 def test_no_entry_is_read_twice_for_a_certificate(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "MILESTONE_ROUNDS", 2)
     reads, hospitals = Reads(monkeypatch), open_study(coordinator, max_steps=10, noise_multiplier=8.0)
@@ -144,6 +146,7 @@ def test_no_entry_is_read_twice_for_a_certificate(coordinator: Coordinator, monk
     assert reads.take() == len(_whole(coordinator)) - before
 
 
+@pytest.mark.quick("sqlite")
 def test_what_was_walked_in_parts_is_what_the_whole_ledger_says(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +165,7 @@ def facts_of(stated: Certificate) -> Facts:
     return Facts(**said, head_signature=signature, model=stated.model)
 
 
+@pytest.mark.quick("sqlite")
 def test_the_entry_that_names_the_model_is_the_same_from_caches_and_without(
     coordinator: Coordinator, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +208,7 @@ def _compared(coordinator: Coordinator) -> int:
     return len(named) + 1
 
 
+@pytest.mark.quick("sqlite")
 def test_a_ledger_that_was_rewritten_behind_a_milestone_is_not_certified(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,17 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
+@pytest.mark.quick(
+    "sqlite-NaN",
+    "sqlite-another name",
+    "sqlite-another shape",
+    "sqlite-another type",
+    "sqlite-empty",
+    "sqlite-infinity",
+    "sqlite-negative log-moments",
+    "sqlite-no log-moments",
+    "sqlite-terms of other orders",
+)
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_body_is_refused_and_changes_nothing(
     coordinator: Coordinator, hospitals: list[Hospital], case: str
@@ -150,6 +161,12 @@ def test_late_is_late(coordinator: Coordinator, hospitals: list[Hospital], clock
     assert not hospitals[0].send(1, update(log_moments=TERMS)).created
 
 
+@pytest.mark.quick(
+    "postgresql-sepsis-1-h9-not-sampled",
+    "sqlite-nowhere-1-h0-unknown-study",
+    "sqlite-sepsis-1-h9-not-sampled",
+    "sqlite-sepsis-2-h0-round-unknown",
+)
 @pytest.mark.parametrize(
     ("study", "round", "client", "code"),
     [

@@ -61,6 +61,9 @@ def test_a_token_is_good_once_and_its_holder_may_ask_again(coordinator: Coordina
         enrolment.enrol(coordinator, Hospital(UseCases(coordinator), "sepsis", "h9").enrolment(token))
 
 
+@pytest.mark.quick(
+    "postgresql-cut short", "sqlite-another id", "sqlite-another prefix", "sqlite-another secret", "sqlite-cut short"
+)
 @pytest.mark.parametrize(
     "spoil",
     [

@@ -66,6 +66,7 @@ BINARY = [
 ]
 
 
+@pytest.mark.quick("apart-age: 60 to 80", "bins-all patients", "bins-sex: f", "threshold-all patients")
 @pytest.mark.parametrize(("form", "group"), BINARY)
 def test_probabilities(form: str, group: str) -> None:
     asked, columns = question(EVALUATIONS[form]), evaluated(form, 3000)
