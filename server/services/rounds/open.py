@@ -162,7 +162,7 @@ def _open_session(
     tx.session.add(
         SessionRow(
             study_id=study.id,
-            round_number=round_row.number,
+            round=round_row.number,
             parameters=raw,
             signature=coordinator.signer.sign_statement(statement),
             # The possible participants, and beside them the members of the pinned fingerprint.
