@@ -37,11 +37,12 @@ from study_protocol.wire.tensors import Array
 
 @dataclass(frozen=True)
 class RoundShown:
-    """What is known after a round.
+    """The facts that are known after a round.
 
-    clients  how many took part;  reason  why it came to nothing, None: a model was released
-    spent    ε of every limit, in the order of the settings; None where no finite one covers it
-    metrics  of what the study comes to by now (`Outcome.result`) on the test records, as the task names them; empty
+    clients  how many took part
+    reason   why it failed. None: a model was released
+    spent    ε of every limit, in the order of the settings. None where no finite one covers it
+    metrics  of what the study comes to by now (`Outcome.result`) on the test records, as the task names them. Empty
              where no model was released
     """
 
@@ -56,7 +57,8 @@ class RoundShown:
 class Outcome:
     """A finished study.
 
-    statements  what the coordinator would state of every limit;  events: the ledger's
+    statements  what the coordinator would state of every limit
+    events      the ledger's
     weights     parameter name -> float32, released last
     result      what the study comes to: the mean of released models that its settings name, else the last one
     """
@@ -76,9 +78,9 @@ OnRound = Callable[[RoundShown], object]
 class Engine:
     """One study over one population, under one seed.
 
-    test     who is asked after every release; None: nobody
-    weights  to begin with; None: the task's own, drawn from the seed
-    task     what the population's records were made by; None: the one that the settings name
+    test     the records that are evaluated after every release, or None
+    weights  to begin with. None: the task's own, drawn from the seed
+    task     what the population's records were made by. None: the one that the settings name
     kept     file that a checkpoint is written to after every round, and begun from where it is there
     """
 
@@ -99,7 +101,8 @@ class Engine:
 
         Raises:
             FirstRoundOverspends, PlanError: not even the first fits.
-            ClientStopped: a client cannot do its part;  StudyPaused: rounds come to nothing, one after the other.
+            ClientStopped: a client cannot do its part.
+            StudyPaused: rounds fail one after the other.
             ConfigurationError: the task cannot be trained so, or the checkpoint is of another run.
         """
         # A run knows nothing of one before it.
@@ -137,9 +140,9 @@ class Engine:
         opening = coordinator.begin()
         if opening is not None:
             done = backend.run(self._orders(coordinator, opening), self._tasks(opening))
-            for place, kept in zip(opening.drawn, done.accounts, strict=True):
-                if kept is not None:
-                    self._accounts[place] = kept
+            for place, account in zip(opening.drawn, done.accounts, strict=True):
+                if account is not None:
+                    self._accounts[place] = account
             if opening.vectors:
                 self._reported |= set(opening.drawn)
             coordinator.close(opening, Answers(done.updates, done.findings, done.sums))
@@ -149,8 +152,8 @@ class Engine:
             self._released.take(number, coordinator.weights)
             coordinator.evaluate()
             metrics = self._metrics(self._released.result or coordinator.weights)
-        drawn = 0 if opening is None else len(opening.drawn)
-        return RoundShown(number, drawn, coordinator.reason, coordinator.spent(), metrics)
+        client_count = 0 if opening is None else len(opening.drawn)
+        return RoundShown(number, client_count, coordinator.reason, coordinator.spent(), metrics)
 
     def _orders(self, coordinator: Coordinator, opening: Opening) -> Orders:
         return Orders(
@@ -183,34 +186,35 @@ class Engine:
     # -- checkpoints
 
     def _belonging(self, backend: Backend, start: Mapping[str, Array]) -> str:
-        """What fixes the run: records, split, settings, seed, first weights, and whose noise it is."""
-        said = [self.settings.as_json(), self.seed, self.population.digest(), "exact" if backend.exact else "own"]
-        found = hashlib.sha256(canonical_json(said))
+        """Return the digest of what fixes the run: records, split, settings, seed, first weights, and whose noise it
+        is."""
+        identity = [self.settings.as_json(), self.seed, self.population.digest(), "exact" if backend.exact else "own"]
+        digest = hashlib.sha256(canonical_json(identity))
         for name in sorted(start):
-            found.update(start[name].tobytes())
-        return found.hexdigest()
+            digest.update(start[name].tobytes())
+        return digest.hexdigest()
 
     def _resumed(self, coordinator: Coordinator, belonging: str) -> list[RoundShown]:
-        found = None if self.kept is None else checkpoint.read(self.kept, belonging)
-        if found is None:
+        stored = None if self.kept is None else checkpoint.read(self.kept, belonging)
+        if stored is None:
             return []
-        coordinator.restore(found.said["coordinator"], found.arrays)
-        self._accounts, self._reported = dict(found.accounts), set(found.said["reported"])
-        self._released.restore(found.said["released"], found.arrays)
-        return [RoundShown(**shown | {"spent": tuple(shown["spent"])}) for shown in found.said["rounds"]]
+        coordinator.restore(stored.said["coordinator"], stored.arrays)
+        self._accounts, self._reported = dict(stored.accounts), set(stored.said["reported"])
+        self._released.restore(stored.said["released"], stored.arrays)
+        return [RoundShown(**view | {"spent": tuple(view["spent"])}) for view in stored.said["rounds"]]
 
     def _keep(self, coordinator: Coordinator, belonging: str, rounds: list[RoundShown]) -> None:
         if self.kept is None:
             return
         saved, arrays = coordinator.state()
-        said = {
+        document = {
             "coordinator": saved,
             "reported": sorted(self._reported),
             "released": self._released.rounds,
-            "rounds": [asdict(shown) for shown in rounds],
+            "rounds": [asdict(view) for view in rounds],
         }
         arrays |= self._released.arrays()
-        checkpoint.write(self.kept, belonging, checkpoint.Checkpoint(said, arrays, self._accounts))
+        checkpoint.write(self.kept, belonging, checkpoint.Checkpoint(document, arrays, self._accounts))
 
 
 def initial_weights(settings: StudySettings, seed: int, task: TrainedTask | None = None) -> dict[str, Array]:

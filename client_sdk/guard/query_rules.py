@@ -16,10 +16,10 @@ def require_answerable(policy: SitePolicy, document: QueryDocument, data_version
     """Whether this hospital answers such a query, if a person here approves it where one is asked.
 
     Raises:
-        PolicyRefused: the first rule that says no; its text names the entry of the policy.
+        PolicyRefused: the first rule that says no. Its text names the entry of the policy.
     """
     for rule in query_rules(policy, document, data_version):
-        if not rule.allowed:
+        if not rule.is_met:
             raise PolicyRefused(rule.code, f"the site policy (policy.toml) says no: {rule.text}")
 
 
@@ -38,8 +38,8 @@ def column_rules(rules: QueryRules, names: Collection[str]) -> Iterator[Rule]:
     """Whether anything may read columns of these names, however they are written."""
     said_no = denied(rules, names)
     yield Rule(not said_no, "policy-columns", f"[statistics] denied_columns names {', '.join(said_no)}")
-    other = not_allowed(rules, names)
-    yield Rule(not other, "policy-columns", f"[statistics] allowed_columns does not name {', '.join(other)}")
+    forbidden = not_allowed(rules, names)
+    yield Rule(not forbidden, "policy-columns", f"[statistics] allowed_columns does not name {', '.join(forbidden)}")
 
 
 def query_rules(policy: SitePolicy, document: QueryDocument, data_version: str) -> Iterator[Rule]:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 
 class Rule(NamedTuple):
-    """One comparison; `code` and `text` are a refusal's."""
+    """One comparison. `code` and `text` are a refusal's."""
 
-    allowed: bool
+    is_met: bool
     code: str
     text: str

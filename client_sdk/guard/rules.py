@@ -1,6 +1,6 @@
 """The site policy's rules, one by one: what each compares, and what to say where it says no.
 
-What is said names the entry of policy.toml, its value, the study's, and the way out. A refusal of a round takes it to
+A refusal names the entry of policy.toml, its value, the study's, and the way out. A refusal of a round takes it to
 the coordinator: names of other studies or data sets are not in it.
 """
 
@@ -13,7 +13,7 @@ from client_sdk.guard.columns import denied, trained_columns
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import query_rules
 from client_sdk.guard.rule import Rule
-from study_protocol.secure_sum.messages import least_survivors, least_threshold
+from study_protocol.secure_sum.messages import min_survivors_of, min_threshold
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import guaranteed_noise_multiplier, largest_classical
 from study_protocol.study.plan_of import hides_attendance
@@ -34,7 +34,7 @@ def require_allowed(
     """Whether this hospital takes part. expected: as of `rules`.
 
     Raises:
-        PolicyRefused: the first rule that says no; its text names the entry of the policy.
+        PolicyRefused: the first rule that says no. Its text names the entry of the policy.
     """
     for rule in rules(policy, study, dataset, settings, roster_pinned=roster_pinned, expected=expected):
         _require(rule)
@@ -51,7 +51,7 @@ def rules(
 ) -> Iterator[Rule]:
     """Every rule that concerns such a study.
 
-    expected  how many hospitals its rounds are expected to have; None: the sums' sizes are not looked at
+    expected  how many hospitals its rounds are expected to have. None: the sums' sizes are not looked at
     """
     yield Rule(
         policy.studies is None or study in policy.studies,
@@ -86,11 +86,11 @@ def rules(
         "(wardround roster pin)",
     )
     if expected is not None:
-        others = expected - 1 + outside
+        peers = expected - 1 + outside
         yield Rule(
-            policy.min_witnesses <= others,
+            policy.min_witnesses <= peers,
             "policy-witnesses",
-            f"min_witnesses = {policy.min_witnesses}, and beside this hospital no more than {others} may sign "
+            f"min_witnesses = {policy.min_witnesses}, and beside this hospital no more than {peers} may sign "
             f"(hospitals: {expected - 1}, auditors: {outside}): ask the operator for a study with more auditors "
             "(schedule.witnesses), or lower the entry",
         )
@@ -109,7 +109,7 @@ def require_program_allowed(policy: SitePolicy, settings: AnySettings) -> None:
 
 
 def _require(rule: Rule) -> None:
-    if not rule.allowed:
+    if not rule.is_met:
         raise PolicyRefused(rule.code, f"the site policy (policy.toml) says no: {rule.text}")
 
 
@@ -138,13 +138,13 @@ def _noise(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:
     yield Rule(
         not rules.central or policy.unnoised_updates,
         "policy-unnoised",
-        f"unnoised_updates = false, and in this study (scheme {rules.named}) updates would leave without noise: "
+        f"unnoised_updates = false, and in this study (scheme {rules.display_name}) updates would leave without noise: "
         f"set it to true if the coordinator may see them, {_OTHER_STUDY}",
     )
     uncounted = (
         "and an update without noise (scheme client) has no finite cost at this level"
         if rules.central
-        else f"and the noise of scheme {rules.named} is counted for whole hospitals, not for single patients"
+        else f"and the noise of scheme {rules.display_name} is counted for whole hospitals, not for single patients"
     )
     code = "policy-unnoised" if rules.central else "policy-limits"
     for entry, is_set in (("limits.instance", policy.limits.instance), ("individual", policy.individual)):
@@ -162,7 +162,7 @@ def _noise(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:
 
 
 def _scheduled(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:
-    """Who takes part agrees to the scheduled evaluations, so that no person is asked later."""
+    """A hospital that takes part agrees to the scheduled evaluations, so that no person is asked later."""
     document = None if settings.evaluation is None else settings.evaluation.document(1)
     if document is None:
         return
@@ -189,15 +189,15 @@ def _limits(policy: SitePolicy, settings: AnySettings) -> Iterator[Rule]:
         privacy.rules.clips_updates or policy.limits.client is None,
         "policy-limits",
         "[limits.client] is set, and this hospital's own ledger counts whole hospitals in scheme client alone, while "
-        f"the study has scheme {privacy.rules.named}: remove it, {_OTHER_STUDY}",
+        f"the study has scheme {privacy.rules.display_name}: remove it, {_OTHER_STUDY}",
     )
 
 
 def _disclosure(policy: SitePolicy, settings: StudySettings) -> Iterator[Rule]:
     privacy = settings.privacy
-    shown = privacy.disclosure == "plain" and privacy.bayesian is not None
+    discloses = privacy.disclosure == "plain" and privacy.bayesian is not None
     yield Rule(
-        not shown or policy.plain_disclosure,
+        not discloses or policy.plain_disclosure,
         "policy-disclosure",
         "plain_disclosure = false, and the study shows log-moments as they are (privacy.disclosure plain): set it to "
         f"true if they may be seen, {_OTHER_STUDY}",
@@ -241,8 +241,8 @@ def _masks(policy: SitePolicy, settings: AnySettings, *, roster_pinned: bool, ex
         f"allow_three = false, and the study has {expected} hospitals, so that its sums are of three. {more} "
         "allow_three = true, if two honest hospitals in a sum are enough",
     )
-    threshold = least_threshold(masking.neighbours_among(expected) + 1, masking.colluders)
-    fewest = max(masking.min_survivors, least_survivors(expected, masking.colluders, threshold))
+    threshold = min_threshold(masking.neighbours_among(expected) + 1, masking.colluders)
+    fewest = max(masking.min_survivors, min_survivors_of(expected, masking.colluders, threshold))
     yield Rule(
         fewest >= floors.min_survivors,
         "policy-survivors",

@@ -50,8 +50,8 @@ class SampleAccount(StepAccount, Protocol):
         """
         ...
 
-    def publish(self, round: int, source: RandomSource) -> None:
-        """Read the sums through noise from `source` if `round` is a declared checkpoint."""
+    def publish(self, round_number: int, source: RandomSource) -> None:
+        """Read the sums through noise from `source` if `round_number` is a declared checkpoint."""
         ...
 
 
@@ -63,15 +63,15 @@ class PatientAccount(StepAccount, Protocol):
         """Whether each step measures the records that were not drawn as well."""
         ...
 
-    def admitted(self, drawn: Rows, privacy: Privacy) -> Rows:
-        """Return the drawn rows whose patients have room for one more step."""
+    def admitted(self, rows: Rows, privacy: Privacy) -> Rows:
+        """Return those rows whose patients have room for one more step."""
         ...
 
-    def charge(self, known: Rows, norms: Floats, privacy: Privacy, *, rounding: float) -> None:
+    def charge(self, rows: Rows, norms: Floats, privacy: Privacy, *, rounding: float) -> None:
         """Charge one noised step to all patients.
 
         Args:
-            known: rows whose gradient norms were computed.
+            rows: rows whose gradient norms were computed.
             norms: their norms before clipping, in the same order.
             privacy: settings of the step.
             rounding: L2 norm that rounding to the noise's grid can add to one contribution.

@@ -182,7 +182,8 @@ def compare(workload: Workload, epsilons: Sequence[float], seeds: Sequence[int])
             }
         )
         print(
-            f"{chosen_plan.epsilon:8.3f} {chosen_plan.noise_multiplier:8.2f}   {_summary(ours):<14} {_summary(theirs):<14} "
+            f"{chosen_plan.epsilon:8.3f} {chosen_plan.noise_multiplier:8.2f}   "
+            f"{_summary(ours):<14} {_summary(theirs):<14} "
             f"{100 * gap['mean']:+.2f} ± {100 * gap['standard_error']:.2f}".ljust(66)
             + f"{1e3 * ours.step_seconds:.1f}, {1e3 * theirs.step_seconds:.1f}",
             flush=True,

@@ -255,7 +255,8 @@ def main() -> None:
         recorded[name] = {"about": DATA[name].about, "settings": list(measure(name, options.seeds, options.workers))}
         options.out.write_text(json.dumps(recorded, indent=1) + "\n")
         print(
-            f"{name}: {len(recorded[name]['settings'])} settings × {options.seeds} seeds, {time.monotonic() - start:.0f} s"
+            f"{name}: {len(recorded[name]['settings'])} settings × {options.seeds} seeds, "
+            f"{time.monotonic() - start:.0f} s"
         )
 
 

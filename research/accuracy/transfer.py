@@ -252,7 +252,8 @@ def markdown(results: dict[str, Any]) -> str:
             settings_text = f"{result['chosen']['clip_norm']:g}, {result['chosen']['travel']:g}"
             reached = f"{100 * result['mean']:.1f} ± {100 * result['standard_error']:.1f}"
             lines.append(
-                f"| {name} | {way} | {result['numbers_that_travel']:,} | {settings_text} | {reached} | {difference_text} |"
+                f"| {name} | {way} | {result['numbers_that_travel']:,} | {settings_text} | "
+                f"{reached} | {difference_text} |"
             )
     return "\n".join(lines)
 

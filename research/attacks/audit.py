@@ -38,7 +38,7 @@ from private_learning.training import LocalTraining, weights_of
 from private_learning.training.gradients import PrivateGradients
 from server.domain.bounds import longest_update
 from server.domain.optimiser import begin, released
-from server.domain.release import Opened, noised_sum
+from server.domain.release import OpenedSum, noised_sum
 from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from study_protocol.randomness.source import Purpose, RandomSource, SeededRandomness, SeededSource, Subject
 from study_protocol.secure_sum.parameters import UPDATE, coordinates
@@ -88,8 +88,10 @@ class Canaries(Task):
 class ReusedNoise(SeededRandomness):
     """A defect: every round draws what the first one drew."""
 
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
-        return super().of(purpose, party=party, round=min(round, 1), step=step)
+    def of(
+        self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
+    ) -> RandomSource:
+        return super().of(purpose, party=party, round_number=min(round_number, 1), step=step)
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,7 @@ def released_sums(twin: Twin, settings: StudySettings, members: Sequence[NDArray
 
         def words(name: str, vectors: Any, round: int = round, start: Any = weights) -> Any:
             training = trainings[name]
-            contribution = training.contribution(start, None, round=round)
+            contribution = training.contribution(start, None, round_number=round)
             source = training.randomness_in(round)
             return ring_vectors_of(
                 settings.privacy, model, vectors, contribution, None, records=len(training.dataset), randomness=source
@@ -203,7 +205,7 @@ def released_sums(twin: Twin, settings: StudySettings, members: Sequence[NDArray
 
         spec, total = hospitals.summed(round, words)[UPDATE]
         longest = longest_update(settings, coordinates(model), round, anchor=0.0, clients=len(names))
-        opened = Opened(spec, lambda start, stop, total=total: total[start:stop], longest)
+        opened = OpenedSum(spec, lambda start, stop, total=total: total[start:stop], longest)
         summed = noised_sum(settings, model, (), opened, DiscreteGaussianNoise().of(round))
         (flat,) = (values.ravel() for values in summed.values())
         sums.append(-flat * settings.privacy.expected_batch_size)
@@ -276,8 +278,10 @@ BATCH_RATE, BATCH_RECORDS, BATCH_STEPS = 0.25, 400, 40
 class Shuffled(SeededRandomness):
     """A defect: coins that put every record into exactly one batch of an epoch, as shuffling does."""
 
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
-        sound = super().of(purpose, party=party, round=round, step=step)
+    def of(
+        self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
+    ) -> RandomSource:
+        sound = super().of(purpose, party=party, round_number=round_number, step=step)
         return _ShuffledCoins(self._seed, step) if purpose is Purpose.SAMPLE else sound
 
 

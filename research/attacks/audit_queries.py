@@ -149,10 +149,10 @@ def sums(twin: Twin, members: Sequence[NDArray[np.int64]], seed: int) -> Floats:
 
         def words(name: str, vectors: Any, number: int = number, question: Any = question, noised: Any = noised) -> Any:
             total = question.total(twin.patients(tables[name], question), noised.spacing)
-            source = randomness.of(Purpose.QUERY, party=name, round=number)
+            source = randomness.of(Purpose.QUERY, party=name, round_number=number)
             part = total + noise_share(noised, shares_of(settings), total.size, source)
             (spec,) = vectors
-            blind = randomness.of(Purpose.THRESHOLDS, party=name, round=number)
+            blind = randomness.of(Purpose.THRESHOLDS, party=name, round_number=number)
             return {spec.name: encode(spec, part.astype(np.float64), blind.read)}
 
         _, opened = hospitals.summed(number, words, asked=query)[ANSWER]

@@ -27,7 +27,7 @@ import numpy as np
 from research.benchmarks.load.meter import RETAIN
 from study_protocol.secure_sum import masking, shamir
 from study_protocol.secure_sum.masking import keystream as stream_of
-from study_protocol.secure_sum.messages import least_threshold
+from study_protocol.secure_sum.messages import min_threshold
 from study_protocol.secure_sum.vectors import count_vector
 from tests.factories.secure_sum import Run, World
 
@@ -221,11 +221,11 @@ def against_flower(ours: Worker, flower: Worker, repeats: int) -> list[dict[str,
         (f"masks, {d:.0e} x {k}", "mask", repeats if d < 10**7 else 3, {"values": d, "neighbours": k}) for d, k in SIZES
     ]
     for n, c in ((10, 2), (100, 20)):
-        t = least_threshold(n, c)
+        t = min_threshold(n, c)
         for task in ("share", "combine"):
             request = {"holders": n, "threshold": t, "repeats": 20 if n == 10 else 3}
             requests.append((f"{task}, n = {n}, t = {t}", task, repeats, request))
-    t = least_threshold(50, 10)
+    t = min_threshold(50, 10)
     request = {"clients": 50, "threshold": t, "values": 10**5}
     requests.append((f"all parties, 50 x 1e5, t = {t}", "everybody", 2, request))
     return [compare(f"Flower: {name}", ours, task, flower, task, r, req) for name, task, r, req in requests]

@@ -72,7 +72,7 @@ def hospital_ms(cells: int, patients: int, repeats: int = 5) -> Figures:
         begun = time.process_time()
         question.total(columns, grid.spacing)
         between = time.process_time()
-        noise_share(grid, 3, cells, coins.of(Purpose.QUERY, party="hospital", round=number))
+        noise_share(grid, 3, cells, coins.of(Purpose.QUERY, party="hospital", round_number=number))
         summed.append(1e3 * (between - begun))
         noised.append(1e3 * (time.process_time() - between))
     return {"patients": patients, "sum": statistics.median(summed), "noise": statistics.median(noised)}

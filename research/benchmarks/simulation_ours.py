@@ -35,7 +35,7 @@ from simulation.local_work import Task as Turn
 from simulation.population import Population
 from study_protocol.randomness.source import SeededRandomness
 from study_protocol.study.settings import StudySettings
-from study_protocol.wire.tensor_files import gathered, read
+from study_protocol.wire.tensor_files import gather_tensors, read
 from study_protocol.wire.tensors import UPDATE, Array
 
 Request = dict[str, Any]
@@ -176,7 +176,7 @@ def bare(request: Request) -> Request:
 def _moved(weights: Mapping[str, Array], updates: Any) -> dict[str, Array]:
     totals = {name: np.zeros(array.shape) for name, array in weights.items()}
     for update in updates:
-        arrays = gathered(update.spec, read(update))
+        arrays = gather_tensors(update.spec, read(update))
         for name, total in totals.items():
             total += arrays[UPDATE + name]
     return {name: (array + totals[name] / len(updates)).astype(np.float32) for name, array in weights.items()}

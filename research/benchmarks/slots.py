@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from private_learning.gradients import PerRecordGradients
-from private_learning.gradients.model import LEAST
+from private_learning.gradients.model import MIN_PASS_RECORDS
 from private_learning.gradients.slots import Slots, slots_for
 from private_learning.training.noise import SecureSource, add_noise
 from research.benchmarks.private_step import CLIP_NORM, descend, timed
@@ -50,7 +50,7 @@ def elsewhere(workload: str, expected: int) -> int:
     """In how many slots of a pass a record's norm differs from its norm in the first; it lies in all of them."""
     case = WORKLOADS[workload]
     torch.manual_seed(0)
-    model, width = case.build(), min(slots_for(expected), LEAST)
+    model, width = case.build(), min(slots_for(expected), MIN_PASS_RECORDS)
     x, y = (value.expand(width, *value.shape[1:]) for value in case.records(1))
     norms = PerRecordGradients(model, case.loss).norms(x, y, slots=Slots(width))
     return int((norms != norms[0]).sum())

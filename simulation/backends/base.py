@@ -1,4 +1,4 @@
-"""What the engine asks of a backend, and the plainest one."""
+"""The interface of a backend to the engine, and the plainest backend."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from numpy.typing import NDArray
 from server.domain.admission import Findings
 from simulation.local_work import Accounts, LocalWork, Orders, Part, Task
 from study_protocol.secure_sum.vectors import RingVector, VectorSpec
-from study_protocol.wire.tensor_files import Arrays, Tensors
+from study_protocol.wire.tensor_files import Arrays, ReadableTensors
 from study_protocol.wire.tensors import UPDATE, Array, Spec
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a round's clients gave, in the order in which they were asked.
+    """The results of a round's clients, in the order in which they were asked.
 
-    updates   in the clear;  findings  of them;  sums  vector name -> (data words,), summed
+    updates   in the clear
+    findings  of them
+    sums      vector name -> (data words,), summed
     accounts  what every client keeps
     """
 
-    updates: Sequence[Tensors]
+    updates: Sequence[ReadableTensors]
     findings: tuple[Findings, ...]
     sums: Mapping[str, RingVector]
     accounts: tuple[Accounts | None, ...]
@@ -39,12 +41,12 @@ class Backend(Protocol):
         """One round of these clients, in order of their places.
 
         Raises:
-            ClientStopped: a client cannot do its part; the first in order of those that were asked is named.
+            ClientStopped: a client cannot do its part. The first in order of those that were asked is named.
         """
         ...
 
     def close(self) -> None:
-        """End what was started; nothing is left behind."""
+        """End all processes that were started."""
 
 
 OpenBackend = Callable[[LocalWork], Backend]
@@ -104,7 +106,7 @@ class FlatUpdate:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the parameters of a model lie in a flat array."""
+    """The places of a model's parameters in a flat array."""
 
     spec: Spec
     starts: Mapping[str, int]
@@ -120,10 +122,10 @@ class Layout:
         return cls({UPDATE + name: model[name] for name in sorted(model)}, starts, size)
 
     def write(self, update: Mapping[str, Array], into: NDArray[np.float32]) -> None:
-        """Put the parameters of one update into a row; what else is in it stays out."""
+        """Put the parameters of one update into a row. Its other tensors stay out."""
         for name, start in self.starts.items():
             values = update[name].reshape(-1)
             into[start : start + len(values)] = values
 
-    def updates(self, rows: Iterable[NDArray[Any]]) -> list[Tensors]:
+    def updates(self, rows: Iterable[NDArray[Any]]) -> list[ReadableTensors]:
         return [FlatUpdate(self.spec, self.starts, row) for row in rows]

@@ -44,19 +44,19 @@ class Batches:
     counts: Tensor
 
     @classmethod
-    def drawn(cls, own: Sequence[Rows], rate: float, source: RandomSource) -> Batches:
+    def poisson(cls, client_rows: Sequence[Rows], rate: float, source: RandomSource) -> Batches:
         """Poisson batches from the clients' own rows, all coins from one stream."""
-        sizes = np.array([len(rows) for rows in own])
-        flat = np.concatenate(own)
-        client = np.repeat(np.arange(len(own)), sizes)
-        kept = poisson_batch(len(flat), rate, source=source)
-        return cls._padded(flat[kept], client[kept], len(own))
+        sizes = np.array([len(rows) for rows in client_rows])
+        flat = np.concatenate(client_rows)
+        client = np.repeat(np.arange(len(client_rows)), sizes)
+        sampled = poisson_batch(len(flat), rate, source=source)
+        return cls._padded(flat[sampled], client[sampled], len(client_rows))
 
     @classmethod
-    def whole(cls, own: Sequence[Rows]) -> Batches:
+    def whole(cls, client_rows: Sequence[Rows]) -> Batches:
         """Every record of every client, in its own order."""
-        client = np.repeat(np.arange(len(own)), [len(rows) for rows in own])
-        return cls._padded(np.concatenate(own), client, len(own))
+        client = np.repeat(np.arange(len(client_rows)), [len(rows) for rows in client_rows])
+        return cls._padded(np.concatenate(client_rows), client, len(client_rows))
 
     @classmethod
     def _padded(cls, flat: Rows, client: Rows, clients: int) -> Batches:
@@ -77,7 +77,7 @@ class Batches:
 class Summed:
     """Gradients of a batch of every client, added up in float64: weight (clients, k, p), bias (clients, k).
 
-    norms: (clients, m) of the records, before clipping; 0 where there is none.
+    norms: (clients, m) of the records, before clipping. 0 where there is none.
     """
 
     weight: Tensor
@@ -93,7 +93,7 @@ class LinearRecords:
     signal: Loss
 
     def gradients(self, models: Stacked, batches: Batches, clip_norm: float | None) -> Summed:
-        """clip_norm: L2 bound on each record's gradient; None: it counts as it is."""
+        """clip_norm: L2 bound on each record's gradient. None: it counts as it is."""
         x, signals = self._signals(models, batches)
         lengths = torch.sqrt(x.square().sum(2) + 1.0)
         norms = torch.sqrt(signals.square().sum(2)) * lengths
@@ -118,13 +118,13 @@ class LinearRecords:
         return x, signals * batches.counts.unsqueeze(2)
 
 
-def blocks(own: Sequence[Rows], width: int) -> list[slice]:
+def blocks(client_rows: Sequence[Rows], width: int) -> list[slice]:
     """Runs of clients whose records, `width` numbers each, are gathered together."""
-    found: list[slice] = []
+    slices: list[slice] = []
     start, longest = 0, 0
-    for place, rows in enumerate(own):
+    for place, rows in enumerate(client_rows):
         longest = max(longest, len(rows))
         if place > start and (place + 1 - start) * longest * width > GATHERED:
-            found.append(slice(start, place))
+            slices.append(slice(start, place))
             start, longest = place, len(rows)
-    return [*found, slice(start, len(own))] if own else []
+    return [*slices, slice(start, len(client_rows))] if client_rows else []

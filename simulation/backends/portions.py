@@ -13,7 +13,7 @@ from server.domain.admission import Findings
 from simulation.backends.base import Done, Layout, Sums
 from simulation.local_work import Accounts, ClientStopped, LocalWork, Orders, Task
 from study_protocol.study.settings import StudySettings
-from study_protocol.wire.tensor_files import Tensors
+from study_protocol.wire.tensor_files import ReadableTensors
 
 # Portions a worker and round: the last ones are short, so that no worker waits long for another.
 _PORTIONS = 8
@@ -33,8 +33,8 @@ class Portion:
 
 
 @dataclass(frozen=True)
-class Given:
-    """What a portion's clients gave, beside updates and words."""
+class PortionResult:
+    """The results of a portion's clients, beside updates and words."""
 
     slots: tuple[int, ...]
     findings: tuple[Findings | None, ...]
@@ -45,14 +45,15 @@ def portions(tasks: Sequence[Task], workers: int) -> list[Portion]:
     """In order, to be taken from the end."""
     size = max(1, -(-len(tasks) // (workers * _PORTIONS)))
     starts = range(0, len(tasks), size)
-    made = [Portion(tuple(range(a, min(a + size, len(tasks)))), tuple(tasks[a : a + size])) for a in starts]
-    return made[::-1]
+    result = [Portion(tuple(range(a, min(a + size, len(tasks)))), tuple(tasks[a : a + size])) for a in starts]
+    return result[::-1]
 
 
-def taken(
+def take_portion(
     work: LocalWork, orders: Orders, portion: Portion, sums: Sums, layout: Layout, rows: Sequence[Slots] | Slots | None
-) -> Given | ClientStopped:
-    """Every turn of a portion; words go into `sums`. rows: of each turn (coordinates,), to write its update into."""
+) -> PortionResult | ClientStopped:
+    """Take every turn of a portion. Words go into `sums`. rows: of each turn (coordinates,), to write its update
+    into."""
     findings: list[Findings | None] = []
     accounts: list[Accounts | None] = []
     for turn, task in enumerate(portion.tasks):
@@ -64,17 +65,17 @@ def taken(
             layout.write(part.update, rows[turn])
         findings.append(part.findings)
         accounts.append(part.accounts)
-    return Given(portion.slots, tuple(findings), tuple(accounts))
+    return PortionResult(portion.slots, tuple(findings), tuple(accounts))
 
 
-def collected(turns: int, given: Iterable[Given], updates: Sequence[Tensors], sums: Sums) -> Done:
+def collected(turns: int, results: Iterable[PortionResult], updates: Sequence[ReadableTensors], sums: Sums) -> Done:
     """A round's portions, which may come in any order, as one answer."""
     findings: list[Findings | None] = [None] * turns
     accounts: list[Accounts | None] = [None] * turns
-    for one in given:
-        for slot, found, kept in zip(one.slots, one.findings, one.accounts, strict=True):
-            findings[slot], accounts[slot] = found, kept
-    clear = tuple(one for one in findings if one is not None)
+    for result in results:
+        for slot, client_findings, account in zip(result.slots, result.findings, result.accounts, strict=True):
+            findings[slot], accounts[slot] = client_findings, account
+    clear = tuple(result for result in findings if result is not None)
     return Done(updates, clear, sums.totals, tuple(accounts))
 
 

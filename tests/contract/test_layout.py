@@ -132,6 +132,7 @@ def _modules(package: str) -> list[str]:
     return [name.removesuffix(".__init__") for name in names if not name.startswith(left_out)]
 
 
+@pytest.mark.quick("accounting-absent1", "study_protocol-absent0")
 @pytest.mark.parametrize(
     ("package", "absent"),
     [

@@ -132,7 +132,7 @@ def _total(
         }
     digest = "0" * 64
     plan = SessionPlan.of(
-        settings, spec, study="none", round=round_number, roster=digest, model=digest, ledger=(1, digest)
+        settings, spec, study="none", round_number=round_number, roster=digest, model=digest, ledger=(1, digest)
     )
     (vector,) = [candidate for candidate in plan.vectors(len(bodies)) if candidate.name == UPDATE]
     words = _summed([from_bytes(body)[0][UPDATE] for body in bodies.values()])

@@ -15,7 +15,7 @@ from typing import Any
 from accounting import log_moment
 from accounting.plan.report import DISTANCE_BINS, CumulativeMoments, DistanceHistogram, JointReport, report_to_dict
 from accounting.plan.schemes import TRAINING_SCHEMES
-from server.db.ledger_store import Account, lock_account, names_models
+from server.db.ledger_store import LedgerAccount, lock_account, names_models
 from server.db.rows import append_event, clients, find_study
 from server.db.session import Transaction
 from server.db.tables import Answer, ModelRow, ParticipantRow, RoundRow, StudyRow
@@ -127,7 +127,9 @@ def _write(coordinator: Live, tx: Transaction, study: str, past: History) -> Non
             _end(tx, row, account, round, settings, past, chance)
 
 
-def _begin(tx: Transaction, row: StudyRow, account: Account, number: int, at: float, ended: float | None) -> RoundRow:
+def _begin(
+    tx: Transaction, row: StudyRow, account: LedgerAccount, number: int, at: float, ended: float | None
+) -> RoundRow:
     account.record("reserved", number, {})
     round = RoundRow(
         study_id=row.id,
@@ -148,7 +150,7 @@ def _begin(tx: Transaction, row: StudyRow, account: Account, number: int, at: fl
 def _end(
     tx: Transaction,
     row: StudyRow,
-    account: Account,
+    account: LedgerAccount,
     round_row: RoundRow,
     settings: StudySettings,
     past: History,

@@ -57,6 +57,7 @@ def _put(address: str, text: str) -> bytes | None:
         connection.close()
 
 
+@pytest.mark.quick("dropped request-None-0")
 @pytest.mark.parametrize(
     ("fault", "answer", "arrived"),
     [
@@ -131,6 +132,7 @@ def test_a_full_disk_takes_no_byte(tmp_path: Path) -> None:
         disk.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the library in the wheel is of Linux")
 def test_the_clock_of_a_running_process_jumps_and_monotonic_time_does_not(tmp_path: Path) -> None:
     clock = JumpingClock(tmp_path / "clock")

@@ -44,6 +44,7 @@ def storm_over(
         storm.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("database_url", "kind", "apart"),
     [
@@ -115,6 +116,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
         )
 
 
+@pytest.mark.slow
 def test_a_calm_study_keeps_every_law(study: Study) -> None:
     study.check()
     assert sum(entry.kind == "settled" for entry in study.entries) == 4
@@ -261,6 +263,7 @@ def _forget_to_sync_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_file, "connect", connected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defect", [_forget_to_sync_files, _forget_to_sync_commits])
 def test_a_hospital_that_forgets_to_sync_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: Callable[[pytest.MonkeyPatch], None]

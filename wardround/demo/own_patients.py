@@ -77,4 +77,4 @@ def _with(study: StudySettings, noise: float) -> StudySettings:
 def _fits(study: StudySettings) -> bool:
     question = None if study.evaluation is None else study.evaluation.question
     assert question is not None, "the demonstration's own settings"
-    return Budget(plan_of(study)).authorise_query(QueryDocument(question=question.of(1)).cost()).allowed
+    return Budget(plan_of(study)).authorise_query(QueryDocument(question=question.of(1)).cost()).is_allowed

@@ -203,7 +203,7 @@ class Hospital:
             case.settings(),
             spec_of(case.model),
             study=case.name,
-            round=assignment.round,
+            round_number=assignment.round,
             roster=assignment.roster_sha256,
             model=assignment.model.sha256,
             ledger=(assignment.ledger.entries, assignment.ledger.sha256),

@@ -73,7 +73,7 @@ class MaskedAnswer(MaskedHospital):
             case.settings(),
             assignment.query.document,
             study=case.name,
-            round=assignment.round,
+            round_number=assignment.round,
             roster=assignment.roster_sha256,
             model=None,
             ledger=(assignment.ledger.entries, assignment.ledger.sha256),

@@ -196,7 +196,7 @@ TABLE = 'kind = "table"\nnoise_multiplier = 6.0\n'
         (b'kind = "tabel"', ["kind: must be one of count, covariance, evaluation, linear-regression, moments"]),
         (
             TABLE.encode() + b'variabels = [{column = "sex", categories = ["f"]}]',
-            ["variables: is missing", "variabels: there is no such entry; did you mean variables?"],
+            ["variables: is missing", "variabels: there is no such entry. Did you mean variables?"],
         ),
         (
             TABLE.encode() + b'variables = [{column = "age", edges = [60.0, 40.0]}]',
@@ -236,7 +236,9 @@ def test_looks_grow_rare_and_end_with_the_time(lead: Client) -> None:
     query = lead.ask("silent", COUNT, wait=False)
     assert isinstance(query, Query)
     now, pauses = [0.0], list[float]()
-    steps = asking("silent", query.document, wait=True, timeout=60.0, on_state=None, known=None, clock=lambda: now[0])
+    steps = asking(
+        "silent", query.document, wait=True, timeout=60.0, on_state=None, known_key=None, clock=lambda: now[0]
+    )
     next(steps)
 
     def walk() -> None:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from accounting.plan.queries import QueryCost
 from client_sdk.errors import ConfigurationError, LedgerDamaged, OwnBudgetExceeded
+from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent, require_affordable
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.guard.policy import Charge, OwnLimit, epsilon_spent, require_affordable
 from client_sdk.guard.split import Split
 from tests.factories.settings import settings
 

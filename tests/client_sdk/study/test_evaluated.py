@@ -12,7 +12,7 @@ from torch import Tensor
 
 from client_sdk.errors import ConfigurationError, Refused, TrainingStopped
 from client_sdk.guard.split import Split
-from client_sdk.study.delivery import Able
+from client_sdk.study.delivery import Capabilities
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.preparation import able, prepare
 from private_learning import tasks
@@ -39,7 +39,7 @@ def study(**options: Any) -> StudySettings:
     return settings(statistics={"max_queries": 5, "max_cells": 100}, evaluation={"share": 0.4}, **options)
 
 
-def taking_part(data: Records, chosen: StudySettings, split: Split = SPLIT, **policy: Any) -> Able:
+def taking_part(data: Records, chosen: StudySettings, split: Split = SPLIT, **policy: Any) -> Capabilities:
     return able(None, data, plain_policy(**policy), chosen, None, "cpu", 60.0, "mercy", "1", split)
 
 

@@ -16,7 +16,7 @@ from client_sdk.errors import (
     RosterNotPinned,
     UpdateDisputed,
 )
-from client_sdk.guard.policy import Charge, OwnLimit, epsilon_spent
+from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent
 from client_sdk.study.pinning import as_digits, pin_roster
 from client_sdk.study.verifier import active_fingerprint, strangers
 from study_protocol.study.messages import Refusal, Roster, RosterEntry
@@ -79,6 +79,7 @@ def test_a_round_that_the_ledger_does_not_reserve_is_refused(tmp_path: Path) -> 
         join(hospital(other, tmp_path))
 
 
+@pytest.mark.quick("client", "model", "settings", "signature")
 @pytest.mark.parametrize("change", ["signature", "study", "client", "settings", "model"])
 def test_an_assignment_that_is_not_as_it_must_be_is_refused(
     tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from accounting.budget.ledger import Entry
 from client_sdk.errors import LostLedger
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.policy import Charge
 from client_sdk.identity import Membership
 from client_sdk.study.verifier import (
     CoordinatorVerifier,

@@ -37,7 +37,7 @@ def test_every_update_vouches_for_the_ledger_and_the_end_in_a_request_of_its_own
     assert lies_on(other, heads(other))
     assert other.entries[-1].kind == "finished"
     with ledger_of(tmp_path) as ledger:
-        assert ledger.seen("sepsis").entries() == other.entries
+        assert ledger.seen_ledger("sepsis").entries() == other.entries
 
 
 def test_a_round_takes_no_request_more_than_before_and_the_end_one(tmp_path: Path) -> None:
@@ -107,11 +107,17 @@ def _after(other: Coordinator, kind: Any, round: int | None, body: Any) -> Any:
     return append(other.entries[-1], kind, round, body)
 
 
+@pytest.mark.quick(
+    "finished-event7-an entry that cannot be",
+    "settled-event1-reports nothing of this kind",
+    "settled-event5-other settings",
+    "settled-event6-an entry that cannot be",
+)
 @pytest.mark.parametrize(
     ("kind", "event", "words"),
     [
         ("cancelled", {"reason": "x"}, "round 1 was cancelled"),
-        ("settled", {"report": {"counts": [10**9] + [0] * 63}}, "reports nothing of this kind"),
+        ("settled", {"report": {"counts": [10**9] + [0] * 63}}, "makes no report of this kind"),
         ("settled", {"report": {"filter": 9.0, "moments": [9.0] * 4, "complete": True}}, "without masks"),
         ("settled", {"report": {"filter": 0.0, "moments": [0.0] * 4, "complete": False}}, "bounds of zero"),
         ("settled", {"report": None, "members": 7}, "counts 7 members where 1 are left"),
@@ -195,7 +201,7 @@ def test_a_head_ahead_of_ones_own_is_looked_up_when_one_comes_to_it(tmp_path: Pa
     stop_after(other, 1)
     run_until_forbidden(here)
     with ledger_of(tmp_path) as ledger:
-        assert ledger.seen("sepsis").ahead() == [ahead]
+        assert ledger.seen_ledger("sepsis").heads_ahead() == [ahead]
     # Held back from then on, it is remembered all the same.
     other.meddle = None
     del other.witnesses["grace"]

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from accounting.budget.bodies import Standing
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, append, digest
-from study_protocol.documents.certify import Facts, computed, issued
+from study_protocol.documents.certify import Facts, compute_account, issue_certificate
 from study_protocol.study.messages import LedgerHead
 from study_protocol.study.model_file import ModelMetadata
 from study_protocol.study.plan_of import plan_of
@@ -94,7 +94,7 @@ def certificate() -> bytes:
         head_signature=_head_signature(),
         model=None,
     )
-    return sign_again(issued(computed(entries()), facts).model_dump(mode="json"))
+    return sign_again(issue_certificate(compute_account(entries()), facts).model_dump(mode="json"))
 
 
 def sign_again(values: dict[str, Any]) -> bytes:

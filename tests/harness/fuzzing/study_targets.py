@@ -112,8 +112,8 @@ def _parse_certificate(data: bytes) -> None:
     value = load_json(data)
     stated: Any = value.get("certificate") if isinstance(value, dict) else None
     document = opened(example_study.sign_again(stated) if isinstance(stated, dict) else data, "certificate.json")
-    results = [check.signature(document, example_study.PUBLIC_KEY, "its key", known=True)]
-    results += check.ledger(document.certificate, example_study.entries())
+    results = [check.check_signature(document, example_study.PUBLIC_KEY, "its key", is_confirmed=True)]
+    results += check.check_ledger(document.certificate, example_study.entries())
     as_yaml(entry(document.certificate))
     if all(result.result == "good" for result in results):
         original, reread = (result.model_dump(mode="json") for result in (_original(), document.certificate))

@@ -90,7 +90,7 @@ def test_a_change_that_no_check_finds_is_a_fault(
     (seed,) = target.seeds()
     changed = _put(seed, path, _OTHER[path[-1]])
     target.try_input(changed)
-    monkeypatch.setattr(check, "ledger", lambda stated, entries: [])
+    monkeypatch.setattr(check, "check_ledger", lambda stated, entries: [])
     with pytest.raises(AssertionError, match=path[0]):
         target.try_input(changed)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from research.attacks.ring_sizes import RARE, failure, min_neighbours, rows
 from study_protocol.secure_sum.graph import Graph
-from study_protocol.secure_sum.messages import least_threshold
+from study_protocol.secure_sum.messages import min_threshold
 
 PAGE = Path(__file__).parents[3] / "docs" / "threat-model.md"
 
@@ -28,7 +28,7 @@ def test_the_least_ring_is_the_least_and_a_larger_one_bears_more() -> None:
 
 def test_rings_fail_no_oftener_than_the_bound_says() -> None:
     hospitals, colluders, lost, neighbours = 60, 4, 6, 12
-    dice, threshold = random.Random(5), least_threshold(neighbours + 1, colluders)
+    dice, threshold = random.Random(5), min_threshold(neighbours + 1, colluders)
     names = [f"h{i:02d}" for i in range(hospitals)]
     everybody, failed, times = Graph(bytes(32), names, neighbours).mask(names), 0, 2_000
     for attempt in range(times):

@@ -207,7 +207,7 @@ def model(
         goes_on = "" if shown.state == "finished" else "; the study goes on"
         digest = hashlib.sha256(found.body).hexdigest()
         say(f"{output}: {_which(found)}{goes_on}; {len(found.body)} bytes, sha256 {digest}")
-        if found.said:
+        if found.names_study:
             say(f"next: wardround predict {shlex.quote(str(output))} --data new.csv -o predictions.csv")
 
 
@@ -282,11 +282,11 @@ def _initial_model(study: str, settings: StudySettings, path: Path | None, backb
 
 
 def _weights_in(path: Path) -> dict[str, Array]:
-    from study_protocol.wire.tensor_files import TensorFile, gathered, read
+    from study_protocol.wire.tensor_files import TensorFile, gather_tensors, read
 
     with path.open("rb") as file:
         tensors = TensorFile(file.fileno())
-        return gathered(tensors.spec, read(tensors))
+        return gather_tensors(tensors.spec, read(tensors))
 
 
 def _initial_weights(settings: StudySettings, backbone: BackboneFile | None) -> dict[str, Array]:
@@ -299,12 +299,12 @@ def _initial_weights(settings: StudySettings, backbone: BackboneFile | None) -> 
     from client_sdk.errors import ConfigurationError
     from private_learning import tasks
     from private_learning.tasks.task import new_model
-    from private_learning.tasks.weights import drawn
+    from private_learning.tasks.weights import drawn_weights
 
     training = settings.training
     try:
         task = tasks.load(training.task, training.task_parameters)
-        weights = drawn(task) if training.trainable == "all" else None
+        weights = drawn_weights(task) if training.trainable == "all" else None
         if weights is None:
             from private_learning.training.weights import weights_of
 
@@ -332,7 +332,7 @@ def _show(study: Study, as_json: bool) -> None:
         ["state", _state(study)],
         ["rounds", f"{study.rounds} begun; at most {settings.rounds} of training that are charged"],
         ["hospitals", f"{_enrolled(study)}; a round needs {settings.schedule.min_clients} at least"],
-        ["scheme", privacy.rules.named],
+        ["scheme", privacy.rules.display_name],
         *_training(settings),
         *(
             [f"limit, {li.level} {li.definition}", f"epsilon {li.epsilon:g} at delta {li.delta:g}"]

@@ -209,7 +209,7 @@ def _pinned(study: str, home: Path | None, dataset: str) -> Trusted:
     path, joined, seen = ledger_path(directory, dataset), None, SeenHead()
     if path.exists():
         with HospitalLedger.open(path, read_only=True) as ledger:
-            opened, seen = ledger.opened(study), ledger.seen(study).head
+            opened, seen = ledger.opened(study), ledger.seen_ledger(study).head
         joined = None if opened is None else str(opened["settings_sha256"])
     own_key, where = encode_public_key(here.identity.key.public_key()), not_here(directory, dataset)
     asks = Joined(membership, own_key, dataset, joined, seen.sequence, seen.sha256, where)

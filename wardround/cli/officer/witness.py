@@ -65,9 +65,9 @@ def sign(
             try:
                 CoordinatorVerifier(client, membership, shown.settings, ledger).statement(client.budget(study))
             except NotTrusted as error:
-                evidence.keep(error, membership, ledger.seen(study).head.sequence)
+                evidence.keep(error, membership, ledger.seen_ledger(study).head.sequence)
                 raise
-            head = ledger.seen(study).head
+            head = ledger.seen_ledger(study).head
             named = LedgerHead(study=study, entries=head.sequence, sha256=head.sha256)
             client.put_outside_witness(study, sign_head(identity.key, membership.client, named))
         say(f"{study}: entries 1 to {head.sequence} checked and signed as {membership.client}")
@@ -99,7 +99,7 @@ def compare(file: HeadPath, dataset: Dataset = None, home: Home = None) -> None:
         directory, given = _directory(home), read_head_file(file.read_bytes())
         study, theirs = given.witness.head.study, given.witness.head.entries
         with _opened(directory, dataset) as (identity, ledger):
-            membership, own = identity.membership(study), ledger.seen(study).head.sequence
+            membership, own = identity.membership(study), ledger.seen_ledger(study).head.sequence
             try:
                 found = compare_heads(membership, ledger, given)
             except LedgerForked as error:
@@ -137,7 +137,7 @@ def _opened(directory: Path, dataset: str | None, *, write: bool = False) -> Gen
 def _keep_ahead(directory: Path, dataset: str | None, witness: WitnessedHead) -> None:
     """Raises LedgerInUse: this hospital takes part just now."""
     with _opened(directory, dataset, write=True) as (_, ledger):
-        ledger.seen(witness.head.study).keep_ahead(witness)
+        ledger.seen_ledger(witness.head.study).keep_ahead(witness)
 
 
 def _pinned(identity: Identity, client: Client, shown: Study, coordinator_key: str | None) -> Membership:

@@ -49,7 +49,7 @@ def seen(
         directory = home or load_settings().client_home
         chosen = dataset or seen_in(directory)
         with HospitalLedger.open(ledger_path(directory, chosen), read_only=True) as ledger:
-            kept = ledger.seen(study)
+            kept = ledger.seen_ledger(study)
             number = kept.head.sequence if entry is None else entry
             sha256 = kept.hash_of(number)
         if sha256 is None:
@@ -192,11 +192,11 @@ class Witnesses:
 
 
 def _rows(found: Sequence[Voucher]) -> list[list[str]]:
-    return [[one.client, str(one.entries) if one.entries else "-", one.why] for one in found]
+    return [[one.client, str(one.entries) if one.entries else "-", one.reason] for one in found]
 
 
 def _as_json(found: Sequence[Voucher]) -> list[dict[str, Any]]:
-    return [{"client": one.client, "entries": one.entries, "why": one.why or None} for one in found]
+    return [{"client": one.client, "entries": one.entries, "why": one.reason or None} for one in found]
 
 
 def _outside(opening: Entry) -> list[OutsideWitness]:
