@@ -41,6 +41,7 @@ def build() -> typer.Typer:
     from wardround.cli import registration
     from wardround.cli.coordinator import coordinator
     from wardround.cli.researcher import simulate
+    from wardround.demo.command import demo
 
     app = typer.Typer(
         name="wardround",
@@ -57,6 +58,7 @@ def build() -> typer.Typer:
     registration.register(app)
     simulate.register(app)
     coordinator.register(app)
+    app.command("demo")(demo)
     return app
 
 

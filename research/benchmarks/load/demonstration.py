@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+
+from wardround.demo.processes import WARDROUND
 
 from .meter import below, processor_seconds
 
@@ -17,7 +18,7 @@ _LOOK_SECONDS = 0.25
 def demo(database: str) -> dict[str, float]:
     """Seconds of the whole demonstration, and the processor seconds that its coordinator used."""
     with tempfile.TemporaryDirectory() as home:
-        command = [sys.executable, "-m", "wardround.demo", "--home", str(Path(home) / "demo")]
+        command = [*WARDROUND, "demo", "--home", str(Path(home) / "demo")]
         command += ["--postgres"] if database == "postgres" else []
         begun = time.perf_counter()
         with Path(home, "output").open("w+") as output:

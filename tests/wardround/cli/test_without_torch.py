@@ -15,7 +15,7 @@ from tests.factories.live_coordinator import Live
 from tests.factories.settings import MASKING
 from wardround.cli.main import build
 
-NEEDS_TORCH = {"join", "data check", "predict", "evaluate", "export", "simulate"}
+NEEDS_TORCH = {"demo", "join", "data check", "predict", "evaluate", "export", "simulate"}
 # Of the coordinator, which has its own tests; here it is enough that they are found.
 OF_THE_COORDINATOR = {
     *("migrate", "serve", "worker"),
