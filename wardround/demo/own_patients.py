@@ -57,7 +57,7 @@ def answer(operator: Client, study: str) -> OwnPatients | None:
         rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
         row = next(row for row in rows if row["measure"] == MEASURE)
         names = ("estimate", "low", "high", "patients")
-        numbers = [float(row[name]) for name in names if row[name] is not None]
+        numbers = [float(value) for name in names if (value := row[name]) is not None]
         return OwnPatients(*numbers) if len(numbers) == len(names) else None
     return None
 

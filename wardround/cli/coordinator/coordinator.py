@@ -28,19 +28,6 @@ KeyFile = Annotated[Path | None, typer.Option(help="write the key to this new fi
 KeyId = Annotated[str, typer.Argument(help="the middle part of wrk_<id>_<secret>")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the coordinator's commands to `wardround`. Imports of the web stack wait until a command runs."""
-    app.command()(serve)
-    app.command()(worker)
-    app.command()(migrate)
-    operator = typer.Typer(no_args_is_help=True, help="Make, list and end people's API keys, beside the database.")
-    operator.command("init")(operator_init)
-    operator.command("list")(operator_list)
-    operator.command("rotate")(operator_rotate)
-    operator.command("revoke")(operator_revoke)
-    app.add_typer(operator, name="operator")
-
-
 def serve(host: Host = None, port: Port = None, worker: Working = None) -> None:
     """Run the coordinator's API, with a worker inside it unless --no-worker is given."""
     from server.app import serve as run

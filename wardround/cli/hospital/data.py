@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from study_protocol.cells.counting import CellCounts
     from study_protocol.study.settings import StudySettings
 
-app = typer.Typer(no_args_is_help=True, help="See how records are written, and try a study's settings on them.")
 Records = Annotated[Path, typer.Argument(help="records, as `join --data` takes them")]
 SettingsFile = Annotated[
     Path | None, typer.Option(help="the study's settings, JSON or TOML: ask whoever leads the study")
@@ -51,12 +50,6 @@ Confirm = Annotated[
 _NAMED = 10
 
 
-@app.callback()
-def _group() -> None:
-    """Without a callback a group of one command would be that command."""
-
-
-@app.command()
 def check(
     records: Records,
     settings: SettingsFile = None,

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from client_sdk.api.client import Client
     from study_protocol.study.queries import Query
 
-app = typer.Typer(no_args_is_help=True, help="See what is asked about patients; at a hospital, allow it or not.")
 Number = Annotated[int, typer.Argument(help="number of the query", min=1)]
 Yes = Annotated[bool, typer.Option("--yes", help="without asking, where there is no terminal; needs --digest")]
 Digest = Annotated[
@@ -40,7 +39,6 @@ Digest = Annotated[
 What = Annotated[str, typer.Argument(help="a kind of question, a ready one, or `columns`")]
 
 
-@app.command("list")
 def list_queries(
     study: StudyName, server: Server = None, key_file: KeyFile = None, home: Home = None, as_json: AsJson = False
 ) -> None:
@@ -60,7 +58,6 @@ def list_queries(
     table(f"Queries of {study}", ["number", "kind", "question", "state", "asked"], rows)
 
 
-@app.command()
 def show(
     study: StudyName,
     query: Number,
@@ -83,7 +80,6 @@ def show(
         hand_out(found, as_json, csv_file, only, words=not at_home)
 
 
-@app.command()
 def approve(study: StudyName, query: Number, digest: Digest = None, home: Home = None, yes: Yes = False) -> None:
     """Allow this hospital to answer a query. `wardround join`, where it runs, tells the coordinator."""
     with plain_errors():
@@ -91,7 +87,6 @@ def approve(study: StudyName, query: Number, digest: Digest = None, home: Home =
     _decide(study, query, home, approved=True, yes=yes, read=digest)
 
 
-@app.command()
 def deny(study: StudyName, query: Number, home: Home = None) -> None:
     """Say no to a query for this hospital."""
     _decide(study, query, home, approved=False, yes=True)
@@ -112,7 +107,6 @@ def _require_believable(client: Client, found: Query, key_file: Path | None, hom
         raise NotTrusted(f"query {found.number} of {found.study}: {error}") from error
 
 
-@app.command()
 def template(
     what: What,
     columns: Columns = None,

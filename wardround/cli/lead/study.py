@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound="StudyList | RoundList")
 # Hospitals of a round from which on a note says that a ring costs less.
 _MANY = 300
-app = typer.Typer(no_args_is_help=True, help="Create and run studies.")
 SettingsFile = Annotated[Path, typer.Option(help="the study's settings, JSON or TOML; every privacy setting is in it")]
 ModelFile = Annotated[
     Path | None, typer.Option(help="initial weights as safetensors; left out: the task's own, made here")
@@ -63,7 +62,6 @@ Round = Annotated[
 Last = Annotated[int, typer.Option("--last", help="show this many rounds, the newest", min=1)]
 
 
-@app.command()
 def create(
     study: StudyName,
     settings: SettingsFile,
@@ -105,7 +103,6 @@ def create(
             _show(client.study(study), as_json)
 
 
-@app.command()
 def weights(settings: SettingsFile, output: Output, backbone: Weights = None, backbone_program: Program = None) -> None:
     """Draw a study's initial weights into a file, for `study create --model`. Asks nobody."""
     from private_learning.durable import write_durably
@@ -118,20 +115,31 @@ def weights(settings: SettingsFile, output: Output, backbone: Weights = None, ba
         say(f"{output}: {len(body)} bytes")
 
 
-def _moving(action: Action, about: str) -> None:
-    @app.command(action, help=about)
-    def move(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
-        with plain_errors(), operator(server, key_file) as client:
-            _show(client.move_study(study, action), as_json)
+def start(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
+    """Let rounds begin."""
+    _move(study, "start", server, key_file, as_json)
 
 
-_moving("start", "Let rounds begin.")
-_moving("pause", "Let the round under way end; no other begins.")
-_moving("resume", "Let rounds begin again.")
-_moving("stop", "End the study for ever. What was charged stays charged.")
+def pause(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
+    """Let the round under way end; no other begins."""
+    _move(study, "pause", server, key_file, as_json)
 
 
-@app.command()
+def resume(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
+    """Let rounds begin again."""
+    _move(study, "resume", server, key_file, as_json)
+
+
+def stop(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
+    """End the study for ever. What was charged stays charged."""
+    _move(study, "stop", server, key_file, as_json)
+
+
+def _move(study: str, action: Action, server: str | None, key_file: Path | None, as_json: bool) -> None:
+    with plain_errors(), operator(server, key_file) as client:
+        _show(client.move_study(study, action), as_json)
+
+
 def delete(study: StudyName, server: Server = None, key_file: KeyFile = None) -> None:
     """Delete a study that was never started. Its invitations end, its name stays used."""
     with plain_errors(), operator(server, key_file) as client:
@@ -139,7 +147,6 @@ def delete(study: StudyName, server: Server = None, key_file: KeyFile = None) ->
         say(f"deleted: {study}. Its ledger is kept, so that the name cannot be used for another study")
 
 
-@app.command()
 def show(
     study: StudyName, server: Server = None, key_file: KeyFile = None, home: Home = None, as_json: AsJson = False
 ) -> None:

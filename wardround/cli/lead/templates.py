@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-policy_app = typer.Typer(no_args_is_help=True, help="Write the rules of a hospital.")
 Out = Annotated[
     Path | None, typer.Option("--output", "-o", help="file to write, not overwritten; left out: standard output")
 ]
@@ -283,7 +282,6 @@ def study_template(
         hand_out(study_text(chosen), output)
 
 
-@policy_app.command("template")
 def policy_template(output: Out = None) -> None:
     """Print a whole site policy, every entry described; it belongs into the hospital's directory as policy.toml."""
     with plain_errors():

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from study_protocol.documents.check import Check, OpenedCertificate
     from study_protocol.study.certificate import Certificate
 
-app = typer.Typer(no_args_is_help=True, help="The certificate of a study's privacy: show, keep and check it.")
 Round = Annotated[
     int | None, typer.Option("--round", help="of the model that this round released; left out: of the study now", min=1)
 ]
@@ -51,7 +50,6 @@ Fonts = Annotated[
 _BAD, _NOT_KNOWN = 4, 1
 
 
-@app.command()
 def show(
     study: StudyName,
     round: Round = None,
@@ -79,7 +77,6 @@ def show(
             say(f"{output}: {len(body)} bytes, signed with {why}")
 
 
-@app.command()
 def pdf(file: CertificateFile, output: PdfFile, fonts: Fonts = None) -> None:
     """Make the PDF of a certificate that is at hand, if nobody changed it. Whose it is, `verify` says."""
     from client_sdk.errors import LedgerNotExtended
@@ -98,7 +95,6 @@ def pdf(file: CertificateFile, output: PdfFile, fonts: Fonts = None) -> None:
         say(f"{output}: {len(body)} bytes")
 
 
-@app.command()
 def verify(
     file: CertificateFile,
     model: ModelFile = None,

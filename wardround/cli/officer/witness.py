@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from client_sdk.identity import Identity, Membership
     from study_protocol.study.messages import Study, WitnessedHead
 
-app = typer.Typer(no_args_is_help=True, help="Sign a study's ledger as an auditor, and compare signed heads.")
 Out = Annotated[Path | None, typer.Option("--output", "-o", help="file to write; left out: print it")]
 Dataset = Annotated[
     str | None, typer.Option("--dataset", help="records that this hospital takes part with; left out: as an auditor, "
@@ -31,7 +30,6 @@ Dataset = Annotated[
 HeadPath = Annotated[Path, typer.Argument(help="what somebody else exported", dir_okay=False)]
 
 
-@app.command()
 def key(home: Home = None) -> None:
     """Print this auditor's public key, for the study's settings; a new one is made the first time."""
     from client_sdk.identity import Identity
@@ -40,7 +38,6 @@ def key(home: Home = None) -> None:
         say(Identity.create(_directory(home)).public_key)
 
 
-@app.command()
 def sign(
     study: StudyName,
     coordinator_key: CoordinatorKey = None,
@@ -73,7 +70,6 @@ def sign(
         say(f"{study}: entries 1 to {head.sequence} checked and signed as {membership.client}")
 
 
-@app.command()
 def export(study: StudyName, output: Out = None, dataset: Dataset = None, home: Home = None) -> None:
     """Write the newest head of a study's ledger that was seen here, signed: for others to compare. Needs no network."""
     from client_sdk.study.heads import exported
@@ -88,7 +84,6 @@ def export(study: StudyName, output: Out = None, dataset: Dataset = None, home: 
             write_durably(output, f"{body}\n".encode())
 
 
-@app.command()
 def compare(file: HeadPath, dataset: Dataset = None, home: Home = None) -> None:
     """Compare somebody's exported head with the ledger that was seen here; exit code 4 and a kept proof if it forks."""
     from client_sdk.errors import LedgerForked

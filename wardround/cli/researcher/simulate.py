@@ -61,11 +61,6 @@ _SHOWN = 12
 _INTERRUPTED = 130
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `wardround`. torch is imported when it runs."""
-    app.command()(simulate)
-
-
 def simulate(
     settings: SettingsFile,
     data: Data,
