@@ -14,6 +14,8 @@ PIP = $(BIN)/python -m pip install --quiet --constraint constraints.txt --editab
 NUMERICAL := $(addprefix tests/,private_learning/gradients private_learning/training private_learning/tasks simulation goldens)
 # These start whole studies, and compare what the same kernels gave on both sides.
 STUDIES := $(addprefix --ignore=tests/simulation/,test_service.py test_command.py)
+# Of these, what make test repeats: the goldens, and how gradients are clipped.
+NUMERICAL_FIRST := $(addprefix tests/,goldens private_learning/gradients/test_clipping.py private_learning/gradients/test_per_record.py)
 PLAIN := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE DNNL_MAX_CPU_ISA=SSE41
 
 .PHONY: demo test test-all numerical campaigns lint figures coverage docs serve sbom clean
@@ -22,10 +24,10 @@ PLAIN := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE DNNL_MAX_CPU_ISA=SSE41
 demo: $(DEMO)
 	$(BIN)/python -m wardround.demo $(ARGS)
 
-# With ARGS that is one run of what they choose; without, everything that is not slow, and the second numerical run.
+# With ARGS that is one run of what they choose; without, everything that is not slow, and some of it on plain kernels.
 test: lint
 	$(BIN)/pytest -n 2 $(or $(ARGS),--junitxml=.figures/junit.xml)
-	$(if $(ARGS),,@$(MAKE) --no-print-directory numerical)
+	$(if $(ARGS),,$(PLAIN) $(BIN)/pytest -n 2 $(NUMERICAL_FIRST))
 	$(if $(findstring --cov,$(ARGS)),@$(MAKE) --no-print-directory coverage)
 
 # Every test there is, the slow ones too.
@@ -34,7 +36,7 @@ test-all: lint
 	@$(MAKE) --no-print-directory numerical
 
 numerical: $(TEST)
-	$(PLAIN) $(BIN)/pytest -n 2 $(NUMERICAL) $(STUDIES)
+	$(PLAIN) $(BIN)/pytest -n 2 -m 'slow or not slow' $(NUMERICAL) $(STUDIES)
 
 # Fuzzing and chaos, in parts of some minutes to an hour. One that has passed is marked in .campaigns and not run again.
 campaigns: $(FUZZ)

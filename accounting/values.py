@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from decimal import ROUND_CEILING, Context
 from enum import Enum, StrEnum
@@ -163,7 +163,7 @@ def orders_or_alphas(
     return checked_orders
 
 
-def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
+def check_choice(name: str, value: object, choices: Collection[str]) -> str:
     """One of the texts in `choices`."""
     if value not in choices:
         raise InvalidArgument(name, f"must be one of {', '.join(choices)}, not {value!r}")

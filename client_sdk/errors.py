@@ -46,7 +46,7 @@ from private_learning.errors import TrainingStopped as TrainingStopped
 from private_learning.errors import WardroundError as WardroundError
 from study_protocol.study.messages import Problem
 from study_protocol.study.query_words import state_in_words
-from study_protocol.wire.shown import shown
+from study_protocol.wire.shown import printable
 
 if TYPE_CHECKING:
     from study_protocol.study.queries import Query
@@ -73,11 +73,11 @@ class ApiError(WardroundError):
 
     def __init__(self, problem: Problem) -> None:
         # Text only: it goes into logs and onto terminals.
-        super().__init__(shown(f"{problem.detail} [{problem.code}, request {problem.request_id}]"))
+        super().__init__(printable(f"{problem.detail} [{problem.code}, request {problem.request_id}]"))
         self.problem = problem
         self.status = problem.status
         self.code = problem.code
-        self.detail = shown(problem.detail)
+        self.detail = printable(problem.detail)
         self.request_id = problem.request_id
 
 
@@ -110,7 +110,7 @@ class QueryFailed(WardroundError):
 
     def __init__(self, query: Query) -> None:
         self.query, self.code = query, query.reason or "unknown"
-        super().__init__(shown(f"query {query.number} of {query.study} {state_in_words(query)}"))
+        super().__init__(printable(f"query {query.number} of {query.study} {state_in_words(query)}"))
 
 
 class QueryNotAnswered(WardroundError):
@@ -119,7 +119,7 @@ class QueryNotAnswered(WardroundError):
     def __init__(self, query: Query) -> None:
         self.query = query
         text = f"query {query.number} of {query.study} is not answered yet ({state_in_words(query)}); ask again later"
-        super().__init__(shown(f"{text}: it is the same query, and costs nothing more"))
+        super().__init__(printable(f"{text}: it is the same query, and costs nothing more"))
 
 
 class UnexpectedAnswer(WardroundError):
@@ -231,7 +231,7 @@ class SessionEnded(WardroundError):
             message += (
                 ": a second installation has spoken for this hospital, or its folder was put back to an older copy"
             )
-        super().__init__(shown(message))
+        super().__init__(printable(message))
         self.code = code
 
 

@@ -1,4 +1,4 @@
-"""The composition root of the coordinator's HTTP side, and its server. Nothing happens at import.
+"""The composition root of the coordinator's HTTP side, and its server. Importing it has no effect.
 
 uvicorn runs it: quiet, quick to stop, even while clients wait in long polls.
 """
@@ -44,20 +44,20 @@ from server.telemetry import RequestLog, configure_logging
 from server.web import pages, twins
 from server.worker import Worker
 
-# What is under way may end; a body that still comes in by then is cut off.
+# Requests under way may end. A body that still comes in by then is cut off.
 STOP_SECONDS = 20
-# Whoever is in front lets go of an unused connection first: hospitals after 5 seconds, nginx after 60, Caddy after 120.
-# Closed from here while a request is on its way, it is reset, and nobody knows whether the request was carried out.
+# The peer in front lets go of an unused connection first: hospitals after 5 seconds, nginx after 60, Caddy after 120.
+# If the server closed it while a request was on its way, the peer could not tell whether the request was carried out.
 KEEP_ALIVE_SECONDS = 180
 # Those that every hospital asks in every round first: a request is compared with one address after the other.
-_NOUNS = (rounds, secure_sum, studies, queries, events, operator_keys, health, docs, twins, pages)
-ROUTERS: tuple[APIRouter, ...] = tuple(noun.router for noun in _NOUNS)
+NOUNS = (rounds, secure_sum, studies, queries, events, operator_keys, health, docs, twins, pages)
+ROUTERS: tuple[APIRouter, ...] = tuple(noun.router for noun in NOUNS)
 
 
 def create_app(
     settings: Settings, *, coordinator: Coordinator | None = None, clock: Callable[[], float] = time.time
 ) -> FastAPI:
-    """The application over `coordinator`, or over the one that `settings` describe.
+    """Return the application over `coordinator`, or over the one that `settings` describe.
 
     Args:
         clock: seconds since the epoch, for the time window of signed requests.
@@ -75,15 +75,15 @@ def create_app(
         title="Wardround",
         description="Federated learning for hospitals with a privacy budget that is measured, shown, and kept.",
         version="1",
-        # Its page loads scripts from a foreign host; `server.api.docs` has one of its own.
+        # Its page loads scripts from a foreign host. `server.api.docs` has one of its own.
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan(settings, opened, worker, watcher, owned=coordinator is None),
         generate_unique_id_function=_operation_id,
         # A client has signed one address: it could not follow to another.
         redirect_slashes=False,
-        # The framework's own would send whole addresses, with hospitals' names in them, and texts of exceptions, as
-        # soon as a variable of the environment or a package sets it up.
+        # The framework's own would start as soon as a variable of the environment or a package sets it up. It would
+        # send whole addresses, with hospitals' names in them, and texts of exceptions.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         middleware=[
             *observed,
@@ -92,7 +92,7 @@ def create_app(
                 Intake,
                 limit=settings.body_limit_bytes,
                 idle_seconds=settings.body_idle_seconds,
-                least_rate=settings.body_least_rate,
+                min_rate=settings.body_least_rate,
             ),
             Middleware(Problems),
         ],
@@ -108,7 +108,7 @@ def create_app(
         app.include_router(router)
     pages.open_charts(app)
     docs.mount_static(app)
-    # FastAPI's own description has its 422 and says nothing of signatures.
+    # FastAPI's own description has its 422 and lacks signatures.
     app.openapi = cache(partial(describe, app))
     return app
 
@@ -127,12 +127,12 @@ def _lifespan(
             if thread:
                 thread.start()
             yield
-            # For whoever serves the app by another server than `CoordinatorServer`, which has closed it by now.
+            # For servers other than `CoordinatorServer`, which has closed it by now.
             watcher.close()
             if worker and thread:
                 worker.stop()
                 thread.join()
-        # Whoever handed a coordinator in closes it.
+        # A coordinator that was handed in is closed by its owner.
         if owned:
             coordinator.database.dispose()
 
@@ -153,26 +153,26 @@ class CoordinatorServer(uvicorn.Server):
 
 
 def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
-    """How uvicorn serves `app`."""
+    """Return uvicorn's configuration for `app`."""
     return uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
-        # Not whatever else is installed: uvicorn's other parser takes headers of any size from strangers.
+        # Always h11, even where another is installed: uvicorn's other parser takes headers of any size from strangers.
         http="h11",
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        # `configure_logging` has said where lines go; uvicorn's own would go beside it.
+        # `configure_logging` has said where lines go. uvicorn's own would go beside it.
         log_config=None,
         access_log=False,
         server_header=False,
-        # Nothing depends on the caller's address, and nothing logs it.
+        # No decision depends on the caller's address, and no log has it.
         proxy_headers=False,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
 
 
 def _settle_memory() -> None:
-    """What is there before the first request stays: the garbage collector need not look through it again and again."""
+    """Exempt the objects that exist before the first request from garbage collection: they stay for good."""
     gc.collect()
     gc.freeze()
     # A request makes thousands of objects, few of them in circles.

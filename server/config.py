@@ -22,7 +22,7 @@ DRIVERS = ("sqlite", "postgresql+psycopg")
 _BUCKET = re.compile(r"[A-Za-z0-9._-]+")
 _ADDRESS = re.compile(r"[!-~]*")
 
-# Names that other parts of the same installation read; the coordinator lets them pass.
+# Names that other parts of the same installation read. The coordinator lets them pass.
 FOREIGN_NAMES = frozenset(
     PREFIX + name
     for name in (
@@ -37,32 +37,32 @@ class SettingsError(Exception):
 
 
 class Settings(BaseModel):
-    """Everything a coordinator process can be told.
+    """The settings of a coordinator process.
 
     home                   folder of the embedded database, the signing key and the blobs
-    blobs                  models and updates: a folder, or s3://bucket/prefix; `blobs` under `home` when empty
+    blobs                  models and updates: a folder, or s3://bucket/prefix. `blobs` under `home` when empty
     blobs_endpoint         address of the object store, where it is not AWS's own: https://…
     blobs_region           of the bucket
-    blobs_access_key_id, blobs_secret_access_key  for the object store; S3's own names and files when empty
-    blobs_cache            folder for copies of objects; `cache` under `home` when empty
+    blobs_access_key_id, blobs_secret_access_key  for the object store. S3's own names and files when empty
+    blobs_cache            folder for copies of objects. `cache` under `home` when empty
     blobs_cache_bytes      most that the copies take
-    signing_key_path       the signing key's file, where several coordinators share one; under `home` when empty
-    database_url           `sqlite:///…` or `postgresql+psycopg://…`; SQLite under `home` when empty
+    signing_key_path       the signing key's file, where several coordinators share one. Under `home` when empty
+    database_url           `sqlite:///…` or `postgresql+psycopg://…`. SQLite under `home` when empty
     database_password      put into `database_url` when that has none
     origin                 the public origin that clients sign their requests for, for example https://study.example.org
     worker                 move rounds on inside `wardround serve`
     bind_models            new studies name every released model in their ledger, which hospitals of a version before
-                           this one cannot read; false: for studies with such hospitals
-    lease_seconds          how long a study waits for a worker that was killed before another takes over
+                           this one cannot read. false: for studies with such hospitals
+    lease_seconds          how long a study waits for a killed worker before another takes over
     body_limit_bytes       most bytes of a JSON body
     model_limit_bytes      most bytes of an initial model
     body_idle_seconds      longest silence inside a request body
     body_least_rate        least bytes per second of a request body, measured after the first `body_idle_seconds`
     watch_seconds          how often one process looks for news for all its waiting clients
     long_poll_seconds      longest wait of one assignment request
-    event_stream_seconds   longest life of one event stream; browsers come back by themselves
+    event_stream_seconds   longest life of one event stream. Browsers come back by themselves
     metrics_host           address of the listener of Prometheus' metrics, apart from the API's
-    metrics_port           its port; without one there is no such listener
+    metrics_port           its port. Without one there is no such listener
     traces                 send OpenTelemetry's traces to where the variables `OTEL_…` say
     """
 
@@ -119,7 +119,7 @@ class Settings(BaseModel):
         parts = urlsplit(value)
         on_this_machine = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
         if value and not (parts.scheme == "https" and parts.hostname) and not on_this_machine:
-            raise ValueError("write https://…; http is taken for a store on this machine only")
+            raise ValueError("write https://…: http is taken for a store on this machine only")
         # The store's library ends the process over what no address holds.
         try:
             usable = _ADDRESS.fullmatch(value) is not None and parts.port != 0
@@ -147,7 +147,7 @@ class Settings(BaseModel):
         return value
 
     def database(self) -> URL:
-        """Where the tables are, with the password filled in."""
+        """Return the address of the tables, with the password filled in."""
         embedded = URL.create("sqlite", database=str(self.home / "wardround.db"))
         url = make_url(self.database_url) if self.database_url else embedded
         if self.database_password is not None and url.password is None:
@@ -156,14 +156,14 @@ class Settings(BaseModel):
 
 
 def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
-    """Settings from WARDROUND_* names, each possibly as NAME_FILE; `overrides` (command-line options) win.
+    """Load settings from WARDROUND_* names, each possibly as NAME_FILE. `overrides` (command-line options) win.
 
     Raises:
         SettingsError: unknown names (with the nearest valid one), both NAME and NAME_FILE, an unreadable
             file, or a value out of range.
     """
     values: dict[str, Any] = {}
-    # All of them at once: whoever starts a container mends them in one go.
+    # All errors at once: an operator who starts a container mends them in one go.
     problems: list[str] = []
     for name in sorted(environment):
         if not name.startswith(PREFIX) or name in FOREIGN_NAMES:
@@ -200,7 +200,7 @@ def _field_of(name: str) -> tuple[str | None, bool]:
 
 
 def _suggestion(name: str) -> str:
-    known = [f"{PREFIX}{field.upper()}{suffix}" for field in Settings.model_fields for suffix in ("", "_FILE")]
-    # No cutoff: whatever was meant, the nearest name helps more than none.
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    settings_names = [f"{PREFIX}{field.upper()}{suffix}" for field in Settings.model_fields for suffix in ("", "_FILE")]
+    # No cutoff: the nearest name helps more than none.
+    nearest = difflib.get_close_matches(name, settings_names, n=1, cutoff=0.0)
     return f": did you mean {nearest[0]}?" if nearest else ""

@@ -13,7 +13,7 @@ from server.db.blobs import Blobs, StoreAway, StoreUnusable
 from server.db.file_blobs import FileBlobs
 from server.db.schema import Migrated, SchemaOutdated, migrate, require_current
 from server.db.session import Database, keep_private
-from server.observation.observer import Observer
+from server.observation.observer import ProcessObserver
 from server.services.coordinator import Coordinator
 from server.signing_key import create_signing_key, load_signing_key
 from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
@@ -32,7 +32,7 @@ def allow_many_files() -> None:
 
 
 def open_blobs(settings: Settings) -> Blobs:
-    """The store that the settings name. Raises StoreUnusable."""
+    """Return the store that the settings name. Raises StoreUnusable."""
     if not settings.blobs.startswith("s3://"):
         return FileBlobs(Path(settings.blobs) if settings.blobs else settings.home / "blobs")
     try:
@@ -52,7 +52,7 @@ def open_blobs(settings: Settings) -> Blobs:
 
 
 def prepare(settings: Settings) -> Migrated:
-    """What `wardround migrate` does: the folder, the signing key, the tables. Repeatable."""
+    """Make the folder, the signing key and the tables, as `wardround migrate` does. Repeatable."""
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     # One that was there before, as a container's volume is.
     keep_private(settings.home, 0o700)
@@ -94,9 +94,9 @@ def open_coordinator(settings: Settings) -> Coordinator:
     try:
         blobs.check()
     except StoreAway as error:
-        # It may come back; until then `readyz` says no.
+        # It may come back. Until then `readyz` says no.
         logger.warning("%s", error)
-    # Asks the operating system; only simulations are given a seeded one.
+    # Draws come from the operating system. Only simulations are given a seeded source.
     randomness = SecureRandomness()
     return Coordinator(
         database=database,
@@ -117,7 +117,7 @@ def _warn_of_an_old_server(dialect: Dialect) -> None:
         logger.warning("PostgreSQL %s is older than %d, the oldest that was ever tried", *words)
 
 
-def _observer(settings: Settings) -> Observer:
+def _observer(settings: Settings) -> ProcessObserver:
     # Imported only where they are wanted: traces are an extra, and neither is needed to serve.
     instruments = spans = None
     if settings.metrics_port is not None:
@@ -130,4 +130,4 @@ def _observer(settings: Settings) -> Observer:
         except ModuleNotFoundError as error:
             raise SettingsError("WARDROUND_TRACES needs more packages: install 'wardround[traces]'") from error
         spans = exported_spans()
-    return Observer(instruments, spans)
+    return ProcessObserver(instruments, spans)

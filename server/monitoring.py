@@ -24,7 +24,7 @@ from server.services.measures import Measures, Past, measure, measure_past
 from server.services.readiness import CHECK_SECONDS, Single
 
 T = TypeVar("T")
-# Whoever asks more often is given the same again.
+# More frequent questions get the same reading again.
 _FRESH_SECONDS = 5.0
 # Of what has ended, whose whole history is counted.
 _PAST_FRESH_SECONDS = 60.0
@@ -34,12 +34,12 @@ _PAST_FRESH_SECONDS = 60.0
 def monitored(
     settings: Settings, coordinator: Coordinator, waiting: Callable[[], int] | None = None
 ) -> Generator[int | None]:
-    """Answer Prometheus while the process works, and send what is left of the traces at the end.
+    """Answer Prometheus while the process works, and send the rest of the traces at the end.
 
     waiting: how many requests wait for news in this process, where it answers any.
 
     Yields:
-        The port on which metrics are answered, None where nobody wants them.
+        The port on which metrics are answered, None where metrics are off.
 
     Raises:
         OSError: something else listens there.
@@ -76,14 +76,14 @@ def _listening(
 
 
 class ProcessState:
-    """What this process holds now: requests that wait, connections to the database."""
+    """The current load of this process: requests that wait, connections to the database."""
 
     def __init__(self, coordinator: Coordinator, waiting: Callable[[], int] | None) -> None:
         self._coordinator = coordinator
         self._waiting = waiting
 
     def collect(self) -> Iterable[Metric]:
-        """The gauges, read now."""
+        """Yield the gauges, read now."""
         if self._waiting is not None:
             text = "Requests that wait for news of a study."
             yield GaugeMetricFamily("wardround_waiting_requests", text, self._waiting())
@@ -94,58 +94,60 @@ class ProcessState:
             yield GaugeMetricFamily("wardround_database_pool_size", "Connections that are kept open.", pool.size())
 
 
-class Kept(Generic[T]):
-    """What the database said last; whoever asks after `seconds` has it looked up again, by one thread at a time."""
+class CachedReading(Generic[T]):
+    """The last reading of the database. It is read again after `seconds`, by one thread at a time."""
 
     def __init__(self, name: str, look: Callable[[], T], seconds: float) -> None:
         self._look, self._seconds = look, seconds
         self._reading = Single(name, self._read)
-        self._found: tuple[float, T] | None = None
+        self._newest: tuple[float, T] | None = None
 
     def fresh(self, wait_seconds: float) -> T:
-        """Raises TimeoutError, and whatever the look raised. What comes too late is there for who asks next."""
-        found = self._found
-        if found is None or time.monotonic() >= found[0] + self._seconds:
-            found = self._reading.ask().result(max(0.0, wait_seconds))
-        return found[1]
+        """Return a reading of the last `seconds`. Raises TimeoutError and errors of the look. A late one serves
+        the next caller.
+        """
+        reading = self._newest
+        if reading is None or time.monotonic() >= reading[0] + self._seconds:
+            reading = self._reading.ask().result(max(0.0, wait_seconds))
+        return reading[1]
 
     def newest(self, wait_seconds: float) -> T | None:
-        """As `fresh`; where that fails, what was found before, if anything was."""
+        """Return as `fresh`. If that fails, the reading before, if there is one."""
         try:
             return self.fresh(wait_seconds)
         except Exception:  # noqa: BLE001 - whatever stands in the way, the rest must be answered
-            return None if self._found is None else self._found[1]
+            return None if self._newest is None else self._newest[1]
 
     def _read(self) -> tuple[float, T]:
-        found = self._look()
-        self._found = time.monotonic(), found
-        return self._found
+        value = self._look()
+        self._newest = time.monotonic(), value
+        return self._newest
 
 
 class StoredState:
-    """What the database and the disk hold, looked up when it is asked for; the same from every process.
+    """The contents of the database and the disk, read on demand. They are the same from every process.
 
-    A database that is away or hangs keeps nobody from the rest: it is waited for as long as a readiness check is.
+    A database that is away or hangs does not hold up the rest: it is waited for as long as a readiness check is.
     """
 
     def __init__(self, settings: Settings, coordinator: Coordinator) -> None:
         self._home = settings.home
-        self._now = Kept("measure", lambda: measure(coordinator), _FRESH_SECONDS)
-        self._past = Kept("measure-past", lambda: measure_past(coordinator), _PAST_FRESH_SECONDS)
+        self._now = CachedReading("measure", lambda: measure(coordinator), _FRESH_SECONDS)
+        self._past = CachedReading("measure-past", lambda: measure_past(coordinator), _PAST_FRESH_SECONDS)
         self._lock = threading.Lock()
         self._failures = 0
 
     def collect(self) -> Iterable[Metric]:
-        """The numbers; without a database only that there are none."""
+        """Yield the numbers. Without a database only its absence."""
         until = time.monotonic() + CHECK_SECONDS
-        found = self._measures()
+        measures = self._measures()
         text = "Whether the database's numbers could be read just now, within two seconds."
-        yield GaugeMetricFamily("wardround_database_up", text, 0 if found is None else 1)
-        text = "Times that the database's numbers could not be read for whoever asked for metrics."
+        yield GaugeMetricFamily("wardround_database_up", text, 0 if measures is None else 1)
+        text = "Times that the database's numbers could not be read for a request for metrics."
         yield CounterMetricFamily("wardround_database_read_failures", text, self._failures)
-        if found is not None:
-            # A long history may take longer; what it was a minute ago serves as well.
-            yield from _stored(found, self._past.newest(until - time.monotonic()))
+        if measures is not None:
+            # A long history may take longer, and a reading of a minute ago serves as well.
+            yield from _stored(measures, self._past.newest(until - time.monotonic()))
         try:
             free = shutil.disk_usage(self._home).free
         except OSError:
@@ -161,17 +163,17 @@ class StoredState:
             return None
 
 
-def _stored(found: Measures, past: Past | None) -> Iterable[Metric]:
-    # Gauges, also what only grows: a database that is put back to a backup has fewer, and a counter that falls counts
-    # as one that began anew.
-    yield _gauges("wardround_studies", "Studies by state.", "state", found.studies)
-    yield _gauges("wardround_rounds_open", "Rounds under way, by state.", "state", found.rounds)
-    sessions = {**(past.sessions if past else {}), **found.sessions}
+def _stored(measures: Measures, past: Past | None) -> Iterable[Metric]:
+    # Gauges, even for numbers that only grow: a database that is put back to a backup has fewer. A counter that falls
+    # counts as one that began anew.
+    yield _gauges("wardround_studies", "Studies by state.", "state", measures.studies)
+    yield _gauges("wardround_rounds_open", "Rounds under way, by state.", "state", measures.rounds)
+    sessions = {**(past.sessions if past else {}), **measures.sessions}
     yield _gauges("wardround_sessions", "Secure sums by phase.", "phase", sessions)
     text = "Since anything happened in a study that runs."
-    yield _gauges("wardround_study_idle_seconds", text, "study", found.idle_seconds)
-    held = {"updates": found.updates} | ({"models": past.models} if past else {})
-    yield _gauges("wardround_blob_bytes", "Files that the database names, by what they hold.", "kind", held)
+    yield _gauges("wardround_study_idle_seconds", text, "study", measures.idle_seconds)
+    bytes_by_kind = {"updates": measures.updates} | ({"models": past.models} if past else {})
+    yield _gauges("wardround_blob_bytes", "Files that the database names, by what they hold.", "kind", bytes_by_kind)
     if past is not None:
         # A series that begins with its first one shows no difference there.
         ended = {outcome: past.rounds.get(outcome, 0) for outcome in ("released", "abandoned", "stopped")}

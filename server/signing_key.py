@@ -21,7 +21,7 @@ class SigningKeyUnusable(Exception):
 
 
 class SigningKey:
-    """What the coordinator signs with: ledger heads, assignments, certificates, a sum's parameters and its result."""
+    """The coordinator's signing key: for ledger heads, assignments, certificates, a sum's parameters and its result."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
@@ -32,16 +32,16 @@ class SigningKey:
         return f"SigningKey({self.fingerprint[:16]}…)"
 
     def sign(self, label: str, document: Mapping[str, Any]) -> str:
-        """Signature over the label and the canonical JSON of `document`."""
+        """Return a signature over the label and the canonical JSON of `document`."""
         return sign_document(self._key, label, document)
 
     def sign_statement(self, statement: bytes) -> bytes:
-        """Signature over a statement of the secure sum's transcript, which carries its own label."""
+        """Return a signature over a statement of the secure sum's transcript, which carries its own label."""
         return transcript.sign(self._key, statement)
 
 
 def create_signing_key(home: Path) -> bool:
-    """Make the key file (mode 0600) unless there is one; True if this call made it.
+    """Make the key file (mode 0600) unless there is one, and return whether this call made it.
 
     The file appears whole: it is written aside and linked under its name, which fails if the name is taken.
     """
@@ -57,7 +57,8 @@ def create_signing_key(home: Path) -> bool:
     finally:
         os.close(descriptor)
         aside.unlink()
-        # The name, too, survives a power cut, whoever made it: hospitals pin the key as soon as somebody is invited.
+        # The name, too, survives a power cut, even if another process made it: hospitals pin the key at the first
+        # invitation.
         _sync(home)
     return True
 
@@ -71,14 +72,14 @@ def _sync(folder: Path) -> None:
 
 
 def load_signing_key(home: Path, shared: Path | None = None) -> SigningKey:
-    """The key under `home`, or the one that several coordinators share. Raises SigningKeyUnusable."""
+    """Return the key under `home`, or the one that several coordinators share. Raises SigningKeyUnusable."""
     path = shared or home / FILE_NAME
     try:
         raw, status = path.read_bytes(), path.stat()
     except FileNotFoundError as error:
-        what = "yet: run `wardround migrate`" if shared is None else f"at {shared}"
-        raise SigningKeyUnusable(f"there is no signing key {what}") from error
-    # A secret that is mounted for us belongs to somebody else, and is read through its group.
+        missing = "yet: run `wardround migrate`" if shared is None else f"at {shared}"
+        raise SigningKeyUnusable(f"there is no signing key {missing}") from error
+    # A secret that is mounted for us has another owner, and is read through its group.
     if status.st_mode & (0o077 if status.st_uid == os.geteuid() else 0o027):
         raise SigningKeyUnusable(f"{path.name} can be read by others: set its mode to 0600")
     if len(raw) != _KEY_BYTES:

@@ -1,7 +1,7 @@
 """Structured logs: one JSON object a line, with the id of the request it belongs to.
 
-Nothing secret or patient-derived is ever a field: no body, no header, no token, no query string, no address
-beyond the route's template. `FIELDS` is the whole list of what may appear.
+Secrets and patient data are never fields: no body, no header, no token, no query string, no address beyond the route's
+template. `FIELDS` is the whole list of permitted fields.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 FIELDS = ("method", "route", "status", "milliseconds", "study", "round", "code", "event", "owner")
-# What a caller may put into the log and into a header.
+# Values that a caller may put into the log and into a header.
 _HARMLESS = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
@@ -27,8 +27,10 @@ logger = logging.getLogger("wardround.api")
 
 
 class JsonLines(logging.Formatter):
-    """`{"at", "level", "logger", "message", "request_id", …FIELDS}`; an exception adds its type and its frames, and its
-    text where that names nobody."""
+    """Formats a record as `{"at", "level", "logger", "message", "request_id", …FIELDS}`.
+
+    An exception adds its type and its frames, and its text if that contains no name.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -41,7 +43,7 @@ class JsonLines(logging.Formatter):
             line["request_id"] = request_id.get()
         line |= {name: record.__dict__[name] for name in FIELDS if name in record.__dict__}
         if record.exc_info and record.exc_info[0] is not None:
-            # The message of an exception may quote what a client sent; its type and place are enough to find it.
+            # The message of an exception may quote what a client sent. Its type and place are enough to find it.
             line["exception"] = record.exc_info[0].__name__
             line["frames"] = _frames(record.exc_info[2])
             if getattr(record.exc_info[1], "names_nobody", False):
@@ -67,7 +69,7 @@ def configure_logging(level: str) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    # uvicorn's own handlers would say everything twice; its access log has addresses and queries.
+    # uvicorn's own handlers would say everything twice. Its access log has addresses and queries.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True
@@ -87,7 +89,7 @@ class RequestLog:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # 500 stands until an answer begins: whatever ends without one has failed.
+        # 500 stands until an answer begins: a request that ends without one has failed.
         identity, status, started = _usable(scope) or secrets.token_hex(8), 500, time.perf_counter()
         request_id.set(identity)
 
@@ -110,7 +112,7 @@ class RequestLog:
 
 
 def _complete(headers: MutableHeaders, identity: str) -> None:
-    # What carries an ETag may be kept and asked about again; everything else is for this caller, now.
+    # Answers with an ETag may be kept and asked about again. All others are for this caller, now.
     if "etag" not in headers:
         headers.setdefault("cache-control", "no-store")
     headers.setdefault("x-content-type-options", "nosniff")
@@ -118,6 +120,6 @@ def _complete(headers: MutableHeaders, identity: str) -> None:
 
 
 def _usable(scope: Scope) -> str | None:
-    """The caller's own X-Request-Id, if it is short and harmless."""
-    given = Headers(scope=scope).get("x-request-id", "")
-    return given if _HARMLESS.fullmatch(given) else None
+    """Return the caller's own X-Request-Id, if it is short and harmless."""
+    request_id = Headers(scope=scope).get("x-request-id", "")
+    return request_id if _HARMLESS.fullmatch(request_id) else None

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from server.db.leases import Lease, LeaseLost, acquire, is_free_for, release
 from server.db.ledger_store import require_unchanged
-from server.db.news import Changes
+from server.db.news import ChangeDetector
 from server.db.query_tables import QueryRow
 from server.db.rows import find_study
 from server.db.session import Transaction
@@ -35,10 +35,10 @@ from server.services.rounds.scrub import scrub_round, tidy
 from server.services.secure_sum.progress import advance_session, open_sums
 from study_protocol.study.messages import RoundState
 
-# What is left behind costs space, nothing else.
+# Leftovers only cost space.
 _TIDY_SECONDS = 3600.0
 _PAUSE_AFTER_FAILURE_SECONDS = 5.0
-# Between two looks at what nobody was told of, while more and more of it comes.
+# Between two looks at unannounced work, while more and more of it comes.
 _LONGEST_PAUSE_SECONDS = 1.0
 # A clock is set, a machine sleeps: what is due by the database's clock is looked up again.
 _LONGEST_WAIT_SECONDS = 2.0
@@ -50,7 +50,7 @@ Kind = Literal["open", "advance", "sum", "close", "release", "answer", "scrub"]
 
 @dataclass(frozen=True)
 class WorkItem:
-    """One step of one study; `round` is 0 when the step opens a new one."""
+    """One step of one study. `round` is 0 when the step opens a new one."""
 
     study_id: int
     study: str
@@ -59,13 +59,14 @@ class WorkItem:
 
 
 class Worker:
-    """Any number may run, in threads or processes; killing one at any moment loses nothing.
+    """A worker. Any number may run, in threads or processes. Killing one at any moment loses no work.
 
     Args:
-        poll_seconds: pause before it is looked whether another process has committed something; longer, up to a
-            second, while there is much of it and nothing to do.
+        poll_seconds: pause before it looks for commits of other processes. It grows, up to a second, while there are
+        many
+            of them and no step is due.
         lease_seconds: how long a study waits for this worker after its last commit.
-        owner: unique among all workers; by default from host, process and chance.
+        owner: unique among all workers, by default from host, process and chance.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Worker:
         self._renewed: dict[int, float] = {}
         self._paused_until: dict[int, float] = {}
         self._tidy_at = 0.0
-        self._changes = Changes(coordinator.database)
+        self._changes = ChangeDetector(coordinator.database)
         # Of this machine's own clock: when something falls due without anybody's doing.
         self._due_at = 0.0
         self._news = threading.Event()
@@ -98,7 +99,7 @@ class Worker:
             self._news.clear()
             if not self._pass():
                 self._wait()
-        # Where the database is away they run out by themselves.
+        # If the database is away they run out by themselves.
         with suppress(SQLAlchemyError):
             self._let_go()
             self._changes.close()
@@ -111,7 +112,7 @@ class Worker:
         return any(moved)
 
     def perform(self, task: WorkItem) -> bool:
-        """Take one step under the study's lease; False when another worker holds it."""
+        """Take one step under the study's lease, and return False when another worker holds it."""
         began = time.monotonic()
         try:
             lease = self._hold(task)
@@ -126,22 +127,24 @@ class Worker:
             self._tell_lost(task, time.monotonic() - began)
             return False
         except IllegalMove:
-            # An operator ended the round while this step was under way; the next look finds what is left to do.
+            # An operator ended the round while this step was under way. The next look finds the rest of the work.
             logger.info("round ended meanwhile", extra={"study": task.study, "round": task.round})
         except DBAPIError:
             raise
         except Exception:
-            # Whatever it was that a step could not read: it is a difference if one is found, and else a failure.
+            # If the rows differ from what was signed, that is the cause. Otherwise it is a failure.
             if not stop_differing(self._coordinator, task.study)[1]:
                 raise
         self._renewed[task.study_id] = time.monotonic()
         return True
 
     def _tell_lost(self, task: WorkItem, seconds: float) -> None:
-        """Nothing of the step was committed. A lease runs out while its study waits for hospitals, and the first of all
-        workers that finds the next step goes on: that is how several share their studies, and costs this one a look.
-        Lost in the middle of a long step it is work that another one does again: this process or its database stood
-        still, or was too slow for the lease.
+        """Log that the lease was lost: the step was not committed.
+
+        A lease runs out while its study waits for hospitals, and the first worker that finds the next step goes on.
+        Several workers share their studies in this way, and it costs this one a look. Lost in the middle of a long
+        step, the work is done again by another: this process or its database stood still, or was too slow for the
+        lease.
         """
         details = {"study": task.study, "round": task.round, "event": task.kind, "owner": self.owner}
         if seconds > self._lease_seconds / _RENEWALS:
@@ -151,7 +154,7 @@ class Worker:
             logger.info("another worker has taken over", extra=details)
 
     def wake(self) -> None:
-        """Something arrived: look now rather than at the next poll. Safe from any thread."""
+        """Look now rather than at the next poll, because something arrived. Safe from any thread."""
         self._news.set()
 
     def stop(self) -> None:
@@ -160,14 +163,14 @@ class Worker:
         self._news.set()
 
     def _wait(self) -> None:
-        """Until this process or another has written something, or something falls due."""
+        """Wait until this process or another has written something, or something falls due."""
         # Never less than the shortest pause: what is due may be another worker's, or wait after a failure.
         while not self._news.wait(min(self._pause_seconds, max(self._poll_seconds, self._due_at - time.monotonic()))):
             try:
                 if time.monotonic() >= self._due_at:
                     return
                 if self._changes.since_last():
-                    # Most of it nobody was told of because there is nothing to do yet: one message of many.
+                    # Most of it was not announced because no step is due yet: one message of many.
                     self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
                     return
                 self._pause_seconds = self._poll_seconds
@@ -177,7 +180,7 @@ class Worker:
         self._pause_seconds = self._poll_seconds
 
     def _pass(self) -> bool:
-        """One look at everything; what goes wrong in one study does not keep the others waiting."""
+        """Look at everything once. An error in one study does not keep the others waiting."""
         try:
             tasks = self._tasks()
             self._coordinator.observer.looked()
@@ -233,18 +236,21 @@ class Worker:
                 scrub_round(self._coordinator, lease, task.study, task.round)
 
     def _hold(self, task: WorkItem) -> Lease | None:
-        """The study's lease. Raises DatabaseDiffers where a new one finds that its rows are not what was signed."""
+        """Return the study's lease.
+
+        Raises DatabaseDiffers where a new one finds that its rows are not what was signed.
+        """
         study_id = task.study_id
-        held = self._leases.get(study_id)
-        # Not asked whether it still holds: the commit finds out, and nothing before it counts.
-        if held is not None:
-            return held
+        current = self._leases.get(study_id)
+        # Not asked whether it still holds: the commit finds out, and no step before it counts.
+        if current is not None:
+            return current
         database, seconds = self._coordinator.database, self._lease_seconds
         lease = database.write("acquire-lease", lambda tx: acquire(tx, study_id, self.owner, seconds))
         if lease is not None:
             self._leases[study_id] = lease
             self._renewed[study_id] = time.monotonic()
-            # Once for each lease every entry is looked at; before every commit only the newest.
+            # Every entry is compared once for each lease. Before every commit only the newest is.
             database.read("compare-study", lambda tx: self._compare(tx, task.study))
         return lease
 
@@ -267,14 +273,18 @@ class Worker:
 
 
 def find_due(tx: Transaction, owner: str) -> list[WorkItem]:
-    """Every step that `owner` can take now, studies in order of their ids; those that others hold are left out."""
-    # A reader finds out who is free; only then is a lease asked for, which is a write.
+    """Return every step that `owner` can take now, studies in order of their ids. Those that others hold are left
+    out.
+    """
+    # A reader finds the free ones. Only then is a lease asked for, which is a write.
     free = set(tx.session.scalars(select(LeaseRow.study_id).where(is_free_for(tx, owner))))
     return [task for task in (*_openings(tx), *_continuations(tx)) if task.study_id in free]
 
 
 def seconds_left(tx: Transaction, owner: str) -> float:
-    """Until a deadline passes, a pause is over or the lease of another worker runs out; infinity where none will."""
+    """Return seconds until a deadline passes, a pause is over or another worker's lease runs out. Infinity if none
+    will.
+    """
     now = tx.now()
     times = (
         select(func.min(RoundRow.deadline)).where(RoundRow.state == "collecting", RoundRow.deadline > now),
@@ -283,9 +293,9 @@ def seconds_left(tx: Transaction, owner: str) -> float:
         select(func.min(StudyRow.next_round_at)).where(StudyRow.state == "running", StudyRow.next_round_at > now),
         select(func.min(LeaseRow.expires_at)).where(LeaseRow.owner.is_not(None), LeaseRow.owner != owner),
     )
-    found = tx.session.execute(select(*(wanted.scalar_subquery() for wanted in times))).one()
-    # What somebody else wrote there may be no time at all; the study's next step finds that out.
-    return max(0.0, min((at for at in found if isinstance(at, int | float)), default=math.inf) - now)
+    times_found = tx.session.execute(select(*(statement.scalar_subquery() for statement in times))).one()
+    # A foreign value may be no time at all. The study's next step finds that out.
+    return max(0.0, min((at for at in times_found if isinstance(at, int | float)), default=math.inf) - now)
 
 
 def _openings(tx: Transaction) -> list[WorkItem]:
@@ -297,14 +307,20 @@ def _openings(tx: Transaction) -> list[WorkItem]:
     )
     under_way = exists().where(RoundRow.study_id == StudyRow.id, RoundRow.ended_at.is_(None))
     # A study whose budget is spent ends whether or not its clients are still there.
-    possible = or_(active >= StudyRow.quorum, BudgetRow.can_continue.is_(False))
-    asked = exists().where(QueryRow.study_id == StudyRow.id, QueryRow.state == "waiting", QueryRow.due_at <= tx.time)
-    wanted = (
+    can_open = or_(active >= StudyRow.quorum, BudgetRow.can_continue.is_(False))
+    has_due_query = exists().where(
+        QueryRow.study_id == StudyRow.id, QueryRow.state == "waiting", QueryRow.due_at <= tx.time
+    )
+    statement = (
         select(StudyRow.id, StudyRow.name)
         .join_from(StudyRow, BudgetRow)
-        .where(StudyRow.state == "running", ~under_way, or_(and_(StudyRow.next_round_at <= tx.time, possible), asked))
+        .where(
+            StudyRow.state == "running",
+            ~under_way,
+            or_(and_(StudyRow.next_round_at <= tx.time, can_open), has_due_query),
+        )
     )
-    return [WorkItem(id, name, "open", 0) for id, name in tx.session.execute(wanted.order_by(StudyRow.id))]
+    return [WorkItem(id, name, "open", 0) for id, name in tx.session.execute(statement.order_by(StudyRow.id))]
 
 
 def _continuations(tx: Transaction) -> list[WorkItem]:
@@ -315,7 +331,7 @@ def _continuations(tx: Transaction) -> list[WorkItem]:
             ParticipantRow.state == "sampled",
         )
     )
-    wanted = (
+    statement = (
         select(RoundRow.study_id, StudyRow.name, RoundRow.number, RoundRow.state, RoundRow.deadline <= tx.time, waiting)
         .join_from(RoundRow, StudyRow)
         .outerjoin(SessionRow, and_(SessionRow.study_id == RoundRow.study_id, SessionRow.round == RoundRow.number))
@@ -326,7 +342,7 @@ def _continuations(tx: Transaction) -> list[WorkItem]:
         .order_by(RoundRow.study_id, RoundRow.number)
     )
     tasks: list[WorkItem] = []
-    for id, name, number, state, late, is_awaited, phase, due, news, asks in tx.session.execute(wanted):
+    for id, name, number, state, late, is_awaited, phase, due, news, asks in tx.session.execute(statement):
         kind = _kind(state, phase, late=bool(late) or not is_awaited, due=bool(due), news=bool(news))
         if kind == "release" and asks:
             kind = "answer"
@@ -336,7 +352,7 @@ def _continuations(tx: Transaction) -> list[WorkItem]:
 
 
 def _kind(state: RoundState, phase: Phase | None, *, late: bool, due: bool, news: bool) -> Kind | None:
-    """The step that a round in `state` needs, whose secure sum, if it has one, is in `phase`."""
+    """Return the step that a round in `state` needs. `phase` is that of its secure sum, if it has one."""
     match state, phase:
         case "settled", _:
             return "release"

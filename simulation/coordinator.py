@@ -19,7 +19,7 @@ from client_sdk.errors import WardroundError
 from server.domain.admission import Findings, coordinates
 from server.domain.bounds import anchor, has_anchor, longest_update
 from server.domain.optimiser import begin, released, restored
-from server.domain.release import NotFinite, Opened, noised_sum
+from server.domain.release import NotFinite, OpenedSum, noised_sum
 from server.domain.rounds import (
     ANY_REASON,
     Abandon,
@@ -43,7 +43,7 @@ from study_protocol.secure_sum.vectors import EncodingError, RingVector, VectorS
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.reasons import in_words
 from study_protocol.study.settings import StudySettings
-from study_protocol.wire.tensor_files import Arrays, Tensors, gathered, read
+from study_protocol.wire.tensor_files import Arrays, ReadableTensors, gather_tensors, read
 from study_protocol.wire.tensors import Array, spec_of
 
 # A session's parameters name them. Nothing that is computed depends on them.
@@ -77,7 +77,7 @@ class RoundAnswers:
     """The results of a round's clients. updates, findings: in the clear, in order of their names. sums: total data
     words."""
 
-    updates: Sequence[Tensors]
+    updates: Sequence[ReadableTensors]
     findings: tuple[Findings, ...]
     sums: Mapping[str, RingVector]
 
@@ -135,7 +135,7 @@ class SimulatedCoordinator:
         self._require_going_on()
         round = self.budget.last_round + 1
         self._record("reserved", round, {})
-        heads = partial(self._coins.heads, round=round)
+        heads = partial(self._coins.heads, round_number=round)
         rate = self.settings.privacy.client_sampling_rate
         sampled_names = set(sample(self.names, rate, heads))
         places = tuple(place for place, name in enumerate(self.names) if name in sampled_names)
@@ -199,7 +199,7 @@ class SimulatedCoordinator:
             return ()
         session_names = {"study": _STUDY, "roster": _NOBODY, "model": _NOBODY}
         plan = SessionPlan.of(
-            self.settings, self._spec, round=round_number, ledger=(round_number, _NOBODY), **session_names
+            self.settings, self._spec, round_number=round_number, ledger=(round_number, _NOBODY), **session_names
         )
         return plan.parameters(client_count, session=bytes(32), now=0.0).vectors
 
@@ -212,7 +212,7 @@ class SimulatedCoordinator:
             participants, nobody, nobody, participants, survivors=masked, enrolled=frozenset(self.names)
         )
         end = None if masking is None else SecureSumEnd(None, opened=True, masks_updates=masking.mask_updates)
-        return Collected(attendance, findings, end, drawn=len(opening.drawn))
+        return Collected(attendance, findings, end, sampled=len(opening.drawn))
 
     def _release(self, opening: Opening, answers: RoundAnswers) -> None:
         opened, updates = self._opened(opening, answers.sums), answers.updates
@@ -224,14 +224,14 @@ class SimulatedCoordinator:
         self._releases += 1
         self._abandoned.clear()
 
-    def _opened(self, opening: Opening, sums: Mapping[str, RingVector]) -> Opened | None:
+    def _opened(self, opening: Opening, sums: Mapping[str, RingVector]) -> OpenedSum | None:
         spec = next((vector for vector in opening.vectors if vector.name == UPDATE), None)
         if spec is None:
             return None
         words, clients = sums[UPDATE], len(opening.drawn)
         longest = self._longest(opening.round, None, clients=clients)
         rounding = clients * 2.0 ** -(spec.scale_bits + 1) * math.sqrt(coordinates(self._spec))
-        return Opened(spec, lambda start, stop: words[start:stop], longest + rounding)
+        return OpenedSum(spec, lambda start, stop: words[start:stop], longest + rounding)
 
     def _longest(self, round_number: int, previous: Mapping[str, Array] | None, *, clients: int) -> float:
         before = None if previous is None else Arrays(previous)
@@ -276,7 +276,9 @@ class SimulatedCoordinator:
             arrays |= {f"before/{name}": array for name, array in self._before[1].items()}
         if self._state.moments is not None:
             moments = self._state.moments
-            arrays |= {f"optimiser/{name}": array for name, array in gathered(moments.spec, read(moments)).items()}
+            arrays |= {
+                f"optimiser/{name}": array for name, array in gather_tensors(moments.spec, read(moments)).items()
+            }
         saved = {
             "version": self.version,
             "before": None if self._before is None else self._before[0],

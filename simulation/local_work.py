@@ -126,7 +126,7 @@ class LocalWork:
             contribution = training.contribution(
                 orders.weights,
                 log_moments,
-                round=orders.round,
+                round_number=orders.round,
                 total_records=orders.total_records,
                 previous=orders.previous,
             )

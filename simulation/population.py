@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from private_learning.records import DataError
 from private_learning.tasks import TaskDataset
-from private_learning.tasks.inputs import joined, parts, taken
+from private_learning.tasks.inputs import joined, parts, take_rows
 
 Rows = NDArray[np.int64]
 
@@ -80,7 +80,7 @@ class Population:
         rows, whole = self.rows[place], self.dataset
         index = torch.as_tensor(rows)
         patients = tuple(whole.patients[int(row)] for row in rows)
-        return TaskDataset(taken(whole.inputs, index), whole.targets[index], patients, grouped=whole.grouped)
+        return TaskDataset(take_rows(whole.inputs, index), whole.targets[index], patients, grouped=whole.grouped)
 
     def everybody(self) -> TaskDataset:
         """The records of all clients together, each once."""
@@ -88,7 +88,7 @@ class Population:
         whole, index = self.dataset, torch.as_tensor(rows)
         # Who is who matters to nobody here.
         patients = tuple(str(row) for row in range(len(rows)))
-        return TaskDataset(taken(whole.inputs, index), whole.targets[index], patients, grouped=whole.grouped)
+        return TaskDataset(take_rows(whole.inputs, index), whole.targets[index], patients, grouped=whole.grouped)
 
     def digest(self) -> str:
         """SHA-256 (hex) of every record and who has it."""

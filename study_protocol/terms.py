@@ -1,6 +1,6 @@
 """A study's settings in plain sentences: whom it protects, how far, and who sees what.
 
-The same for a hospital before it joins, for the dashboard and for documents, so that nobody reads another text.
+They are the same for a hospital before it joins, for the dashboard and for documents, so that all read one text.
 """
 
 from __future__ import annotations
@@ -13,24 +13,28 @@ from study_protocol.study.settings import StudySettings
 from study_protocol.study.slots import planned_slot
 from study_protocol.study.statistics import Statistics
 from study_protocol.study.training import ALL, rank_of
-from study_protocol.study.who_sees_what import WHOM, seen
+from study_protocol.study.who_sees_what import PROTECTED_UNITS, disclosures
 from study_protocol.wire.rounded import at_least
 
 
 def in_words(settings: AnySettings, *, mine: bool) -> list[tuple[str, str]]:
-    """(about what, sentence), in the order in which a person should read them.
+    """Return (subject, sentence), in the order in which a person should read them.
 
-    mine  who reads is a hospital that takes part
+    Args:
+        mine: whether the reader is a hospital that takes part.
 
     Raises:
         PlanError, InvalidArgument: settings that no budget can be kept for.
     """
     privacy = settings.privacy
     protected = {limit.level for limit in privacy.limits}
-    rows = [("protects", f"{level}: {WHOM[level] if level in protected else 'nobody'}") for level in WHOM]
+    rows = [
+        ("protects", f"{level}: {PROTECTED_UNITS[level] if level in protected else 'nobody'}")
+        for level in PROTECTED_UNITS
+    ]
     rows += [
-        (f"limit, {one.level} {one.definition}", f"epsilon {one.epsilon:g} at delta {one.delta:g}")
-        for one in privacy.limits
+        (f"limit, {limit.level} {limit.definition}", f"epsilon {limit.epsilon:g} at delta {limit.delta:g}")
+        for limit in privacy.limits
     ]
     if isinstance(settings, StudySettings):
         rows += _of_training(settings)
@@ -40,7 +44,7 @@ def in_words(settings: AnySettings, *, mine: bool) -> list[tuple[str, str]]:
         rows += [("evaluation", line) for line in _of_evaluation(settings, settings.evaluation)]
     rows += [
         ("waiting", _waiting(settings)),
-        *(("who sees what", line) for line in seen(settings, mine=mine)),
+        *(("who sees what", line) for line in disclosures(settings, mine=mine)),
         *(("under masks", line) for line in sums(privacy.masking)),
     ]
     if settings.beyond_bounds:
@@ -54,7 +58,7 @@ def _of_training(settings: StudySettings) -> list[tuple[str, str]]:
         ("noise", f"multiplier {sure} that is sure, at clip norm {_clips(settings)}"),
         ("steps", f"at most {settings.privacy.max_steps} with noise, in {settings.rounds} rounds"),
         ("training", _training(settings)),
-        ("drawn", _drawn(settings)),
+        ("drawn", _sampling(settings)),
     ]
 
 
@@ -68,14 +72,14 @@ def _of_queries(statistics: Statistics) -> list[str]:
 
 
 def _of_evaluation(settings: StudySettings, evaluation: EvaluationSettings) -> list[str]:
-    question, most = evaluation.question, evaluation.plan().due_by(settings.rounds)
+    question, count = evaluation.question, evaluation.plan().due_by(settings.rounds)
     aside = f"about {100 * evaluation.share:g} % of the patients, by a secret coin of each, are never trained on"
     models = "released model" if evaluation.every == 1 else f"{evaluation.every} released models"
     if question is None:
         return [f"{aside}; questions about models are asked one by one"]
     return [
         aside,
-        f"after every {models} and the last one, at most {most} times, without asking a person again: "
+        f"after every {models} and the last one, at most {count} times, without asking a person again: "
         f"{question.in_words()}",
         f"each with noise of {question.noise_multiplier:g} times what one patient can change, about data version "
         f'"{evaluation.data_version}"',
@@ -105,7 +109,7 @@ def _part(trainable: str | tuple[str, ...]) -> str:
     return f"its {trainable}" if isinstance(trainable, str) else f"what is called {' or '.join(trainable)}"
 
 
-def _drawn(settings: StudySettings) -> str:
+def _sampling(settings: StudySettings) -> str:
     privacy = settings.privacy
     clients = (
         "every hospital"

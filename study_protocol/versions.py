@@ -1,7 +1,7 @@
-"""The number of the protocol: what this program speaks, and the least that a study needs of everybody in it. Pure.
+"""The number of the protocol: the one that this program speaks, and the least that a study needs of all members. Pure.
 
-Every change of the wire that an older program cannot read, or would not check, raises `PROTOCOL` and gets a line in
-`REQUIREMENTS`: a study that does not use it stays open to older programs.
+Every change of the wire that an older program cannot read, or would not check, raises `PROTOCOL`. It gets a line in
+`REQUIREMENTS`, so that a study that does not use it stays open to older programs.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 PROTOCOL = 2
-# What the programs speak that name no number: those before there were numbers.
+# The number of programs that name none: those before there were numbers.
 UNNUMBERED = 1
-# From which number on programs read ledgers that name models.
+# From this number on programs read ledgers that name models.
 NAMED_MODELS = 2
-# Of the answer that describes a study; the third to a hospital alone.
+# Headers of the answer that describes a study. The third one goes to a hospital alone.
 VERSION_HEADER, PROTOCOL_HEADER = "Wardround-Version", "Wardround-Protocol"
 STUDY_PROTOCOL_HEADER = "Wardround-Study-Protocol"
 UNKNOWN_VERSION = "unknown"
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}")
-# Nobody counts further, and every database holds it.
-_MOST = 1_000_000
+# No program counts further, and every database holds it.
+_MAX_PROTOCOL = 1_000_000
 
 Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """From which number on a study works that uses something; `used_by` is told its settings as JSON."""
+    """The first number of the protocol with a feature. `used_by` receives a study's settings as JSON."""
 
     protocol: int
-    what: str
+    feature: str
     used_by: Callable[[Settings], bool]
 
 
@@ -59,41 +59,51 @@ REQUIREMENTS = (
 
 
 def min_protocol(settings: Settings) -> int:
-    """The least number that a study with these settings (JSON) needs of its coordinator and of every hospital."""
-    return max((one.protocol for one in REQUIREMENTS if one.used_by(settings)), default=UNNUMBERED)
+    """Return the least number that a study with these settings (JSON) needs of its coordinator and its hospitals."""
+    return max(
+        (requirement.protocol for requirement in REQUIREMENTS if requirement.used_by(settings)), default=UNNUMBERED
+    )
 
 
 def study_protocol(settings: Settings, *, names_models: bool) -> int:
-    """The number that a new study is created with. names_models: its ledger will name every released model."""
-    named = NAMED_MODELS if names_models and settings.get("training") is not None else UNNUMBERED
-    return max(min_protocol(settings), named)
+    """Return the number that a new study is created with.
+
+    Args:
+        names_models: whether its ledger will name every released model.
+    """
+    model_protocol = NAMED_MODELS if names_models and settings.get("training") is not None else UNNUMBERED
+    return max(min_protocol(settings), model_protocol)
 
 
 def needed_for(settings: Settings, spoken: int) -> list[str]:
-    """What these settings use that whoever speaks `spoken` does not know, in words."""
-    return [one.what for one in REQUIREMENTS if one.protocol > spoken and one.used_by(settings)]
+    """Return the features of these settings that a program that speaks `spoken` does not know, in words."""
+    return [
+        requirement.feature
+        for requirement in REQUIREMENTS
+        if requirement.protocol > spoken and requirement.used_by(settings)
+    ]
 
 
 def is_protocol(value: object) -> bool:
-    """Whether it is a number of a protocol."""
-    return type(value) is int and UNNUMBERED <= value <= _MOST
+    """Return whether it is a number of a protocol."""
+    return type(value) is int and UNNUMBERED <= value <= _MAX_PROTOCOL
 
 
 def protocol_in(text: str | None) -> int:
-    """The number in a header; `UNNUMBERED` where there is none, or none that can be read."""
+    """Return the number in a header, or `UNNUMBERED` if there is none, or none that can be read."""
     # Of ASCII: int would take other digits, signs and spaces, too.
     number = int(text) if text is not None and re.fullmatch(r"[0-9]{1,7}", text) else UNNUMBERED
     return number if is_protocol(number) else UNNUMBERED
 
 
 def is_version(value: object) -> bool:
-    """Whether it is a program's version as one is written: short, and harmless in a log."""
+    """Return whether it is a program's version as one is written: short, and harmless in a log."""
     return isinstance(value, str) and _VERSION.fullmatch(value) is not None
 
 
 @functools.cache
 def program_version() -> str:
-    """The version of this program; `UNKNOWN_VERSION` where it runs without being installed."""
+    """Return the version of this program, or `UNKNOWN_VERSION` if it runs without being installed."""
     try:
         return version("wardround")
     except PackageNotFoundError:

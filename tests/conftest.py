@@ -33,6 +33,8 @@ hypothesis.settings.register_profile("wardround", deadline=None)
 # For `tests.harness.campaigns`.
 hypothesis.settings.register_profile("campaign", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("wardround")
+# No test has more in `make test`, also one that names a number of its own.
+QUICK_EXAMPLES = 25
 
 
 @dataclass
@@ -77,6 +79,49 @@ class Postgres:
 
     def drop(self, name: str) -> None:
         self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    """Whether its marks `quick` and `slow_cases` leave a case in `make test`. The marks name the cases' ids."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is None:
+        return True
+    quick, slow = item.get_closest_marker("quick"), item.get_closest_marker("slow_cases")
+    return (quick is None or callspec.id in quick.args) and (slow is None or callspec.id not in slow.args)
+
+
+def _unknown_cases(items: list[pytest.Item]) -> set[str]:
+    """The ids in marks `quick` and `slow_cases` that no collected case of their test has."""
+    named: dict[str, set[str]] = {}
+    for item in items:
+        name, _, case = item.nodeid.partition("[")
+        for marker in (*item.iter_markers("quick"), *item.iter_markers("slow_cases")):
+            named.setdefault(name, set(marker.args)).discard(case.removesuffix("]"))
+    return {f"{name}[{case}]" for name, cases in named.items() for case in cases}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark as slow what `quick` and `slow_cases` leave out, and cap the examples where nothing slow runs."""
+    whole_files = not any("::" in argument for argument in config.args)
+    if whole_files and (unknown := _unknown_cases(items)):
+        raise pytest.UsageError(f"marks name cases that do not exist: {', '.join(sorted(unknown))}")
+    for item in items:
+        if not _is_quick(item):
+            item.add_marker(pytest.mark.slow)
+    if config.getoption("markexpr") == "not slow":
+        _cap_examples(items)
+
+
+def _cap_examples(items: list[pytest.Item]) -> None:
+    attribute = "_hypothesis_internal_use_settings"
+    for item in items:
+        test = item.obj if isinstance(item, pytest.Function) else None
+        if hypothesis.is_hypothesis_test(test):
+            chosen = getattr(test, attribute, hypothesis.settings())
+            capped = hypothesis.settings(chosen, max_examples=min(QUICK_EXAMPLES, chosen.max_examples))
+            # A method passes attributes on when they are read, and takes none.
+            setattr(getattr(test, "__func__", test), attribute, capped)
 
 
 _PROCESSOR_START = pytest.StashKey[float]()

@@ -1,10 +1,5 @@
 """Upper confidence bounds on E e^X for 0 ≤ X ≤ log_max from independent samples of X, in the log domain.
 
-student-t   Triastcyn & Faltings 2020, eq. 14: exact only if e^X is normal, the seeds' estimator
-betting     Waudby-Smith & Ramdas 2023: a mixture of bets against every smaller mean, distribution-free
-band        order statistics: a lower band on the distribution function, the rest at log_max, distribution-free
-bernstein   Maurer & Pontil 2009, Theorem 4, distribution-free
-
 `betting` and `band` never fall when a sample rises: they accept samples that were rounded up one by one by hand or by
 noise. The other two accept samples rounded up by one fixed map only.
 """
@@ -12,8 +7,9 @@ noise. The other two accept samples rounded up by one fixed map only.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -29,7 +25,14 @@ _functions = cast(Any, _special)
 _roots = cast(Any, _optimize)
 
 Estimator = Literal["student-t", "betting", "band", "bernstein"]
-ESTIMATORS: tuple[Estimator, ...] = ("student-t", "betting", "band", "bernstein")
+ESTIMATORS: Mapping[Estimator, str] = MappingProxyType(
+    {
+        "student-t": "Triastcyn & Faltings 2020, eq. 14: exact only if e^X is normal.",
+        "betting": "Waudby-Smith & Ramdas 2023: a mixture of bets against every smaller mean. Distribution-free.",
+        "band": "Order statistics: a lower band on the distribution function, the rest at log_max. Distribution-free.",
+        "bernstein": "Maurer & Pontil 2009, Theorem 4. Distribution-free.",
+    }
+)
 DISTRIBUTION_FREE = frozenset({"betting", "band", "bernstein"})
 MONOTONE = frozenset({"betting", "band"})
 

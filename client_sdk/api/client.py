@@ -31,7 +31,7 @@ from client_sdk.api.transport import NO_COORDINATOR, AsyncTransport, Call, HttpA
 from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer, api_error
 from study_protocol.study.messages import Problem
 from study_protocol.wire.documents import read_document
-from study_protocol.wire.signing import MOST_SKEW_SECONDS, request_token
+from study_protocol.wire.signing import MAX_SKEW_SECONDS, request_token
 
 T = TypeVar("T")
 OnPause = Callable[[str | None, float], None]
@@ -120,7 +120,7 @@ class ServerClock:
         """Sign at `server_time` from now on. Return False, without a change, where it lies too far from the local
         time."""
         offset = server_time - self.read()
-        if not abs(offset) <= MOST_SKEW_SECONDS:
+        if not abs(offset) <= MAX_SKEW_SECONDS:
             return False
         self.offset = offset
         _LOG.warning("this machine's clock and the coordinator's are %.0f s apart: set this one", abs(offset))

@@ -116,10 +116,10 @@ class IndividualBudget:
         room = self.filter.has_room(**_mechanism(privacy))
         return rows[room[self.rows[rows]]]
 
-    def charge(self, measured_rows: Rows, norms: Floats, privacy: Privacy, *, rounding: float) -> None:
+    def charge(self, rows: Rows, norms: Floats, privacy: Privacy, *, rounding: float) -> None:
         """One noised step in which only `admitted` records took part.
 
-        measured_rows  records whose gradient norms were computed, among them all that took part
+        rows      records whose gradient norms were computed, among them all that took part
         norms     their norms, before clipping. ∞ of a record without a gradient, which is charged at the clip norm
         rounding  as in `accounted`
 
@@ -132,8 +132,8 @@ class IndividualBudget:
         # Who is not among today's records moved nothing: measured, at distance 0.
         measured = np.ones(self.filter.members, dtype=np.bool_)
         measured[self.rows] = False
-        measured[self.rows[measured_rows]] = True
-        distances[self.rows[measured_rows]] = accounted(norms, clip_norm=privacy.clip_norm, rounding=rounding)
+        measured[self.rows[rows]] = True
+        distances[self.rows[rows]] = accounted(norms, clip_norm=privacy.clip_norm, rounding=rounding)
         # Whom the coins of earlier steps left out must stay out, also of cheaper steps: the filter then refuses them.
         closed = self.rows[~self.filter.has_room(**_mechanism(privacy))[self.rows]]
         measured[closed], distances[closed] = True, privacy.clip_norm

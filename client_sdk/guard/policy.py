@@ -16,7 +16,7 @@ from client_sdk.errors import ConfigurationError
 from client_sdk.guard.charges import OwnLimit
 from client_sdk.guard.exclusion import ExclusionEntry, ExclusionList, inline_identity, read_exclusion_file
 from study_protocol.study.any_settings import AnySettings
-from study_protocol.study.bounds import LARGEST_DELTA, LARGEST_EPSILON, LEAST_NOISE_MULTIPLIER
+from study_protocol.study.bounds import LARGEST_DELTA, LARGEST_EPSILON, MIN_NOISE_MULTIPLIER
 from study_protocol.study.limits import LevelName
 from study_protocol.wire.values import Name, Positive, Probability, Sha256
 from study_protocol.wire.written import Unreadable, read_toml
@@ -111,7 +111,7 @@ class QueryRules(_Section):
         description="columns that no question, training or evaluation may read; each has to be there",
     )
     least_noise_multiplier: Positive = Field(
-        default=LEAST_NOISE_MULTIPLIER, description="noise of a question, over what one patient can change"
+        default=MIN_NOISE_MULTIPLIER, description="noise of a question, over what one patient can change"
     )
     most_cells: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="the most numbers that one question may sum; left out: as many as the study allows"
@@ -135,7 +135,7 @@ class SitePolicy(_Section):
         "excluded_patients_file",
     )
     least_noise_multiplier: Positive = Field(
-        default=LEAST_NOISE_MULTIPLIER,
+        default=MIN_NOISE_MULTIPLIER,
         description="noise that must be sure in every step, over what one patient (or hospital) can change",
     )
     largest_epsilon: Positive = Field(

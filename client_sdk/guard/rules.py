@@ -13,7 +13,7 @@ from client_sdk.guard.columns import denied, trained_columns
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import query_rules
 from client_sdk.guard.rule import PolicyRule
-from study_protocol.secure_sum.messages import least_survivors, least_threshold
+from study_protocol.secure_sum.messages import min_survivors_of, min_threshold
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import guaranteed_noise_multiplier, largest_classical
 from study_protocol.study.plan_of import hides_attendance
@@ -243,8 +243,8 @@ def _masks(
         f"allow_three = false, and the study has {expected} hospitals, so that its sums are of three. {more} "
         "allow_three = true, if two honest hospitals in a sum are enough",
     )
-    threshold = least_threshold(masking.neighbours_among(expected) + 1, masking.colluders)
-    fewest = max(masking.min_survivors, least_survivors(expected, masking.colluders, threshold))
+    threshold = min_threshold(masking.neighbours_among(expected) + 1, masking.colluders)
+    fewest = max(masking.min_survivors, min_survivors_of(expected, masking.colluders, threshold))
     yield PolicyRule(
         fewest >= floors.min_survivors,
         "policy-survivors",

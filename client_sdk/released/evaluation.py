@@ -12,7 +12,7 @@ from client_sdk.released.scores import Scores, scores
 from private_learning.records import Records
 from private_learning.tasks import Classification, Task, TaskDataset, dataset_of, of_study
 from private_learning.tasks.backbone_file import BackboneFile
-from study_protocol.study.any_settings import trained
+from study_protocol.study.any_settings import require_training
 from study_protocol.study.messages import Metrics, RoundView
 
 _ENDED = ("released", "abandoned", "stopped")
@@ -55,7 +55,7 @@ def watch(
         DataError: records that are not of the study's task.
         ApiError, ConnectionFailed: run again. Rounds that have metrics are left as they are.
     """
-    training = trained(client.study(study).settings).training
+    training = require_training(client.study(study).settings).training
     evaluated_task = of_study(training, backbone, task)
     dataset = dataset_of(evaluated_task, records)
     number = 1

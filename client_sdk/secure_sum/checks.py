@@ -21,7 +21,7 @@ from study_protocol.secure_sum.parameters import SessionPlan
 from study_protocol.secure_sum.vectors import VectorSpec
 from study_protocol.study.messages import SignedParameters
 from study_protocol.study.reasons import SAME_MODEL_AGAIN, SUM_OF_THREE
-from study_protocol.wire.signing import MOST_SKEW_SECONDS
+from study_protocol.wire.signing import MAX_SKEW_SECONDS
 
 
 def check_parameters(
@@ -52,7 +52,7 @@ def check_parameters(
         _check_due(parameters, plan.due(parameters))
         _check_floors(parameters, party)
         # Else its secrets would live for as long as the coordinator likes.
-        if plan.start(parameters) > now + MOST_SKEW_SECONDS:
+        if plan.start(parameters) > now + MAX_SKEW_SECONDS:
             raise ParametersRefused("future-session", "the session begins later than now, by this machine's clock")
     except ParameterFault as fault:
         # Another version is nobody's lie. Whatever else is signed and unsound is.
@@ -107,7 +107,7 @@ def check_cohort(
     """
     proof = {"keys": [entry.model_dump(mode="json") for entry in entries]}
     _require_sorted(entries, "unsorted-cohort", CohortRefused)
-    min_clients, max_clients = current.parameters.least, current.parameters.clients
+    min_clients, max_clients = current.parameters.min_clients, current.parameters.clients
     if not min_clients <= len(entries) <= max_clients:
         raise CohortRefused(
             "cohort-size", f"{len(entries)} clients have keys; the session allows {min_clients} to {max_clients}"

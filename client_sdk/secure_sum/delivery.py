@@ -46,7 +46,7 @@ from study_protocol.secure_sum.vectors import (
     encode,
     require_in_range,
 )
-from study_protocol.study.any_settings import AnySettings, trained
+from study_protocol.study.any_settings import AnySettings, require_training
 from study_protocol.study.messages import AssignmentBody, Roster, SignedParameters, WitnessedHead
 from study_protocol.study.settings import Privacy, StudySettings
 from study_protocol.wire import tensors
@@ -132,7 +132,7 @@ class MaskedDelivery:
             TrainingStopped: a value does not fit its vector.
         """
         words = ring_vectors_of(
-            trained(self._settings).privacy,
+            require_training(self._settings).privacy,
             self._summed.model,
             vectors,
             contribution,
@@ -233,7 +233,7 @@ class MaskedDelivery:
                 SecureSumClient(party, self._membership.study, number, store).abort()
             store.settle()
         self.erase_expired()
-        exact = assignment.query is None and trained(self._settings).privacy.sums_exact_values
+        exact = assignment.query is None and require_training(self._settings).privacy.sums_exact_values
         plan = self._plan(assignment)
         derived = self._summed.randomness(assignment.round).randomness.derived
         return MaskedRound(self._client, party, plan, store, exact=exact, witness=self._vouch(), derived=derived)
@@ -245,12 +245,14 @@ class MaskedDelivery:
             document, about = assignment.query.document, assignment.query.model
             model = None if about is None else about.sha256
             return SessionPlan.of_query(
-                self._settings, document, study=study, round=round, roster=roster, model=model, ledger=ledger
+                self._settings, document, study=study, round_number=round, roster=roster, model=model, ledger=ledger
             )
         if assignment.model is None:
             raise BadAssignment("the assignment names neither a model nor a query")
-        settings, spec, model = trained(self._settings), self._summed.model, assignment.model.sha256
-        return SessionPlan.of(settings, spec, study=study, round=round, roster=roster, model=model, ledger=ledger)
+        settings, spec, model = require_training(self._settings), self._summed.model, assignment.model.sha256
+        return SessionPlan.of(
+            settings, spec, study=study, round_number=round, roster=roster, model=model, ledger=ledger
+        )
 
     def _party(self, assignment: AssignmentBody) -> Party:
         if not isinstance(self._client.credentials, Signature):

@@ -134,7 +134,7 @@ def seal_shares(current: Current, seed: bytes) -> tuple[bytes, bytes]:
     """
     client, secrets, holders = current.client, current.secrets, current.graph.holders(current.client)
     shares = shamir.split((secrets.seed, secrets.mask_private), len(holders), current.parameters.threshold, seed)
-    agreement = masking.Agreement(client, secrets.share_private, current.h1)
+    agreement = masking.KeyAgreement(client, secrets.share_private, current.h1)
     slots, kept_shares = b"", b""
     for holder, share in zip(holders, shares, strict=True):
         # Its own share counts among the t. It never leaves before it is opened.
@@ -159,8 +159,8 @@ def open_inbox(current: Current, inbox: Inbox) -> dict[str, bytes]:
     sharers = frozenset(inbox.sharers)
     if not (sharers <= current.cohort.keys() and client in sharers and list(inbox.sharers) == sorted(sharers)):
         raise SharesRefused("unexpected-share", "the senders of shares are not members of the cohort, each once")
-    if len(sharers) < current.parameters.least:
-        threshold = current.parameters.least
+    if len(sharers) < current.parameters.min_clients:
+        threshold = current.parameters.min_clients
         raise SharesRefused("few-shares", f"only {len(sharers)} clients shared their secrets, {threshold} must")
     senders = [name for name in current.graph.neighbours(client) if name in sharers]
     # The sender's own share is one of its t.
@@ -169,7 +169,7 @@ def open_inbox(current: Current, inbox: Inbox) -> dict[str, bytes]:
         raise SharesRefused("few-shares", detail)
     if len(inbox.slots) != SLOT_BYTES * len(senders):
         raise SharesRefused("malformed-share", f"{len(inbox.slots)} octets are no shares of {len(senders)} neighbours")
-    agreement = masking.Agreement(client, current.secrets.share_private, h1)
+    agreement = masking.KeyAgreement(client, current.secrets.share_private, h1)
     received: dict[str, bytes] = {}
     for place, sender in enumerate(senders):
         sealed = inbox.slots[SLOT_BYTES * place : SLOT_BYTES * (place + 1)]
@@ -209,11 +209,11 @@ def mask_vectors(current: Current, words: Mapping[str, RingVector]) -> dict[str,
         CohortRefused: a public key with which no secret can be agreed.
     """
     # One for all vectors: it agrees on a secret with each neighbour once.
-    agreement = masking.Agreement(current.client, current.secrets.mask_private, current.h1)
+    agreement = masking.KeyAgreement(current.client, current.secrets.mask_private, current.h1)
     return {spec.name: _mask(current, agreement, spec, words[spec.name]) for spec in current.parameters.vectors}
 
 
-def _mask(current: Current, agreement: masking.Agreement, spec: VectorSpec, words: RingVector) -> RingVector:
+def _mask(current: Current, agreement: masking.KeyAgreement, spec: VectorSpec, words: RingVector) -> RingVector:
     client = current.client
     try:
         keys = {

@@ -117,7 +117,7 @@ class AnsweringWork:
         # Who has no room left adds zero, like somebody who is not there.
         columns = part.columns(None if individual is None else individual.room_for(price))
         total = question.total(columns, question.grid().spacing)
-        source = self._able.randomness.of(Purpose.QUERY, party=self._party, round=round, subject=total.tobytes())
+        source = self._able.randomness.of(Purpose.QUERY, party=self._party, round_number=round, subject=total.tobytes())
         noised = total + noise_share(question.grid(), self._able.noise_shares, total.size, source)
         body = self._delivery.answer(round, vectors, noised)
         failpoint("hospital.after-training")

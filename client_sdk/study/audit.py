@@ -141,7 +141,9 @@ def _require_possible(entry: Entry, settings: AnySettings, value: Any, round_num
         raise LedgerError(entry.sequence, str(error)) from error
     if isinstance(settings, StatisticsSettings):
         return
-    fault = fault_of_report(settings, report, round=round_number, members=members) or _fault_of_sample(settings, report)
+    fault = fault_of_report(settings, report, round_number=round_number, members=members) or _fault_of_sample(
+        settings, report
+    )
     if fault is not None:
         raise LedgerError(entry.sequence, f"the report of round {round_number} is none that could be made: {fault}")
 

@@ -13,7 +13,7 @@ from private_learning.tasks import Task
 from private_learning.tasks.columns import Declared, NumberColumn, require_columns
 from private_learning.tasks.tables import TableTask
 from study_protocol.cells import Categories, Column, Numbers, column_name, read_categories, read_numbers
-from study_protocol.cells.counting import CellCounts, Declaration, added
+from study_protocol.cells.counting import CellCounts, Declaration, add_counts
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.rows import Reading, readings_of
 from study_protocol.queries.variables import Condition, Range, Variable
@@ -66,7 +66,7 @@ def _counts(declarations: Sequence[Declaration], records: Table, owner: str) -> 
     require_columns(
         list(dict.fromkeys(column_name(declaration.column) for declaration in declarations)), records.columns, owner
     )
-    return added(
+    return add_counts(
         [declaration.count(part.columns[column_name(declaration.column)], part.first) for declaration in declarations]
         for part in _parts(records)
     )

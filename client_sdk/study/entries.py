@@ -227,7 +227,7 @@ class EntryChecks:
         # What a query reports is nothing, as the budget finds.
         if report is None or isinstance(self._settings, StatisticsSettings):
             return
-        fault = fault_of_report(self._settings, report, round=round_number, members=members)
+        fault = fault_of_report(self._settings, report, round_number=round_number, members=members)
         if fault is None:
             fault = self._own_fault(self._settings.privacy, self._own_round(round_number), round_number, report)
         if fault is not None:

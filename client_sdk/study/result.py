@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import dataclass
 
 from client_sdk.api.client import Client
-from study_protocol.study.any_settings import trained
+from study_protocol.study.any_settings import require_training
 from study_protocol.study.averaging import average_models, averaged_rounds
 from study_protocol.study.messages import LedgerEntry, Study
 from study_protocol.study.model_file import ModelMetadata
@@ -46,7 +46,7 @@ def study_model(client: Client, study: str) -> StudyModel:
         return released_model(
             client, received_study, None if received_study.model is None else received_study.model.version
         )
-    averaging = trained(received_study.settings).training.optimiser.averaging
+    averaging = require_training(received_study.settings).training.optimiser.averaging
     if averaging is None:
         return released_model(client, received_study, received_study.model.version)
     round_numbers = averaged_rounds(averaging, released_rounds(client, study))
@@ -86,7 +86,7 @@ def _require_of_study(client: Client, study: Study, body: bytes, version: int | 
         )
     if metadata is None:
         return None
-    metadata.require(study.study, trained(study.settings), metadata.round if version is None else version)
+    metadata.require(study.study, require_training(study.settings), metadata.round if version is None else version)
     if metadata.round > 0:
         page = client.ledger(study.study, after=metadata.ledger_entries - 1, limit=_NEAR).entries
         first_entry = [(entry.kind, entry.round, entry.sha256) for entry in page[:1]]

@@ -137,7 +137,7 @@ class TrainingWork:
         books, settings, patients = self._books, self._training.settings, self._training.dataset.patients
         ledger, study, round = books.ledger, books.study, assignment.round
         sums, individual_state = ledger.sums(study), ledger.individual()
-        source = self._training.randomness.of(Purpose.ACCOUNTING_SAMPLE, party=self._party, round=0)
+        source = self._training.randomness.of(Purpose.ACCOUNTING_SAMPLE, party=self._party, round_number=0)
         log_moments = LogMomentBounds.open(
             settings, patients, sums, rounds_lost=ledger.rounds_lost(study), source=source
         )
@@ -163,7 +163,7 @@ class TrainingWork:
         contribution = self._training.contribution(
             weights,
             log_moments,
-            round=round,
+            round_number=round,
             total_records=self._delivery.total_records(),
             individual=individual,
             checkpoints=checkpoints,

@@ -1,7 +1,8 @@
-"""nn.MultiheadAttention: its projections are affine maps of positions; attention itself has no parameters.
+"""Per-record gradients of nn.MultiheadAttention.
 
-Self-attention, attention to a memory, and keys and values of their own; masks of both kinds, with or without weights
-returned, records along the first axis or the second.
+Its projections are affine maps of positions, and attention itself has no parameters. The rule takes self-attention,
+attention to a memory, and separate keys and values. It takes masks of both kinds, with or without returned weights,
+and records along the first axis or the second.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from private_learning.gradients.composite import Affine, Composite
 from private_learning.gradients.errors import NotLayerwise
 from private_learning.gradients.layers import Layer
 
-_PACKED, _APART = "in_proj_weight", ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+_PACKED, _SEPARATE = "in_proj_weight", ("q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
-class Attention(Composite):
-    """The affine maps are those of the call: one for query, key and value alike, or one of each, with its own rows."""
+class AttentionRule(Composite):
+    """Run attention with its affine maps as layers.
+
+    The maps are those of the call: one for query, key and value together, or one for each, with its own rows.
+    """
 
     def __init__(self, name: str, module: Any, names: dict[str, str]) -> None:
         super().__init__(name, module, names)
@@ -38,17 +42,17 @@ class Attention(Composite):
         self._kv = None if module.in_proj_weight is None else self._map(1, 3)
 
     def _map(self, start: int, stop: int) -> Affine:
-        """The projections number `start` to `stop`, of query, key and value."""
+        """Return the projections number `start` to `stop`, of query, key and value."""
         width, whole = self.module.embed_dim, self.module.in_proj_weight is not None
         rows = slice(start * width, stop * width)
-        weight = _PACKED if whole else _APART[start]
-        taken = {"weight": rows, "bias": rows} if whole else {"bias": rows}
-        return Affine(self.name, self.module, self.names, weight, "in_proj_bias", taken)
+        weight = _PACKED if whole else _SEPARATE[start]
+        row_slices = {"weight": rows, "bias": rows} if whole else {"bias": rows}
+        return Affine(self.name, self.module, self.names, weight, "in_proj_bias", row_slices)
 
     @staticmethod
     def expected(module: Any) -> set[str]:
-        return {_PACKED, *_APART, "in_proj_bias", "out_proj.weight", "out_proj.bias"} | (
-            # Registered only where there are some; otherwise plain attributes that are None.
+        return {_PACKED, *_SEPARATE, "in_proj_bias", "out_proj.weight", "out_proj.bias"} | (
+            # Registered only where there are some. Otherwise they are plain attributes that are None.
             {name for name in ("bias_k", "bias_v") if name in module._parameters}
         )
 
@@ -68,21 +72,21 @@ class Attention(Composite):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As of nn.MultiheadAttention."""
+        """Return the result of nn.MultiheadAttention with the same arguments."""
         if any(x.is_nested or x.dim() != 3 for x in (query, key, value)):
             raise NotLayerwise(f"{self.name!r} is given inputs that are not (records, positions, features)")
         if is_causal and attn_mask is None:
             raise RuntimeError("is_causal needs an attn_mask")
         heads = self._heads(capture, query, key, value)
-        # A mask that is said to be causal need not be looked at where nothing else is wanted.
-        said = is_causal and key_padding_mask is None and not need_weights
-        mask = None if said else self._mask(heads, key_padding_mask, attn_mask)
+        # A mask that the caller declares causal need not be examined where no other result is needed.
+        is_causal_alone = is_causal and key_padding_mask is None and not need_weights
+        mask = None if is_causal_alone else self._mask(heads, key_padding_mask, attn_mask)
         dropout = self.module.dropout if self.module.training else 0.0
         if need_weights:
             mixed, weights = _weighed(*heads, mask, dropout)
             weights = weights.mean(1) if average_attn_weights else weights
         else:
-            mixed = functional.scaled_dot_product_attention(*heads, mask, dropout, said)
+            mixed = functional.scaled_dot_product_attention(*heads, mask, dropout, is_causal_alone)
             weights = None
         out = capture.call(self._out, mixed.transpose(1, 2).flatten(2))
         if not self.module.batch_first:
@@ -91,7 +95,7 @@ class Attention(Composite):
         return (out.transpose(0, 1).contiguous().transpose(0, 1) if self.module.training else out), weights
 
     def _heads(self, capture: Capture, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Query, key and value, each (batch, heads, positions, width of a head)."""
+        """Return query, key and value, each (batch, heads, positions, width of a head)."""
         first = self.module.batch_first
         # One tensor stays one: what is the same is projected together.
         turned = {id(x): x if first else x.transpose(0, 1) for x in (query, key, value)}
@@ -106,7 +110,7 @@ class Attention(Composite):
         return q, k, v
 
     def _mask(self, heads: tuple[Tensor, Tensor, Tensor], padding: Tensor | None, mask: Tensor | None) -> Tensor | None:
-        """What is added to the scores, for (batch, heads, queries, keys); None for nothing."""
+        """Return the mask to add to the scores of shape (batch, heads, queries, keys), or None without a mask."""
         q, k, _ = heads
         if mask is not None:
             mask = self._added(mask, q.dtype)
@@ -125,7 +129,7 @@ class Attention(Composite):
 
 
 def _weighed(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> tuple[Tensor, Tensor]:
-    """(values mixed, weights), both by batch and head."""
+    """Return (mixed values, weights), both by batch and head."""
     scores = (q * math.sqrt(1.0 / q.shape[-1])) @ k.transpose(-2, -1)
     weights = torch.softmax(scores if mask is None else scores + mask, -1)
     if dropout > 0:

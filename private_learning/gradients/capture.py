@@ -1,4 +1,4 @@
-"""What every known layer leaves behind while the model runs: its input and its output's gradient."""
+"""Records the input and the output's gradient of every known layer while the model runs."""
 
 from __future__ import annotations
 
@@ -12,43 +12,46 @@ import torch
 from torch import Tensor
 
 from private_learning.gradients.errors import NotLayerwise
-from private_learning.gradients.layers import Kept, Layer
+from private_learning.gradients.layers import Layer, LayerCache
 
 
 @dataclass
 class Use:
     """One call of one layer: its input (batch, ...) and, after backward, its output's gradient (batch, ...).
 
-    version: of the input's memory at the call; another one afterwards tells of a change in place.
-    alone: nothing else reaches its parameters, so that it can be measured as soon as its gradient is there.
-    found: what `layer.squares` gave then; input and gradient are let go of where the sum needs neither.
+    version: of the input's memory at the call. A later difference shows a change in place.
+    is_exclusive: no other call reaches its parameters, so it can be measured as soon as its gradient is there.
+    measured: the result of `layer.squares` at that time. Input and gradient are freed where the sum needs neither.
     """
 
     layer: Layer
     input: Tensor
     version: int
     output_grad: Tensor | None = None
-    alone: bool = False
-    found: tuple[dict[str, Tensor], Kept] | None = None
-    _gone: int = 0
+    is_exclusive: bool = False
+    measured: tuple[dict[str, Tensor], LayerCache] | None = None
+    _freed: int = 0
 
     @property
     def numbers(self) -> int:
-        """In the input and in the output's gradient."""
-        return self._gone or self.input.numel() + (0 if self.output_grad is None else self.output_grad.numel())
+        """Return how many numbers the input and the output's gradient hold."""
+        return self._freed or self.input.numel() + (0 if self.output_grad is None else self.output_grad.numel())
 
     def measure(self) -> None:
-        """Norms while the gradient is still in the processor's cache, and before the layers below add theirs."""
+        """Measure norms while the gradient is in the processor's cache, before the layers below add theirs."""
         a, g = self.input, self.output_grad
-        if not self.alone or g is None or a.dtype != g.dtype or self.input._version != self.version:
+        if not self.is_exclusive or g is None or a.dtype != g.dtype or self.input._version != self.version:
             return
-        self.found = self.layer.squares(a, g)
-        if set(self.found[1]) == set(self.layer.names):
-            self._gone, self.input, self.output_grad = self.numbers, a.new_empty(0), g.new_empty(0)
+        self.measured = self.layer.squares(a, g)
+        if set(self.measured[1]) == set(self.layer.names):
+            self._freed, self.input, self.output_grad = self.numbers, a.new_empty(0), g.new_empty(0)
 
     def checked(self, batch: int) -> tuple[Tensor, Tensor] | None:
-        """(input, output gradient); None when the loss does not depend on this call. batch: length of both."""
-        if self._gone and self.output_grad is not None:
+        """Return (input, output gradient), or None when the loss does not depend on this call.
+
+        batch: required length of both.
+        """
+        if self._freed and self.output_grad is not None:
             return self.input, self.output_grad
         if self.input._version != self.version:
             raise NotLayerwise(f"the input of {self.layer.name!r} was changed in place after the call")
@@ -60,7 +63,7 @@ class Use:
 
 
 class _Call(torch.autograd.Function):
-    """The layer's own forward; its backward keeps the output gradient and returns the input's."""
+    """Runs the layer's own forward. Its backward keeps the output gradient and returns the input's."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, anchor: Tensor, use: Use) -> Tensor:
@@ -72,9 +75,9 @@ class _Call(torch.autograd.Function):
         use: Use = ctx.use
         use.output_grad = g = grads[0]
         with torch.autocast(g.device.type, enabled=False):
-            found = use.layer.signal(use.input.to(g.dtype), g) if ctx.needs_input_grad[0] else None
+            input_grad = use.layer.signal(use.input.to(g.dtype), g) if ctx.needs_input_grad[0] else None
             use.measure()
-        return found, None, None
+        return input_grad, None, None
 
 
 class Whole(Protocol):
@@ -88,7 +91,8 @@ class Whole(Protocol):
 class Capture:
     """Within `with`, calls of the layers are recorded, in order, in `uses`.
 
-    anchor: a number that requires grad; what a rule's own autograd function is given, so that its output does too.
+    anchor: a number that requires grad. A rule passes it to its own autograd function, so that the output requires
+        grad.
     """
 
     def __init__(self, layers: Sequence[Layer | Whole], device: torch.device) -> None:
@@ -99,8 +103,8 @@ class Capture:
     def __enter__(self) -> Capture:
         for layer in self._layers:
             # On this one module: its class, and others of its kind, stay as they are.
-            own = partial(self.call, layer) if isinstance(layer, Layer) else partial(layer.forward, self)
-            vars(layer.module)["forward"] = own
+            forward = partial(self.call, layer) if isinstance(layer, Layer) else partial(layer.forward, self)
+            vars(layer.module)["forward"] = forward
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -108,27 +112,27 @@ class Capture:
             cast("dict[str, Any]", vars(layer.module)).pop("forward", None)
 
     def call(self, layer: Layer, x: Tensor) -> Tensor:
-        """The layer's output; its use is recorded, and autograd takes `layer.signal` for the input's gradient."""
+        """Return the layer's output and record the use. Autograd takes `layer.signal` for the input's gradient."""
         return _Call.apply(x, self.anchor, self.record(layer, x))  # type: ignore[no-any-return]
 
     def record(self, layer: Layer, x: Tensor) -> Use:
-        """A use whose `output_grad` a rule's own backward fills in; while it is None the use contributes nothing."""
+        """Return a use whose `output_grad` a rule's own backward fills in. While it is None the use adds zero."""
         use = Use(layer, x.detach(), x._version)
-        # A layer whose parameters are all frozen has nothing to remember.
+        # A layer whose parameters are all frozen has no use to remember.
         if layer.names:
             self.uses.append(use)
         return use
 
     def measure_early(self, batch: int, dtype: torch.dtype) -> None:
-        """Let calls whose parameters nothing else reaches be measured during the backward pass."""
+        """Measure calls during the backward pass if no other call reaches their parameters."""
         calls = Counter(name for use in self.uses for name in use.layer.names.values())
         for use in self.uses:
-            own = all(calls[name] == 1 for name in use.layer.names.values()) and not use.layer.rows
-            use.alone = own and use.input.dtype == dtype and len(use.input) == batch
+            is_exclusive = all(calls[name] == 1 for name in use.layer.names.values()) and not use.layer.rows
+            use.is_exclusive = is_exclusive and use.input.dtype == dtype and len(use.input) == batch
 
     def gradients(self, loss: Tensor, parameters: Mapping[str, Tensor]) -> None:
         """Backward. Raises NotLayerwise when a parameter reaches the loss other than through its layer."""
-        _, *found = torch.autograd.grad(loss, [self.anchor, *parameters.values()], allow_unused=True)
-        for name, grad in zip(parameters, cast("list[Tensor | None]", found), strict=True):
+        _, *grads = torch.autograd.grad(loss, [self.anchor, *parameters.values()], allow_unused=True)
+        for name, grad in zip(parameters, cast("list[Tensor | None]", grads), strict=True):
             if grad is not None:
                 raise NotLayerwise(f"parameter {name!r} is used outside of its layer")

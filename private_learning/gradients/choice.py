@@ -1,4 +1,4 @@
-"""How the gradients of a study's records are found: chosen before round 1, and the same in every round."""
+"""The method by which a study's gradients are computed: chosen before round 1, and the same in every round."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from private_learning.gradients.generated import Shapes
 
 @dataclass(frozen=True)
 class GradientChoice:
-    """What was found out on generated records. Public: no record has a part in it.
+    """The result of the trial on generated records. It is public: no record has a part in it.
 
     method       "layerwise", "vmap" or "one by one"
     micro_batch  records of one pass
-    loss_together  whether a loss of a user's own runs on all rows of a pass at once, each by itself (torch.func.vmap);
-                 None: the loss is built in
+    loss_together  whether a loss of a user's own runs on all rows of a pass at once, each by itself (torch.func.vmap).
+                 None for a built-in loss.
     shapes       of one record's inputs and targets, and their types
     reason       of the method, for people
     """
@@ -29,11 +29,11 @@ class GradientChoice:
 
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> Self:
-        """Return what `to_dict` gave."""
+        """Return the choice that `to_dict` described."""
         return cls(**body)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it in values of JSON."""
+        """Return the choice as JSON values."""
         return asdict(self)
 
 

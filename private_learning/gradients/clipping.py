@@ -1,11 +1,11 @@
-"""Clip factors and the clipped sum, which carries its own sensitivity; and the precision of the products behind it.
+"""Clip factors, the clipped sum with its sensitivity, and the precision of the products behind it.
 
-The neighbouring relation is add/remove of one record: the sum changes by one clipped contribution, so its L2
+The neighbouring relation is add/remove of one record. The sum then changes by one clipped contribution, so its L2
 sensitivity is the clip norm (Abadi et al. 2016, "Deep Learning with Differential Privacy", Algorithm 1).
 
-Products are computed in the parameters' own precision, and by the faster of the two CPU back ends: PyTorch sends
-float32 products to MKL, which runs at half speed on processors of other makers; oneDNN, already used for convolutions,
-does not. Same precision, other order of summation.
+Products are computed in the parameters' own precision, and by the faster of the two CPU back ends. PyTorch sends
+float32 products to MKL, which runs at half speed on processors of other makers. oneDNN, already used for convolutions,
+does not. Both have the same precision, with another order of summation.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from private_learning.gradients.errors import NonFiniteError
-from study_protocol.study.clip_norm import LEAST_CLIP_NORM
+from study_protocol.study.clip_norm import MIN_CLIP_NORM
 
-# Norms are sums of squares in the parameters' own precision; the factor leaves room for their rounding, so that
+# Norms are sums of squares in the parameters' own precision. The factor leaves room for their rounding, so that
 # the clipped contribution stays within the clip norm as computed, not only in exact arithmetic.
 SAFETY = {torch.float32: 1 - 2.0**-14, torch.float64: 1 - 2.0**-40}
 # Below this many multiplications the call itself costs more than is won.
@@ -35,14 +35,17 @@ _WORTHWHILE = 1 << 21
 class ClippedSum:
     """Sum over the batch of each record's clipped gradient.
 
-    gradients: parameter name -> tensor shaped like the parameter; never divided by the batch size. In the parameter's
-        dtype, or in float64 where the passes of a sum over slots were added.
+    gradients: parameter name -> tensor shaped like the parameter, never divided by the batch size. Its type is that of
+        the
+        parameter, or float64 where the passes of a sum over slots were added.
     norms: (batch,) float64, L2 norm of each record's gradient *before* clipping (distance to the centre if one was
-        given). `min(norms, clip_norm)` bounds the record's contribution, also under group clipping. ∞ for a record
-        whose gradient could not be computed or is not finite: it adds zero.
+        given). `min(norms, clip_norm)` bounds the record's contribution, also under group clipping. It is ∞ for a
+        record
+        whose gradient could not be computed or is not finite. Such a record adds zero.
     clip_norm: L2 sensitivity of the sum under add/remove of one record, in exact arithmetic.
-    rounding: how much farther two neighbouring sums may lie apart as they are computed, an L2 norm; 0 where that is
-        not bounded (a sum without slots).
+    rounding: how much farther two neighbouring sums may lie apart as they are computed, an L2 norm. It is 0 where there
+        is
+        no such bound (a sum without slots).
     """
 
     gradients: dict[str, Tensor]
@@ -57,7 +60,10 @@ class ClippedSum:
 
 
 def add_all(total: dict[str, Tensor], part: Mapping[str, Tensor]) -> None:
-    """Add the sum of one pass; from the second on in float64, where what one pass holds is not rounded again."""
+    """Add the sum of one pass.
+
+    From the second pass on the total is float64, so that the sum of one pass is not rounded again.
+    """
     for name, value in part.items():
         if name in total:
             before = total[name]
@@ -69,22 +75,22 @@ def add_all(total: dict[str, Tensor], part: Mapping[str, Tensor]) -> None:
 def checked_clip_norm(clip_norm: float) -> float:
     """The clip norm, finite and at least LEAST_CLIP_NORM. Raises ValueError otherwise."""
     number = isinstance(clip_norm, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance]
-    if not (number and math.isfinite(clip_norm) and clip_norm >= LEAST_CLIP_NORM):
-        raise ValueError(f"clip_norm must be a finite number, at least {LEAST_CLIP_NORM:g}, got {clip_norm!r}")
+    if not (number and math.isfinite(clip_norm) and clip_norm >= MIN_CLIP_NORM):
+        raise ValueError(f"clip_norm must be a finite number, at least {MIN_CLIP_NORM:g}, got {clip_norm!r}")
     return float(clip_norm)
 
 
 def checked_groups(groups: Sequence[Sequence[str]], names: Sequence[str]) -> list[list[str]]:
     """Disjoint groups that cover every trainable parameter. Raises ValueError for others."""
-    chosen = [list(group) for group in groups]
-    flat = [name for group in chosen for name in group]
-    if sorted(flat) != sorted(names) or not all(chosen):
-        raise ValueError(f"groups must name every trainable parameter exactly once: {sorted(names)}, got {chosen}")
-    return chosen
+    name_groups = [list(group) for group in groups]
+    flat = [name for group in name_groups for name in group]
+    if sorted(flat) != sorted(names) or not all(name_groups):
+        raise ValueError(f"groups must name every trainable parameter exactly once: {sorted(names)}, got {name_groups}")
+    return name_groups
 
 
 def total_norms(squares: Mapping[str, Tensor]) -> Tensor:
-    """(batch,) float64 L2 norms from the squared norms per parameter; NaN or ∞ where a gradient is not finite."""
+    """Return (batch,) float64 L2 norms from the squares per parameter, NaN or ∞ where a gradient is not finite."""
     values = list(squares.values())
     total = values[0].double() if len(values) == 1 else torch.stack(values).sum(0, dtype=torch.float64)
     return total.sqrt()
@@ -97,13 +103,13 @@ def clip_factors(
     clip_norm: float,
     dtype: torch.dtype,
 ) -> dict[str, Tensor]:
-    """Parameter name -> (batch,) factor ≤ 1; each group is clipped to clip_norm / √(number of groups).
+    """Return parameter name -> (batch,) factor ≤ 1. Each group is clipped to clip_norm / √(number of groups).
 
     The groups' bounds add up to clip_norm in squares (McMahan et al. 2018, "Learning Differentially Private Recurrent
     Language Models", per-layer clipping).
 
     squares: parameter name -> (batch,) squared norms.
-    norms: the total norms, which clip everything together when groups is None.
+    norms: the total norms, by which everything is clipped together when groups is None.
     """
     safety = SAFETY.get(dtype, 1 - 2.0**-14)
     if groups is None:
@@ -112,15 +118,15 @@ def clip_factors(
     bound = clip_norm / math.sqrt(len(groups)) * safety
     factors: dict[str, Tensor] = {}
     for group in groups:
-        own = total_norms({name: squares[name] for name in group})
-        factors |= dict.fromkeys(group, (bound / own).clamp_(max=1.0).to(dtype))
+        group_norms = total_norms({name: squares[name] for name in group})
+        factors |= dict.fromkeys(group, (bound / group_norms).clamp_(max=1.0).to(dtype))
     return factors
 
 
 def stop_if_not_finite(values: Mapping[str, Tensor], *, look_at: Sequence[Tensor] | None = None) -> None:
-    """Raise NonFiniteError naming the first tensor that holds NaN or infinity; integers pass.
+    """Raise NonFiniteError naming the first tensor that holds NaN or infinity. Integers pass.
 
-    look_at: tensors that cannot all be finite when one of `values` is not; by default the values themselves.
+    look_at: tensors that cannot all be finite when one of `values` is not. By default the values themselves.
     """
     looked = list(values.values()) if look_at is None else look_at
     # A finite sum has finite terms: one number to look at. A sum may overflow though, so the exact test has the word.
@@ -132,7 +138,7 @@ def stop_if_not_finite(values: Mapping[str, Tensor], *, look_at: Sequence[Tensor
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[Any]:
-    """No autocast: norms and sums stay in the parameters' type whatever the forward pass ran in."""
+    """Switch autocast off: norms and sums stay in the parameters' type, also after a forward pass in another one."""
     if torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
@@ -140,13 +146,13 @@ def full_precision(device: torch.device) -> AbstractContextManager[Any]:
 
 @contextmanager
 def exact_products(device: torch.device) -> Generator[None]:
-    """Within, products and convolutions of float32 are float32: no TensorFloat-32 and no bfloat16 in their place.
+    """Compute products and convolutions of float32 in float32, without TensorFloat-32 and bfloat16.
 
-    On CUDA convolutions run in TF32 unless told otherwise. With its three digits a clipped sum would not keep to norms
-    that were computed another way. There sums are also added in the same order every time, and no kernel is chosen by
-    how fast it just was. The switches are the process's; they are put back afterwards.
+    On CUDA convolutions run in TF32 by default. With its three digits a clipped sum would not keep to norms that were
+    computed another way. On CUDA sums are also added in the same order every time, and no kernel is chosen by its speed
+    in a trial. The switches belong to the process and are put back afterwards.
 
-    Attention takes its plain way: the fused one passes by the layers and packs records by their lengths, so that one
+    Attention takes its plain path. The fused one passes by the layers and packs records by their lengths, so that one
     record's numbers would depend on the others'.
     """
     switches = _switches(device)
@@ -168,7 +174,7 @@ def exact_products(device: torch.device) -> Generator[None]:
 
 @contextmanager
 def _same_order(device: torch.device) -> Generator[None]:
-    """A GPU adds in the order in which its threads arrive, unless told otherwise."""
+    """Make a GPU add in a fixed order. By default it adds in the order in which its threads arrive."""
     if device.type != "cuda":
         yield
         return
@@ -182,7 +188,7 @@ def _same_order(device: torch.device) -> Generator[None]:
 
 
 def _switches(device: torch.device) -> list[tuple[Any, str, object]]:
-    """(owner, attribute, exact value)."""
+    """Return (owner, attribute, exact value) of each switch."""
     backends: Any = torch.backends
     # Newer PyTorch has a switch per operation (`fp32_precision`), older one per back end (`allow_tf32`).
     by_operation = hasattr(backends.cudnn, "conv")
@@ -192,7 +198,7 @@ def _switches(device: torch.device) -> list[tuple[Any, str, object]]:
         if by_operation:
             owners = (backends.cudnn.conv, backends.cudnn.rnn, backends.cuda.matmul)
         return [*((owner, name, exact) for owner in owners), (backends.cudnn, "benchmark", False)]
-    # On the CPU lower precisions are used only where somebody asked for them.
+    # On the CPU lower precisions are used only on request.
     if by_operation and torch.get_float32_matmul_precision() != "highest":
         return [(owner, name, exact) for owner in (backends.mkldnn.conv, backends.mkldnn.matmul)]
     return []
@@ -200,12 +206,12 @@ def _switches(device: torch.device) -> list[tuple[Any, str, object]]:
 
 @cache
 def _operation() -> Any:
-    # It has no public name; where it is gone, `functional.linear` serves.
+    # It has no public name. Where it is gone, `functional.linear` serves.
     return getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
 
 
 def product(x: Tensor, y: Tensor, bias: Tensor | None = None) -> Tensor:
-    """(rows, columns): x yᵀ (+ bias), of (rows, width) and (columns, width) matrices."""
+    """Return x yᵀ (+ bias), (rows, columns), of (rows, width) and (columns, width) matrices."""
     if (
         x.numel() * y.shape[0] >= _WORTHWHILE
         and x.device.type == "cpu"

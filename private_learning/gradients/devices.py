@@ -1,7 +1,7 @@
-"""Passes of one step on several devices of one machine, a process for each further one.
+"""Passes of one step on several devices of one machine, with a process for each further device.
 
-Every pass has the same shape, so that passes are shared out one by one, and the sum is added in the order of the
-passes: which device computed which changes no bit, while the devices are alike.
+Every pass has the same shape, so that passes are shared out one by one. The sum is added in the order of the passes.
+While the devices are alike, the choice of the device changes no bit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from private_learning.gradients.clipping import exact_products
 from private_learning.gradients.errors import DeviceLost
 from private_learning.gradients.inspection import trainable
 from private_learning.gradients.layerwise import Loss
-from private_learning.gradients.passes import Asked, Engine, Found, engine, run
+from private_learning.gradients.passes import Engine, PassRequest, PassResult, engine, run
 
 Numbers = NDArray[Any]
 
@@ -35,7 +35,7 @@ Numbers = NDArray[Any]
 class FurtherDevices:
     """A process for each of the devices, which holds a copy of the model and no record.
 
-    What a pass needs travels there through a pipe, never over a network or a disk.
+    The data of a pass travel through a pipe, never over a network or a disk.
 
     Raises ValueError where model or loss cannot be sent to another process: their classes must be importable.
     """
@@ -64,13 +64,22 @@ class FurtherDevices:
         return len(self._pools)
 
     def renew(self) -> None:
-        """The model's weights have changed: the next pass takes them along."""
+        """Note that the model's weights have changed: the next pass takes them along."""
         self._fresh.clear()
 
     def submit(
-        self, place: int, method: tuple[str, bool | None], x: Tensor, y: Tensor, free: Tensor | None, asked: Asked
-    ) -> Answer:
-        """Begin a pass on the device at `place`. method: and how the loss is run, as of `passes.engine`."""
+        self,
+        place: int,
+        method: tuple[str, bool | None],
+        x: Tensor,
+        y: Tensor,
+        free: Tensor | None,
+        request: PassRequest,
+    ) -> PendingPass:
+        """Begin a pass on the device at `place`.
+
+        method: its name, and how the loss is run, as in `passes.engine`.
+        """
         weights = None
         if place not in self._fresh:
             weights = {name: _numbers(value) for name, value in self._changed(place).items()}
@@ -81,22 +90,22 @@ class FurtherDevices:
             weights,
             (_numbers(x), _numbers(y)),
             None if free is None else _numbers(free),
-            asked.to(torch.device("cpu")),
+            request.to(torch.device("cpu")),
             torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None,
             [module.training for module in self._model.modules()],
         )
         try:
-            return Answer(self._names[place], self._pools[place].submit(_pass, task))
+            return PendingPass(self._names[place], self._pools[place].submit(_pass, task))
         except BrokenProcessPool as error:
             raise DeviceLost(self._names[place]) from error
 
     def _changed(self, place: int) -> dict[str, Tensor]:
-        """Name -> trainable parameter, and whatever else is not as the device at `place` has it."""
+        """Return name -> trainable parameter, and each fixed tensor that the device at `place` has in another state."""
         fixed = _fixed(self._model)
         stand = {name: _stand(value) for name, value in fixed.items()}
         before, self._sent[place] = self._sent[place], stand
-        other = {name: value for name, value in fixed.items() if stand[name] != before.get(name)}
-        return {**trainable(self._model), **other}
+        changed_fixed = {name: value for name, value in fixed.items() if stand[name] != before.get(name)}
+        return {**trainable(self._model), **changed_fixed}
 
     def close(self) -> None:
         """End the processes."""
@@ -105,19 +114,24 @@ class FurtherDevices:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A pass that is on its way."""
+class PendingPass:
+    """A pass that was submitted."""
 
     device: str
     future: Future[tuple[Numbers, dict[str, Numbers]]]
 
-    def wait(self, device: torch.device) -> Found:
-        """What it gave, on `device`. Raises DeviceLost, torch.OutOfMemoryError."""
+    def wait(self, device: torch.device) -> PassResult:
+        """Return the result of the pass, on `device`.
+
+        Raises:
+            DeviceLost: the process has ended.
+            torch.OutOfMemoryError: the memory does not suffice.
+        """
         try:
             norms, summed = self.future.result()
         except BrokenProcessPool as error:
             raise DeviceLost(self.device) from error
-        return Found(
+        return PassResult(
             torch.as_tensor(norms).to(device),
             {name: torch.as_tensor(value).to(device) for name, value in summed.items()},
         )
@@ -125,22 +139,23 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Task:
-    """weights: name of a parameter or buffer -> array; None: all are those of the pass before.
+    """One pass for another device.
 
-    training: of each module by itself: a batch normalisation in eval mode may lie in a model that trains.
+    weights: name of a parameter or buffer -> array. None where all are those of the pass before.
+    training: of each module by itself. A batch normalisation in eval mode may lie in a model that trains.
     """
 
     method: tuple[str, bool | None]
     weights: Mapping[str, Numbers] | None
     records: tuple[Numbers, Numbers]
     free: Numbers | None
-    asked: Asked
+    request: PassRequest
     autocast: torch.dtype | None
     training: Sequence[bool]
 
 
-class _Here:
-    """What the process of a further device keeps between passes."""
+class _DeviceWorker:
+    """State that the process of a further device keeps between passes."""
 
     def __init__(self, device: str, sent: bytes) -> None:
         model, self.loss = pickle.loads(sent)  # noqa: S301 (from the process that started this one)
@@ -152,24 +167,24 @@ class _Here:
         for module, training in zip(self.model.modules(), task.training, strict=True):
             module.training = training
         if task.weights is not None:
-            own = {**trainable(self.model), **_fixed(self.model)}
+            tensors = {**trainable(self.model), **_fixed(self.model)}
             with torch.no_grad():
                 for name, value in task.weights.items():
-                    own[name].copy_(torch.as_tensor(value))
+                    tensors[name].copy_(torch.as_tensor(value))
         if task.method not in self._engines:
             self._engines[task.method] = engine(*task.method, self.model, self.loss)
         return self._engines[task.method]
 
 
-_here: list[_Here] = []
+_workers: list[_DeviceWorker] = []
 
 
 def _start(device: str, sent: bytes, threads: int) -> None:
     # As many as in the first process: with others a product's order of summation would be another.
     torch.set_num_threads(threads)
-    # A process that was killed tells nobody: without this, its children would keep their devices for ever.
+    # A process that was killed gives no notice: without this, its children would keep their devices for ever.
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _here.append(_Here(device, sent))
+    _workers.append(_DeviceWorker(device, sent))
 
 
 def _end_with_parent() -> None:
@@ -179,22 +194,22 @@ def _end_with_parent() -> None:
 
 
 def _pass(task: _Task) -> tuple[Numbers, dict[str, Numbers]]:
-    (here,) = _here
+    (worker,) = _workers
 
     def records() -> tuple[Tensor, Tensor]:
         # Copies: a model may change what it is given.
-        x, y = (torch.tensor(values, device=here.device) for values in task.records)
+        x, y = (torch.tensor(values, device=worker.device) for values in task.records)
         return x, y
 
-    free = None if task.free is None else torch.as_tensor(task.free).to(here.device)
+    free = None if task.free is None else torch.as_tensor(task.free).to(worker.device)
 
     def only(factors: Tensor) -> Tensor:
         return factors if free is None else factors.masked_fill(free, 0.0)
 
-    kind, lower = here.device.type, task.autocast
-    with exact_products(here.device), nullcontext() if lower is None else torch.autocast(kind, lower):
-        found = run(here.engine(task), *records(), only, task.asked.to(here.device), records)
-    return _numbers(found.norms), {name: _numbers(value) for name, value in found.sum.items()}
+    kind, lower = worker.device.type, task.autocast
+    with exact_products(worker.device), nullcontext() if lower is None else torch.autocast(kind, lower):
+        result = run(worker.engine(task), *records(), only, task.request.to(worker.device), records)
+    return _numbers(result.norms), {name: _numbers(value) for name, value in result.sum.items()}
 
 
 def _fixed(model: nn.Module) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""What stops a private step before anything is released."""
+"""Errors that stop a private step before anything is released."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ class UnsupportedLayer(TypeError):
 
 
 class NonFiniteError(ArithmeticError):
-    """NaN or infinity was met; `where` names the place. Nothing was clipped, nothing may be released."""
+    """NaN or infinity in the quantity that `where` names. Clipping and release have not happened."""
 
     def __init__(self, where: str) -> None:
-        super().__init__(f"{where} contains NaN or infinity; the step was stopped and nothing was released")
+        super().__init__(f"{where} contains NaN or infinity: the step was stopped before any release")
         self.where = where
 
     def __reduce__(self) -> tuple[type[NonFiniteError], tuple[str]]:
@@ -20,12 +20,12 @@ class NonFiniteError(ArithmeticError):
 
 
 class DeviceLost(RuntimeError):
-    """The process of a further device has ended, or could not begin; nothing was released."""
+    """The process of a further device has ended, or could not begin. The step released no result."""
 
     def __init__(self, device: str) -> None:
         super().__init__(
-            f"the process that computed on device {device} has ended: was it killed, or out of memory? Nothing was "
-            "released; start again, and name fewer devices if it happens again"
+            f"the process that computed on device {device} has ended: was it killed, or out of memory? The step "
+            "released no result. Start again, and name fewer devices if it happens again"
         )
 
 

@@ -1,7 +1,7 @@
-"""Records that are nobody's: what methods, shapes and losses are tried on before the first round.
+"""Generated records, on which methods, shapes and losses are tried before the first round.
 
-They follow from public things alone: shapes and types, the widths of tables in the model, a fixed seed, and what a task
-says of its own inputs and targets.
+They belong to no patient and follow from public facts alone: shapes and types, the widths of tables in the model, a
+fixed seed, and the task's description of its own inputs and targets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEED = 20_250_101
 _MOST_NUMBERS = 1 << 20
 
 
-class Tensors(Protocol):
+class TensorLike(Protocol):
     """A tensor, or records that are read on demand."""
 
     @property
@@ -35,10 +35,10 @@ class Tensors(Protocol):
 
 
 @dataclass(frozen=True)
-class Examples:
-    """What a task knows of its records: count, generator -> (count, ...) inputs or targets, made of no record.
+class ExampleMakers:
+    """A task's own generators: count, generator -> (count, ...) inputs or targets, made of no record.
 
-    None: it does not say, and kinds are chosen by shape and type.
+    None: the task has none, and kinds are chosen by shape and type.
     """
 
     inputs: Make | None = None
@@ -55,8 +55,8 @@ class Shapes:
     targets_dtype: torch.dtype
 
     @classmethod
-    def of(cls, inputs: Tensors, targets: Tensors) -> Shapes:
-        """Of (records, ...) inputs and targets; no record is read."""
+    def of(cls, inputs: TensorLike, targets: TensorLike) -> Shapes:
+        """Return the shapes of (records, ...) inputs and targets, without reading a record."""
         return cls(inputs.shape[1:], inputs.dtype, targets.shape[1:], targets.dtype)
 
 
@@ -66,9 +66,9 @@ def generator() -> Draw:
 
 
 def inputs_of(shapes: Shapes, count: int, model: nn.Module) -> Iterator[Tensor]:
-    """Yield (count, ...) inputs of several kinds, those first that the model most probably takes.
+    """Yield (count, ...) inputs of several kinds, the most probable ones for the model first.
 
-    No kind is constant: between equal records nothing that mixes them would show.
+    No kind is constant, because mixing of equal records would not show.
     """
     draw, shape = generator(), (count, *shapes.inputs)
     tables = [int(m.num_embeddings) for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))]
@@ -86,18 +86,18 @@ def inputs_of(shapes: Shapes, count: int, model: nn.Module) -> Iterator[Tensor]:
 
 
 def targets_of(
-    shapes: Shapes, count: int, classes: int, examples: Examples, rows: int = 0
+    shapes: Shapes, count: int, classes: int, examples: ExampleMakers, rows: int = 0
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield (what they are, (count, ...) targets) of many kinds; a loss need not take all of them.
+    """Yield (description, (count, ...) targets) of many kinds. A loss need not take all of them.
 
     classes: how many numbers a class can have.
     rows: axes of rows before the record's own, which a loss of single rows does not see.
     """
     draw, shape = generator(), (count, *shapes.targets[rows:])
     if examples.targets is not None:
-        own = examples.targets(count, draw).to(shapes.targets_dtype)
-        yield "targets of the task's example_targets", own
-        yield "equal targets of the task's example_targets", own[:1].expand_as(own).clone()
+        task_targets = examples.targets(count, draw).to(shapes.targets_dtype)
+        yield "targets of the task's example_targets", task_targets
+        yield "equal targets of the task's example_targets", task_targets[:1].expand_as(task_targets).clone()
     floating = shapes.targets_dtype.is_floating_point
     for name, values in (*_classes(shape, classes, draw), *(_numbers(shape, draw) if floating else ())):
         yield name, torch.as_tensor(np.asarray(values)).to(shapes.targets_dtype)
@@ -123,25 +123,25 @@ def _numbers(shape: Sequence[int], draw: Draw) -> Iterator[tuple[str, Array]]:
     yield "signs", draw.choice([-1.0, 1.0], shape)
     yield "equal numbers", np.full(shape, 0.5)
     if len(shape) > 1 and shape[1] > 1:
-        known = draw.integers(0, 2, shape).astype(np.float64)
-        known[draw.uniform(size=shape) < 0.3] = np.nan
-        known.reshape(len(known), shape[1], -1)[:, 0] = 1.0
-        yield "targets that are partly missing", known
+        labels = draw.integers(0, 2, shape).astype(np.float64)
+        labels[draw.uniform(size=shape) < 0.3] = np.nan
+        labels.reshape(len(labels), shape[1], -1)[:, 0] = 1.0
+        yield "targets that are partly missing", labels
         times = draw.uniform(size=shape)
         times[:, 1] = draw.integers(0, 2, times[:, 1].shape)
         yield "times with events", times
 
 
-def outputs_like(own: Tensor) -> Iterator[Tensor]:
+def outputs_like(outputs: Tensor) -> Iterator[Tensor]:
     """Yield outputs of several scales, shaped as the model's own, which come first."""
     draw = generator()
-    yield own
-    normal = torch.as_tensor(draw.standard_normal(own.shape)).to(own)
-    yield from (normal, torch.zeros_like(own), 8 * normal, torch.sigmoid(normal), normal.exp())
-    if own.dim() > 1:
+    yield outputs
+    normal = torch.as_tensor(draw.standard_normal(outputs.shape)).to(outputs)
+    yield from (normal, torch.zeros_like(outputs), 8 * normal, torch.sigmoid(normal), normal.exp())
+    if outputs.dim() > 1:
         yield torch.softmax(normal, 1)
 
 
-def most_records(numbers: int, wanted: int) -> int:
+def max_records(numbers: int, limit: int) -> int:
     """Return how many records a loss is tried on that have so many numbers each."""
-    return max(2, min(wanted, _MOST_NUMBERS // max(1, numbers)))
+    return max(2, min(limit, _MOST_NUMBERS // max(1, numbers)))

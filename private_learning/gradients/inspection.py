@@ -1,4 +1,4 @@
-"""Which layers are known, which are refused, and why a model cannot be done layer by layer."""
+"""Rules for the layers of a model: known, refused, or without a closed form."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from private_learning.gradients.attention import Attention
+from private_learning.gradients.attention import AttentionRule
 from private_learning.gradients.bags import Bag
 from private_learning.gradients.composite import Composite
 from private_learning.gradients.convolution import ConvLayer
 from private_learning.gradients.errors import NotLayerwise, UnsupportedLayer
 from private_learning.gradients.layers import EmbeddingLayer, FixedNorm, Layer, LinearLayer, NormalisedLayer
-from private_learning.gradients.recurrent import Recurrent, RecurrentCell
-from private_learning.gradients.spread import Spread, SpreadLayer
+from private_learning.gradients.recurrent import RecurrentCell, RecurrentRule
+from private_learning.gradients.spread import ScoreVariance, ScoreVarianceLayer
 
 # Exact types: a subclass may compute something else with the same parameters.
-KNOWN: dict[type[nn.Module], type[Layer] | type[Composite]] = {
+RULES: dict[type[nn.Module], type[Layer] | type[Composite]] = {
     nn.Linear: LinearLayer,
     nn.Conv1d: ConvLayer,
     nn.Conv2d: ConvLayer,
@@ -28,15 +28,15 @@ KNOWN: dict[type[nn.Module], type[Layer] | type[Composite]] = {
     nn.InstanceNorm1d: NormalisedLayer,
     nn.InstanceNorm2d: NormalisedLayer,
     nn.InstanceNorm3d: NormalisedLayer,
-    Spread: SpreadLayer,
+    ScoreVariance: ScoreVarianceLayer,
     nn.BatchNorm1d: FixedNorm,
     nn.BatchNorm2d: FixedNorm,
     nn.BatchNorm3d: FixedNorm,
-    nn.MultiheadAttention: Attention,
+    nn.MultiheadAttention: AttentionRule,
     nn.EmbeddingBag: Bag,
-    nn.LSTM: Recurrent,
-    nn.GRU: Recurrent,
-    nn.RNN: Recurrent,
+    nn.LSTM: RecurrentRule,
+    nn.GRU: RecurrentRule,
+    nn.RNN: RecurrentRule,
     nn.LSTMCell: RecurrentCell,
     nn.GRUCell: RecurrentCell,
     nn.RNNCell: RecurrentCell,
@@ -50,13 +50,13 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def gradients_of(loss: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Parameter name -> gradient; zeros where the loss does not depend on the parameter."""
-    found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)
-    return dict(zip(parameters, found, strict=True))
+    """Return parameter name -> gradient, zeros where the loss does not depend on the parameter."""
+    grads = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)
+    return dict(zip(parameters, grads, strict=True))
 
 
 def _modules(model: nn.Module) -> Iterable[tuple[str, nn.Module]]:
-    """Every module once, with its name; torch's own annotation leaves the type open."""
+    """Return every module once, with its name. Torch's own annotation leaves the type open."""
     return cast("Iterable[tuple[str, nn.Module]]", model.named_modules())
 
 
@@ -73,69 +73,75 @@ def risky_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 def refuse_cross_record(layers: Iterable[tuple[str, nn.Module]]) -> None:
     """Raise UnsupportedLayer for layers through which one record reaches another's gradient or a stored statistic."""
-    for where, module in layers:
+    for layer_name, module in layers:
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
             if module.scale_grad_by_freq:
-                raise UnsupportedLayer(f"{where} scales by counts over the batch; set scale_grad_by_freq=False")
+                raise UnsupportedLayer(f"{layer_name} scales by counts over the batch: set scale_grad_by_freq=False")
             if module.max_norm is not None:
-                raise UnsupportedLayer(f"{where} rewrites the rows it looks up; set max_norm=None")
+                raise UnsupportedLayer(f"{layer_name} rewrites the rows it looks up: set max_norm=None")
         elif isinstance(module, INSTANCE_NORMS):
             if module.track_running_stats and module.training:
-                raise UnsupportedLayer(f"{where} stores raw statistics of the data; set track_running_stats=False")
+                raise UnsupportedLayer(f"{layer_name} stores raw statistics of the data: set track_running_stats=False")
         # Without running statistics batch norm uses the batch's own in eval mode too.
         elif module.training or not module.track_running_stats:
             raise UnsupportedLayer(
-                f"{where} mixes the records of a batch; use GroupNorm, LayerNorm or InstanceNorm, or keep a public "
-                "pretrained BatchNorm in eval mode"
+                f"{layer_name} mixes the records of a batch: use GroupNorm, LayerNorm or InstanceNorm, or keep a "
+                "public pretrained BatchNorm in eval mode"
             )
 
 
 def known_layers(model: nn.Module) -> list[Layer | Composite]:
-    """What owns trainable parameters. Raises NotLayerwise when something of it has no closed form here."""
+    """Return the layers that own trainable parameters.
+
+    Raises:
+        NotLayerwise: one of them has no closed form here.
+    """
     names = {id(p): name for name, p in trainable(model).items()}
     layers: list[Layer | Composite] = []
     covered: set[int] = set()
     for name, module in _modules(model):
         if id(module) in covered:
             continue
-        rule = KNOWN.get(type(module))
+        rule = RULES.get(type(module))
         whole = rule is not None and issubclass(rule, Composite)
-        registered = _registered(module) if whole else _own(module)
-        own = {key: names[id(p)] for key, p in registered.items() if p is not None and id(p) in names}
+        registered = _registered(module) if whole else _direct_parameters(module)
+        trainable_names = {key: names[id(p)] for key, p in registered.items() if p is not None and id(p) in names}
         if whole:
             covered |= {id(child) for child in module.modules()}
         # Torch's own forward of packed sequences has shapes that follow the longest record.
-        if not own and not (whole and cast("type[Composite]", rule).packs):
+        if not trainable_names and not (whole and cast("type[Composite]", rule).packs):
             continue
-        where = f"{name or 'the model'} ({type(module).__name__})"
+        layer_name = f"{name or 'the model'} ({type(module).__name__})"
         if rule is None:
-            raise NotLayerwise(f"{where} has no closed form here")
-        refuse_changed(where, module, rule, set(registered))
-        layers.append(rule(name, module, own))
+            raise NotLayerwise(f"{layer_name} has no closed form here")
+        refuse_changed(layer_name, module, rule, set(registered))
+        layers.append(rule(name, module, trainable_names))
     return layers
 
 
-def refuse_changed(where: str, module: nn.Module, rule: type[Layer] | type[Composite], registered: set[str]) -> None:
-    """Raise NotLayerwise for a module that is not what its type says."""
+def refuse_changed(
+    layer_name: str, module: nn.Module, rule: type[Layer] | type[Composite], registered: set[str]
+) -> None:
+    """Raise NotLayerwise for a module that differs from its type."""
     if issubclass(rule, Composite):
         as_known = registered == rule.expected(module)
     else:
         as_known = registered <= {"weight", "bias"}
         if as_known and "weight" not in registered:
-            raise NotLayerwise(f"{where} computes its weight from other parameters")
+            raise NotLayerwise(f"{layer_name} computes its weight from other parameters")
     if "forward" in vars(module) or not as_known:
-        raise NotLayerwise(f"{where} has been re-parametrised or patched")
+        raise NotLayerwise(f"{layer_name} has been re-parametrised or patched")
 
 
-def _own(module: nn.Module) -> dict[str, nn.Parameter | None]:
-    """Name -> parameter of the module itself; unlike named_parameters() it lists those that were set to None."""
+def _direct_parameters(module: nn.Module) -> dict[str, nn.Parameter | None]:
+    """Return name -> parameter of the module itself. Unlike named_parameters() it lists those that were set to None."""
     return vars(module)["_parameters"]
 
 
 def _registered(module: nn.Module) -> dict[str, nn.Parameter | None]:
-    """Name -> parameter of the module and its children, None included."""
+    """Return name -> parameter of the module and its children, None included."""
     return {
         f"{name}.{key}" if name else key: parameter
         for name, child in _modules(module)
-        for key, parameter in _own(child).items()
+        for key, parameter in _direct_parameters(child).items()
     }

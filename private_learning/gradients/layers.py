@@ -1,9 +1,11 @@
 """Closed forms for the per-record gradients of the layers whose forward is known, and of three losses.
 
 With input a_i and output gradient g_i of record i, the gradient of a weight is a sum over positions t of products of
-a_it and g_it. Squared norms come from the cheaper of the direct form ‖Σ_t g_it a_itᵀ‖² and the Gram form
-Σ_ts ⟨a_it, a_is⟩⟨g_it, g_is⟩ (Goodfellow 2015; Li et al. 2022, "Large Language Models Can Be Strong DP Learners",
-section 4; Bu et al. 2023, "Differentially Private Optimization on Large Model at Small Cost").
+a_it and g_it. Squared norms come from the cheaper of two forms: the direct form ‖Σ_t g_it a_itᵀ‖² and the Gram form
+Σ_ts ⟨a_it, a_is⟩⟨g_it, g_is⟩.
+
+Sources: Goodfellow 2015. Li et al. 2022, "Large Language Models Can Be Strong DP Learners", section 4. Bu et al. 2023,
+"Differentially Private Optimization on Large Model at Small Cost".
 
 Given one of the losses, a model that ends in its only trainable layer, a linear one, needs no autograd at all.
 """
@@ -31,7 +33,7 @@ _BLOCK = 512
 _IMMENSE = 2.0**40
 # Own parameter name -> what is worth keeping from the norms to the sum: per-record gradients, a few records in each
 # tensor, or what a layer makes of them.
-Kept = dict[str, list[Tensor]]
+LayerCache = dict[str, list[Tensor]]
 
 
 class Layer(ABC):
@@ -45,49 +47,51 @@ class Layer(ABC):
         self.module: Any = module
         self.names = names  # own parameter name -> name in the model, trainable ones only
 
-    def own(self, key: str) -> Any:
-        """The module's parameter, detached; None where it has none."""
+    def parameter(self, key: str) -> Any:
+        """Return the module's parameter, detached, or None where it has none."""
         parameter = self.module._parameters[key]
         return None if parameter is None else parameter.detach()
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
-        """The module's forward with detached parameters."""
+        """Run the module's forward with detached parameters."""
 
     def signal(self, x: Tensor, g: Tensor) -> Tensor:
-        """The input's gradient from the output's; both in the output's type."""
+        """Return the input's gradient from the output's, both in the output's type."""
         with torch.enable_grad():
             x = x.detach().to(self.module.weight.dtype).requires_grad_()
             y = self.forward(x)
-            (found,) = torch.autograd.grad(y, x, g.to(y.dtype))
-        return found
+            (input_grad,) = torch.autograd.grad(y, x, g.to(y.dtype))
+        return input_grad
 
     @abstractmethod
     def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
-        """Own parameter name -> (batch, *shape) gradients."""
+        """Return own parameter name -> (batch, *shape) gradients."""
 
-    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], Kept]:
-        """(own name -> (batch,) squared norms, what is kept for the sum)."""
+    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], LayerCache]:
+        """Return (own name -> (batch,) squared norms, values that the sum needs again)."""
         each = self.per_record(a, g)
         return {key: squared_norms(value) for key, value in each.items()}, {key: [each[key]] for key in each}
 
-    def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
-        """Own name -> Σ_i weight_i gradient_i, shaped like the parameter."""
-        kept = kept or {key: [value] for key, value in self.per_record(a, g).items()}
-        return {key: combined(weights[key], parts) for key, parts in kept.items()}
+    def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], cache: LayerCache) -> dict[str, Tensor]:
+        """Return own name -> Σ_i weight_i gradient_i, shaped like the parameter."""
+        cache = cache or {key: [value] for key, value in self.per_record(a, g).items()}
+        return {key: combined(weights[key], parts) for key, parts in cache.items()}
 
-    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
-        """Own name -> (batch,) inner products ⟨gradient_i, centre⟩, rounded down where positions may cancel."""
-        kept = kept or {key: [value] for key, value in self.per_record(a, g).items()}
+    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], cache: LayerCache) -> dict[str, Tensor]:
+        """Return own name -> (batch,) inner products ⟨gradient_i, centre⟩, rounded down where positions may cancel."""
+        cache = cache or {key: [value] for key, value in self.per_record(a, g).items()}
         return {
             key: torch.cat([in_rows_of_numbers(part) @ centre[key].flatten() for part in parts])
-            for key, parts in kept.items()
+            for key, parts in cache.items()
         }
 
 
 class LinearLayer(Layer):
+    """nn.Linear: one outer product a row, or the sum of them over the rows of a record."""
+
     def forward(self, x: Tensor) -> Tensor:
-        weight, bias = self.own("weight"), self.own("bias")
+        weight, bias = self.parameter("weight"), self.parameter("bias")
         if x.dim() == 2:
             return product(x, weight, bias)
         flat = product(x.reshape(-1, x.shape[-1]), weight, bias)
@@ -95,7 +99,7 @@ class LinearLayer(Layer):
         return torch.ops.aten._unsafe_view(flat, [*x.shape[:-1], flat.shape[-1]])
 
     def signal(self, x: Tensor, g: Tensor) -> Tensor:
-        return product(g.reshape(-1, g.shape[-1]), self.own("weight").T.to(g.dtype)).view(x.shape)
+        return product(g.reshape(-1, g.shape[-1]), self.parameter("weight").T.to(g.dtype)).view(x.shape)
 
     def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
         a, g = positions(a), positions(g)
@@ -106,7 +110,7 @@ class LinearLayer(Layer):
             out["bias"] = g.sum(1)
         return out
 
-    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], Kept]:
+    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], LayerCache]:
         values: dict[str, Tensor] = {}
         if a.dim() == 2:
             # One position: the gradient is an outer product, its norm the product of two norms.
@@ -128,9 +132,9 @@ class LinearLayer(Layer):
             values["weight"] = gram(a, g)
         return values, {}
 
-    def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
-        if kept:
-            return super().weighted_sum(a, g, weights, kept)
+    def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], cache: LayerCache) -> dict[str, Tensor]:
+        if cache:
+            return super().weighted_sum(a, g, weights, cache)
         out: dict[str, Tensor] = {}
         width, signals = a.shape[-1], g.shape[-1]
         if "weight" in self.names:
@@ -142,9 +146,9 @@ class LinearLayer(Layer):
             out["bias"] = weights["bias"] @ (g if g.dim() == 2 else g.reshape(g.shape[0], -1, signals).sum(1))
         return out
 
-    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
-        if kept:
-            return super().inner(a, g, centre, kept)
+    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], cache: LayerCache) -> dict[str, Tensor]:
+        if cache:
+            return super().inner(a, g, centre, cache)
         a, g = positions(a), positions(g)
         out: dict[str, Tensor] = {}
         if "weight" in self.names:
@@ -159,11 +163,13 @@ class LinearLayer(Layer):
 
 
 class EmbeddingLayer(Layer):
+    """nn.Embedding: the gradient of each row that a record looks up."""
+
     def forward(self, x: Tensor) -> Tensor:
-        return functional.embedding(x, self.own("weight"), self.module.padding_idx)
+        return functional.embedding(x, self.parameter("weight"), self.module.padding_idx)
 
     def _rows(self, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(record, token, gradient) of every position that has a gradient."""
+        """Return (record, token, gradient) of every position that has a gradient."""
         record = torch.arange(a.shape[0], device=a.device).repeat_interleave(a[0].numel())
         token, rows = a.flatten(), g.reshape(-1, g.shape[-1])
         # Autograd gives the padding row no gradient.
@@ -178,26 +184,26 @@ class EmbeddingLayer(Layer):
         return {"weight": out.index_put_((record, token), rows, accumulate=True)}
 
     def _merged(self, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        """(pairs,) numbers of the pairs of a record and a token, and what each adds up to, (pairs, width)."""
+        """Return (pairs,) numbers of the pairs of a record and a token, and the (pairs, width) sum of each."""
         record, token, rows = self._rows(a, g)
-        pairs, where = distinct(record * self.module.num_embeddings + token)
-        return pairs, rows.new_zeros(len(pairs), rows.shape[-1]).index_add_(0, where, rows)
+        pairs, inverse = distinct(record * self.module.num_embeddings + token)
+        return pairs, rows.new_zeros(len(pairs), rows.shape[-1]).index_add_(0, inverse, rows)
 
-    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], Kept]:
+    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], LayerCache]:
         # A token that occurs twice in a record has one row, their sum: merged before the norm is taken. The sum over
         # the records takes the same rows: added up once more, in another order, what cancels might not.
         pairs, merged = self._merged(a, g)
         owner = pairs // self.module.num_embeddings
         return {"weight": added_up(merged.square().sum(1), owner, len(a))}, {"weight": [pairs, merged]}
 
-    def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
-        pairs, merged = kept["weight"]
+    def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], cache: LayerCache) -> dict[str, Tensor]:
+        pairs, merged = cache["weight"]
         size = self.module.num_embeddings
-        out = torch.zeros_like(self.own("weight"), dtype=merged.dtype)
+        out = torch.zeros_like(self.parameter("weight"), dtype=merged.dtype)
         return {"weight": out.index_add_(0, pairs % size, merged * weights["weight"][pairs // size, None])}
 
-    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
-        pairs, merged = kept["weight"]
+    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], cache: LayerCache) -> dict[str, Tensor]:
+        pairs, merged = cache["weight"]
         size = self.module.num_embeddings
         return {"weight": added_up((merged * centre["weight"][pairs % size]).sum(1), pairs // size, len(a))}
 
@@ -214,13 +220,13 @@ class NormalisedLayer(Layer):
         return functional.instance_norm(x, weight=weight, bias=bias, eps=module.eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.normalised(x, self.own("weight"), self.own("bias"))
+        return self.normalised(x, self.parameter("weight"), self.parameter("bias"))
 
     def _summed(self, values: Tensor) -> Tensor:
-        """Sum over the axes that share a parameter."""
+        """Return the sum over the axes that share a parameter."""
         if isinstance(self.module, nn.LayerNorm):
-            own = len(self.module.normalized_shape)
-            return values.reshape(values.shape[0], -1, *values.shape[values.dim() - own :]).sum(1)
+            axes = len(self.module.normalized_shape)
+            return values.reshape(values.shape[0], -1, *values.shape[values.dim() - axes :]).sum(1)
         return values.flatten(2).sum(2)
 
     def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
@@ -242,7 +248,7 @@ class FixedNorm(NormalisedLayer):
         return functional.batch_norm(x, module.running_mean, module.running_var, weight, bias, False, 0.0, module.eps)
 
     def signal(self, x: Tensor, g: Tensor) -> Tensor:
-        scale = torch.rsqrt(self.module.running_var + self.module.eps) * self.own("weight")
+        scale = torch.rsqrt(self.module.running_var + self.module.eps) * self.parameter("weight")
         return g * scale.to(g.dtype).view(-1, *(1,) * (g.dim() - 2))
 
     def _summed(self, values: Tensor) -> Tensor:
@@ -250,19 +256,19 @@ class FixedNorm(NormalisedLayer):
 
 
 def distinct(numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """(distinct numbers, the place of every number among them, shaped like `numbers`)."""
-    found = cast(Any, torch.unique(numbers, return_inverse=True))  # pyright: ignore[reportUnknownMemberType]
-    return cast("tuple[Tensor, Tensor]", found)
+    """Return (distinct numbers, the place of every number among them, shaped like `numbers`)."""
+    result = cast(Any, torch.unique(numbers, return_inverse=True))  # pyright: ignore[reportUnknownMemberType]
+    return cast("tuple[Tensor, Tensor]", result)
 
 
 def added_up(values: Tensor, owner: Tensor, count: int) -> Tensor:
-    """(count,) sums of the values of each owner, one by one and so in float64: there may be many."""
+    """Return (count,) sums of the values of each owner, one by one and so in float64: there may be many."""
     room = values.new_zeros(count, dtype=torch.float64)
     return room.index_add_(0, owner, values.double()).to(values.dtype)
 
 
 def combined(weights: Tensor, parts: Iterable[Tensor]) -> Tensor:
-    """Σ_i weight_i value_i of (records, *shape) tensors that hold a few records each, one after another."""
+    """Return Σ_i weight_i value_i of (records, *shape) tensors that hold a few records each, one after another."""
     total, start = weights.new_zeros(()), 0
     for part in parts:
         share = (weights[start : start + len(part)] @ in_rows_of_numbers(part)).view(part.shape[1:])
@@ -272,7 +278,7 @@ def combined(weights: Tensor, parts: Iterable[Tensor]) -> Tensor:
 
 
 def squared_norms(values: Tensor) -> Tensor:
-    """(batch,) squared L2 norms over all but the first axis."""
+    """Return (batch,) squared L2 norms over all but the first axis."""
     flat = in_rows_of_numbers(values)
     whole = flat.shape[1] - flat.shape[1] % _BLOCK
     if not whole:
@@ -284,16 +290,16 @@ def squared_norms(values: Tensor) -> Tensor:
 
 
 def in_rows_of_numbers(values: Tensor) -> Tensor:
-    """(batch, numbers) of (batch, ...); one number a record where the parameter has no axis."""
+    """Return (batch, numbers) of (batch, ...), with one number a record where the parameter has no axis."""
     if values.dim() == 2:
         return values
     return values.flatten(1) if values.dim() > 2 else values.unsqueeze(1)
 
 
-def vanished(values: Tensor, beside: Tensor) -> Tensor:
-    """(batch,) what squares below the smallest number can lack in ‖values‖² · beside: usually nothing."""
+def vanished(values: Tensor, factor: Tensor) -> Tensor:
+    """Return (batch,) how much squares below the smallest number can lack in ‖values‖² · factor, which is usually 0."""
     smallest = torch.finfo(values.dtype).smallest_normal * torch.finfo(values.dtype).eps
-    return (beside - _IMMENSE).clamp_min(0.0) * (values.shape[-1] * smallest)
+    return (factor - _IMMENSE).clamp_min(0.0) * (values.shape[-1] * smallest)
 
 
 def _norms(values: Tensor, axis: int) -> Tensor:
@@ -302,7 +308,7 @@ def _norms(values: Tensor, axis: int) -> Tensor:
 
 
 def positions(values: Tensor) -> Tensor:
-    """(batch, positions, width) of (batch, ..., width)."""
+    """Return (batch, positions, width) of (batch, ..., width)."""
     return values.reshape(values.shape[0], -1, values.shape[-1])
 
 
@@ -354,8 +360,8 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def _of_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """(batch, classes): softmax less the one-hot target."""
-    found = torch.softmax(outputs, 1)
-    return found.scatter_add_(1, targets.unsqueeze(1), found.new_full((), -1.0).expand(len(found), 1))
+    gradients = torch.softmax(outputs, 1)
+    return gradients.scatter_add_(1, targets.unsqueeze(1), gradients.new_full((), -1.0).expand(len(gradients), 1))
 
 
 def _of_logistic(outputs: Tensor, targets: Tensor) -> Tensor:

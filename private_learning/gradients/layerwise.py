@@ -25,7 +25,7 @@ from private_learning.gradients.packing import Packing
 from private_learning.gradients.pooling import max_pools, pooled_by_comparison
 from private_learning.gradients.rows import by_records, rows_beside
 from private_learning.gradients.separate import separated
-from private_learning.gradients.terms import Seen, terms_of
+from private_learning.gradients.terms import LayerUse, terms_of
 
 # Rounding allowance of ‖g‖² − 2⟨g, v⟩ + ‖v‖², which may cancel: the distance is only ever rounded up.
 CANCELLATION = {torch.float32: 2.0**-19, torch.float64: 2.0**-48}
@@ -34,9 +34,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class Signals:
-    """Inputs and output gradients of one micro-batch, and what follows from them.
+    """Inputs and output gradients of one micro-batch, and the norms and sums that follow from them.
 
-    rows: of every record, beside each other along the uses' first axis; the gradient is of all of them together.
+    rows: of every record, beside each other along the uses' first axis. The gradient is of all of them together.
     squares: parameter name -> (batch,) squared norms of the per-record gradients.
     finite: (batch, ...) numbers that are all finite where the record's loss is.
     footprint: numbers held per record.
@@ -51,15 +51,15 @@ class Signals:
         self.footprint = sum(use.numbers for use in uses) // batch
         self._centre: Mapping[str, Tensor] | None = None
         self._parameters = parameters
-        seen: list[Seen] = []
+        layer_uses: list[LayerUse] = []
         for use in uses:
             signals = use.checked(batch * rows)
             if signals is not None:
                 a, g = signals[0], signals[1].to(dtype)
                 # Token numbers stay integers.
                 a = a.to(dtype) if a.is_floating_point() else a
-                seen.append(Seen(*by_records(use.layer, a, g, rows), use.found))
-        self._terms = terms_of(seen, parameters)
+                layer_uses.append(LayerUse(*by_records(use.layer, a, g, rows), use.measured))
+        self._terms = terms_of(layer_uses, parameters)
         for term in self._terms:
             for name, value in term.squares.items():
                 self.squares[name] = self.squares[name] + value if name in self.squares else value
@@ -68,7 +68,7 @@ class Signals:
                 self.squares[name] = parameter.new_zeros(batch)
 
     def shift(self, centre: Mapping[str, Tensor]) -> None:
-        """From here on the gradients are g_i − centre; squared distances are rounded up."""
+        """Replace the gradients by g_i − centre. Squared distances are rounded up."""
         self._centre = centre
         products: dict[str, Tensor] = {}
         for term in self._terms:
@@ -81,9 +81,9 @@ class Signals:
             self.squares[name] = (sizes - 2 * inner + slack).clamp_min(0)
 
     def add_weighted(self, factors: Mapping[str, Tensor], into: dict[str, Tensor], *, release: bool = False) -> None:
-        """into[name] += Σ_i factors[name][i] · gradient_i.
+        """Add to the sum: into[name] += Σ_i factors[name][i] · gradient_i.
 
-        release: let go of each layer's signals once they are added; nothing can be asked afterwards.
+        release: free each layer's signals once they are added. No method may be called afterwards.
         """
         terms = self._terms if release else list(self._terms)
         while terms:
@@ -112,7 +112,7 @@ class Layerwise:
         self._signal = signal_of(loss) if ends_in(model, self.layers) else None
 
     def run(self, inputs: Tensor, targets: Tensor) -> Signals:
-        """One micro-batch. Raises NotLayerwise when a parameter is used outside of its layer."""
+        """Return the signals of one micro-batch. Raises NotLayerwise when a parameter is used outside of its layer."""
         pooled = self._pools and inputs.device.type == "cpu"
         with pooled_by_comparison(self._pools) if pooled else nullcontext():
             if self._signal is not None:
@@ -125,7 +125,7 @@ class Layerwise:
             with Packing() if self._packs else nullcontext():
                 outputs = self.model(inputs)
             losses = checked_losses(self.loss, inputs, outputs, targets)
-            # A loss that depends on no captured layer has nothing to go back to.
+            # A loss that depends on no captured layer has no backward pass.
             if losses.requires_grad:
                 if rows == 1:
                     capture.measure_early(len(inputs), next(iter(self.parameters.values())).dtype)
@@ -137,15 +137,15 @@ class Layerwise:
 
     def _refuse_other_shapes(self, inputs: Tensor, uses: Sequence[Use]) -> None:
         """Raise NotLayerwise where records of one shape gave other shapes inside the model before."""
-        found = [use.input.shape[1:] for use in uses]
-        if self._shapes.setdefault((inputs.shape[1:], self.model.training), found) != found:
+        shapes = [use.input.shape[1:] for use in uses]
+        if self._shapes.setdefault((inputs.shape[1:], self.model.training), shapes) != shapes:
             raise NotLayerwise(
                 "shapes inside of the model follow the lengths of the records: one record's gradient would depend on "
-                "who is beside it; pad to a length that is the same for every batch"
+                "the records beside it. Pad to a length that is the same for every batch"
             )
 
     def _closed(self, inputs: Tensor, targets: Tensor, signal: Loss) -> Signals:
-        """The last layer alone: its output gradient is the loss's, in closed form."""
+        """Return the signals of the last layer alone: its output gradient is the loss's, in closed form."""
         layer = cast(Layer, self.layers[0])
         with torch.no_grad():
             features = inputs
@@ -154,25 +154,25 @@ class Layerwise:
             outputs = layer.forward(features)
             use = Use(layer, features, features._version, output_grad=signal(outputs, targets))
             with full_precision(inputs.device):
-                # Into a linear layer nothing non-finite goes without coming out again, as 0 · ∞ is NaN.
+                # Every non-finite input of a linear layer comes out again, as 0 · ∞ is NaN.
                 return Signals([use], self.parameters, outputs, len(inputs))
 
 
 def ends_in(model: nn.Module, layers: Sequence[Layer | Composite]) -> bool:
-    """Is the only trainable layer a linear one, at the very end, with nobody listening in?"""
+    """Return whether the only trainable layer is a linear one, at the very end, without hooks."""
     if len(layers) != 1 or not isinstance(layers[0], LinearLayer):
         return False
     last = layers[0].module
-    own = cast("dict[str, Any]", vars(last))
+    attributes = cast("dict[str, Any]", vars(last))
     # Hooks are run by the module's own call, which the short cut passes by.
-    heard = any(own[kind] for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"))
+    heard = any(attributes[kind] for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"))
     if type(model) is nn.Sequential:
         return model[-1] is last and sum(module is last for module in model) == 1 and not heard
     return model is last and not heard
 
 
 def add(into: dict[str, Tensor], name: str, value: Tensor) -> None:
-    """Add to a running sum; the first value becomes the sum, so `value` must be the caller's own."""
+    """Add to a running sum. The first value becomes the sum, so `value` must be the caller's own."""
     if name in into:
         into[name] += value
     else:
@@ -180,9 +180,9 @@ def add(into: dict[str, Tensor], name: str, value: Tensor) -> None:
 
 
 def checked_losses(loss: Loss, inputs: Tensor, outputs: Any, targets: Tensor) -> Tensor:
-    """(batch,) losses. Raises ValueError: they are not one number for each record."""
+    """Return (batch,) losses. Raises ValueError: they are not one number for each record."""
     losses = loss(outputs, targets)
     if losses.shape != (len(inputs),):
-        found = f"shape ({len(inputs)},), got {tuple(losses.shape)}"
-        raise ValueError(f"loss must return one value per record, {found}; use reduction='none'")
+        mismatch = f"shape ({len(inputs)},), got {tuple(losses.shape)}"
+        raise ValueError(f"loss must return one value per record, {mismatch}. Use reduction='none'")
     return losses

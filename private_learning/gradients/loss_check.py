@@ -16,16 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from private_learning.gradients.errors import UnsupportedLayer
-from private_learning.gradients.generated import Examples, Shapes, most_records, outputs_like, targets_of
+from private_learning.gradients.generated import ExampleMakers, Shapes, max_records, outputs_like, targets_of
 from private_learning.gradients.losses import is_built_in
 from private_learning.gradients.random_draws import call_and_watch
 from private_learning.gradients.separate import Loss, NotOneNumber, Separated, each_tensor, of_rows, tensors_in
 from private_learning.gradients.state import changed, kept_of_first_call, state_of
 
 # Records of a comparison, and the batches that are made of the first of them.
-_RECORDS, _SIZES, _OFTEN, _MANY = 8, (2, 3, 5), 6, 130
+_RECORDS, _SIZES, _OFTEN, _LARGE_BATCH = 8, (2, 3, 5), 6, 130
 _CURE = (
-    "the loss must be a function of one output and one target; take pos_weight, class weights, counts or "
+    "the loss must be a function of one output and one target: take pos_weight, class weights, counts or "
     "means from the study's parameters, where they are public, and not from the batch"
 )
 
@@ -55,23 +55,23 @@ class _Values:
         return all(bool(torch.isfinite(value).all()) for value in (self.losses, *self.gradients))
 
 
-def usable_targets(loss: Loss, outputs: Any, shapes: Shapes, examples: Examples) -> list[Tensor]:
+def usable_targets(loss: Loss, outputs: Any, shapes: Shapes, examples: ExampleMakers) -> list[Tensor]:
     """Return (records, ...) targets of the kinds for which the loss of these outputs is finite.
 
     outputs: of the model, on the processor, with the records along the first axis.
     """
     count = len(tensors_in(outputs)[0])
     kinds = targets_of(shapes, count, _classes(outputs), examples)
-    alone = loss if is_built_in(loss) else Separated(_on_processor(loss))
-    values = ((targets, _values(alone, _Trial("", outputs, targets))) for _, targets in kinds)
-    return [targets for targets, found in values if found is not None and found.finite]
+    separate = loss if is_built_in(loss) else Separated(_on_processor(loss))
+    values = ((targets, _values(separate, _Trial("", outputs, targets))) for _, targets in kinds)
+    return [targets for targets, trial_values in values if trial_values is not None and trial_values.finite]
 
 
-def refuse_coupled(loss: Loss, outputs: Any, shapes: Shapes, examples: Examples) -> str | None:
+def refuse_coupled(loss: Loss, outputs: Any, shapes: Shapes, examples: ExampleMakers) -> str | None:
     """Compare the loss of batches with that of single rows, in values and in gradients.
 
-    outputs: as of `usable_targets`; other outputs are made like them.
-    Returns None, or why nothing could be compared.
+    outputs: as of `usable_targets`. Other outputs are made like them.
+    Returns None, or the reason why no comparison was possible.
 
     Raises:
         UnsupportedLayer: the loss looks at other records, remembers earlier calls, draws random numbers, or cannot be
@@ -83,30 +83,34 @@ def refuse_coupled(loss: Loss, outputs: Any, shapes: Shapes, examples: Examples)
         return None
     for _ in range(axes):
         outputs = each_tensor(lambda value: value.flatten(0, 1), outputs)
-    own = _on_processor(written)
-    count = most_records(sum(value[0].numel() for value in tensors_in(outputs)), _RECORDS)
+    host_loss = _on_processor(written)
+    count = max_records(sum(value[0].numel() for value in tensors_in(outputs)), _RECORDS)
     trials = list(_trials(outputs, count, shapes, examples, axes))
-    _refuse_memory(own, trials)
-    alone, compared = Separated(own), False
+    _refuse_memory(host_loss, trials)
+    separate, compared = Separated(host_loss), False
     for place, trial in enumerate(trials):
-        # All of it every time; also its first records now and then.
+        # All of it every time, and its first records now and then.
         sizes = [size for size in _SIZES if size < count] if place % _OFTEN == 0 else []
-        compared |= _compare(own, alone, trial, [*sizes, count])
+        compared |= _compare(host_loss, separate, trial, [*sizes, count])
     if not compared:
         return (
-            "the loss takes none of the generated targets, so that it was not compared with itself; it runs on single "
+            "the loss takes none of the generated targets, so that it was not compared with itself, and runs on single "
             "records. Say in the task's example_targets what targets look like"
         )
-    many = most_records(sum(value[0].numel() for value in tensors_in(outputs)), _MANY)
-    for trial in islice(_trials(outputs, many, shapes, examples, axes), 0, None, 5):
-        _compare(own, alone, trial, [many])
+    large_batch = max_records(sum(value[0].numel() for value in tensors_in(outputs)), _LARGE_BATCH)
+    for trial in islice(_trials(outputs, large_batch, shapes, examples, axes), 0, None, 5):
+        _compare(host_loss, separate, trial, [large_batch])
     return None
 
 
-def _trials(outputs: Any, count: int, shapes: Shapes, examples: Examples, axes: int) -> Iterator[_Trial]:
+def _trials(outputs: Any, count: int, shapes: Shapes, examples: ExampleMakers, axes: int) -> Iterator[_Trial]:
     """Outputs and targets of every kind with every other."""
-    own = each_tensor(lambda value: value.repeat(-(-count // len(value)), *(1,) * (value.dim() - 1))[:count], outputs)
-    kinds = list(outputs_like(own)) if isinstance(own, Tensor) and own.is_floating_point() else [own]
+    repeated = each_tensor(
+        lambda value: value.repeat(-(-count // len(value)), *(1,) * (value.dim() - 1))[:count], outputs
+    )
+    kinds = (
+        list(outputs_like(repeated)) if isinstance(repeated, Tensor) and repeated.is_floating_point() else [repeated]
+    )
     for kind, targets in targets_of(shapes, count, _classes(outputs), examples, axes):
         yield from (_Trial(kind, values, targets) for values in kinds)
 
@@ -127,19 +131,21 @@ def _on_processor(loss: Loss) -> Loss:
 def _refuse_memory(loss: Loss, trials: Sequence[_Trial]) -> None:
     """Raise UnsupportedLayer where a call draws random numbers or changes what the loss can reach."""
     usable: list[_Trial] = []
-    kept = kept_of_first_call(
+    place_of_cache = kept_of_first_call(
         loss,
-        lambda one: usable.extend([trial for trial in trials if _values(one, trial) is not None]),
+        lambda loss_copy: usable.extend([trial for trial in trials if _values(loss_copy, trial) is not None]),
         # Other records, and of fewer kinds.
-        lambda one: [_values(one, trial) for trial in reversed(trials[: len(trials) // 2])],
+        lambda loss_copy: [_values(loss_copy, trial) for trial in reversed(trials[: len(trials) // 2])],
     )
-    if kept is not None:
+    if place_of_cache is not None:
         raise UnsupportedLayer(
-            f"the loss keeps something of the records that it is called with first: {kept!r}; {_CURE}"
+            f"the loss keeps something of the records that it is called with first: {place_of_cache!r}; {_CURE}"
         )
     if not usable:
-        usable = [one for one in (trial.first(1) for trial in trials) if _values(loss, one) is not None]
-    # A first call may fill a cache by shapes, which was done above; later calls may change nothing.
+        usable = [
+            loss_copy for loss_copy in (trial.first(1) for trial in trials) if _values(loss, loss_copy) is not None
+        ]
+    # A first call may fill a cache by shapes, which was done above. Later calls may not change any state.
     before = state_of(loss)
     _, random = call_and_watch(lambda: [_values(loss, trial) for trial in usable])
     if random:
@@ -155,9 +161,9 @@ def _refuse_memory(loss: Loss, trials: Sequence[_Trial]) -> None:
         )
 
 
-def _compare(loss: Loss, alone: Separated, trial: _Trial, sizes: Sequence[int]) -> bool:
+def _compare(loss: Loss, separate: Separated, trial: _Trial, sizes: Sequence[int]) -> bool:
     """Return whether both could be computed. Raises as `refuse_coupled`."""
-    single = _values(alone, trial)
+    single = _values(separate, trial)
     if single is None or not single.finite:
         together = _values(loss, trial)
         if together is not None and together.finite:
@@ -172,7 +178,7 @@ def _compare(loss: Loss, alone: Separated, trial: _Trial, sizes: Sequence[int]) 
         if together is None:
             continue
         compared = True
-        if not _alike(single, together, size):
+        if not _agree(single, together, size):
             raise UnsupportedLayer(
                 f"a record's loss changes with the other records of its batch ({trial.kind}, {size} records); {_CURE}"
             )
@@ -180,7 +186,10 @@ def _compare(loss: Loss, alone: Separated, trial: _Trial, sizes: Sequence[int]) 
 
 
 def _values(loss: Loss, trial: _Trial) -> _Values | None:
-    """None: the loss raises. Raises NotOneNumber where it is called with single rows and gives another shape."""
+    """Return losses and gradients, or None where the loss raises.
+
+    Raises NotOneNumber where it is called with single rows and gives another shape.
+    """
     leaves = each_tensor(
         lambda value: value.detach().clone().requires_grad_() if value.is_floating_point() else value, trial.outputs
     )
@@ -196,23 +205,23 @@ def _values(loss: Loss, trial: _Trial) -> _Values | None:
             # Each record with a weight of its own: in a plain sum, what records do to each other may cancel.
             weights = 1 + 0.1 * torch.arange(len(losses), dtype=losses.dtype)
             total = (weights * losses).sum()
-            found = torch.autograd.grad(total, inputs, allow_unused=True, materialize_grads=True)
+            gradients = torch.autograd.grad(total, inputs, allow_unused=True, materialize_grads=True)
     except NotOneNumber:
         raise
-    # Whatever a user's code raises for records that nobody has.
+    # A user's code may raise any error for generated records.
     except Exception:  # noqa: BLE001
         return None
-    return _Values(losses.detach(), found)
+    return _Values(losses.detach(), gradients)
 
 
-def _alike(single: _Values, together: _Values, size: int) -> bool:
+def _agree(single: _Values, together: _Values, size: int) -> bool:
     pairs = zip((single.losses, *single.gradients), (together.losses, *together.gradients), strict=True)
-    return all(_close(one[:size], other) for one, other in pairs)
+    return all(_close(expected[:size], actual) for expected, actual in pairs)
 
 
-def _close(one: Tensor, other: Tensor) -> bool:
-    """Are they the same but for what another order of summation explains?"""
-    share = {torch.float64: 1e-9, torch.float32: 1e-4}.get(one.dtype, 5e-2)
-    one, other = (value.double().reshape(len(value), -1) for value in (one, other))
-    sizes = one.abs().amax(1, keepdim=True) if one.numel() else one
-    return bool(((one - other).abs() <= share * (sizes + 0.1)).all())
+def _close(expected: Tensor, actual: Tensor) -> bool:
+    """Return whether the values agree up to another order of summation."""
+    share = {torch.float64: 1e-9, torch.float32: 1e-4}.get(expected.dtype, 5e-2)
+    expected, actual = (value.double().reshape(len(value), -1) for value in (expected, actual))
+    sizes = expected.abs().amax(1, keepdim=True) if expected.numel() else expected
+    return bool(((expected - actual).abs() <= share * (sizes + 0.1)).all())

@@ -1,7 +1,7 @@
-"""Losses with public numbers in them, and what closed forms need to know of any loss: its gradient in the outputs.
+"""Losses with public numbers in them, and the gradient of any loss in the outputs, which closed forms need.
 
-Every loss here is a sum over what belongs to one record. Its gradient in the outputs is finite for finite outputs, and
-bounded by public numbers; but that of the squared error grows with the error.
+Every loss here is a sum of one term per record. Its gradient in the outputs is finite for finite outputs. It is bounded
+by public numbers, except that of the squared error, which grows with the error.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from private_learning.gradients.layers import SIGNALS, cross_entropy, logistic, 
 Loss = Callable[[Tensor, Tensor], Tensor]
 # exp(−_FAR) is 0 in every precision.
 _FAR = 1e3
-# Scores at which a hazard goes on as its tangent: e³⁰ events per horizon are nobody's, and their squares no infinity.
+# Scores at which a hazard goes on as its tangent: no patient has e³⁰ events per horizon, and the squares are finite.
 STEEPEST = 30.0
 
 
 class SeparateLoss(ABC):
-    """A loss that is built in and known to be a sum over what belongs to one record.
+    """A loss that is built in and known to be a sum of one term per record.
 
-    of_rows: the loss of single rows that it is made of, where a record has several; None: it has one.
+    of_rows: the loss of single rows that it is made of, where a record has several. None where it has one.
     of_each_row: the same as it is run, on rows that do not see each other.
     """
 
@@ -35,7 +35,7 @@ class SeparateLoss(ABC):
 
     @abstractmethod
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """(batch,) losses."""
+        """Return (batch,) losses."""
 
 
 class KnownLoss(SeparateLoss):
@@ -43,19 +43,19 @@ class KnownLoss(SeparateLoss):
 
     @abstractmethod
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """(batch,) losses of (batch, k) outputs."""
+        """Return (batch,) losses of (batch, k) outputs."""
 
     @abstractmethod
     def signal(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """(batch, k) gradients of the losses in the outputs."""
+        """Return (batch, k) gradients of the losses in the outputs."""
 
 
 def signal_of(loss: object) -> Loss | None:
-    """signal(outputs, targets), as of `KnownLoss`; None: it is not known."""
+    """Return signal(outputs, targets), as of `KnownLoss`, or None where it is not known."""
     if isinstance(loss, KnownLoss):
         return loss.signal if is_built_in(loss) else None
     # By identity: a loss of a user's own may have no hash.
-    return next((signal for known, signal in SIGNALS.items() if known is loss), None)
+    return next((signal for built_in, signal in SIGNALS.items() if built_in is loss), None)
 
 
 def is_built_in(loss: object) -> bool:
@@ -65,36 +65,37 @@ def is_built_in(loss: object) -> bool:
     """
     if isinstance(loss, SeparateLoss):
         return type(loss).__module__.partition(".")[0] == __name__.partition(".")[0]
-    return any(known is loss for known in SIGNALS)
+    return any(built_in is loss for built_in in SIGNALS)
 
 
 @dataclass(frozen=True)
 class ClassLoss(KnownLoss):
     """w_y (1 − p_y)^γ (−log p_y) with p_y the probability of the record's class.
 
-    γ = 0 is the cross-entropy; above, records that are right already count less: focal loss (Lin et al. 2017, "Focal
-    Loss for Dense Object Detection", equations 4 and 5). Outputs (batch, 1) are scores of class 1, wider ones scores
-    of the classes. targets: (batch,) integers.
+    γ = 0 is the cross-entropy. Above 0, records that are right already count less. This is the focal loss (Lin et al.
+    2017, "Focal Loss for Dense Object Detection", equations 4 and 5).
 
-    gamma: 0, or at least 1: in between, the gradient of a record that is wholly right has no limit.
-    weights: one for each class; empty: all are 1
+    Outputs (batch, 1) are scores of class 1, wider ones scores of the classes. targets: (batch,) integers.
+
+    gamma: 0, or at least 1. In between, the gradient of a record that is wholly right has no limit.
+    weights: one for each class. Without weights all are 1.
     """
 
     gamma: float = 0.0
     weights: tuple[float, ...] = ()
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        own, rest = self._own(outputs, targets)
-        losses = -own if self.gamma == 0 else -(rest**self.gamma) * own
+        log_p, rest = self._log_probability(outputs, targets)
+        losses = -log_p if self.gamma == 0 else -(rest**self.gamma) * log_p
         return losses if not self.weights else losses * self._weights(outputs, targets)
 
     def signal(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        own, rest = self._own(outputs, targets)
-        # d/dp_y of the loss times p_y; what is left of dp_y/dz is e_y − p.
-        slope = torch.full_like(own, -1.0)
+        log_p, rest = self._log_probability(outputs, targets)
+        # d/dp_y of the loss times p_y. The rest of dp_y/dz is e_y − p.
+        slope = torch.full_like(log_p, -1.0)
         if self.gamma != 0:
-            own = own.clamp_min(-_FAR)
-            slope = self.gamma * rest ** (self.gamma - 1) * own.exp() * own - rest**self.gamma
+            log_p = log_p.clamp_min(-_FAR)
+            slope = self.gamma * rest ** (self.gamma - 1) * log_p.exp() * log_p - rest**self.gamma
         if self.weights:
             slope = slope * self._weights(outputs, targets)
         if outputs.shape[1] == 1:
@@ -102,13 +103,16 @@ class ClassLoss(KnownLoss):
         hit = functional.one_hot(targets, outputs.shape[1]).to(outputs)
         return slope.unsqueeze(1) * (hit - torch.softmax(outputs, 1))
 
-    def _own(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """(batch,) log p_y, which may be −∞, and 1 − p_y without cancellation; 0 · ∞ is in no gradient of them."""
+    def _log_probability(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (batch,) log p_y, which may be −∞, and 1 − p_y without cancellation.
+
+        The product 0 · ∞ is in no gradient of them.
+        """
         if outputs.shape[1] == 1:
             scores = outputs.squeeze(1) * _signs(outputs, targets)
             return functional.logsigmoid(scores), torch.sigmoid(-scores.clamp(-_FAR, _FAR))
-        own = torch.log_softmax(outputs, 1).gather(1, targets.unsqueeze(1)).squeeze(1)
-        return own, -torch.expm1(own.clamp_min(-_FAR))
+        log_p = torch.log_softmax(outputs, 1).gather(1, targets.unsqueeze(1)).squeeze(1)
+        return log_p, -torch.expm1(log_p.clamp_min(-_FAR))
 
     def _weights(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return outputs.new_tensor(self.weights)[targets]
@@ -119,7 +123,10 @@ def _signs(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def class_loss(classes: int, gamma: float = 0.0, weights: tuple[float, ...] = ()) -> Loss:
-    """Of a classifier with one output for two classes and one for each otherwise; arguments as of `ClassLoss`."""
+    """Return the loss of a classifier with one output for two classes and one for each otherwise.
+
+    gamma, weights: as of `ClassLoss`.
+    """
     if gamma == 0 and not weights:
         return logistic if classes == 2 else cross_entropy
     return ClassLoss(gamma, weights)
@@ -127,8 +134,10 @@ def class_loss(classes: int, gamma: float = 0.0, weights: tuple[float, ...] = ()
 
 @dataclass(frozen=True)
 class Huber(KnownLoss):
-    """Squared error up to `delta`, growing like its tangent beyond: twice Huber's (1964, "Robust Estimation of a
-    Location Parameter"), so that it is the squared error where no error is larger.
+    """Squared error up to `delta`, growing like its tangent beyond.
+
+    It is twice Huber's loss (1964, "Robust Estimation of a Location Parameter"), so that it is the squared error where
+    no error is larger.
 
     outputs: (batch, k). targets: (batch, k), or (batch,) when k = 1. delta: above 0, in the outputs' unit.
     """
@@ -145,7 +154,7 @@ class Huber(KnownLoss):
 
 
 def number_loss(delta: float | None) -> Loss:
-    """Squared error; with a delta Huber's."""
+    """Return the squared error, or Huber's loss with a delta."""
     return squared_error if delta is None else Huber(delta)
 
 
@@ -153,37 +162,39 @@ def number_loss(delta: float | None) -> Loss:
 class LabelsLoss(KnownLoss):
     """Sum over a record's labels of their logistic losses. outputs: (batch, k) scores.
 
-    targets: (batch, k) of 0 and 1, NaN where a label is not known: it is left out, and moves nothing.
+    targets: (batch, k) of 0 and 1, NaN where a label is not known. Such a label adds zero to loss and gradient.
     """
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        known, filled = _known(outputs, targets)
+        is_labelled, filled = _labelled(outputs, targets)
         each = functional.binary_cross_entropy_with_logits(outputs, filled, reduction="none")
-        return torch.where(known, each, 0.0).sum(1)
+        return torch.where(is_labelled, each, 0.0).sum(1)
 
     def signal(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        known, filled = _known(outputs, targets)
-        return torch.where(known, torch.sigmoid(outputs) - filled, 0.0)
+        is_labelled, filled = _labelled(outputs, targets)
+        return torch.where(is_labelled, torch.sigmoid(outputs) - filled, 0.0)
 
 
-def _known(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    known = ~torch.isnan(targets)
+def _labelled(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    is_labelled = ~torch.isnan(targets)
     # NaN that is only left out behind would still be in the gradient.
-    return known, torch.where(known, targets, 0.0).to(outputs)
+    return is_labelled, torch.where(is_labelled, targets, 0.0).to(outputs)
 
 
 @dataclass(frozen=True)
 class _OverTime(KnownLoss):
     """Minus the logarithm of a record's likelihood, out of one score for each interval between cuts.
 
-    cuts: where the intervals (0, c₁], (c₁, c₂], … end, rising; the last is 1, the horizon.
-    targets: (batch, 2) time in [0, 1] and 1 for an event or 0 for censored; at time 1 for still free of the event.
+    cuts: where the intervals (0, c₁], (c₁, c₂], … end, rising. The last is 1, the horizon.
+
+    targets: (batch, 2) time in [0, 1] and 1 for an event or 0 for censored. Time 1 with 0 stands for still free of the
+    event.
     """
 
     cuts: tuple[float, ...]
 
     def _died(self, cuts: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """(batch, intervals) booleans: the interval ended before the time; the event was in it."""
+        """Return (batch, intervals) booleans: the interval ended before the time, and the event was in it."""
         time, event = targets[:, :1], targets[:, 1:] == 1
         before = time > cuts
         place = torch.arange(len(self.cuts), device=targets.device)
@@ -194,9 +205,11 @@ class _OverTime(KnownLoss):
 class DiscreteHazard(_OverTime):
     """Logistic hazard: σ(score) is the chance of the event in an interval, given that there was none before.
 
-    The likelihood is that of a coin for every interval that the record was at risk in (Cox 1972, section 8; Gensheimer
-    & Narasimhan 2019, "A scalable discrete-time survival model for neural networks", equation 2). Whoever is censored
-    within an interval was not at risk in it.
+    The likelihood is that of a coin for every interval that the record was at risk in. A record that is censored within
+    an interval was not at risk in it.
+
+    Sources: Cox 1972, section 8. Gensheimer & Narasimhan 2019, "A scalable discrete-time survival model for neural
+    networks", equation 2.
     """
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -218,15 +231,17 @@ class DiscreteHazard(_OverTime):
 
 @dataclass(frozen=True)
 class PiecewiseExponential(_OverTime):
-    """exp(score) is the hazard in an interval, in events per horizon; beyond STEEPEST the tangent of it.
+    """exp(score) is the hazard in an interval, in events per horizon. Beyond STEEPEST its tangent takes over.
 
-    −log likelihood = Σ_k exposure_k exp(score_k) − score of the interval of the event (Friedman 1982, "Piecewise
-    exponential models for survival data with covariates"), as of Poisson counts with the exposures as offsets.
+    −log likelihood = Σ_k exposure_k exp(score_k) − score of the interval of the event, as of Poisson counts with the
+    exposures as offsets.
+
+    Source: Friedman 1982, "Piecewise exponential models for survival data with covariates".
     """
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         exposure, died = self._exposed(outputs, targets)
-        # Not the product with 0 alone: a score that is nobody's may be too large for it.
+        # Not the product with 0 alone: an unused score may be too large for it.
         scores = torch.where(exposure > 0, outputs, 0.0)
         near = scores.clamp_max(STEEPEST)
         return (exposure * near.exp() * (1 + scores - near) - died * outputs).sum(1)
@@ -236,7 +251,7 @@ class PiecewiseExponential(_OverTime):
         return exposure * outputs.clamp_max(STEEPEST).exp() - died
 
     def _exposed(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """(batch, intervals) exposures and events."""
+        """Return (batch, intervals) exposures and events."""
         cuts = targets.new_tensor(self.cuts)
         _, died = self._died(cuts, targets)
         starts = torch.cat([cuts.new_zeros(1), cuts[:-1]])

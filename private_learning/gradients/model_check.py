@@ -34,7 +34,7 @@ _SCALES = (1.0, 0.3, None)
 
 
 class EveryOutput(SeparateLoss):
-    """Every output of a record counts, each differently, whatever the targets are."""
+    """A loss in which every output of a record counts, each differently, for all targets."""
 
     def __call__(self, outputs: Any, targets: Tensor) -> Tensor:
         total = torch.zeros(())
@@ -47,7 +47,10 @@ class EveryOutput(SeparateLoss):
 
 
 def tolerance(dtype: torch.dtype, device: torch.device) -> float:
-    """Relative difference that rounding explains; autocast lets autograd round its own gradients to 8 bits."""
+    """Return the relative difference that rounding explains.
+
+    Autocast lets autograd round its own gradients to 8 bits.
+    """
     if torch.is_autocast_enabled(device.type) or dtype not in (torch.float32, torch.float64):
         return 5e-2
     return 1e-7 if dtype == torch.float64 else 2e-3
@@ -55,7 +58,7 @@ def tolerance(dtype: torch.dtype, device: torch.device) -> float:
 
 @contextmanager
 def repeatable(device: torch.device) -> Generator[Callable[[], None]]:
-    """Yields a function that rewinds the generators dropout draws from; afterwards they stand where they stood."""
+    """Yield a function that rewinds the generators dropout draws from. Their state is restored afterwards."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):  # pyright: ignore[reportUnknownMemberType]
         cpu, cuda = torch.get_rng_state(), [torch.cuda.get_rng_state(d) for d in devices]
@@ -71,17 +74,17 @@ def repeatable(device: torch.device) -> Generator[Callable[[], None]]:
 def weights_tried(model: nn.Module) -> Generator[None]:
     """Yield once for each of several weights that the model has then: random ones, and its own again at the end."""
     parameters, draw = trainable(model), generator()
-    own = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+    originals = {name: parameter.detach().clone() for name, parameter in parameters.items()}
     try:
         for scale in _SCALES:
             with torch.no_grad():
                 for name, parameter in parameters.items():
-                    parameter.copy_(own[name] if scale is None else _random(own[name], scale, draw))
+                    parameter.copy_(originals[name] if scale is None else _random(originals[name], scale, draw))
             yield
     finally:
         with torch.no_grad():
             for name, parameter in parameters.items():
-                parameter.copy_(own[name])
+                parameter.copy_(originals[name])
 
 
 def _random(like: Tensor, scale: float, draw: Any) -> Tensor:
@@ -90,11 +93,11 @@ def _random(like: Tensor, scale: float, draw: Any) -> Tensor:
 
 
 def runs(model: nn.Module, inputs: Tensor) -> Exception | None:
-    """Return what the model raises on these inputs; None: nothing."""
+    """Return the exception that the model raises on these inputs, or None."""
     try:
         with torch.no_grad():
             model(inputs.clone())
-    # Whatever a user's code raises for records that nobody has.
+    # A user's code may raise any error for generated records.
     except Exception as error:  # noqa: BLE001
         return error
     return None
@@ -102,7 +105,7 @@ def runs(model: nn.Module, inputs: Tensor) -> Exception | None:
 
 @contextmanager
 def unchanged_buffers(model: nn.Module) -> Generator[None]:
-    """Within, a model may change its buffers; afterwards they hold what they held."""
+    """Allow a model to change its buffers within, and restore them afterwards."""
     buffers = {name: value.clone() for name, value in model.named_buffers()}
     try:
         yield
@@ -112,20 +115,22 @@ def unchanged_buffers(model: nn.Module) -> Generator[None]:
                 value.copy_(buffers[name])
 
 
-def refuse_fitting(model: nn.Module, found: list[Tensor], tried: Callable[[nn.Module], Iterator[Tensor]]) -> None:
-    """Put the inputs that are tried on the model into `found`.
+def refuse_fitting(
+    model: nn.Module, accepted: list[Tensor], trial_inputs: Callable[[nn.Module], Iterator[Tensor]]
+) -> None:
+    """Put the inputs that are tried on the model into `accepted`.
 
-    Raises UnsupportedLayer: it keeps something of what it is called with first.
+    Raises UnsupportedLayer: it keeps a part of the first records that it is called with.
     """
 
-    def other(one: nn.Module) -> None:
-        one((found[-1] if len(found) > 1 else found[0].flip(0)[: len(found[0]) // 2]).clone())
+    def call_with_accepted(module: nn.Module) -> None:
+        module((accepted[-1] if len(accepted) > 1 else accepted[0].flip(0)[: len(accepted[0]) // 2]).clone())
 
-    kept = kept_of_first_call(model, lambda one: found.extend(tried(one)), other)
-    if kept is not None:
+    place_of_cache = kept_of_first_call(model, lambda module: accepted.extend(trial_inputs(module)), call_with_accepted)
+    if place_of_cache is not None:
         raise UnsupportedLayer(
-            f"the model keeps something of the records that it is called with first: {kept!r}; take such numbers from "
-            "the study's parameters, where they are public"
+            f"the model keeps something of the records that it is called with first: {place_of_cache!r}. Take such "
+            "numbers from the study's parameters, where they are public"
         )
 
 
@@ -140,16 +145,16 @@ def refuse_memory(model: nn.Module, first: Tensor, second: Tensor) -> None:
         model(second.clone())
         place = changed(before, state_of(model))
     if place in names:
-        raise UnsupportedLayer(f"buffer {place!r} stores statistics of the data; use a layer without running state")
+        raise UnsupportedLayer(f"buffer {place!r} stores statistics of the data: use a layer without running state")
     if place is not None:
         raise UnsupportedLayer(
             f"the model remembers earlier calls: {place!r} changed when it was called, and so one record can reach "
-            "another; keep nothing from one call to the next"
+            "another: keep no state from one call to the next"
         )
 
 
 def widened(inputs: Tensor) -> Tensor:
-    """As many records as a pass may have, by repetition; as many as are given where they are large."""
+    """Return as many records as a pass may have, by repetition, or those given where they are large."""
     width = max(len(inputs), min(_WIDEST, _MOST_NUMBERS // max(1, inputs[0].numel())))
     return torch.cat([inputs] * -(-width // len(inputs)))[:width]
 
@@ -157,7 +162,7 @@ def widened(inputs: Tensor) -> Tensor:
 def refuse_mixing(model: nn.Module, inputs: Tensor) -> None:
     """Raise UnsupportedLayer where a record's output changes with the other records of its batch.
 
-    inputs: (records, ...), generated. Outputs that are not finite show nothing, and pass.
+    inputs: (records, ...), generated. Outputs that are not finite give no evidence, and pass.
     """
     with torch.no_grad(), repeatable(inputs.device) as rewind, full_precision(inputs.device):
         whole, random = call_and_watch(lambda: tensors_in(model(inputs.clone())), inputs.device)
@@ -169,10 +174,10 @@ def refuse_mixing(model: nn.Module, inputs: Tensor) -> None:
             )
         if not all(bool(torch.isfinite(value).all()) for value in whole):
             return
-        found = _by_exchange(model, inputs, rewind) if random else _by_size(model, inputs)
-    if found:
+        is_mixing = _by_exchange(model, inputs, rewind) if random else _by_size(model, inputs)
+    if is_mixing:
         raise UnsupportedLayer(
-            "a record's output changes with the other records of its batch; use layers that treat records separately "
+            "a record's output changes with the other records of its batch: use layers that treat records separately "
             "(GroupNorm, LayerNorm or InstanceNorm instead of batch statistics)"
         )
 
@@ -184,73 +189,76 @@ def _by_size(model: nn.Module, inputs: Tensor) -> bool:
     for row in range(min(RECORDS, len(inputs))):
         try:
             rows[row] = tensors_in(model(inputs[row : row + 1].clone()))
-        # Whatever a user's code raises for a record that nobody has.
+        # A user's code may raise any error for a generated record.
         except Exception as error:  # noqa: BLE001
             failed = error
     if not rows:
         raise UnsupportedLayer(
             f"the model runs on a batch and not on one record by itself ({type(failed).__name__}: {failed}). It must "
-            "treat every record separately; where it is a matter of shapes, write squeeze(-1) in place of squeeze()"
+            "treat every record separately. Where it is a matter of shapes, write squeeze(-1) in place of squeeze()"
         ) from failed
     return any(_differs(rows, tensors_in(model(inputs[:size].clone())), size) for size in {*_SIZES, len(inputs)})
 
 
 def _differs(rows: Mapping[int, list[Tensor]], together: list[Tensor], size: int) -> bool:
     """rows: record -> its outputs by itself. together: those of a batch of the first `size`."""
-    known = [row for row in rows if row < size]
-    for place, value in enumerate(together) if known else ():
-        alone = torch.cat([rows[row][place] for row in known])
-        if len(value) != size or alone.shape[1:] != value.shape[1:] or len(alone) != len(known):
+    present = [row for row in rows if row < size]
+    for place, value in enumerate(together) if present else ():
+        separate = torch.cat([rows[row][place] for row in present])
+        if len(value) != size or separate.shape[1:] != value.shape[1:] or len(separate) != len(present):
             return True
-        if not _close(alone, value[known]):
+        if not _close(separate, value[present]):
             return True
     return False
 
 
 def _by_exchange(model: nn.Module, inputs: Tensor, rewind: Callable[[], None]) -> bool:
-    """Does a record have another output beside others, under the same random numbers?
+    """Return whether a record has another output beside others, under the same random numbers.
 
-    Where the generators stand elsewhere afterwards, records had other numbers, and nothing can be compared: such a
+    Where the generators stand elsewhere afterwards, records had other numbers, and no comparison is possible. Such a
     model has no closed form (`private_learning.gradients.packing`, `reads`).
     """
     exchanged = inputs.clone()
     exchanged[1::2] = inputs[0]
     rewind()
-    before, drawn = tensors_in(model(inputs.clone())), draws(inputs.device)
+    before, generator_states = tensors_in(model(inputs.clone())), draws(inputs.device)
     rewind()
     after = tensors_in(model(exchanged))
-    if draws(inputs.device) != drawn:
+    if draws(inputs.device) != generator_states:
         return False
     pairs = zip(before, after, strict=True)
-    return any(not _close(one[::2], other[::2]) for one, other in pairs if len(one) == len(inputs))
+    return any(not _close(original[::2], swapped[::2]) for original, swapped in pairs if len(original) == len(inputs))
 
 
-def _close(one: Tensor, other: Tensor) -> bool:
-    if not one.is_floating_point():
-        return torch.equal(one, other)
-    share = tolerance(one.dtype, one.device)
-    one, other = (value.double().reshape(len(value), -1) for value in (one, other))
-    sizes = one.abs().amax(1, keepdim=True) if one.numel() else one
-    return bool(((one - other).abs() <= share * (sizes + 1e-3)).all())
+def _close(expected: Tensor, actual: Tensor) -> bool:
+    if not expected.is_floating_point():
+        return torch.equal(expected, actual)
+    share = tolerance(expected.dtype, expected.device)
+    expected, actual = (value.double().reshape(len(value), -1) for value in (expected, actual))
+    sizes = expected.abs().amax(1, keepdim=True) if expected.numel() else expected
+    return bool(((expected - actual).abs() <= share * (sizes + 1e-3)).all())
 
 
 def verify(engine: Layerwise, inputs: Tensor, targets: Tensor) -> int:
-    """Numbers held per record. Raises NotLayerwise when a gradient differs from autograd's on two or three records."""
+    """Return the numbers held per record.
+
+    Raises NotLayerwise when a gradient differs from autograd's on two or three records.
+    """
     try:
         if torch.is_autocast_enabled(inputs.device.type):
-            # That it runs; whether it is right shows where 8 bits do not hide it.
+            # A trial run. Its correctness shows where 8 bits do not hide it.
             engine.run(inputs[:2].clone(), targets[:2].clone())
         with full_precision(inputs.device):
             # Two sizes: an axis that happens to have one of them is not taken for the records'.
             return max(compare(engine, inputs[:count], targets[:count]) for count in (2, 3))
     except NonFiniteError:
         return 0
-    except RuntimeError as why:
-        raise NotLayerwise(f"layer-wise book-keeping failed: {why}") from why
+    except RuntimeError as error:
+        raise NotLayerwise(f"layer-wise book-keeping failed: {error}") from error
 
 
 def compare(engine: Layerwise, x: Tensor, y: Tensor) -> int:
-    """Numbers held per record, once every record's gradient has been found right."""
+    """Return the numbers held per record, once every record's gradient has been found right."""
     with repeatable(x.device) as rewind:
         done = engine.run(x.clone(), y.clone())
         rewind()
@@ -270,28 +278,28 @@ def compare_record(engine: Layerwise, done: Signals, loss: Tensor, i: int) -> No
     """Raise NotLayerwise where record i's gradients or norms are not those of autograd for its own loss."""
     parameters: Mapping[str, nn.Parameter] = engine.parameters
     # Torch's annotation leaves out the None of an unused parameter.
-    found = torch.autograd.grad(loss, list(parameters.values()), retain_graph=True, allow_unused=True)
-    true = cast("tuple[Tensor | None, ...]", found)
+    grads = torch.autograd.grad(loss, list(parameters.values()), retain_graph=True, allow_unused=True)
+    true = cast("tuple[Tensor | None, ...]", grads)
     size = math.sqrt(sum(_length(grad) ** 2 for grad in true if grad is not None))
-    chosen = torch.zeros(done.batch, dtype=next(iter(parameters.values())).dtype, device=loss.device)
-    chosen[i] = 1.0
+    selection = torch.zeros(done.batch, dtype=next(iter(parameters.values())).dtype, device=loss.device)
+    selection[i] = 1.0
     ours: dict[str, Tensor] = {}
-    done.add_weighted(dict.fromkeys(parameters, chosen), ours)
+    done.add_weighted(dict.fromkeys(parameters, selection), ours)
     for (name, parameter), grad in zip(parameters.items(), true, strict=True):
-        own = 0.0 if grad is None else _length(grad)
+        grad_norm = 0.0 if grad is None else _length(grad)
         square = float(done.squares[name][i])
         zero = torch.zeros((), dtype=parameter.dtype, device=parameter.device)
         expected = zero if grad is None else grad
         # In place: on a large layer every copy counts.
-        apart = ours.pop(name).sub_(expected) if name in ours else expected
-        away, share = _length(apart), tolerance(parameter.dtype, loss.device)
+        difference = ours.pop(name).sub_(expected) if name in ours else expected
+        distance, share = _length(difference), tolerance(parameter.dtype, loss.device)
         # Some gradients are zero but for rounding, such as a bias before a normalisation. Squares are compared as
         # squares: where they cancel, the root of what rounding leaves is far larger than it.
-        right = away <= share * (own + 1e-3 * size) + 1e-30
+        right = distance <= share * (grad_norm + 1e-3 * size) + 1e-30
         # Two that overflowed are equal.
-        expected_square, least = own * own, 1e-3 * size
-        same = square == expected_square or (
-            abs(square - expected_square) <= 2 * share * (expected_square + least * least) + 1e-60
+        expected_square, floor = grad_norm * grad_norm, 1e-3 * size
+        squares_agree = square == expected_square or (
+            abs(square - expected_square) <= 2 * share * (expected_square + floor * floor) + 1e-60
         )
-        if not (right and same):
+        if not (right and squares_agree):
             raise NotLayerwise(f"the closed form for {name!r} disagrees with autograd on this model")

@@ -1,4 +1,4 @@
-"""The general fallback: every record's whole gradient, by torch.func, or one record at a time."""
+"""Whole gradients of every record, by torch.func or one record at a time: the general fallback."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Gradients:
         self.squares = {name: squared_norms(value) for name, value in each.items()}
 
     def shift(self, centre: Mapping[str, Tensor]) -> None:
-        """From here on the gradients are g_i − centre."""
+        """Replace the gradients by g_i − centre."""
         self.each = {name: value - centre[name] for name, value in self.each.items()}
         self.squares = {name: squared_norms(value) for name, value in self.each.items()}
 
     def add_weighted(self, factors: Mapping[str, Tensor], into: dict[str, Tensor], *, release: bool = False) -> None:
-        """into[name] += Σ_i factors[name][i] · gradient_i.
+        """Add to the sum: into[name] += Σ_i factors[name][i] · gradient_i.
 
-        release: let go of each gradient once it is added; nothing can be asked afterwards.
+        release: free each gradient once it is added. No method may be called afterwards.
         """
         each = self.each if release else dict(self.each)
         for name in list(each):
@@ -43,10 +43,11 @@ class Gradients:
 
 
 class PerRecord:
-    """Each record runs as a batch of its own, so records cannot reach each other.
+    """Runs each record as a batch of its own, so that records cannot reach each other.
 
-    vectorised: torch.func.vmap over the micro-batch; otherwise one backward per record (slow, works with anything
-        that autograd can differentiate).
+    vectorised: torch.func.vmap over the micro-batch. Otherwise one backward per record, which is slow and works with
+        every
+        model that autograd can differentiate.
     """
 
     def __init__(self, model: nn.Module, loss: Loss, *, vectorised: bool = True) -> None:
@@ -54,7 +55,7 @@ class PerRecord:
         self.parameters = trainable(model)
 
     def run(self, inputs: Tensor, targets: Tensor) -> Gradients:
-        """One micro-batch."""
+        """Return the gradients of one micro-batch."""
         each, losses = self._vectorised(inputs, targets) if self.vectorised else self._one_by_one(inputs, targets)
         with full_precision(inputs.device):
             return Gradients(each, losses)
@@ -80,7 +81,7 @@ class PerRecord:
         return each, torch.stack([loss for _, loss in rows])
 
     def _or_nothing(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """As `of_one`; NaN where it fails."""
+        """Return the same as `of_one`, or NaN where it fails."""
         try:
             return self.of_one(x, y)
         # A user's code may raise anything for one record, which must not stop the others.

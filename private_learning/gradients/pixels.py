@@ -17,12 +17,14 @@ _SMOOTHING = 1.0
 class PixelLoss(SeparateLoss):
     """Mean over a record's labelled pixels of w_y (−log p_y), and `dice` times the record's soft Dice loss.
 
-    The latter is 1 less the mean over the classes of (2 Σ p y + 1) / (Σ p + Σ y + 1), sums over the record's labelled
-    pixels (Milletari et al. 2016, "V-Net", section 3, with plain sums below the line). Nothing of another record is in
-    it: each has its own sums.
+    The latter is 1 less the mean over the classes of (2 Σ p y + 1) / (Σ p + Σ y + 1), with sums over the record's
+    labelled pixels. No other record is in them: each record has its own sums.
 
-    outputs: (batch, classes, height, width) scores. targets: (batch, height, width) integers, below 0 where a pixel is
-    not labelled. weights: one for each class; empty: all are 1.
+    Source: Milletari et al. 2016, "V-Net", section 3, with plain sums below the line.
+
+    outputs: (batch, classes, height, width) scores.
+    targets: (batch, height, width) integers, below 0 where a pixel is not labelled.
+    weights: one for each class. Without weights all are 1.
     """
 
     weights: tuple[float, ...] = ()
@@ -41,10 +43,10 @@ class PixelLoss(SeparateLoss):
 
 
 def _overlaps(p: Tensor, classes: Tensor, labelled: Tensor) -> Tensor:
-    """(batch,) means over the classes of their soft Dice."""
+    """Return (batch,) means over the classes of their soft Dice."""
     numbers = torch.arange(p.shape[1], device=p.device).view(1, -1, 1, 1)
-    counted = labelled.unsqueeze(1)
-    own = ((classes.unsqueeze(1) == numbers) & counted).to(p)
-    p = torch.where(counted, p, 0.0)
-    both, sums = (values.flatten(2).sum(2) for values in (p * own, p + own))
-    return ((2 * both + _SMOOTHING) / (sums + _SMOOTHING)).mean(1)
+    is_counted = labelled.unsqueeze(1)
+    indicators = ((classes.unsqueeze(1) == numbers) & is_counted).to(p)
+    p = torch.where(is_counted, p, 0.0)
+    intersections, sums = (values.flatten(2).sum(2) for values in (p * indicators, p + indicators))
+    return ((2 * intersections + _SMOOTHING) / (sums + _SMOOTHING)).mean(1)

@@ -18,38 +18,38 @@ from torch.nn import functional
 
 
 class _Fold(torch.autograd.Function):
-    """The largest entry of each window along one axis; the gradient goes to the first of several."""
+    """The largest entry of each window along one axis. The gradient goes to the first of several."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, axis: int, width: int, stride: int) -> Tensor:
-        largest, *others = _windows(x, axis, width, stride)
+        largest, *windows = _windows(x, axis, width, stride)
         if stride > 1:
-            largest, *others = (part.contiguous() for part in (largest, *others))
+            largest, *windows = (part.contiguous() for part in (largest, *windows))
         later: list[Tensor] = []
-        for part in others:
+        for part in windows:
             # Zeros and ones of the values' own type: products are vectorised, selections by truth values are not.
             later.append(torch.gt(part, largest, out=part.new_empty(part.shape)))
             largest = torch.maximum(largest, part)
         ctx.save_for_backward(*later)
         ctx.fold, ctx.shape = (axis, width, stride), x.shape
-        return largest if others else largest.clone()
+        return largest if windows else largest.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         g = grads[0]
         into = g.new_zeros(ctx.shape)
-        first, *others = _windows(into, *ctx.fold)
+        first, *windows = _windows(into, *ctx.fold)
         # The last winner first: what it takes is not left for those that it beat.
-        for part, later in zip(reversed(others), reversed(ctx.saved_tensors), strict=True):
-            taken = g * later
-            part += taken
-            g = g - taken
+        for part, later in zip(reversed(windows), reversed(ctx.saved_tensors), strict=True):
+            share = g * later
+            part += share
+            g = g - share
         first += g
         return into, None, None, None
 
 
 def _windows(x: Tensor, axis: int, width: int, stride: int) -> Iterator[Tensor]:
-    """Views of the first, second, ... entry of every window."""
+    """Yield views of the first, second, ... entry of every window."""
     span = stride * ((x.shape[axis] - width) // stride) + 1
     for start in range(width):
         yield x[(..., slice(start, start + span, stride)) + (slice(None),) * (-1 - axis)]
@@ -60,17 +60,17 @@ def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def max_pool(module: nn.MaxPool2d, x: Tensor) -> Tensor:
-    """What module.forward(x) gives, value by value, of a module listed by `max_pools`."""
+    """Return module.forward(x), value by value, of a module listed by `max_pools`."""
     (high, wide), (down, right) = _pair(module.kernel_size), _pair(module.stride)
-    above, left = _pair(module.padding)
-    if above or left:
+    above, sideways = _pair(module.padding)
+    if above or sideways:
         # As PyTorch pads: −∞ never wins.
-        x = functional.pad(x, (left, left, above, above), value=-math.inf)
+        x = functional.pad(x, (sideways, sideways, above, above), value=-math.inf)
     return _Fold.apply(_Fold.apply(x, -1, wide, right), -2, high, down)  # type: ignore[no-any-return]
 
 
 def max_pools(model: nn.Module) -> list[nn.MaxPool2d]:
-    """The model's layers that `max_pool` can stand in for."""
+    """Return the model's layers that `max_pool` can stand in for."""
     return [
         module
         for module in model.modules()
@@ -82,7 +82,7 @@ def max_pools(model: nn.Module) -> list[nn.MaxPool2d]:
 
 @contextmanager
 def pooled_by_comparison(layers: Sequence[nn.MaxPool2d]) -> Generator[None]:
-    """Within, the layers run as `max_pool`."""
+    """Run the layers as `max_pool` within the context."""
     for layer in layers:
         vars(layer)["forward"] = partial(max_pool, layer)
     try:

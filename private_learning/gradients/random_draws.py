@@ -1,4 +1,4 @@
-"""Does a loss or a model draw random numbers when it is called?"""
+"""Detection of random numbers that a loss or a model draws when it is called."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def draws(device: torch.device | None = None) -> tuple[object, ...]:
 
 
 def call_and_watch(call: Callable[[], T], device: torch.device | None = None) -> tuple[T, bool]:
-    """Return what a call returns, and whether it draws random numbers.
+    """Return the result of a call, and whether it draws random numbers.
 
     Generators are the process's own, so that other threads move them, too. PyTorch says which of its operators may
-    draw, and says it in this thread alone. A generator that stands still during one call shows that the call draws
-    nothing.
+    draw, and says it in this thread alone. A generator that stands still during one call proves that the call draws no
+    number.
     """
     tries = 0
     while True:
@@ -34,29 +34,32 @@ def call_and_watch(call: Callable[[], T], device: torch.device | None = None) ->
         with watch:
             returned = call()
         tries += 1
-        torch_moved = watch.seen and _torch_state(device) != torch_state
+        torch_moved = watch.has_drawn and _torch_state(device) != torch_state
         random = torch_moved or _other_state() != other_state
         if not random or tries == _TRIES:
             return returned, random
 
 
-class Observer(TorchDispatchMode):
-    """Sees every operator. No call is compiled here: the compiler, which takes seconds to import, stays out."""
+class OperatorObserver(TorchDispatchMode):
+    """A mode that sees every operator.
+
+    No call is compiled here: the compiler, which takes seconds to import, stays out.
+    """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
 
 
-class _Seeded(Observer):
+class _Seeded(OperatorObserver):
     """Notes operators that may draw from a generator."""
 
-    seen = False
+    has_drawn = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self.seen |= torch.Tag.nondeterministic_seeded in func.tags
+        self.has_drawn |= torch.Tag.nondeterministic_seeded in func.tags
         return func(*args, **(kwargs or {}))
 
 

@@ -1,11 +1,11 @@
-"""Does a model read numbers out of its records? Then the way that it takes can follow from one of them.
+"""Detection of models that read numbers out of their records, so that their path can follow from one record.
 
-Within book-keeping a whole pass goes one way: a branch that one record opens would be open for all. So a model that
-turns a record's values into Python numbers, NumPy arrays or shapes runs record by record, whatever the values are.
-Before the first such reading every record takes the same way, so that one call is enough to find it.
+Within book-keeping a whole pass takes one path: a branch that one record opens would be open for all. So a model that
+turns a record's values into Python numbers, NumPy arrays or shapes runs record by record, for all values. Before the
+first such reading every record takes the same path, so that one call is enough to find it.
 
-PyTorch's own gradients read, too: that of a product along an axis looks for a zero anywhere in the batch, and with one
-it computes the gradients of all records another way, which does not underflow where the usual one does.
+PyTorch's own gradients read, too. That of a product along an axis looks for a zero anywhere in the batch. With one it
+computes the gradients of all records another way, which does not underflow where the usual one does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.func import vmap
 from torch.overrides import TorchFunctionMode
 
 from private_learning.gradients.packing import Packing
-from private_learning.gradients.random_draws import Observer
+from private_learning.gradients.random_draws import OperatorObserver
 
 # Readings that pass by PyTorch's operators.
 _METHODS = {"numpy", "__array__", "tolist", "data_ptr", "untyped_storage", "storage", "__dlpack__"}
@@ -37,7 +37,7 @@ def follows_values(model: nn.Module, inputs: Tensor) -> bool:
     watch, methods = _Operators(), _Methods()
     with torch.no_grad(), ExitStack() as hooks, Packing(), methods, watch:
         for module in model.modules():
-            # PyTorch's own, which read how many records a packed sequence has; ours take their place.
+            # PyTorch's own, which read how many records a packed sequence has. Ours take their place.
             if type(module) in (nn.LSTM, nn.GRU, nn.RNN):
                 hooks.callback(module.register_forward_pre_hook(watch.pause).remove)
                 hooks.callback(module.register_forward_hook(watch.go_on).remove)
@@ -45,14 +45,14 @@ def follows_values(model: nn.Module, inputs: Tensor) -> bool:
     if not (watch.read or methods.read):
         return False
 
-    def alone(record: Tensor) -> Any:
+    def single_record(record: Tensor) -> Any:
         return model(record.unsqueeze(0))
 
     # Parameters and buffers may be read: only records are hidden by vmap.
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="There is a performance drop")
-            vmap(alone, randomness="different")(inputs.clone())
+            vmap(single_record, randomness="different")(inputs.clone())
     # What vmap raises may have any type.
     except Exception:  # noqa: BLE001
         return True
@@ -60,7 +60,7 @@ def follows_values(model: nn.Module, inputs: Tensor) -> bool:
 
 
 class Runs(Protocol):
-    """What computes the gradients of a pass."""
+    """The object that computes the gradients of a pass."""
 
     def run(self, inputs: Tensor, targets: Tensor) -> object: ...
 
@@ -68,16 +68,16 @@ class Runs(Protocol):
 def gradients_follow_values(engine: Runs, inputs: Tensor, targets: Tensor) -> bool:
     """Return whether PyTorch reads numbers out of records on the way back. inputs: (records, ...).
 
-    A dispatch mode sees nothing of it: within one PyTorch takes the other way throughout. So does vmap, which is the
-    way out. What is read on the way forward is the business of `follows_values`.
+    A dispatch mode cannot see it, because within one PyTorch takes the other way throughout. So does vmap, which is the
+    way out. Readings on the way forward are the business of `follows_values`.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # The newer profiler writes lines of its own to the screen.
         legacy: Any = profiler_legacy
-        with legacy.profile() as seen:
+        with legacy.profile() as profile:
             engine.run(inputs.clone(), targets.clone())
-    return any(event.name in _READINGS and _within_a_gradient(event) for event in seen.function_events)
+    return any(event.name in _READINGS and _within_a_gradient(event) for event in profile.function_events)
 
 
 def _within_a_gradient(event: Any) -> bool:
@@ -93,7 +93,7 @@ _BACKWARD = "autograd::engine::evaluate_function"
 _READINGS = {f"aten::{name}" for name in ("_local_scalar_dense", "equal", "is_nonzero", "masked_select", "nonzero")}
 
 
-class _Operators(Observer):
+class _Operators(OperatorObserver):
     """Notes operators whose results are Python numbers, or have shapes that follow from values."""
 
     read, _paused = False, False
@@ -136,7 +136,7 @@ class _Methods(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         self.read |= name in _METHODS
         if name == "_pack_padded_sequence":
-            # The longest record shorter than the tensor: what follows its length shows, whatever the records are.
+            # The longest record shorter than the tensor: shapes that follow its length show for all records.
             padded, lengths, batch_first = args
             args = padded, lengths.clamp(max=max(1, padded.shape[1 if batch_first else 0] - 1)), batch_first
         return cast(Callable[..., Any], func)(*args, **(kwargs or {}))

@@ -15,11 +15,11 @@ from private_learning.gradients.capture import Capture
 from private_learning.gradients.composite import Affine, Composite
 from private_learning.gradients.errors import NotLayerwise
 from private_learning.gradients.layers import Layer
-from private_learning.gradients.packing import Layout
+from private_learning.gradients.packing import PackedLayout
 from private_learning.gradients.sweep import CellSweep, GatedSweep, Maps, PlainSweep, Sweep
 
 
-class Recurrent(Composite):
+class RecurrentRule(Composite):
     """nn.LSTM, nn.GRU, nn.RNN: any number of layers, one direction or both, padded or packed."""
 
     packs = True
@@ -30,12 +30,12 @@ class Recurrent(Composite):
         self._maps = [self._of(suffix) for suffix in _suffixes(self.module)]
 
     def _of(self, suffix: str) -> Maps:
-        made = partial(Affine, f"{self.name}.{suffix}", self.module, self.names)
+        affine = partial(Affine, f"{self.name}.{suffix}", self.module, self.names)
         ih, hh = (
-            made(f"weight_{which}_{suffix}", f"bias_{which}_{suffix}" if self.module.bias else None)
-            for which in ("ih", "hh")
+            affine(f"weight_{kind}_{suffix}", f"bias_{kind}_{suffix}" if self.module.bias else None)
+            for kind in ("ih", "hh")
         )
-        return Maps(ih, hh, made(f"weight_hr_{suffix}") if self.module.proj_size else None)
+        return Maps(ih, hh, affine(f"weight_hr_{suffix}") if self.module.proj_size else None)
 
     @staticmethod
     def expected(module: Any) -> set[str]:
@@ -58,7 +58,7 @@ class Recurrent(Composite):
     def forward(self, capture: Capture, input: Any, hx: Any = None) -> Any:  # torch's names
         if isinstance(input, PackedSequence):
             self._check(input.data, hx, input.batch_sizes)
-            layout = Layout.of(input)
+            layout = PackedLayout.of(input)
             rows, *last = self._layers(capture, input.data, hx, layout)
             return PackedSequence(rows, *input[1:]), self._state(last)
         if input.dim() != 3:
@@ -77,7 +77,7 @@ class Recurrent(Composite):
     def _state(self, last: Sequence[Tensor]) -> Any:
         return tuple(last) if isinstance(self.module, nn.LSTM) else last[0]
 
-    def _layers(self, capture: Capture, x: Tensor, hx: Any, layout: Layout | None) -> list[Tensor]:
+    def _layers(self, capture: Capture, x: Tensor, hx: Any, layout: PackedLayout | None) -> list[Tensor]:
         """[outputs, last states (, last cell states)] from inputs that are time first or packed."""
         records = x.shape[1] if layout is None else len(layout.lengths)
         hidden, cells = self._starts(x, hx, records)
@@ -92,8 +92,10 @@ class Recurrent(Composite):
             x = outputs[0] if ways == 1 else torch.cat(outputs, -1)
             if depth + 1 < self.module.num_layers:
                 x = self._dropped(x, layout)
-        found = [x, torch.stack([h for h, _ in ends])]
-        return [*found, torch.stack([cast(Tensor, c) for _, c in ends])] if isinstance(self.module, nn.LSTM) else found
+        results = [x, torch.stack([h for h, _ in ends])]
+        return (
+            [*results, torch.stack([cast(Tensor, c) for _, c in ends])] if isinstance(self.module, nn.LSTM) else results
+        )
 
     def _starts(self, x: Tensor, hx: Any, records: int) -> tuple[Sequence[Tensor], Sequence[Tensor | None]]:
         """States and cell states before the first step, one (records, …) of each for every layer and direction."""
@@ -107,7 +109,7 @@ class Recurrent(Composite):
         return hx.unbind(0), [None] * count
 
     def _swept(
-        self, capture: Capture, k: int, x: Tensor, h: Tensor, c: Tensor | None, layout: Layout | None
+        self, capture: Capture, k: int, x: Tensor, h: Tensor, c: Tensor | None, layout: PackedLayout | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """(outputs, last state, last cell state) of one layer in one direction."""
         reverse = self.module.bidirectional and k % 2 == 1
@@ -117,7 +119,7 @@ class Recurrent(Composite):
         y, cell = self._sweep(capture, self._maps[k], layout.lengths)(layout.padded(x, reverse), h, c)
         return layout.rows(y, reverse), layout.last(y), cell
 
-    def _dropped(self, x: Tensor, layout: Layout | None) -> Tensor:
+    def _dropped(self, x: Tensor, layout: PackedLayout | None) -> Tensor:
         """Dropout between two layers, drawn as torch draws it."""
         share = self.module.dropout if self.module.training else 0.0
         if share and layout is not None:
@@ -130,7 +132,7 @@ class RecurrentCell(Composite):
 
     def __init__(self, name: str, module: nn.Module, names: dict[str, str]) -> None:
         super().__init__(name, module, names)
-        self._ih, self._hh = (Affine(name, module, names, f"weight_{which}", f"bias_{which}") for which in ("ih", "hh"))
+        self._ih, self._hh = (Affine(name, module, names, f"weight_{kind}", f"bias_{kind}") for kind in ("ih", "hh"))
 
     @staticmethod
     def expected(module: Any) -> set[str]:
@@ -148,7 +150,7 @@ class RecurrentCell(Composite):
             hx = (zero, zero) if isinstance(self.module, nn.LSTMCell) else zero
         if isinstance(self.module, nn.LSTMCell):
             h, c = hx
-            i, f, g, o = self._both(capture, input, h).chunk(4, 1)
+            i, f, g, o = self._gate_sums(capture, input, h).chunk(4, 1)
             c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
             return torch.sigmoid(o) * torch.tanh(c), c
         if isinstance(self.module, nn.GRUCell):
@@ -156,10 +158,10 @@ class RecurrentCell(Composite):
             r, z = (torch.sigmoid(of_x[k] + of_h[k]) for k in (0, 1))
             n = torch.tanh(of_x[2] + r * of_h[2])
             return n + z * (hx - n)
-        both = self._both(capture, input, hx)
-        return torch.tanh(both) if self.module.nonlinearity == "tanh" else torch.relu(both)
+        sums = self._gate_sums(capture, input, hx)
+        return torch.tanh(sums) if self.module.nonlinearity == "tanh" else torch.relu(sums)
 
-    def _both(self, capture: Capture, x: Tensor, h: Tensor) -> Tensor:
+    def _gate_sums(self, capture: Capture, x: Tensor, h: Tensor) -> Tensor:
         return capture.call(self._ih, x) + capture.call(self._hh, h)
 
 

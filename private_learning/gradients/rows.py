@@ -30,7 +30,7 @@ class RowsOf(Layer):
 
 
 def by_records(layer: Layer, a: Tensor, g: Tensor, rows: int) -> tuple[Layer, Tensor, Tensor]:
-    """A use whose first axis is batch · rows as one of (batch, rows, ...), and the layer that takes it so."""
+    """Return a use of batch · rows records as one of (batch, rows, ...), and the layer that takes it so."""
     if rows == 1:
         return layer, a, g
     a, g = torch.unflatten(a, 0, (-1, rows)), torch.unflatten(g, 0, (-1, rows))
@@ -42,10 +42,10 @@ class RowsBeside(Protocol):
     """A model whose layers see several rows of each record beside each other."""
 
     def rows_beside(self, inputs: Tensor) -> int:
-        """How many; 1: the records themselves."""
+        """Return how many rows lie beside each other, 1 for the records themselves."""
         ...
 
 
 def rows_beside(model: nn.Module, inputs: Tensor) -> int:
-    """How many rows of each record the model's layers see beside each other; 1 where it does not say."""
+    """Return how many rows of each record the model's layers see beside each other, 1 where it does not say."""
     return model.rows_beside(inputs) if isinstance(model, RowsBeside) else 1

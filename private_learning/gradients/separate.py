@@ -1,7 +1,7 @@
 """Losses as functions of one output and one target, so that no loss ever sees two records.
 
-Losses that are built in are known to keep records apart and run as they are. Every other loss runs on single rows: its
-value and its gradient for one record cannot depend on another record, whatever it computes.
+Losses that are built in are known to keep records apart and run as they are. Every other loss runs on single rows.
+Therefore its value and its gradient for one record cannot depend on another record.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def of_rows(loss: Loss) -> tuple[Loss, int]:
 class Separated:
     """A loss that is run on one output and one target at a time.
 
-    `torch.func.vmap` does it for all records at once, with random numbers of its own for each. Where vmap cannot run
-    the loss (values that become Python numbers, NumPy), single rows run one after the other. The first call decides,
+    `torch.func.vmap` does it for all records at once, with random numbers of its own for each. For losses that vmap
+    cannot run (values that become Python numbers, NumPy), single rows run one after the other. The first call decides,
     and `settle` ends the choice before records are seen.
     """
 
@@ -49,7 +49,7 @@ class Separated:
         self.vectorised: bool | None = None
 
     def __call__(self, outputs: Any, targets: Tensor) -> Tensor:
-        """(batch,) losses of outputs with the records along the first axis: a tensor, or tensors in containers.
+        """Return (batch,) losses of outputs with the records along the first axis: a tensor, or tensors in containers.
 
         Raises ValueError: the loss of one record is not one number, or outputs have another length than targets.
         """
@@ -73,7 +73,10 @@ class Separated:
         return losses
 
     def settle(self, together: bool | None = None) -> bool:
-        """Return whether rows run at once, from now on: as said, or as calls found out; undecided, one by one."""
+        """Return whether rows run at once, from now on.
+
+        The argument decides, or else the calls so far. Where both are missing, rows run one by one.
+        """
         self.vectorised = bool(self.vectorised) if together is None else together
         return self.vectorised
 
@@ -97,7 +100,7 @@ class Separated:
         if not isinstance(losses, Tensor) or losses.shape != (1,):  # pyright: ignore[reportUnnecessaryIsInstance]
             shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
             raise NotOneNumber(
-                f"loss must return one value per record, got shape {shape} for one record; use reduction='none', and "
+                f"loss must return one value per record, got shape {shape} for one record. Use reduction='none', and "
                 "squeeze(-1) in place of squeeze()"
             )
         return losses[0]
@@ -136,11 +139,11 @@ def each_tensor(change: Callable[[Tensor], Tensor], values: Any) -> Any:
 
 def tensors_in(values: Any) -> list[Tensor]:
     """Return every tensor in the containers, in their order."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
 
     def keep(value: Tensor) -> Tensor:
-        found.append(value)
+        tensors.append(value)
         return value
 
     each_tensor(keep, values)
-    return found
+    return tensors

@@ -1,13 +1,13 @@
-"""Places of one public shape for a batch of records, so that no record's gradient depends on who shares its batch.
+"""Slots of one public shape for a batch of records, so that no record's gradient depends on the rest of its batch.
 
-Kernels are chosen by shape, and other kernels round otherwise: a ReLU at zero is on in one and off in the other, and
-whoever chooses the weights can put it there. So records always run in passes of the same shape, each in a slot of its
-own; slots that are left over hold copies and count nothing. Within one shape a slot's results depend on what is in the
+Kernels are chosen by shape, and other kernels round otherwise. A ReLU at zero is on in one and off in the other, and
+an author of the weights can put it there. So records always run in passes of the same shape, each in a slot of its
+own. Slots that are left over hold copies and count zero. Within one shape a slot's results depend on the content of the
 slot alone.
 
 The places are drawn: a batch of n records takes n of the slots, all choices being equally likely. Leave one record out
 and the others have exactly the places that n − 1 records would have drawn. A batch that does not fit takes further
-passes of the same shape; who goes there is drawn, too, and one record more moves at most one other there.
+passes of the same shape. Their records are drawn, too, and one record more moves at most one other there.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 # Deviations of a Poisson batch that fit beside the expected size: room costs time in every step, a batch that does not
-# fit costs a further pass and moves one record. With one or two, as many slots run over Poisson batches of 64 to 600;
-# with two, one batch in 44 does not fit.
+# fit costs a further pass and moves one record. With one or two, as many slots run over Poisson batches of 64 to 600.
+# With two, one batch in 44 does not fit.
 _SLACK = 2.0
 
 
@@ -35,7 +35,7 @@ class Words(Protocol):
 
 
 class Indexed(Protocol):
-    """Records that need not lie in memory: those of a pass are asked for when it runs, and foretold before."""
+    """Records that need not lie in memory. Those of a pass are requested when it runs, and announced before."""
 
     @property
     def shape(self) -> torch.Size: ...
@@ -51,21 +51,22 @@ class Indexed(Protocol):
     def __getitem__(self, rows: Tensor | slice, /) -> Tensor: ...
 
     def expect(self, rows: Tensor | slice) -> None:
-        """These rows are asked for soon."""
+        """Announce that these rows are needed soon."""
         ...
 
 
 def slots_for(expected_batch_size: float) -> int:
-    """How many slots one set has: the expected size and two deviations, by public numbers alone."""
+    """Return the number of slots in one set: the expected size and two deviations, by public numbers alone."""
     return max(1, math.ceil(expected_batch_size + _SLACK * math.sqrt(expected_batch_size)))
 
 
 @dataclass(frozen=True)
 class Slots:
-    """Where the records of one batch lie.
+    """The slots of one batch.
 
-    capacity  slots in one set, public; rounded up to whole passes
-    draw      count -> (count,) uniform 64-bit words; None: in order, for what needs a shape and no law
+    capacity  slots in one set, public, rounded up to whole passes
+    draw      count -> (count,) uniform 64-bit words. None for slots in order, for purposes that need a shape and no
+              law.
     """
 
     capacity: int
@@ -76,32 +77,32 @@ class Slots:
         """Slots for Poisson batches, places drawn from the source."""
         return cls(slots_for(expected_batch_size), lambda count: source.words(count, np.uint64).astype(np.uint64))
 
-    def passes(self, records: int, most: int) -> Iterator[Pass]:
-        """Who runs together, pass by pass, all of one shape; passes without a record are left out.
+    def passes(self, records: int, max_records: int) -> Iterator[Pass]:
+        """Yield the passes of a batch, all of one shape. Passes without a record are left out.
 
-        records  in the batch
-        most     records in one pass
+        records      in the batch
+        max_records  in one pass
         """
-        parts = math.ceil(self.capacity / most)
+        parts = math.ceil(self.capacity / max_records)
         width = math.ceil(self.capacity / parts)
         start, size = 0, parts * width
-        # Places alone are drawn while everybody has one; beyond that also who goes on to further sets.
+        # Places alone are drawn while every record has one. Beyond that, the records of further sets are drawn, too.
         order, first = np.arange(records) if records <= size else self._order(records), 0
         while start < records:
-            here, holder = order[start : start + size], np.full(size, records)
-            holder[self._order(size)[: len(here)]] = here
-            # Whoever does not fit needs little room: further sets are one pass each.
+            members, holder = order[start : start + size], np.full(size, records)
+            holder[self._order(size)[: len(members)]] = members
+            # The records that do not fit need little room: further sets are one pass each.
             start, size = start + size, width
             for homes in holder.reshape(-1, width):
                 free, some = homes == records, homes.min()
                 if some < records:
-                    # A copy of a record that is there: whatever a model does with zeros, it can do this.
+                    # A copy of a real record: a model that fails on zeros can still do this.
                     rows = np.where(free, some, homes)
                     yield Pass(torch.as_tensor(rows), torch.as_tensor(homes), torch.as_tensor(free), first)
                 first += width
 
     def _order(self, count: int) -> NDArray[np.int64]:
-        """A permutation, (count,); every one equally likely but for ties of 64-bit words."""
+        """Return a permutation, (count,). Each is equally likely but for ties of 64-bit words."""
         return np.arange(count) if self.draw is None else np.argsort(self.draw(count))
 
 
@@ -109,8 +110,8 @@ class Slots:
 class Pass:
     """One pass: which records of the batch run in which slots.
 
-    rows   row of the batch in every slot, (width,) or a slice; copies of one where the slot is free
-    homes  (width,) the same, but one past the batch where the slot is free; None: no slot is
+    rows   row of the batch in every slot, (width,) or a slice. Copies of one where the slot is free.
+    homes  (width,) the same, but one past the batch where the slot is free. None where no slot is.
     free   (width,) bool
     first  number of the first slot, among those of all passes of the step
     """
@@ -121,7 +122,7 @@ class Pass:
     first: int = 0
 
     def of(self, records: Tensor | Indexed) -> Tensor:
-        """(width, …) what runs, from (batch, …): a copy, which a model or a loss may change in place."""
+        """Return (width, …) rows that run, from (batch, …): a copy, which a model or a loss may change in place."""
         if not isinstance(records, Tensor):
             return records[self.rows]
         if isinstance(self.rows, slice):
@@ -129,35 +130,40 @@ class Pass:
         return records.index_select(0, self.rows)
 
     def only_taken(self, factors: Tensor) -> Tensor:
-        """(width,) factors, 0 in the slots that are free."""
+        """Return (width,) factors, 0 in the slots that are free."""
         return factors if self.free is None else factors.masked_fill(self.free, 0.0)
 
     def put(self, values: Tensor, into: Tensor) -> None:
-        """(width,) values of the slots to their records' places in `into`, (batch + 1,); the last is nobody's."""
+        """Write (width,) values of the slots to their records' places in `into`, (batch + 1,).
+
+        The last belongs to no record.
+        """
         into[self.rows if self.homes is None else self.homes] = values
 
     def to(self, device: torch.device) -> Pass:
-        """The same on another device."""
+        """Return the same pass on another device."""
         if isinstance(self.rows, slice) or self.homes is None or self.free is None or device.type == "cpu":
             return self
         return Pass(self.rows.to(device), self.homes.to(device), self.free.to(device), self.first)
 
 
-def in_order(records: int, most: int) -> Iterator[Pass]:
-    """Passes whose shapes follow the size of the batch: nobody is held apart from anybody, and nothing is copied."""
-    return (Pass(slice(start, min(start + most, records)), first=start) for start in range(0, records, most))
+def in_order(records: int, max_records: int) -> Iterator[Pass]:
+    """Return passes whose shapes follow the size of the batch. They copy no record and hold none apart."""
+    return (
+        Pass(slice(start, min(start + max_records, records)), first=start) for start in range(0, records, max_records)
+    )
 
 
 def foretold(passes: Iterator[Pass], records: Tensor | Indexed) -> Iterator[Pass]:
-    """The same passes; records that are read on demand hear of each one pass before it runs."""
+    """Yield the same passes. Records that are read on demand hear of each one pass before it runs."""
     if isinstance(records, Tensor):
         yield from passes
         return
-    held: Pass | None = None
+    previous: Pass | None = None
     for coming in passes:
         records.expect(coming.rows)
-        if held is not None:
-            yield held
-        held = coming
-    if held is not None:
-        yield held
+        if previous is not None:
+            yield previous
+        previous = coming
+    if previous is not None:
+        yield previous

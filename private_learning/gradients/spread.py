@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from private_learning.gradients.layers import Kept, Layer, LinearLayer
+from private_learning.gradients.layers import Layer, LayerCache, LinearLayer
 
 
-class Spread(nn.Module):
+class ScoreVariance(nn.Module):
     """(n, k) inputs to (n, 1) variances Σ_j x_j² e^{2ρ_j}: of x·w, w_j independent with standard deviation e^{ρ_j}.
 
     weight: (1, k), the ρ_j.
@@ -23,29 +23,29 @@ class Spread(nn.Module):
         return _variance(inputs, self.weight)
 
 
-class SpreadLayer(LinearLayer):
-    """∂v/∂ρ_j = 2 x_j² e^{2ρ_j}: the gradients are those of a linear layer that is shown these numbers."""
+class ScoreVarianceLayer(LinearLayer):
+    """∂v/∂ρ_j = 2 x_j² e^{2ρ_j}: the gradients are those of a linear layer with these numbers as inputs."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return _variance(x, self.own("weight"))
+        return _variance(x, self.parameter("weight"))
 
     # A linear layer's would be wrong: the variance is no linear function of the inputs.
     signal = Layer.signal
 
     def per_record(self, a: Tensor, g: Tensor) -> dict[str, Tensor]:
-        return super().per_record(self._shown(a), g)
+        return super().per_record(self._features(a), g)
 
-    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], Kept]:
-        return super().squares(self._shown(a), g)
+    def squares(self, a: Tensor, g: Tensor) -> tuple[dict[str, Tensor], LayerCache]:
+        return super().squares(self._features(a), g)
 
-    def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
-        return super().weighted_sum(self._shown(a), g, weights, kept)
+    def weighted_sum(self, a: Tensor, g: Tensor, weights: dict[str, Tensor], cache: LayerCache) -> dict[str, Tensor]:
+        return super().weighted_sum(self._features(a), g, weights, cache)
 
-    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
-        return super().inner(self._shown(a), g, centre, kept)
+    def inner(self, a: Tensor, g: Tensor, centre: dict[str, Tensor], cache: LayerCache) -> dict[str, Tensor]:
+        return super().inner(self._features(a), g, centre, cache)
 
-    def _shown(self, a: Tensor) -> Tensor:
-        return 2 * a.square() * torch.exp(2 * self.own("weight")).to(a.dtype)
+    def _features(self, a: Tensor) -> Tensor:
+        return 2 * a.square() * torch.exp(2 * self.parameter("weight")).to(a.dtype)
 
 
 def _variance(inputs: Tensor, log_stds: Tensor) -> Tensor:

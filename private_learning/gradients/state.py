@@ -1,4 +1,4 @@
-"""What a loss or a model remembers from one call to the next: attributes, buffers, closure cells, globals, generators.
+"""State that a loss or a model keeps between calls: attributes, buffers, closure cells, globals, generators.
 
 A memory couples records as surely as a mean over the batch does. It is looked for before the first round, by calls on
 generated records.
@@ -30,26 +30,26 @@ _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 
 
 def state_of(*roots: object) -> dict[str, object]:
-    """Return where -> what stands there, for all that the given callables and objects can reach.
+    """Return place -> fingerprint of its content, for all that the given callables and objects can reach.
 
     Two results of one object differ exactly in the places that changed between them.
     """
-    found: dict[str, object] = {}
-    seen: set[int] = set()
+    places: dict[str, object] = {}
+    visited: set[int] = set()
     for root in roots:
-        _visit(root, "", found, seen, _DEEPEST)
-    return found
+        _visit(root, "", places, visited, _DEEPEST)
+    return places
 
 
 def changed(before: Mapping[str, object], after: Mapping[str, object]) -> str | None:
-    """Return the first place that differs; None: none does."""
+    """Return the first place that differs, or None."""
     return next((place for place in (*before, *after) if before.get(place) != after.get(place)), None)
 
 
-def kept_of_first_call(root: Any, first: Callable[[Any], object], other: Callable[[Any], object]) -> str | None:
-    """Return a place that a first call fills by its data, as a cache of public things is not; None: there is none.
+def kept_of_first_call(root: Any, first: Callable[[Any], object], second: Callable[[Any], object]) -> str | None:
+    """Return a place that a first call fills by its data, as a cache of public things is not, or None.
 
-    first: calls the root. other: calls a copy of it, which was never called, with other data of the same shapes.
+    first: calls the root. second: calls a copy of it, which was never called, with other data of the same shapes.
     """
     before, spare = state_of(root), _copied(root)
     first(root)
@@ -59,7 +59,7 @@ def kept_of_first_call(root: Any, first: Callable[[Any], object], other: Callabl
         return None
     if spare is None:
         return filled[0]
-    other(spare)
+    second(spare)
     compared = state_of(spare)
     return next((place for place in filled if _content(after[place]) != _content(compared.get(place))), None)
 
@@ -76,51 +76,54 @@ def _content(value: object) -> object:
 
 
 def _copied(root: Any) -> Any:
-    """A copy that shares parameters and nothing else that its calls could fill; None: it cannot be copied."""
+    """Return a copy that shares its parameters and no other state of calls, or None where copying fails."""
     parameters = list(root.parameters()) if isinstance(root, nn.Module) else []
     try:
         return _copy(root, {id(parameter): parameter for parameter in parameters})
-    # Whatever a user's object raises when it is copied.
+    # A user's object may raise any error when it is copied.
     except Exception:  # noqa: BLE001
         return None
 
 
 def _copy(value: Any, memo: dict[int, Any]) -> Any:
-    """As `copy.deepcopy`, which takes functions as they are: here cells and globals that they name are copied, too."""
+    """Copy as `copy.deepcopy`, which takes functions as they are.
+
+    Here their cells and named globals are copied, too.
+    """
     if not isinstance(value, types.FunctionType) or _of_a_library(value):
         return copy.deepcopy(value, memo)
     if id(value) in memo:
         return memo[id(value)]
-    known = dict(value.__globals__)
+    namespace = dict(value.__globals__)
     cells = tuple(types.CellType() for _ in value.__closure__ or ())
-    made = types.FunctionType(value.__code__, known, value.__name__, value.__defaults__, cells or None)
-    memo[id(value)] = made
-    made.__kwdefaults__, made.__dict__ = value.__kwdefaults__, copy.deepcopy(value.__dict__, memo)
+    function = types.FunctionType(value.__code__, namespace, value.__name__, value.__defaults__, cells or None)
+    memo[id(value)] = function
+    function.__kwdefaults__, function.__dict__ = value.__kwdefaults__, copy.deepcopy(value.__dict__, memo)
     for name in _names(value.__code__):
-        if isinstance(known.get(name), (list, dict, set, deque, Tensor, np.ndarray, types.FunctionType)):
-            known[name] = _copy(known[name], memo)
-    for cell, own in zip(cells, value.__closure__ or (), strict=True):
+        if isinstance(namespace.get(name), (list, dict, set, deque, Tensor, np.ndarray, types.FunctionType)):
+            namespace[name] = _copy(namespace[name], memo)
+    for cell, original in zip(cells, value.__closure__ or (), strict=True):
         with suppress(ValueError):
-            cell.cell_contents = _copy(own.cell_contents, memo)
-    return made
+            cell.cell_contents = _copy(original.cell_contents, memo)
+    return function
 
 
-def _visit(value: object, place: str, found: dict[str, object], seen: set[int], depth: int) -> None:
+def _visit(value: object, place: str, places: dict[str, object], visited: set[int], depth: int) -> None:
     if isinstance(value, weakref.ReferenceType):
         return
     if isinstance(value, _PLAIN):
-        found[place] = value
+        places[place] = value
         return
     generator = _generator(value)
     if generator is not None:
-        found[place] = generator
+        places[place] = generator
         return
-    found[place] = _fingerprint(value)
-    if id(value) in seen or depth == 0 or isinstance(value, (types.ModuleType, Tensor, np.ndarray)):
+    places[place] = _fingerprint(value)
+    if id(value) in visited or depth == 0 or isinstance(value, (types.ModuleType, Tensor, np.ndarray)):
         return
-    seen.add(id(value))
+    visited.add(id(value))
     for name, part in _parts(value):
-        _visit(part, f"{place}.{name}" if place else name, found, seen, depth - 1)
+        _visit(part, f"{place}.{name}" if place else name, places, visited, depth - 1)
 
 
 def _fingerprint(value: object) -> object:
@@ -181,7 +184,7 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _of_function(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    """Cells of the closure, defaults, attributes, and the globals that the code names."""
+    """Yield cells of the closure, defaults, attributes, and the globals that the code names."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
@@ -191,10 +194,10 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, object]]:
     yield from (("defaults", function.__defaults__), ("keywords", function.__kwdefaults__))
     yield from vars(function).items()
     for name in _names(function.__code__):
-        named = function.__globals__.get(name)
+        referenced = function.__globals__.get(name)
         # Functions of libraries keep their own counsel: tables of operators, caches.
-        if named is not None and not _of_a_library(named):
-            yield name, named
+        if referenced is not None and not _of_a_library(referenced):
+            yield name, referenced
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
@@ -229,7 +232,7 @@ def _of_object(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _of_class(kind: type, name: str | None = None) -> Iterator[tuple[str, object]]:
-    """Values that the class itself keeps, and what its method of that name reaches."""
+    """Yield values that the class itself keeps, and those that its method of that name reaches."""
     if kind.__module__.partition(".")[0] in ("torch", "numpy", "builtins"):
         return
     for key, part in vars(kind).items():

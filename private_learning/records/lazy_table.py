@@ -107,7 +107,7 @@ class LazyTable(Table):
             yield self.take(range(start, min(start + PART_ROWS, len(self))))
 
     def digest(self) -> str:
-        return digest_of(self.parts(), self.columns, named=self.named)
+        return digest_of(self.parts(), self.columns, with_patients=self.named)
 
     def first(self, marked: Array) -> str:
         return self.columns.stored.place(int(self.columns.rows[int(np.argmax(marked))]))

@@ -149,7 +149,7 @@ class Table:
         Raises:
             DataError: a column cannot be read.
         """
-        return digest_of([self], self.columns, named=self.named)
+        return digest_of([self], self.columns, with_patients=self.named)
 
     def without_columns(self, names: Collection[str]) -> Table:
         """The same rows without the columns of these names."""

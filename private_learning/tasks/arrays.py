@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ImageParameters(ImageShape, ClassLossParameters):
-    """Those of the images and of the network."""
+    """Parameters of the images and of the network."""
 
     classes: int = Field(ge=2, le=10_000, description="how many values the label has: 0, 1, …, classes − 1")
     filters: int = Field(
@@ -37,14 +37,14 @@ class SmallCnn(ScaledArrays, Classification):
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = self.kind.read(self.name, parameters)
         self.classes = self.parameters.classes
-        self.gamma, self.class_weights = self.parameters.chosen(self.name, self.classes)
+        self.gamma, self.class_weights = self.parameters.loss_settings(self.name, self.classes)
         self.shape, self.reach = self.parameters.shape, self.parameters.reach
 
     def model(self) -> nn.Module:
         from torch import nn
 
         p = self.parameters
-        # Stride 2 with padding 1 halves a side, rounded up; done twice.
+        # Stride 2 with padding 1 halves a side, rounded up. This is done twice.
         flat = 2 * p.filters * -(-p.height // 4) * -(-p.width // 4)
         return nn.Sequential(
             nn.Conv2d(p.channels, p.filters, 3, stride=2, padding=1),
@@ -77,7 +77,7 @@ class LastLayer(Classification):
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = self.kind.read(self.name, parameters)
         self.classes = self.parameters.classes
-        self.gamma, self.class_weights = self.parameters.chosen(self.name, self.classes)
+        self.gamma, self.class_weights = self.parameters.loss_settings(self.name, self.classes)
 
     def model(self) -> nn.Module:
         return self.linear(self.parameters.features)
@@ -114,6 +114,6 @@ class LastLayer(Classification):
 
 
 def _norms(features: np.ndarray) -> np.ndarray:
-    """(n, 1)."""
+    """Return (n, 1) norms."""
     with np.errstate(over="ignore"):  # a norm beyond the largest float scales its record to 0
         return np.linalg.norm(features, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Public weights out of a file of this machine: believed by their digest, put into a model by their names."""
+"""Public weights out of a file of this machine: verified by their digest, put into a model by their names."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from study_protocol.study.bounds import MAX_WEIGHT
 _LOG = logging.getLogger(__name__)
 
 
-def believed(file: BackboneFile | None, sha256: str, *, program: bool = False) -> bytes:
-    """The bytes of the file that the study names.
+def verified_bytes(file: BackboneFile | None, sha256: str, *, program: bool = False) -> bytes:
+    """Return the bytes of the file that the study names.
 
-    program  the study runs the file on the records, which a person here has to have said; else it holds weights
+    program  the study runs the file on the records, which a person here must have allowed. Otherwise it holds weights.
 
     Raises:
-        ConfigurationError: no file is given, or one of the other kind; it cannot be read, or it is another one.
+        ConfigurationError: no file is given, or one of the other kind. It cannot be read, or it is another one.
     """
     if file is None or isinstance(file, ProgramFile) != program:
-        what = "public weights from a file" if not program else "a program, an ONNX file that is run on the records,"
+        need = "public weights from a file" if not program else "a program, an ONNX file that is run on the records,"
         option, value = ("--backbone-program", "ProgramFile(path)") if program else ("--backbone", "path")
         raise ConfigurationError(
-            f"this study needs {what} with SHA-256 {sha256}: get it from the person who leads the study, and give it "
+            f"this study needs {need} with SHA-256 {sha256}: get it from the person who leads the study, and give it "
             f"with {option} FILE (from Python: backbone={value}); Wardround downloads nothing"
         )
     path = file.path if isinstance(file, ProgramFile) else file
@@ -40,36 +40,36 @@ def believed(file: BackboneFile | None, sha256: str, *, program: bool = False) -
         data = Path(path).read_bytes()
     except OSError as error:
         raise ConfigurationError(f"backbone {path} cannot be read: {error.strerror or error}") from error
-    found = hashlib.sha256(data).hexdigest()
-    if found != sha256:
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != sha256:
         raise ConfigurationError(
-            f"backbone {path} is not the file that the study names: its SHA-256 is {found}, the study's is {sha256}"
+            f"backbone {path} is not the file that the study names: its SHA-256 is {digest}, the study's is {sha256}"
         )
     return data
 
 
 def tensors_in(data: bytes) -> dict[str, Tensor]:
-    """Name -> tensor of a safetensors file.
+    """Return name -> tensor of a safetensors file.
 
     Raises:
         ConfigurationError: it is none, or holds complex numbers, NaN, an infinity or a number beyond ±MAX_WEIGHT.
     """
     try:
-        found = load(data)
+        tensors = load(data)
     except (SafetensorError, KeyError, ValueError) as error:
         raise ConfigurationError(
-            "the backbone is no safetensors file: pickled weights (.pt, .pth, .bin) can run code and are not read; "
-            "convert them with safetensors.torch.save_file"
+            "the backbone is no safetensors file: pickled weights (.pt, .pth, .bin) can run code and are not read. "
+            "Convert them with safetensors.torch.save_file"
         ) from error
-    for name, tensor in found.items():
+    for name, tensor in tensors.items():
         if tensor.is_complex():
             raise ConfigurationError(f"the backbone's tensor {name!r} holds complex numbers, which no task takes")
-        # Whatever their type is, they become weights. Of small ones PyTorch has no absolute values.
+        # Numbers of all types become weights. For small types PyTorch has no absolute values.
         numbers = tensor if tensor.is_floating_point() and tensor.itemsize > 1 else tensor.double()
         # Written so that NaN does not pass.
         if tensor.numel() and not float(numbers.abs().max()) <= MAX_WEIGHT:
             raise ConfigurationError(f"the backbone's tensor {name!r} holds NaN or a number beyond ±{MAX_WEIGHT:g}")
-    return found
+    return tensors
 
 
 def place(model: nn.Module, tensors: Mapping[str, Tensor], begun: Collection[str], head: Collection[str]) -> None:
@@ -79,18 +79,20 @@ def place(model: nn.Module, tensors: Mapping[str, Tensor], begun: Collection[str
     head   those among them that keep them also where the file has another shape: it was made for other classes
 
     Raises:
-        ConfigurationError: another shape; names both. A parameter that is not trained and that the file lacks.
+        ConfigurationError: a tensor has another shape, and the text names both shapes. Or the file lacks a parameter
+        that
+            is not trained.
     """
-    own: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
+    state: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
     with torch.no_grad():
         for name, tensor in tensors.items():
-            there = own.get(name)
-            if there is not None and there.shape == tensor.shape:
-                there.copy_(tensor)
-            elif there is not None and name not in head:
+            target = state.get(name)
+            if target is not None and target.shape == tensor.shape:
+                target.copy_(tensor)
+            elif target is not None and name not in head:
                 raise ConfigurationError(
                     f"the backbone's tensor {name!r} has shape {tuple(tensor.shape)}, and the task's model needs "
-                    f"{tuple(there.shape)}: the task's parameters are for another network"
+                    f"{tuple(target.shape)}: the task's parameters are for another network"
                 )
     # Once, under its first name, as `named_parameters` lists it.
     missing = [name for name, _ in model.named_parameters() if name not in begun and name not in tensors]
@@ -99,7 +101,7 @@ def place(model: nn.Module, tensors: Mapping[str, Tensor], begun: Collection[str
             f"the backbone has no tensor {missing[0]!r}{_and_others(len(missing) - 1)}, which the study does not train"
             f": its names begin with {', '.join(repr(name) for name in sorted(tensors)[:3])}"
         )
-    unused = [name for name in tensors if name not in own]
+    unused = [name for name in tensors if name not in state]
     if unused:
         _LOG.info("%d of %d tensors of the backbone are not in the task's model", len(unused), len(tensors))
 

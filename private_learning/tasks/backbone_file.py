@@ -1,4 +1,4 @@
-"""Which file of this machine a study's backbone is, and as what a person here gave it. Imports no torch."""
+"""The file of this machine that is a study's backbone, and its kind as given by a person here. Imports no torch."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Bayesian logistic regression: weights are normal variables, and a prediction says how sure it is.
 
-Variational inference (Blei, Kucukelbir & McAuliffe 2017) with q(w) = Π N(μ_j, e^{2ρ_j}); what is trained is (μ, ρ).
-Under q the score x·w of a record is normal with mean x·μ and variance Σ x_j² e^{2ρ_j}, so that every expectation here
-is an integral over one line: Gauss and Hermite's rule takes it at fixed nodes. Nothing is drawn, and no record's loss
-depends on another or on a seed, as it would with weights drawn from q.
+It is variational inference (Blei, Kucukelbir & McAuliffe 2017) with q(w) = Π N(μ_j, e^{2ρ_j}). The trained parameters
+are (μ, ρ). Under q the score x·w of a record is normal with mean x·μ and variance Σ x_j² e^{2ρ_j}. Every expectation
+here is therefore an integral over one line, which Gauss and Hermite's rule takes at fixed nodes. No number is drawn,
+and no record's loss depends on another or on a seed, as it would with weights drawn from q.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from private_learning.tasks.tables import TableClassifier, TableParameters
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-# x² p(1 − p) of a typical record and input on [−1, 1], as far as anybody knows before the study.
+# x² p(1 − p) of a typical record and input on [−1, 1], as far as is known before the study.
 _TYPICAL_INFORMATION = 0.05
 
 
@@ -31,7 +31,7 @@ class BayesianParameters(TableParameters):
     """Those of a table, and the prior."""
 
     classes: int = Field(default=2, ge=2, le=2, description="how many values the label has: 0 and 1")
-    # Neither has a default: whoever adds the prior reads the study's parameters alone.
+    # Neither has a default: the coordinator adds the prior from the study's parameters alone.
     patients: int = Field(
         ge=1, le=1_000_000_000, description="patients of all hospitals together, a public guess: what the prior weighs"
     )
@@ -88,9 +88,9 @@ class BayesianLogisticRegression(TableClassifier[BayesianParameters]):
         if len(targets) == 0 or not torch.isfinite(outputs).all():
             raise DataError("metrics need at least one record and finite outputs")
         probabilities = self.predictions(outputs.double())
-        own = probabilities.gather(1, targets.view(-1, 1)).clamp_min(np.finfo(np.float64).tiny)
+        likelihoods = probabilities.gather(1, targets.view(-1, 1)).clamp_min(np.finfo(np.float64).tiny)
         right = (outputs[:, 0] > 0).long() == targets
-        return {"accuracy": right.double().mean().item(), "log_loss": float(-own.log().mean())}
+        return {"accuracy": right.double().mean().item(), "log_loss": float(-likelihoods.log().mean())}
 
 
 def start_log_std(prior_std: float, patients: int) -> float:

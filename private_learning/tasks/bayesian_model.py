@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from private_learning.gradients.losses import SeparateLoss
-from private_learning.gradients.spread import Spread
+from private_learning.gradients.spread import ScoreVariance
 
 # Means of the logistic loss are then within 1e-5 for scores with a standard deviation of up to 2, and 1e-3 up to 5.
 NODES = 32
@@ -32,7 +32,7 @@ class ExpectedLoss(SeparateLoss):
 class NormalScore(nn.Module):
     """(n, features) to (n, 2): mean and variance of a record's score.
 
-    mean.weight    (1, features + 1): means of the weights, the constant's last; 0 at the start
+    mean.weight    (1, features + 1): means of the weights, the constant's last, 0 at the start
     spread.weight  (1, features + 1): logarithms of their standard deviations
     """
 
@@ -40,12 +40,12 @@ class NormalScore(nn.Module):
         super().__init__()
         self.mean = nn.Linear(features + 1, 1, bias=False)
         nn.init.zeros_(self.mean.weight)
-        self.spread = Spread(features + 1, log_std)
+        self.spread = ScoreVariance(features + 1, log_std)
 
     def forward(self, inputs: Tensor) -> Tensor:
         # The constant is one more input, and has a mean and a spread as the others have.
-        seen = torch.cat([inputs, torch.ones_like(inputs[:, :1])], dim=1)
-        return torch.cat([self.mean(seen), self.spread(seen)], dim=1)
+        extended = torch.cat([inputs, torch.ones_like(inputs[:, :1])], dim=1)
+        return torch.cat([self.mean(extended), self.spread(extended)], dim=1)
 
 
 def quadrature(outputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,14 +1,14 @@
 """Columns of a table, described by public numbers that travel in a study's parameters.
 
-    column.age       = "18..90"                  a number: clipped to the range, scaled to [-1, 1]; must be present
-    column.chol      = "100..400; missing=240"   the same; where it is missing, 240 stands in and an indicator is 1
+    column.age       = "18..90"                  a number: clipped to the range, scaled to [-1, 1], never missing
+    column.chol      = "100..400; missing=240"   the same, but 240 and an indicator of 1 stand for a missing one
     column.admitted  = "2020-01-01..2023-12-31"  a date: counted in days, clipped and scaled like a number
     column.pain      = "1|2|3|4"                 a category: one indicator each
-    column.thal      = "3|6|7; missing"          the same; where it is missing all are 0 and a further indicator is 1
+    column.thal      = "3|6|7; missing"          the same, but a missing one is all 0 and a further indicator of 1
     column.bmi       = "15..60; missing=30; missing-values=0|-1"   0 and -1 say that it is missing, too
 
-Range, categories and the constant for missing values are chosen from public knowledge before the study. Nothing is
-fitted to the records, so preprocessing is the same whoever is in the data: it costs no privacy.
+Range, categories and the constant for missing values are chosen from public knowledge before the study. No value is
+fitted to the records, so preprocessing is the same for every data set and costs no privacy.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def require_no_label(columns: Collection[Declared], targets: Collection[str]) ->
     leaks = [column.name for column in columns if _as_seen(column.name) in labels]
     if leaks:
         raise TaskError(
-            f"{PREFIX}{leaks[0]}: this column is what the model learns to predict, and would be an input, too; leave "
+            f"{PREFIX}{leaks[0]}: this column is what the model learns to predict, and would be an input, too. Leave "
             f"{PREFIX}{leaks[0]} out"
         )
 
@@ -88,10 +88,10 @@ def _as_seen(name: str) -> str:
 def encode_columns(
     columns: Sequence[DeclaredColumn], data: Columns, first: Callable[[Any], str] | None = None, *, strict: bool = True
 ) -> Floats:
-    """(n, Σ width) float64 in [-1, 1].
+    """Return (n, Σ width) float64 in [-1, 1].
 
     first   says where the first of marked rows is, for messages: `Table.first`
-    strict  refuse cells that are neither values nor declared codes; otherwise they count as missing
+    strict  refuse cells that are neither values nor declared codes. Otherwise they count as missing.
 
     Raises:
         DataError: columns that are not in the table, or all faults of all columns.
@@ -109,7 +109,7 @@ def encode_columns(
 
 
 def require_readable(columns: Sequence[DeclaredColumn], parts: Iterable[Table]) -> None:
-    """Read all cells of a table, part by part; none of them is kept.
+    """Read all cells of a table, part by part, without keeping them.
 
     Raises:
         DataError: as `encode_columns`, with counts over all parts.
@@ -120,7 +120,7 @@ def require_readable(columns: Sequence[DeclaredColumn], parts: Iterable[Table]) 
         require_columns([column.name for column in columns], part.columns)
         cells += len(part)
         for fault in (fault for column in columns for fault in column.faults(column.read(part.columns[column.name]))):
-            key = fault.where, fault.what
+            key = fault.subject, fault.problem
             counts[key] = counts.get(key, 0) + int(fault.rows.sum())
             if key not in firsts:
                 firsts[key] = fault, part.first(fault.rows)
@@ -149,46 +149,48 @@ def numbers_in(name: str, values: Any) -> Floats:
     return read.values
 
 
-def require_columns(names: Sequence[str], data: Collection[str], whose: str = "study") -> None:
+def require_columns(names: Sequence[str], data: Collection[str], owner: str = "study") -> None:
     """Raises DataError: names the first columns that lack, each with the one that is most like it."""
     lacking = [name for name in names if name not in data]
     if lacking:
         # To look for what is like each of thousands would take hours.
         near = [(name, like(name, data)) for name in lacking[:_LISTED]]
-        listed = ", ".join(f"{name!r}" + (f" (did you mean {other!r}?)" if other else "") for name, other in near)
+        listed = ", ".join(
+            f"{name!r}" + (f" (did you mean {suggestion!r}?)" if suggestion else "") for name, suggestion in near
+        )
         more = f", and {len(lacking) - _LISTED} more" if len(lacking) > _LISTED else ""
-        raise DataError(f"the table lacks {len(lacking)} of the {whose}'s columns: {listed}{more}")
+        raise DataError(f"the table lacks {len(lacking)} of the {owner}'s columns: {listed}{more}")
 
 
 def categories_of(text: str) -> tuple[str, ...]:
-    """The names between bars, numbers written in one way.
+    """Return the names between bars, numbers written in one way.
 
     None where one is empty, where one stands twice (3 and 3.0), or where commas stand between them.
     """
     texts = (cleaned(part) for part in text.split("|"))
     names = tuple(plain_decimal(name, POINTS) or name for name in texts)
-    if any(are_several(name, alone=len(names) == 1) for name in names):
+    if any(are_several(name, is_only=len(names) == 1) for name in names):
         return ()
     return names if all(names) and len(set(map(same_category, names))) == len(names) else ()
 
 
-def indices_of(values: Any, names: tuple[str, ...], where: str, what: str) -> tuple[NDArray[np.int64], Mask]:
-    """(n,) places of the values among the names, -1 where the value is missing; (n,) booleans: it is missing.
+def indices_of(values: Any, names: tuple[str, ...], subject: str, kind: str) -> tuple[NDArray[np.int64], Mask]:
+    """Return (n,) places of the values among the names, -1 for missing ones, and (n,) booleans of missing values.
 
-    where, what: of which column and which names, for the text.
+    subject, kind: the column and the kind of the names, for the text.
 
     Raises:
         WrongRows: a value is none of the names.
     """
     read = read_categories(column_of(values), names)
     if read.wrong.any():
-        raise unknown_names(where, what, names, read).error
+        raise unknown_names(subject, kind, names, read).error
     return read.places, read.missing
 
 
-def missing_rows(where: str, missing: Mask) -> WrongRows:
-    """The error of values that a target must have. where: which column."""
-    return WrongRows(f"{where}: {int(missing.sum())} of {len(missing)} are missing; leave these rows out", missing)
+def missing_rows(subject: str, missing: Mask) -> WrongRows:
+    """Return the error of values that a target must have. subject: the column."""
+    return WrongRows(f"{subject}: {int(missing.sum())} of {len(missing)} are missing: leave these rows out", missing)
 
 
 def _read(name: str, text: object) -> Declared:
@@ -203,7 +205,7 @@ def _read(name: str, text: object) -> Declared:
     if len(categories) < 2:
         raise TaskError(f"{PREFIX}{name}: a range 'low..high' or two or more different categories 'a|b' are expected")
     if missing:
-        raise TaskError(f"{PREFIX}{name}: nothing stands in for a missing category; write 'missing' without a value")
+        raise TaskError(f"{PREFIX}{name}: no value stands in for a missing category: write 'missing' without a value")
     if set(map(same_category, codes)) & set(map(same_category, categories)):
         raise TaskError(f"{PREFIX}{name}: a category is also one of the missing-values")
     return CategoryColumn(name, categories, missing is not None, codes)
@@ -214,7 +216,7 @@ def _range(name: str, body: str, missing: str | None, codes: tuple[str, ...]) ->
     dates = days_in(low, Spelling()) is not None
     if not dates and any(map(is_miswritten, codes)):
         raise TaskError(
-            f"{PREFIX}{name}: missing-values are single numbers or texts with bars between: 0|-1|unknown; lists, "
+            f"{PREFIX}{name}: missing-values are single numbers or texts with bars between: 0|-1|unknown. Lists, "
             "ranges and numbers in quotation marks are none"
         )
     if dates and any(map(_has_an_order, codes)):
@@ -230,19 +232,22 @@ def _range(name: str, body: str, missing: str | None, codes: tuple[str, ...]) ->
 
 
 def _has_an_order(code: str) -> bool:
-    """Is it a date with its year last? A stored date would not be this code, and a text only if it is written so."""
+    """Return whether the code is a date with its year last.
+
+    A stored date would not be this code, and a text only if it is written so.
+    """
     spellings = (Spelling(dates="dmy"), Spelling(dates="mdy"))
-    return days_in(code, POINTS) is None and any(days_in(code, one) is not None for one in spellings)
+    return days_in(code, POINTS) is None and any(days_in(code, spelling) is not None for spelling in spellings)
 
 
 def _options(name: str, parts: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for part in parts:
         key, _, value = (piece.strip() for piece in part.partition("="))
-        if key not in OPTIONS or key in found:
+        if key not in OPTIONS or key in options:
             raise TaskError(f"{PREFIX}{name}: behind the ';' may stand, once each: {', '.join(OPTIONS)}")
-        found[key] = value
-    return found
+        options[key] = value
+    return options
 
 
 def _codes(name: str, options: Mapping[str, str]) -> tuple[str, ...]:
@@ -258,17 +263,17 @@ def _codes(name: str, options: Mapping[str, str]) -> tuple[str, ...]:
     return codes
 
 
-def _number(name: str, text: str, what: str = "") -> float:
+def _number(name: str, text: str, prefix: str = "") -> float:
     try:
         value = float(text)
     except ValueError as error:
-        raise TaskError(f"{PREFIX}{name}: {what}{text.strip()!r} is not a number") from error
+        raise TaskError(f"{PREFIX}{name}: {prefix}{text.strip()!r} is not a number") from error
     if not math.isfinite(value):
         raise TaskError(f"{PREFIX}{name}: bounds and constants are finite")
     return value
 
 
-def _day(name: str, text: str, what: str = "") -> float:
+def _day(name: str, text: str, prefix: str = "") -> float:
     if (day := days_in(text, Spelling())) is None:
-        raise TaskError(f"{PREFIX}{name}: {what}{text!r} is no date of the form 2020-12-31")
+        raise TaskError(f"{PREFIX}{name}: {prefix}{text!r} is no date of the form 2020-12-31")
     return day

@@ -1,4 +1,4 @@
-"""Networks of normalised convolutions, as names and shapes: first weights need no more, and torch builds upon them."""
+"""Networks of normalised convolutions, as names and shapes. First weights need no more, and torch builds upon them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 Shapes = Mapping[str, tuple[int, ...]]
 # Shorter signals and smaller images cannot be normalised: one value alone always becomes 0.
-LEAST_NORMALISED = 2
+MIN_NORMALISED = 2
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Convolutions without a constant, each followed by a GroupNorm; then the last layer, with a constant.
+class ConvolutionLayout:
+    """Convolutions without a constant, each followed by a GroupNorm, and a last layer with a constant.
 
     normalised: name -> (outputs, inputs per group, *kernel) of the convolution
     last: (outputs, inputs, *kernel) of the last layer, a linear one or a convolution
@@ -25,19 +25,19 @@ class Layout:
 
 
 def strided(length: int, stride: int, times: int) -> int:
-    """What is left of a side after so many padded convolutions of this stride: divided each time, rounded up."""
+    """Return the length of a side after so many padded convolutions of this stride: divided each time, rounded up."""
     for _ in range(times):
         length = -(-length // stride)
     return length
 
 
 def why_not_normalised(filters: int, groups: int, smallest: int) -> str | None:
-    """Why GroupNorm cannot normalise so many filters in so many groups; None: it can.
+    """Return why GroupNorm cannot normalise so many filters in so many groups, or None where it can.
 
     smallest: positions of one filter where the network is narrowest
     """
     if filters % groups:
         return "groups must divide filters"
-    if filters // groups * smallest < LEAST_NORMALISED:
+    if filters // groups * smallest < MIN_NORMALISED:
         return "one value is all that some groups would hold: take fewer groups or stages, or larger inputs"
     return None

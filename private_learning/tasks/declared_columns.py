@@ -1,4 +1,4 @@
-"""One column of a table as a study declares it: what its cells say, and the numbers that they become."""
+"""One column of a table as a study declares it: the values of its cells, and the numbers that they become."""
 
 from __future__ import annotations
 
@@ -32,60 +32,63 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class DeclaredColumn(ABC):
-    """One input of a study, and what it makes of cells."""
+    """One input of a study, and its encoding of cells."""
 
     name: str
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """How many numbers stand for one cell."""
+        """Return how many numbers stand for one cell."""
 
     @abstractmethod
     def read(self, values: Any) -> Any:
-        """What the cells say: `Numbers` or `Categories`."""
+        """Return the values of the cells: `Numbers` or `Categories`."""
 
     @abstractmethod
     def encoded(self, read: Any) -> Floats:
-        """(n, width) in [-1, 1], of what the cells say. A cell that says nothing that was declared counts as missing.
+        """Return (n, width) in [-1, 1], of the values of the cells. A cell without a declared value counts as missing.
 
         Where none may be missing, a number counts as the middle of its range, and a category as none of them.
         """
 
     @abstractmethod
     def faults(self, read: Any) -> list[Fault]:
-        """Cells that are neither values nor declared codes, and missing ones where none may be."""
+        """Return cells that are neither values nor declared codes, and missing ones where none may be."""
 
     def encode(self, values: Any) -> Floats:
-        """(n,) cells to (n, width). Raises WrongRows: the first of the faults."""
+        """Return (n, width) numbers of (n,) cells. Raises WrongRows: the first of the faults."""
         read = self.read(values)
         for fault in self.faults(read):
             raise fault.error
         return self.encoded(read)
 
     def use(self, values: Any) -> InputUse:
-        """How many of the values are missing, and how many lie outside the range."""
+        """Return how many of the values are missing, and how many lie outside the range."""
         read = self.read(values)
         counts = (int(read.missing.sum()), self.outside(read), int(read.wrong.sum()))
         return InputUse(self.name, len(read.missing), missing=counts[0], clipped=counts[1], wrong=counts[2])
 
     def outside(self, read: Any) -> int:
-        """How many values lie outside the range."""
+        """Return how many values lie outside the range."""
         return 0
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Cells that a study cannot use. where: which column. what: is wrong with them. of_first: what the first one is."""
+    """Cells that a study cannot use.
 
-    where: str
-    what: str
+    subject: the column. problem: with the cells. of_first: the kind of the first one.
+    """
+
+    subject: str
+    problem: str
     rows: Mask
     of_first: str = ""
 
     def text(self, count: int, cells: int) -> str:
-        """In words, of so many cells."""
-        return f"{self.where}: {count} of {cells} values {self.what}"
+        """Return the fault in words, of so many cells."""
+        return f"{self.subject}: {count} of {cells} values {self.problem}"
 
     @property
     def error(self) -> WrongRows:
@@ -94,8 +97,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class NumberColumn(DeclaredColumn):
-    """A number in the public range low … high. missing: what stands in for it where it may lack; None: it may not.
+    """A number in the public range low … high.
 
+    missing: the number that stands in for a missing one. None where none may be missing.
     dates: low, high and missing are days since 1 January 1970, and the cells are dates.
     """
 
@@ -114,7 +118,7 @@ class NumberColumn(DeclaredColumn):
         return (read_days if self.dates else read_numbers)(column, self.missing_values)
 
     def encoded(self, read: Numbers) -> Floats:
-        """The number on [-1, 1], and perhaps 1 where it is missing."""
+        """Return the number on [-1, 1], and 1 for a missing one where it may be missing."""
         # Halved before the difference, so that public bounds near the largest float do not overflow.
         middle, half = self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
         absent = np.isnan(read.values)
@@ -123,15 +127,15 @@ class NumberColumn(DeclaredColumn):
         return scaled[:, None] if self.missing is None else np.stack([scaled, absent.astype(np.float64)], axis=1)
 
     def faults(self, read: Numbers) -> list[Fault]:
-        what = "are no dates" if self.dates else "are no numbers"
-        wrong = Fault(f"column {self.name}", what, read.wrong, f"is {read.kind}")
+        problem = "are no dates" if self.dates else "are no numbers"
+        wrong = Fault(f"column {self.name}", problem, read.wrong, f"is {read.kind}")
         return _present([wrong, *([_absent(self.name, read.missing)] if self.missing is None else [])])
 
     def outside(self, read: Numbers) -> int:
         return int(np.sum((read.values < self.low) | (read.values > self.high)))
 
     def random(self, count: int, generator: np.random.Generator) -> Column:
-        """(count,) values of the range; where they may lack, one in four does."""
+        """Return (count,) values of the range. Where they may be missing, one in four is."""
         values = generator.uniform(0.0, 1.0, count)
         values = self.low * (1 - values) + self.high * values
         absent = generator.uniform(size=count) < 0.25
@@ -157,7 +161,7 @@ class CategoryColumn(DeclaredColumn):
         return read_categories(column_of(values, name=self.name), self.categories, self.missing_values)
 
     def encoded(self, read: Categories) -> Floats:
-        """Indicators; the last is 1 where the value is missing."""
+        """Return indicators. The last is 1 where the value is missing, if it may be."""
         hits = read.places[:, None] == np.arange(len(self.categories))
         return (np.column_stack([hits, read.places < 0]) if self.missing else hits).astype(np.float64)
 
@@ -166,7 +170,7 @@ class CategoryColumn(DeclaredColumn):
         return _present([wrong, *([] if self.missing else [_absent(self.name, read.missing)])])
 
     def random(self, count: int, generator: np.random.Generator) -> Column:
-        """(count,) categories, and empty cells among them where they may lack."""
+        """Return (count,) categories, and empty cells among them where they may lack."""
         choices = [*self.categories, *([None] if self.missing else [])]
         return Column.of_words(generator.integers(len(choices), size=count), choices)
 
@@ -182,9 +186,9 @@ def _absent(name: str, missing: Mask) -> Fault:
     return Fault(f"column {name}", "are missing, and the study allows none", missing)
 
 
-def unknown_names(where: str, what: str, names: Sequence[str], read: Categories) -> Fault:
-    """Cells that are none of the declared names."""
+def unknown_names(subject: str, kind: str, names: Sequence[str], read: Categories) -> Fault:
+    """Return the fault of cells that are none of the declared names."""
     listed = f" {'|'.join(names)}" if len(names) <= _LISTED else ""
     near = read.near is not None and bool(read.near[int(np.argmax(read.wrong))])
     of_first = "is one of them but for capitals or leading zeros" if near else ""
-    return Fault(where, f"are none of the study's {what}{listed}", read.wrong, of_first)
+    return Fault(subject, f"are none of the study's {kind}{listed}", read.wrong, of_first)

@@ -2,9 +2,9 @@
 
     events.diagnoses = "code=icd; time=day; codes=I10|E11|N18"
 
-The table `diagnoses` has one row for each event: column icd says what it was, column day when (numbers in any
-unit, or dates). codes is the public vocabulary, chosen before the study; whatever else stands in the column is one
-further token, and so is a missing code. Nothing is fitted to the records.
+The table `diagnoses` has one row for each event: column icd holds its code, column day its time (numbers in any
+unit, or dates). The key codes is the public vocabulary, chosen before the study. All other codes in the column are one
+further token, and so is a missing code. No value is fitted to the records.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from private_learning.tasks.task import InputUse, TaskError
 from study_protocol.cells import Column, column_name, read_categories, read_days, read_numbers
 
 PREFIX = "events."
-_WANTED = ("code", "time", "codes")
+_KEYS = ("code", "time", "codes")
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
 class EventTable:
-    """One table of events. first: its first token; tokens: the codes', and one for all others."""
+    """One table of events.
+
+    first: its first token. tokens: the codes', and one for all others.
+    """
 
     name: str
     code: str
@@ -41,7 +44,7 @@ class EventTable:
         return len(self.codes) + 1
 
     def read(self, table: Table) -> tuple[Array, Array, Array]:
-        """(rows,) tokens, (rows,) times, (rows,) booleans: the code is missing.
+        """Return (rows,) tokens, (rows,) times, and (rows,) booleans of missing codes.
 
         Raises:
             DataError: a column is not there, a time is missing or neither a number nor a date. The table and the first
@@ -58,7 +61,7 @@ class EventTable:
         return np.where(code.places < 0, len(self.codes), code.places) + self.first, times, code.missing
 
     def _times(self, column: Column) -> Array:
-        """(rows,) numbers, or days of dates. Raises WrongRows: neither, or some of each."""
+        """Return (rows,) numbers, or days of dates. Raises WrongRows: neither, or some of each."""
         numbers, days = read_numbers(column), read_days(column)
         wrong = numbers.wrong & days.wrong
         if wrong.any():
@@ -74,33 +77,33 @@ class EventTable:
 
 
 def _kind(cell: Column) -> str:
-    """What one cell may be that is no time."""
+    """Return the kind of a cell that is no time."""
     of_dates = read_days(cell).kind
     return of_dates if of_dates.startswith("a date") else read_numbers(cell).kind
 
 
 def read_events(parameters: Mapping[str, object]) -> tuple[EventTable, ...]:
-    """The tables of events among a study's parameters, in the order of their names; token 0 is none.
+    """Return the tables of events among a study's parameters, in the order of their names. Token 0 is no event.
 
     Raises:
         TaskError: no table, or a description that is not of the form.
     """
-    found: list[EventTable] = []
+    tables: list[EventTable] = []
     for key, text in sorted(item for item in parameters.items() if item[0].startswith(PREFIX)):
-        first = 1 if not found else found[-1].first + found[-1].tokens
-        found.append(_read(key.removeprefix(PREFIX), text, first))
-    if not found:
+        first = 1 if not tables else tables[-1].first + tables[-1].tokens
+        tables.append(_read(key.removeprefix(PREFIX), text, first))
+    if not tables:
         raise TaskError(f"at least one parameter {PREFIX}<table> is needed")
-    return tuple(found)
+    return tuple(tables)
 
 
 def sequences(tables: tuple[EventTable, ...], histories: Histories, length: int) -> Array:
-    """(patients, length) int64: the newest events of each, oldest first, 0 behind the last.
+    """Return (patients, length) int64: the newest events of each, oldest first, 0 behind the last.
 
     Events at one time stand in the order of their tokens, so that the order of rows does not matter.
 
     Raises:
-        DataError: as `EventTable.read`; a table is not there.
+        DataError: as `EventTable.read`, or a table is not there.
     """
     owners: list[Array] = []
     tokens: list[Array] = []
@@ -118,39 +121,39 @@ def sequences(tables: tuple[EventTable, ...], histories: Histories, length: int)
     counts = np.bincount(owner, minlength=len(histories))
     # Counted from each patient's last event backwards: 0 is the newest.
     age = np.cumsum(counts)[owner] - 1 - np.arange(len(owner))
-    kept = age < length
-    found = np.zeros((len(histories), length), np.int64)
-    found[owner[kept], np.minimum(counts, length)[owner[kept]] - 1 - age[kept]] = token[kept]
-    return found
+    is_recent = age < length
+    result = np.zeros((len(histories), length), np.int64)
+    result[owner[is_recent], np.minimum(counts, length)[owner[is_recent]] - 1 - age[is_recent]] = token[is_recent]
+    return result
 
 
 def uses(tables: tuple[EventTable, ...], histories: Histories) -> tuple[InputUse, ...]:
-    """Of each table how many events it has for these patients, and for others. Raises as `sequences`."""
-    found: list[InputUse] = []
+    """Return the number of events of each table, for these patients and for others. Raises as `sequences`."""
+    input_uses: list[InputUse] = []
     for table in tables:
         ours = histories.owners(table.name) >= 0
         events = histories.events[table.name].take(np.flatnonzero(ours))
         tokens, _, absent = table.read(events)
-        other = (tokens == table.first + len(table.codes)) & ~absent
-        counts = {"missing": int(absent.sum()), "other": int(other.sum()), "of_others": int((~ours).sum())}
-        found.append(InputUse(f"events {table.name}", len(events), clipped=0, **counts))
-    return tuple(found)
+        is_other = (tokens == table.first + len(table.codes)) & ~absent
+        counts = {"missing": int(absent.sum()), "other": int(is_other.sum()), "of_others": int((~ours).sum())}
+        input_uses.append(InputUse(f"events {table.name}", len(events), clipped=0, **counts))
+    return tuple(input_uses)
 
 
 def _read(name: str, text: object, first: int) -> EventTable:
     form = '"code=COLUMN; time=COLUMN; codes=A|B|C" is expected'
     if not name or not isinstance(text, str):
         raise TaskError(f"{PREFIX}{name}: {form}")
-    said: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for part in text.split(";"):
         key, _, value = (piece.strip() for piece in part.partition("="))
-        if key not in _WANTED or not value or key in said:
+        if key not in _KEYS or not value or key in settings:
             raise TaskError(f"{PREFIX}{name}: {form}, each of the three once")
-        said[key] = value
-    lacking = [key for key in _WANTED if key not in said]
+        settings[key] = value
+    lacking = [key for key in _KEYS if key not in settings]
     if lacking:
         raise TaskError(f"{PREFIX}{name}: {form}; {', '.join(lacking)} is missing")
-    codes = categories_of(said["codes"])
+    codes = categories_of(settings["codes"])
     if not codes:
         raise TaskError(f"{PREFIX}{name}: codes must be different words with bars between, and no commas: I10|E11")
-    return EventTable(name, column_name(said["code"]), column_name(said["time"]), codes, first)
+    return EventTable(name, column_name(settings["code"]), column_name(settings["time"]), codes, first)

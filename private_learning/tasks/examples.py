@@ -1,4 +1,4 @@
-"""Of every built-in task the parameters of one study: what a template writes, the documents show and tests try."""
+"""Example parameters of every built-in task, for templates, documents and tests."""
 
 from __future__ import annotations
 

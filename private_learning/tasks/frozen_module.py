@@ -37,13 +37,16 @@ class OnFeatures(nn.Module):
 
 
 def state_digest(module: nn.Module) -> str | None:
-    """SHA-256 (hex) of names, types, shapes and numbers of all parameters and buffers; None: there are none."""
+    """Return the SHA-256 (hex) of names, types, shapes and numbers of all parameters and buffers.
+
+    None: there are none.
+    """
     state = module.state_dict()
     if not state:
         return None
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted(state):
         tensor = state[name].detach().cpu().contiguous()
-        found.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
-    return found.hexdigest()
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+    return digest.hexdigest()

@@ -20,25 +20,25 @@ Places = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LazyInputs:
-    """(n, ...) float32, read on demand: `inputs[rows]` is a tensor in memory, `take(rows)` reads nothing.
+    """(n, ...) float32, read on demand: `inputs[rows]` is a tensor in memory, `take(rows)` reads no record.
 
-    make     k records -> (k, ...) what a task makes of each by itself: `private_learning.tasks.reading.Making`
-    places   (n,) rows of `records`, or (n, rows) where rows of one patient stand together
-    one      shape of what the task makes of one row, of this dtype
+    make          k records -> (k, ...) inputs of each by itself: `private_learning.tasks.reading.Making`
+    places        (n,) rows of `records`, or (n, rows) where rows of one patient stand together
+    record_shape  shape of the inputs of one row, of this dtype
     """
 
     make: Callable[[Records], Tensor]
     records: OnDemand
     places: Tensor
-    one: tuple[int, ...]
+    record_shape: tuple[int, ...]
     dtype: torch.dtype
 
     @classmethod
     def of(cls, make: Callable[[Records], Tensor], records: OnDemand) -> LazyInputs:
-        """All of these records; the first is read, for the shape.
+        """Return the inputs of all of these records. The first is read, for the shape.
 
         Raises:
-            DataError: it cannot be read, or is nothing that the task takes.
+            DataError: it cannot be read, or is no record that the task takes.
         """
         first = make(records.read([0]))
         return cls(make, records, torch.arange(len(records)), tuple(first.shape[1:]), first.dtype)
@@ -49,15 +49,15 @@ class LazyInputs:
     @property
     def shape(self) -> torch.Size:
         """As of the tensor that all of them would be."""
-        return torch.Size((*self.places.shape, *self.one))
+        return torch.Size((*self.places.shape, *self.record_shape))
 
     @property
     def device(self) -> torch.device:
-        """Where what is read lies."""
+        """Return the device of inputs that are read."""
         return torch.device("cpu")
 
     def take(self, rows: Sequence[int] | Tensor) -> LazyInputs:
-        """The given rows, in the given order; of two axes: those of a patient together. Nothing is read."""
+        """Return the given rows, in the given order, without reading. With two axes: those of a patient together."""
         index = torch.as_tensor(rows, dtype=torch.int64)
         return replace(self, places=self.places[index])
 
@@ -68,31 +68,34 @@ class LazyInputs:
             DataError: a record cannot be read, is of another shape, or becomes NaN or an infinity.
         """
         needed, back = self.needed(rows)
-        return self.made(self.records.read(needed) if needed.size else None, back)
+        return self.from_records(self.records.read(needed) if needed.size else None, back)
 
     def needed(self, rows: Sequence[int] | Tensor | slice | int) -> tuple[Places, Places]:
-        """(k,) which records the rows are made of, each once; and the place of each among them, shaped as the rows."""
+        """Return (k,) records that the rows are made of, each once, and the place of each, shaped as the rows."""
         places = self.places[rows if isinstance(rows, slice | int) else torch.as_tensor(rows, dtype=torch.int64)]
         needed, back = np.unique(places.numpy(), return_inverse=True)
         return needed, back.reshape(places.shape)
 
-    def made(self, examples: Records | None, back: Places) -> Tensor:
-        """Rows out of the records that they need, as `needed` gives both; None: no record. Raises as `inputs[rows]`."""
+    def from_records(self, examples: Records | None, back: Places) -> Tensor:
+        """Return rows out of the records that they need, as `needed` gives both. None: no record.
+
+        Raises as `inputs[rows]`.
+        """
         if examples is None:
-            return torch.zeros((*back.shape, *self.one), dtype=self.dtype)
-        found = self.make(examples)
-        if tuple(found.shape[1:]) != self.one or found.dtype != self.dtype:
+            return torch.zeros((*back.shape, *self.record_shape), dtype=self.dtype)
+        values = self.make(examples)
+        if tuple(values.shape[1:]) != self.record_shape or values.dtype != self.dtype:
             raise DataError(f"inputs: some of {len(examples)} records are of another shape than the first")
         # No copy where every row is one record, in their order.
-        straight = back.ndim == 1 and np.array_equal(back, np.arange(len(found)))
-        return found if straight else found[torch.as_tensor(back)]
+        straight = back.ndim == 1 and np.array_equal(back, np.arange(len(values)))
+        return values if straight else values[torch.as_tensor(back)]
 
 
 Inputs = Tensor | LazyInputs
 
 
-def taken(inputs: Inputs, rows: Sequence[int] | Tensor) -> Inputs:
-    """The given rows, in the given order; of a `LazyInputs` nothing is read."""
+def take_rows(inputs: Inputs, rows: Sequence[int] | Tensor) -> Inputs:
+    """Return the given rows, in the given order. A `LazyInputs` reads no record for it."""
     return inputs.take(rows) if isinstance(inputs, LazyInputs) else inputs[rows]
 
 
@@ -107,23 +110,23 @@ def parts(inputs: Inputs) -> Iterator[Tensor]:
 
 
 def joined(each: Sequence[Inputs]) -> Inputs:
-    """All rows of one after those of another; read on demand where one of them is."""
-    tensors = [one for one in each if isinstance(one, Tensor)]
+    """Return all rows of one after those of another, read on demand where one of them is."""
+    tensors = [part for part in each if isinstance(part, Tensor)]
     if len(tensors) == len(each):
         return torch.cat(tensors)
-    lazy = [one for one in each if isinstance(one, LazyInputs)]
+    lazy = [part for part in each if isinstance(part, LazyInputs)]
     if len(lazy) < len(each):
         raise DataError("read all records on demand, or all of them into memory")
-    starts = np.cumsum([0, *(len(one.records) for one in lazy)])
-    places = [one.places + int(start) for one, start in zip(lazy, starts, strict=False)]
-    return replace(lazy[0], records=_after_one_another([one.records for one in lazy]), places=torch.cat(places))
+    starts = np.cumsum([0, *(len(part.records) for part in lazy)])
+    places = [part.places + int(start) for part, start in zip(lazy, starts, strict=False)]
+    return replace(lazy[0], records=_after_one_another([part.records for part in lazy]), places=torch.cat(places))
 
 
 def _after_one_another(each: Sequence[OnDemand]) -> OnDemand:
-    tables = [one for one in each if isinstance(one, LazyTable)]
+    tables = [part for part in each if isinstance(part, LazyTable)]
     if len(tables) == len(each):
         return stacked(tables)
-    return chained([one for one in each if isinstance(one, LazyExamples)])
+    return chained([part for part in each if isinstance(part, LazyExamples)])
 
 
 def in_memory(inputs: Inputs) -> Tensor:

@@ -28,10 +28,10 @@ class ClassLossParameters(TaskParameters):
     @model_validator(mode="after")
     def _gamma_is_of_the_focal_loss(self) -> Self:
         if "gamma" in self.model_fields_set and self.loss != "focal":
-            raise ValueError('gamma belongs to loss = "focal"; leave it out or choose that loss')
+            raise ValueError('gamma belongs to loss = "focal": leave it out or choose that loss')
         return self
 
-    def chosen(self, task: str, classes: int) -> tuple[float, tuple[float, ...]]:
+    def loss_settings(self, task: str, classes: int) -> tuple[float, tuple[float, ...]]:
         """γ, 0 for the cross-entropy, and the weights of the classes, none where all are 1.
 
         Raises:
@@ -49,9 +49,9 @@ class ClassLossParameters(TaskParameters):
 
 
 def numbers_of(text: str) -> tuple[float, ...]:
-    """The numbers between bars; empty where one of them is none."""
+    """Return the numbers between bars, empty where one of them is none."""
     try:
-        found = tuple(float(part) for part in text.split("|"))
+        numbers = tuple(float(part) for part in text.split("|"))
     except ValueError:
         return ()
-    return found if all(map(math.isfinite, found)) else ()
+    return numbers if all(map(math.isfinite, numbers)) else ()

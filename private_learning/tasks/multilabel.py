@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 # A round's metrics are at most 32 numbers.
-MOST_SHOWN = 14
+MAX_LABELS_SHOWN = 14
 
 
 class MultiLabel(Task):
@@ -34,7 +34,7 @@ class MultiLabel(Task):
 
     @property
     def loss(self) -> Callable[[Tensor, Tensor], Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """loss(outputs, targets) -> (batch,), a sum over the record's known labels; its gradient is known."""
+        """Return loss(outputs, targets) -> (batch,), a sum over the record's known labels with known gradient."""
         from private_learning.gradients.losses import LabelsLoss
 
         return LabelsLoss()
@@ -52,7 +52,7 @@ class MultiLabel(Task):
             raise WrongRows(f"labels: {int(wrong.sum())} records have one that is neither 0 nor 1", wrong)
         empty = np.all(np.isnan(labels), axis=1)
         if empty.any():
-            text = f"labels: {int(empty.sum())} of {len(labels)} records have none that is known; leave these rows out"
+            text = f"labels: {int(empty.sum())} of {len(labels)} records have none that is known: leave these rows out"
             raise WrongRows(text, empty)
         return torch.as_tensor(labels).float()
 
@@ -66,57 +66,58 @@ class MultiLabel(Task):
         return tuple(f"probability_{label}" for label in self.labels)
 
     def target_counts(self, targets: Tensor) -> dict[str, int]:
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for place, label in enumerate(self.labels):
-            found[label] = int((targets[:, place] == 1).sum())
+            counts[label] = int((targets[:, place] == 1).sum())
             unknown = int(targets[:, place].isnan().sum())
-            found |= {f"{label} not known": unknown} if unknown else {}
-        return found
+            counts |= {f"{label} not known": unknown} if unknown else {}
+        return counts
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
-        """Means over the labels of log loss, accuracy and area under the curve; of up to MOST_SHOWN labels each one's.
+        """Return means over the labels of log loss, accuracy and area under the curve, and each label's own.
 
-        An area needs records with and without the label: a label that lacks one has none, and is in no mean of them.
+        Own values are given for up to MOST_SHOWN labels. An area needs records with and without the label. A label that
+        lacks one has none, and is in no mean of them.
         """
         require_metrics(outputs, targets)
         scores, truth = outputs.double().numpy(), targets.double().numpy()
-        shown = _names(self.labels)
+        names = _names(self.labels)
         means: dict[str, list[float]] = {"log_loss": [], "accuracy": [], "roc_auc": []}
         single: dict[str, float] = {}
-        for place, name in enumerate(shown):
+        for place, name in enumerate(names):
             for kind, value in _of_label(scores[:, place], truth[:, place]).items():
                 means[kind].append(value)
                 if kind != "log_loss":
                     single[f"{kind}_{name}"] = value
-        found = {kind: float(np.mean(values)) for kind, values in means.items() if values}
-        return found | (single if len(shown) <= MOST_SHOWN else {})
+        metrics = {kind: float(np.mean(values)) for kind, values in means.items() if values}
+        return metrics | (single if len(names) <= MAX_LABELS_SHOWN else {})
 
 
 def _of_label(scores: Array, truth: Array) -> dict[str, float]:
-    # SciPy is slow to import, and whoever opens a study needs none of it.
+    # SciPy is slow to import, and opening a study does not need it.
     from private_learning.tasks.ranking import area
 
-    known = ~np.isnan(truth)
-    if not known.any():
+    is_known = ~np.isnan(truth)
+    if not is_known.any():
         return {}
-    z, ill = scores[known], truth[known] == 1
-    found = {
+    z, ill = scores[is_known], truth[is_known] == 1
+    metrics = {
         "log_loss": float(np.logaddexp(0.0, np.where(ill, -z, z)).mean()),
         "accuracy": float(((z > 0) == ill).mean()),
     }
-    return found | ({"roc_auc": area(z, ill)} if ill.any() and not ill.all() else {})
+    return metrics | ({"roc_auc": area(z, ill)} if ill.any() and not ill.all() else {})
 
 
 def _names(labels: tuple[str, ...]) -> list[str]:
-    """As a metric may be called; the place where two would be called the same."""
+    """Return names that a metric may have, or the place where two would be equal."""
     plain = [re.sub("[^a-z0-9]+", "_", label.lower()).strip("_")[:50] for label in labels]
     return [name if name and plain.count(name) == 1 else f"label_{place}" for place, name in enumerate(plain, 1)]
 
 
 def names_between_bars(text: str) -> tuple[str, ...]:
-    """The names; none where one is empty or stands twice."""
-    found = tuple(column_name(part.strip()) for part in text.split("|"))
-    return found if all(found) and len(set(found)) == len(found) else ()
+    """Return the names, or none where one is empty or stands twice."""
+    names = tuple(column_name(part.strip()) for part in text.split("|"))
+    return names if all(names) and len(set(names)) == len(names) else ()
 
 
 class LabelsParameters(TaskParameters):
@@ -151,11 +152,11 @@ class LabelsParameters(TaskParameters):
 
 
 class MultiLabelParameters(LayersParameters, LabelsParameters):
-    """Those of the labels, and the shape of the model."""
+    """Parameters of the labels, and the shape of the model."""
 
 
 class TableMultiLabel(TableTask[MultiLabelParameters], MultiLabel):
-    """One linear layer, zero at the start, with an output for each label; or a network with tanh units."""
+    """One linear layer, zero at the start, with an output for each label, or a network with tanh units."""
 
     name, kind = "multi-label", MultiLabelParameters
 
@@ -175,6 +176,6 @@ class TableMultiLabel(TableTask[MultiLabelParameters], MultiLabel):
         return self.known_labels(np.stack([self._read(name, columns[name]) for name in self.labels], axis=1))
 
     def _read(self, name: str, values: Any) -> Array:
-        """(n,) 0, 1 and NaN."""
+        """Return (n,) 0, 1 and NaN."""
         places, absent = indices_of(values, self.parameters.no_yes, f"label column {name}", "label-values")
         return np.where(absent, np.nan, places.astype(np.float64))

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from private_learning.tasks.convolutions import Layout
+from private_learning.tasks.convolutions import ConvolutionLayout
 
 
 class ConvNorm(nn.Module):
     """A padded convolution without a constant, and a normalisation of groups of its outputs (Wu & He 2018)."""
 
-    def __init__(self, layout: Layout, name: str, groups: int, stride: int = 1) -> None:
+    def __init__(self, layout: ConvolutionLayout, name: str, groups: int, stride: int = 1) -> None:
         super().__init__()
         out, into, *kernel = layout.normalised[name]
         kind = nn.Conv1d if len(kernel) == 1 else nn.Conv2d
@@ -28,14 +28,14 @@ class ConvNorm(nn.Module):
 
 
 class Residual(nn.Module):
-    """ReLU of what came in and of two convolutions of it (He et al. 2016, figure 5 on the left)."""
+    """ReLU of the sum of the input and two convolutions of it (He et al. 2016, figure 5 on the left)."""
 
-    def __init__(self, layout: Layout, name: str, groups: int, stride: int) -> None:
+    def __init__(self, layout: ConvolutionLayout, name: str, groups: int, stride: int) -> None:
         super().__init__()
         self.one = ConvNorm(layout, f"{name}.one", groups, stride)
         self.two = ConvNorm(layout, f"{name}.two", groups)
-        beside = f"{name}.beside"
-        self.beside = ConvNorm(layout, beside, groups, stride) if beside in layout.normalised else nn.Identity()
+        shortcut = f"{name}.beside"
+        self.beside = ConvNorm(layout, shortcut, groups, stride) if shortcut in layout.normalised else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.relu(self.two(torch.relu(self.one(x))) + self.beside(x))
@@ -44,7 +44,7 @@ class Residual(nn.Module):
 class Averaged(nn.Module):
     """Blocks one after the other, the mean over positions, and one linear layer."""
 
-    def __init__(self, blocks: Iterable[nn.Module], layout: Layout) -> None:
+    def __init__(self, blocks: Iterable[nn.Module], layout: ConvolutionLayout) -> None:
         super().__init__()
         self.blocks = nn.Sequential(*blocks)
         out, into = layout.last
@@ -54,27 +54,27 @@ class Averaged(nn.Module):
         return self.last(self.blocks(x).flatten(2).mean(2))
 
 
-def residual(layout: Layout, groups: int, strides: Iterable[int]) -> nn.Module:
-    """A first convolution and blocks with the given strides, the first convolution's before them."""
-    first, *others = strides
-    blocks = [Residual(layout, f"blocks.{place}", groups, stride) for place, stride in enumerate(others, 2)]
+def residual(layout: ConvolutionLayout, groups: int, strides: Iterable[int]) -> nn.Module:
+    """Return a network of a first convolution and blocks. The first stride is that of the convolution."""
+    first, *block_strides = strides
+    blocks = [Residual(layout, f"blocks.{place}", groups, stride) for place, stride in enumerate(block_strides, 2)]
     return Averaged([ConvNorm(layout, "blocks.0", groups, first), nn.ReLU(), *blocks], layout)
 
 
-def signal(layout: Layout, groups: int) -> nn.Module:
-    """Convolutions that halve the length, each with a ReLU behind."""
+def signal(layout: ConvolutionLayout, groups: int) -> nn.Module:
+    """Return a network of convolutions that halve the length, each with a ReLU behind."""
     names = list(layout.normalised)
     blocks = (part for name in names for part in (ConvNorm(layout, name, groups, 2), nn.ReLU()))
     return Averaged(blocks, layout)
 
 
 class UNet(nn.Module):
-    """Down by strides of 2, up by repeating pixels, what was seen on the way down beside (Ronneberger et al. 2015).
+    """Down by strides of 2, up by repeating pixels, with the levels of the way down beside (Ronneberger et al. 2015).
 
     (n, channels, height, width) to (n, classes, height, width) scores.
     """
 
-    def __init__(self, layout: Layout, groups: int, depth: int) -> None:
+    def __init__(self, layout: ConvolutionLayout, groups: int, depth: int) -> None:
         super().__init__()
         self.down = nn.ModuleList(_twice(layout, f"down.{at}", groups, 2 if at else 1) for at in range(depth + 1))
         self.up = nn.ModuleList(_twice(layout, f"up.{at}", groups, 1) for at in range(depth))
@@ -82,16 +82,16 @@ class UNet(nn.Module):
         self.last = nn.Conv2d(into, out, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        seen: list[Tensor] = []
+        skips: list[Tensor] = []
         for level in self.down:
             x = level(x)
-            seen.append(x)
+            skips.append(x)
         for at in reversed(range(len(self.up))):
-            wider = functional.interpolate(x, size=seen[at].shape[2:], mode="nearest")
-            x = self.up[at](torch.cat([seen[at], wider], 1))
+            wider = functional.interpolate(x, size=skips[at].shape[2:], mode="nearest")
+            x = self.up[at](torch.cat([skips[at], wider], 1))
         return self.last(x)
 
 
-def _twice(layout: Layout, name: str, groups: int, stride: int) -> nn.Module:
+def _twice(layout: ConvolutionLayout, name: str, groups: int, stride: int) -> nn.Module:
     first, second = ConvNorm(layout, f"{name}.0", groups, stride), ConvNorm(layout, f"{name}.2", groups)
     return nn.Sequential(first, nn.ReLU(), second, nn.ReLU())

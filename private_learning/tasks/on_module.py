@@ -1,8 +1,8 @@
 """A linear model on features of a module that every hospital has: installed code, or a program in a local file.
 
-Code never travels. A study names a module that a package here offers under the entry point group
-`wardround.backbones`, and the digest of its weights; or the SHA-256 of a file that holds a program, an ONNX graph of
-standard operators. Such a graph can compute and nothing else (`private_learning.tasks.program`).
+Code never travels. A study names one of two: a module that a package here offers under the entry point group
+`wardround.backbones`, with the digest of its weights, or the SHA-256 of a file with a program. A program is an ONNX
+graph of standard operators, which can compute and cannot act (`private_learning.tasks.program`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHAPE = re.compile(r"[1-9][0-9]{0,5}(x[1-9][0-9]{0,5}){0,3}")
 
 
 class ModuleParameters(ClassLossParameters):
-    """What the module takes and gives, and which one it is."""
+    """Inputs and outputs of the module, and its name."""
 
     module: str | None = Field(
         default=None,
@@ -62,7 +62,7 @@ class ModuleParameters(ClassLossParameters):
 
     @property
     def sides(self) -> tuple[int, ...]:
-        """Of one record."""
+        """Return the sides of one record."""
         return tuple(map(int, self.shape.split("x")))
 
 
@@ -75,26 +75,26 @@ class ModuleFeatures(Classification):
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = self.kind.read(self.name, parameters)
         self.classes = self.parameters.classes
-        self.gamma, self.class_weights = self.parameters.chosen(self.name, self.classes)
+        self.gamma, self.class_weights = self.parameters.loss_settings(self.name, self.classes)
         self._program: nn.Module | None = None
 
     def with_program(self, data: bytes | None) -> ModuleFeatures:
-        """The same task with the bytes of a program; None: it has an installed module.
+        """Return the same task with the bytes of a program, or None for an installed module.
 
         Raises:
-            ConfigurationError: both, or neither; the file is no program, or one that is refused.
+            ConfigurationError: both, or neither. The file is no program, or one that is refused.
         """
         if (data is None) == (self.parameters.module is None):
             raise ConfigurationError(
                 "task features takes its module from one place: the parameter module, or a program in a file whose "
                 "SHA-256 is in training.backbone"
             )
-        found = copy.copy(self)
+        task = copy.copy(self)
         if data is not None:
             from private_learning.tasks.program import Program
 
-            found._program = Program(data, self.parameters.sides)
-        return found
+            task._program = Program(data, self.parameters.sides)
+        return task
 
     def model(self) -> nn.Module:
         from private_learning.tasks.frozen_module import OnFeatures, state_digest
@@ -105,11 +105,11 @@ class ModuleFeatures(Classification):
         if p.module is None:
             raise ConfigurationError("task features has no module: name one, or a program's file (training.backbone)")
         module = _installed(p.module)
-        found = state_digest(module)
-        if found != p.state_sha256:
+        digest = state_digest(module)
+        if digest != p.state_sha256:
             raise ConfigurationError(
                 f"module {p.module!r} has other weights here than at the other hospitals: their SHA-256 is "
-                f"{found or 'none, for it has no weights'}, the study's state-sha256 is {p.state_sha256}"
+                f"{digest or 'none, for it has no weights'}, the study's state-sha256 is {p.state_sha256}"
             )
         return OnFeatures(module, p.features, p.bound, self.linear(p.features))
 
@@ -121,8 +121,8 @@ class ModuleFeatures(Classification):
         if len(p.sides) == rows.ndim and p.sides[0] == 1:
             rows = rows[:, None]
         if rows.shape[1:] != p.sides:
-            found = "x".join(map(str, rows.shape[1:]))
-            raise DataError(f"inputs: records of shape {p.shape} are expected, not {found}")
+            shape = "x".join(map(str, rows.shape[1:]))
+            raise DataError(f"inputs: records of shape {p.shape} are expected, not {shape}")
         return torch.as_tensor(np.clip(rows.astype(np.float32), p.low, p.high))
 
     def dataset(self, data: Records) -> TaskDataset:
@@ -161,24 +161,29 @@ class ModuleFeatures(Classification):
 
 
 def _installed(name: str) -> nn.Module:
-    """Raises TaskError: nobody offers it, two packages do, or its code fails."""
+    """Return the installed module of this name.
+
+    Raises TaskError: no package offers it, two packages do, or its code fails.
+    """
     from torch import nn
 
     if name == ORIENTED_GRADIENTS:
         from private_learning.tasks.oriented_gradients import OrientedGradients
 
         return OrientedGradients()
-    found = list(entry_points(group=GROUP, name=name))
-    if len(found) != 1:
-        here = sorted({ORIENTED_GRADIENTS, *(point.name for point in entry_points(group=GROUP))})
-        why = f"no package here offers it; there are {here}" if not found else "several packages here offer it"
-        raise TaskError(f"module {name!r}: {why}")
+    points = list(entry_points(group=GROUP, name=name))
+    if len(points) != 1:
+        available = sorted({ORIENTED_GRADIENTS, *(point.name for point in entry_points(group=GROUP))})
+        problem = (
+            f"no package here offers it: there are {available}" if not points else "several packages here offer it"
+        )
+        raise TaskError(f"module {name!r}: {problem}")
     try:
-        make: Callable[[], Any] = found[0].load()
-        made = make()
-    # Whatever it is: somebody else's code, which a person has to look at.
+        make: Callable[[], Any] = points[0].load()
+        module = make()
+    # Foreign code may raise any error, which a person has to look at.
     except Exception as error:
         raise TaskError(f"module {name!r} cannot be made: {reason(error)}") from error
-    if not isinstance(made, nn.Module):
+    if not isinstance(module, nn.Module):
         raise TaskError(f"the entry point for module {name!r} did not return a torch module")
-    return made
+    return module

@@ -1,7 +1,7 @@
-"""A part of a task's model is trained: which parameters, and where the others have their values from.
+"""Training of a part of a task's model: its parameters, and the source of all others.
 
-The task of a study stays itself but for its model. What is not trained must be the same at every hospital: it comes
-from the study's backbone file, or the task makes the same values whenever it makes its model.
+The task of a study stays itself but for its model. Parameters that are not trained must be the same at every hospital.
+They come from the study's backbone file, or the task makes the same values whenever it makes its model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from private_learning.errors import ConfigurationError
 from private_learning.gradients.inspection import trainable
 from private_learning.tasks.adapters import adapt, modules_of, within
-from private_learning.tasks.backbone import believed, place, tensors_in
+from private_learning.tasks.backbone import place, tensors_in, verified_bytes
 from private_learning.tasks.backbone_file import BackboneFile
 from private_learning.tasks.on_module import ModuleFeatures
 from private_learning.tasks.task import Task, new_model
@@ -31,7 +31,7 @@ class PartlyTrained:
 
     trainable  as in the study's settings
     head       name of the module that is trained where only the head is, or adapters beside it
-    tensors    of the backbone's file; None: the study names none
+    tensors    of the backbone's file, or None where the study names none
     """
 
     task: Task
@@ -41,13 +41,13 @@ class PartlyTrained:
     tensors: Mapping[str, Tensor] | None
 
     def __call__(self) -> nn.Module:
-        """Raises ConfigurationError: the part does not fit the model."""
+        """Return a new model. Raises ConfigurationError: the part does not fit the model."""
         model = new_model(self.task, self.name)
-        begun = self._chosen(model)
+        begun = self._trained_names(model)
         if self.tensors is not None:
             # What the task itself never trains, it makes: the file need not have it.
-            made = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
-            place(model, self.tensors, begun | made, {name for name in begun if within(name, self.head)})
+            frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+            place(model, self.tensors, begun | frozen, {name for name in begun if within(name, self.head)})
         rank = rank_of(self.trainable)
         if rank is not None:
             adapt(model, rank, self.head)
@@ -56,32 +56,32 @@ class PartlyTrained:
             parameter.requires_grad_(name in begun)
         return model
 
-    def _chosen(self, model: nn.Module) -> set[str]:
-        """Names of the task's own parameters that are trained: with adapters those of the head."""
+    def _trained_names(self, model: nn.Module) -> set[str]:
+        """Return names of the task's own parameters that are trained: with adapters those of the head."""
         names = list(trainable(model))
         if isinstance(self.trainable, str):
-            found = {name for name in names if within(name, self.head)}
-            if not found:
+            head_names = {name for name in names if within(name, self.head)}
+            if not head_names:
                 raise ConfigurationError(
                     f"the head {self.head!r} shares all its parameters with other layers: say with patterns what is "
                     "trained"
                 )
-            return found
+            return head_names
         return {name for pattern in self.trainable for name in _matched(pattern, names)}
 
     def require_same_everywhere(self) -> None:
-        """Raises ConfigurationError: values that are not trained differ from one new model to the next."""
+        """Raise ConfigurationError: values that are not trained differ from one new model to the next."""
         first, second = self(), self()
-        found = [dict(model.named_parameters()) | dict(model.named_buffers()) for model in (first, second)]
-        drawn = [
+        states = [dict(model.named_parameters()) | dict(model.named_buffers()) for model in (first, second)]
+        differing = [
             name
-            for name, value in found[0].items()
-            if not value.requires_grad and not torch.equal(value, found[1][name])
+            for name, value in states[0].items()
+            if not value.requires_grad and not torch.equal(value, states[1][name])
         ]
-        if drawn:
+        if differing:
             raise ConfigurationError(
-                f"{drawn[0]!r} is not trained, and the task draws it anew at every hospital, so that everybody would "
-                "train another model: name a file of public weights (training.backbone), or train everything"
+                f"{differing[0]!r} is not trained, and the task draws it anew at every hospital, so that each "
+                "would train another model: name a file of public weights (training.backbone), or train everything"
             )
 
 
@@ -92,15 +92,16 @@ def of_part(
     sha256: str | None,
     backbone: BackboneFile | None,
 ) -> Task:
-    """The same task with a model of which only a part is trained.
+    """Return the same task with a model of which only a part is trained.
 
-    name      what the study calls the task
-    sha256    of the backbone that the study names; None: it names none
+    name      the study's name for the task
+    sha256    of the backbone that the study names, or None where it names none
     backbone  the file
 
     Raises:
-        ConfigurationError: the file is missing, another one, or does not fit; a pattern matches nothing; the rank is
-            too large; what is not trained would differ between hospitals.
+        ConfigurationError: the file is missing, another one, or does not fit. A pattern has no match, or the rank is
+        too
+            large. Or values that are not trained would differ between hospitals.
     """
     if isinstance(task, ModuleFeatures):
         if trainable not in (ALL, HEAD):
@@ -108,50 +109,50 @@ def of_part(
         if sha256 is not None and name != PROGRAM_TASK:
             # Site policies look for programs under this name.
             raise ConfigurationError(f"only the task {PROGRAM_TASK!r} runs a program, and the study's is {name!r}")
-        task = task.with_program(None if sha256 is None else believed(backbone, sha256, program=True))
+        task = task.with_program(None if sha256 is None else verified_bytes(backbone, sha256, program=True))
         trainable, sha256 = HEAD, None
     if trainable == ALL:
         raise ConfigurationError(
             "training.backbone is for what is not trained: say which part is (training.trainable). To begin with "
             "public weights and train all of them, open the study with --model FILE"
         )
-    tensors = None if sha256 is None else tensors_in(believed(backbone, sha256))
-    made = PartlyTrained(task, name, trainable, head_of(task, new_model(task, name)), tensors)
-    made.require_same_everywhere()
-    found = copy.copy(task)
+    tensors = None if sha256 is None else tensors_in(verified_bytes(backbone, sha256))
+    make_model = PartlyTrained(task, name, trainable, head_of(task, new_model(task, name)), tensors)
+    make_model.require_same_everywhere()
+    derived = copy.copy(task)
     # An attribute of this one object: everything else stays the task's own, and its class what it was.
-    vars(found)["model"] = made
-    return found
+    vars(derived)["model"] = make_model
+    return derived
 
 
 def part_of(task: Task) -> PartlyTrained | None:
-    """What `of_part` made; None: all of the task's model is trained."""
-    made = vars(task).get("model")
-    return made if isinstance(made, PartlyTrained) else None
+    """Return the maker that `of_part` set, or None where all of the task's model is trained."""
+    make_model = vars(task).get("model")
+    return make_model if isinstance(make_model, PartlyTrained) else None
 
 
 def head_of(task: Task, model: nn.Module) -> str:
-    """Name of the module that `head` trains: the task's own word, or the last that has parameters of its own.
+    """Return the name of the module that `head` trains: the task's own word, or the last with parameters of its own.
 
     Raises:
         ConfigurationError: the model has no such module, or no parameter at all.
     """
-    own = [name for name, module in modules_of(model) if [*module.parameters(recurse=False)]]
-    if not own:
+    modules = [name for name, module in modules_of(model) if [*module.parameters(recurse=False)]]
+    if not modules:
         raise ConfigurationError("the task's model has no parameter that could be trained")
     if task.head is None:
-        return own[-1]
-    if not any(name == task.head or name.startswith(f"{task.head}.") for name in own):
+        return modules[-1]
+    if not any(name == task.head or name.startswith(f"{task.head}.") for name in modules):
         raise ConfigurationError(f"the task names {task.head!r} as its head, and its model has no such module")
     return task.head
 
 
 def _matched(pattern: str, names: list[str]) -> list[str]:
-    found = [name for name in names if fnmatchcase(name, pattern)]
-    if not found:
+    matches = [name for name in names if fnmatchcase(name, pattern)]
+    if not matches:
         near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.0)
         raise ConfigurationError(
             f"trainable: no parameter of the task's model is called {pattern!r}; there are for example "
             f"{', '.join(near)}"
         )
-    return found
+    return matches

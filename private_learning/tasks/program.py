@@ -1,9 +1,9 @@
 """A stranger's program: an ONNX graph of standard operators, checked before the runtime sees it.
 
 Such a graph computes numbers from numbers. It has no operator that opens a file, starts a process or speaks to a
-network, and what could bring one in is refused: operators of other domains, functions, numbers in other files. So is
-what makes time and memory unbounded: loops, branches, texts, and values whose size is not known beforehand. Nothing of
-the file is ever unpickled. Needs the packages onnx and onnxruntime.
+network. Features that could bring one in are refused: operators of other domains, functions, numbers in other files.
+Features that make time and memory unbounded are refused as well: loops, branches, texts, and values whose size is not
+known beforehand. No part of the file is ever unpickled. Needs the packages onnx and onnxruntime.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_BYTES = 4 << 30
 _DOMAINS = ("", "ai.onnx")
 _ATTRIBUTES = ("FLOAT", "INT", "STRING", "TENSOR", "FLOATS", "INTS", "STRINGS")
 # What gives other numbers the next time.
-_DRAWN = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 # Bytes of the types of numbers that a value may have (onnx.TensorProto.DataType).
 _WIDTHS = {
     "FLOAT": 4,
@@ -45,17 +45,17 @@ _WIDTHS = {
 
 
 class _Refused(Exception):
-    """Why, as the end of a sentence about the program."""
+    """The reason of a refusal, as the end of a sentence about the program."""
 
 
 class Program(nn.Module):
-    """Runs a program on the CPU, one record at a time: none can change what another one gives.
+    """Runs a program on the CPU, one record at a time, so that no record can change the result of another.
 
     data   of the file
     sides  of one record
 
     Raises:
-        ConfigurationError: the file is no such program, or one that is refused; the text says why.
+        ConfigurationError: the file is no such program, or one that is refused. The text gives the reason.
     """
 
     def __init__(self, data: bytes, sides: tuple[int, ...]) -> None:
@@ -64,7 +64,7 @@ class Program(nn.Module):
         self._input, self._session = _opened(data, sides)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(n, *sides) to (n, ...)."""
+        """Return (n, ...) features of (n, *sides) inputs."""
         rows = inputs.detach().cpu().float().numpy()
         return torch.cat([self._of_one(row) for row in np.split(rows, len(rows))]).to(inputs.device)
 
@@ -78,23 +78,23 @@ class Program(nn.Module):
 
     def _of_one(self, row: Any) -> Tensor:
         try:
-            (made,) = self._session.run(None, {self._input: row})
+            (output,) = self._session.run(None, {self._input: row})
         # The runtime's kinds of errors have no common one.
         except Exception as error:  # noqa: BLE001
             raise ConfigurationError(f"the backbone's program fails on a record: {type(error).__name__}") from None
-        features = np.asarray(made)
+        features = np.asarray(output)
         if features.dtype.kind != "f" or features.shape[:1] != (1,):
             raise ConfigurationError("the backbone's program does not make one row of numbers of a record")
         return torch.as_tensor(features.astype(np.float32))
 
 
 def _opened(data: bytes, sides: tuple[int, ...]) -> tuple[str, Any]:
-    """Name of the input, and a session of the runtime."""
+    """Return the name of the input, and a session of the runtime."""
     try:
         onnx, runtime = import_module("onnx"), import_module("onnxruntime")
     except ImportError as error:
         raise ConfigurationError(f"a program needs {error.name}: pip install 'wardround[program]'") from error
-    whose = f"the backbone's program (SHA-256 {hashlib.sha256(data).hexdigest()})"
+    subject = f"the backbone's program (SHA-256 {hashlib.sha256(data).hexdigest()})"
     try:
         model: Any = onnx.ModelProto.FromString(data)
         # The runtime may know fields that this parser does not.
@@ -107,13 +107,13 @@ def _opened(data: bytes, sides: tuple[int, ...]) -> tuple[str, Any]:
         _require_divisors(inferred, onnx)
         return name, _session(runtime, model.SerializeToString())
     except _Refused as refused:
-        raise ConfigurationError(f"{whose} {refused}") from None
-    # Parser, checker and runtime have kinds of errors of their own; their words quote the file.
+        raise ConfigurationError(f"{subject} {refused}") from None
+    # Parser, checker and runtime have kinds of errors of their own. Their words quote the file.
     except Exception as error:  # noqa: BLE001
         raise ConfigurationError(
-            f"{whose} is no ONNX file that can be run ({type(error).__name__}). TorchScript, torch.export and pickled "
-            "files are not read, because reading them can run code: write it with torch.onnx.export(..., dynamo=True, "
-            "external_data=False)"
+            f"{subject} is no ONNX file that can be run ({type(error).__name__}). TorchScript, torch.export and "
+            "pickled files are not read, because reading them can run code: write it with torch.onnx.export(..., "
+            "dynamo=True, external_data=False)"
         ) from None
 
 
@@ -127,7 +127,7 @@ def _session(runtime: Any, data: bytes) -> Any:
 
 
 def _require_plain(model: Any, onnx: Any) -> None:
-    """Raises _Refused: what could do more than compute. Nothing but the parser has seen the file before."""
+    """Raise _Refused for features that could do more than compute. Only the parser has seen the file before."""
     graph = model.graph
     foreign = {entry.domain for entry in model.opset_import} | {node.domain for node in graph.node}
     foreign -= set(_DOMAINS)
@@ -144,24 +144,24 @@ def _require_plain(model: Any, onnx: Any) -> None:
     tensors = [*graph.initializer, *(tensor for each in attributes for tensor in (each.t, *each.tensors))]
     if any(tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data for tensor in tensors):
         raise _Refused("has its numbers in other files: export it with external_data=False")
-    if any(node.op_type in _DRAWN or (node.op_type == "Dropout" and len(node.input) > 2) for node in graph.node):
+    if any(node.op_type in _RANDOM or (node.op_type == "Dropout" and len(node.input) > 2) for node in graph.node):
         raise _Refused("draws random numbers: export it in eval mode")
     # What it says beside the graph is for other programs.
     del model.metadata_props[:]
 
 
 def _fix_to_one_record(model: Any, sides: tuple[int, ...]) -> str:
-    """Fix the shapes to those of one record, in place; the name of the input."""
+    """Fix the shapes to those of one record, in place, and return the name of the input."""
     graph = model.graph
     numbers = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in numbers]
     if len(inputs) != 1 or len(graph.output) != 1:
         raise _Refused(f"has {len(inputs)} inputs and {len(graph.output)} outputs: one of each is expected")
     kind = inputs[0].type.tensor_type
-    found = tuple(each.dim_value for each in kind.shape.dim)
-    if kind.elem_type != 1 or found[1:] != sides or found[0] not in (0, 1):
+    dims = tuple(each.dim_value for each in kind.shape.dim)
+    if kind.elem_type != 1 or dims[1:] != sides or dims[0] not in (0, 1):
         raise _Refused(
-            f"takes records of shape {'x'.join(map(str, found[1:]))}: float32 of shape {'x'.join(map(str, sides))} is "
+            f"takes records of shape {'x'.join(map(str, dims[1:]))}: float32 of shape {'x'.join(map(str, sides))} is "
             "expected, with a first dimension that is free"
         )
     kind.shape.dim[0].dim_value = 1

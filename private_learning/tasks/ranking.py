@@ -25,38 +25,41 @@ def area(score: Floats, positive: NDArray[np.bool_]) -> float:
 
 
 def concordance(risk: Floats, time: Floats, event: NDArray[np.bool_]) -> float | None:
-    """Harrell's C (Harrell et al. 1982): of pairs whose order is known, the share in which who died earlier had the
-    higher risk, ties half; None where no pair's order is known.
+    """Return Harrell's C (Harrell et al. 1982).
 
-    Known is the order of i before j where i has an event and time_i < time_j, or the same time and j is censored.
+    It is a share of the pairs whose order is known. In that share the patient who died earlier had the higher risk, and
+    ties count half. None where no pair's order is known.
+
+    The order of i before j is known where i has an event and time_i < time_j, or the same time and j is censored.
     """
     right, pairs = 0.0, 0
     dead = np.flatnonzero(event)
     for some in np.array_split(dead, max(1, -(-len(dead) * len(time) // _BLOCK))):
-        own = time[some, None]
-        known = (own < time) | ((own == time) & ~event)
+        event_times = time[some, None]
+        comparable = (event_times < time) | ((event_times == time) & ~event)
         higher = np.where(risk[some, None] > risk, 1.0, 0.5 * (risk[some, None] == risk))
-        right += float(higher[known].sum())
-        pairs += int(known.sum())
+        right += float(higher[comparable].sum())
+        pairs += int(comparable.sum())
     return right / pairs if pairs else None
 
 
 def brier_at_end(survival: Floats, time: Floats, event: NDArray[np.bool_], end: float) -> float | None:
-    """Mean squared distance of the predicted survival until `end` and what became of it (Graf et al. 1999).
+    """Return the mean squared distance of the predicted survival until `end` and the outcome (Graf et al. 1999).
 
-    Whoever was censored before counts for nothing, and the others for as many as them: by one over the Kaplan-Meier
-    estimate that nobody has been censored yet, just before their event, or before the end. None where that is 0.
+    Records that were censored before count zero, and the others for as many as them. Their weight is one over the
+    Kaplan-Meier estimate that no record has been censored yet, just before their event, or before the end. None where
+    that is 0.
 
-    survival: (n,) probabilities. time: (n,), at most `end`; whoever has it and no event lived through.
+    survival: (n,) probabilities. time: (n,), at most `end`. A record with time `end` and no event lived through.
     """
     alive = (time >= end) & ~event
     censored = ~event & ~alive
-    gone, at = np.unique(time[censored], return_counts=True)
+    censored_times, at = np.unique(time[censored], return_counts=True)
     # A death at the same time comes first.
-    at_risk = np.array([int(np.sum((time > u) | ((time == u) & ~event))) for u in gone])
+    at_risk = np.array([int(np.sum((time > u) | ((time == u) & ~event))) for u in censored_times])
     free = np.concatenate([[1.0], np.cumprod(1 - at / np.maximum(at_risk, 1))])
-    weight = free[np.searchsorted(gone, time, side="left")]
-    counted = ~censored
-    if not (weight[counted] > 0).all():
+    weight = free[np.searchsorted(censored_times, time, side="left")]
+    is_counted = ~censored
+    if not (weight[is_counted] > 0).all():
         return None
-    return float(np.sum(np.square(survival - alive)[counted] / weight[counted])) / len(time)
+    return float(np.sum(np.square(survival - alive)[is_counted] / weight[is_counted])) / len(time)

@@ -1,7 +1,7 @@
-"""Records become a task's data set: as the task makes it, or of rows that are read when they are needed.
+"""Data sets that a task makes of records, in memory or of rows that are read on demand.
 
-Of those, every record is made by itself, whoever else is read with it: the order and the place of reading never change
-a bit of what one record becomes.
+Every record that is read on demand is made by itself. The order, the place and the other records of a reading never
+change a bit of its result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOOKED_AT = 64
 class Making:
     """k records -> (k, ...) the inputs that the task makes of each alone.
 
-    in_round: they were checked before, and a cell that says nothing that was declared ends no round
+    in_round: they were checked before, and a cell without a declared value ends no round
     """
 
     task: Task
@@ -41,29 +41,29 @@ class Making:
         """Raises DataError: records that the task cannot take, NaN or an infinity. TaskError: its code failed."""
         try:
             if _cell_by_cell(self.task):
-                found = self.task.round_inputs(examples) if self.in_round else self.task.inputs(examples)
+                inputs = self.task.round_inputs(examples) if self.in_round else self.task.inputs(examples)
             else:
-                found = torch.cat([self.task.inputs(examples.take([row])) for row in range(len(examples))])
+                inputs = torch.cat([self.task.inputs(examples.take([row])) for row in range(len(examples))])
         except (DataError, TaskError):
             raise
         except Exception as error:
             name = type(self.task).__name__
             raise TaskError(f"task {name} could not read a record: {type(error).__name__}") from error
-        if len(found) != len(examples):
+        if len(inputs) != len(examples):
             raise TaskError(f"task {type(self.task).__name__} does not make one input of every record")
-        wrong = int((~torch.isfinite(found.flatten(1)).all(dim=1)).sum())
+        wrong = int((~torch.isfinite(inputs.flatten(1)).all(dim=1)).sum())
         if wrong:
             raise DataError(f"inputs: {wrong} of {len(examples)} records that were read have NaN or an infinity")
-        return found
+        return inputs
 
 
 def dataset_of(task: Task, records: Records, *, checked: bool = False) -> TaskDataset:
-    """As `task.dataset`; of records that are read on demand the inputs are rows that are, too.
+    """Return the data set of `task.dataset`. For records that are read on demand the inputs are rows that are, too.
 
     checked: the cells of a table were read before the first round. They are not all read again, and none ends a round
 
     Raises:
-        DataError: as `task.dataset`; of a table that is read on demand, any cell; of others labels, or the first
+        DataError: as `task.dataset`. For a table that is read on demand, any cell. For others labels, or the first
             record.
     """
     if not isinstance(records, OnDemand):
@@ -71,37 +71,40 @@ def dataset_of(task: Task, records: Records, *, checked: bool = False) -> TaskDa
     if isinstance(records, LazyTable) and _cell_by_cell(task):
         if not checked:
             require_readable(task.columns, records.parts())
-        if _cell_by_cell(task, besides=("dataset",)):
+        if _cell_by_cell(task, extra=("dataset",)):
             targets = torch.cat([task.table_targets(part) for part in records.parts()])
             return TaskDataset(LazyInputs.of(Making(task, in_round=True), records), targets, records.patients)
-    alone = isinstance(records, LazyExamples) and _of_labels_alone(task)
-    targets = task.targets(records) if alone else _targets_in_parts(task, records)
+    labels_only = isinstance(records, LazyExamples) and _of_labels_alone(task)
+    targets = task.targets(records) if labels_only else _targets_in_parts(task, records)
     return TaskDataset(LazyInputs.of(Making(task, in_round=True), records), targets, records.patients)
 
 
 def inputs_of(task: Task, records: Records) -> Inputs:
-    """As `task.inputs`; of records that are read on demand rows that are, too. Raises as `dataset_of`."""
+    """Return the inputs of `task.inputs`, read on demand where the records are. Raises as `dataset_of`."""
     return LazyInputs.of(Making(task), records) if isinstance(records, OnDemand) else task.inputs(records)
 
 
 def inspected(task: Task, records: Records) -> tuple[InputUse, ...]:
-    """As `task.inspect`; records that are read on demand are all read once, as they would be in training.
+    """Return the result of `task.inspect`. Records that are read on demand are all read once, as in training.
 
     Raises:
-        DataError: some cannot be read, or are nothing that the task takes.
+        DataError: some cannot be read, or are no records that the task takes.
     """
     if not isinstance(records, OnDemand):
         return task.inspect(records)
-    found: dict[str, InputUse] = {}
+    uses: dict[str, InputUse] = {}
     for part in records.parts():
         Making(task)(part)
         for use in task.inspect(part):
-            found[use.name] = _added(found[use.name], use) if use.name in found else use
-    return tuple(found.values())
+            uses[use.name] = _added(uses[use.name], use) if use.name in uses else use
+    return tuple(uses.values())
 
 
 def warnings_of(task: Task, records: Records) -> tuple[str, ...]:
-    """As `task.warnings`; of examples that are read on demand some are looked at, which lie evenly among all."""
+    """Return the warnings of `task.warnings`.
+
+    Of examples that are read on demand it looks at some, evenly among all.
+    """
     if not isinstance(records, OnDemand):
         return task.warnings(records)
     if not isinstance(records, LazyExamples):
@@ -114,18 +117,18 @@ def warnings_of(task: Task, records: Records) -> tuple[str, ...]:
     return ()
 
 
-def _added(one: InputUse, other: InputUse) -> InputUse:
-    (name, *counts), (_, *more) = astuple(one), astuple(other)
+def _added(first: InputUse, second: InputUse) -> InputUse:
+    (name, *counts), (_, *more) = astuple(first), astuple(second)
     return InputUse(name, *map(add, counts, more))
 
 
-def _cell_by_cell(task: Task, besides: Sequence[str] = ()) -> TypeGuard[TableTask[Any]]:
-    """Are its inputs the declared columns of a table, of which each cell is made by itself? Nobody has changed that."""
+def _cell_by_cell(task: Task, extra: Sequence[str] = ()) -> TypeGuard[TableTask[Any]]:
+    """Return whether its inputs are the declared columns of a table, with each cell made by itself and no override."""
     kinds, changed = type(task).__mro__, set(vars(task))
     if not isinstance(task, TableTask):
         return False
     changed = changed.union(*map(vars, kinds[: kinds.index(TableTask)]))
-    return {"inputs", "round_inputs", "_table", *besides}.isdisjoint(changed)
+    return {"inputs", "round_inputs", "_table", *extra}.isdisjoint(changed)
 
 
 def _of_labels_alone(task: Task) -> bool:
@@ -136,13 +139,13 @@ def _of_labels_alone(task: Task) -> bool:
 
 def _targets_in_parts(task: Task, records: OnDemand) -> Tensor:
     """Of a task that makes targets of whole records only: each is read once, and its inputs are dropped."""
-    found: list[Tensor] = []
+    targets: list[Tensor] = []
     for part in records.parts():
-        made = task.dataset(part)
-        if made.patients != part.patients:
+        dataset = task.dataset(part)
+        if dataset.patients != part.patients:
             raise TaskError(
                 f"task {type(task).__name__} does not make one input of every record, in their order: leave records "
                 "out of the data instead"
             )
-        found.append(made.targets)
-    return torch.cat(found)
+        targets.append(dataset.targets)
+    return torch.cat(targets)

@@ -42,7 +42,7 @@ _KINDS = (
     ModuleFeatures,
 )
 BUILT_IN: Mapping[str, Callable[[Mapping[str, Any]], Task]] = {kind.name: kind for kind in _KINDS}
-# What somebody may look for, and why nobody can offer it.
+# Names that a reader may look for, and the reasons why no task can offer them.
 REFUSED: Mapping[str, str] = {
     "cox": "Cox's partial likelihood sets every patient against all who are still at risk, so that one patient's "
     "gradient depends on the others and no bound on one patient holds. Take piecewise-exponential: its likelihood is a "
@@ -51,53 +51,58 @@ REFUSED: Mapping[str, str] = {
 
 
 def load(name: str, parameters: Mapping[str, Any]) -> Task:
-    """The task a study names, with its parameters. Code never travels: it is built in or installed here.
+    """Return the task that a study names, with its parameters.
 
-    An installed package offers a task of its own by an entry point in the group `wardround.tasks` whose object is
-    called with the parameters and returns a `Task`.
+    Code never travels: the task is built in or installed here. An installed package offers a task of its own by an
+    entry point in the group `wardround.tasks` whose object is called with the parameters and returns a `Task`.
 
     Raises:
-        TaskError: nobody can have it or has installed it under this name, two packages did, a parameter is unknown or
-            out of range, the package fails, or what its entry point returned is not a Task.
+        TaskError: no package offers or has installed it under this name, two packages did, a parameter is unknown or
+            out of range, the package fails, or the result of its entry point is not a Task.
     """
     if name in REFUSED:
         raise TaskError(f"task {name!r}: {REFUSED[name]}")
     # Built in first: no installed package can take a name over that studies count on.
     make = BUILT_IN.get(name)
-    task = _made(name, parameters) if make is None else make(parameters)
+    task = _installed(name, parameters) if make is None else make(parameters)
     if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TaskError(f"the entry point for task {name!r} did not return a Task")
     return task
 
 
-def of_study(training: Training, backbone: BackboneFile | None = None, own: Task | None = None) -> Task:
-    """The task of a study's settings; where a part is trained, `model` makes one of which only this part is.
+def of_study(training: Training, backbone: BackboneFile | None = None, custom: Task | None = None) -> Task:
+    """Return the task of a study's settings. Where a part is trained, `model` makes one of which only this part is.
 
     backbone  the file that the study names, on this machine: weights, or a ProgramFile
-    own       to be taken instead of what `load` finds
+    custom    to be taken instead of the task that `load` finds
 
     Raises:
         TaskError: as `load`.
-        ConfigurationError: the file is missing or another one, or the part does not fit the task's model; the model
-            takes more memory than this machine has. Nothing of it was made then.
+        ConfigurationError: the file is missing or another one, or the part does not fit the task's model. Or the model
+            takes more memory than this machine has, and no part of it was made.
     """
     from private_learning.tasks.size import memory_of_machine, require_size
 
-    named = training.backbone
+    backbone_digest = training.backbone
     if training.task == ModuleFeatures.name and training.augmentation is not None:
         raise ConfigurationError(
             "augmentation makes new views of a record in every step, and task features computes the features of the "
             "record itself once: leave training.augmentation out"
         )
-    task = load(training.task, training.task_parameters) if own is None else own
+    task = load(training.task, training.task_parameters) if custom is None else custom
     require_size(task, memory_of_machine(), "the study")
-    return load_part(task, training.task, training.trainable, None if named is None else named.sha256, backbone)
+    return load_part(
+        task, training.task, training.trainable, None if backbone_digest is None else backbone_digest.sha256, backbone
+    )
 
 
 def load_part(
     task: Task, name: str, trainable: str | tuple[str, ...], sha256: str | None, backbone: BackboneFile | None
 ) -> Task:
-    """As `of_study`, of a task at hand; trainable, sha256: training.trainable and training.backbone.sha256."""
+    """Return the result of `of_study` for a task at hand.
+
+    trainable, sha256: training.trainable and training.backbone.sha256.
+    """
     if trainable == ALL and sha256 is None and not isinstance(task, ModuleFeatures):
         return task
     from private_learning.tasks.parts import of_part
@@ -110,20 +115,20 @@ def names() -> list[str]:
     return sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
 
 
-def _made(name: str, parameters: Mapping[str, Any]) -> Task:
-    found = list(entry_points(group=GROUP, name=name))
-    if len(found) != 1:
-        why = f"no package here offers it; there are {names()}" if not found else "several packages here offer it"
-        raise TaskError(f"task {name!r}: {why}")
-    (point,) = found
-    whose = f"task {name!r} of package {point.dist.name if point.dist else point.module}"
-    doing = f"{whose} cannot be imported"
+def _installed(name: str, parameters: Mapping[str, Any]) -> Task:
+    points = list(entry_points(group=GROUP, name=name))
+    if len(points) != 1:
+        problem = f"no package here offers it: there are {names()}" if not points else "several packages here offer it"
+        raise TaskError(f"task {name!r}: {problem}")
+    (point,) = points
+    subject = f"task {name!r} of package {point.dist.name if point.dist else point.module}"
+    doing = f"{subject} cannot be imported"
     try:
         make = point.load()
-        doing = f"{whose} cannot be made with these parameters"
+        doing = f"{subject} cannot be made with these parameters"
         return make(parameters)
     except TaskError:
         raise
-    # Whatever it is: somebody else's code, which a person has to look at.
+    # Foreign code may raise any error, which a person has to look at.
     except Exception as error:
         raise TaskError(f"{doing}: {reason(error)}") from error

@@ -22,8 +22,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class Regression(Task):
     """Loss, predictions and metrics of a task whose target is one number of a public range.
 
-    The model's output is on [-1, 1] where the number is in its range; a prediction beyond counts as the nearest bound.
-    low, high: of the range. delta: of Huber's loss, in the number's unit; None: the squared error.
+    The model's output is on [-1, 1] where the number is in its range. A prediction beyond counts as the nearest bound.
+
+    low, high: of the range. delta: of Huber's loss, in the number's unit, or None for the squared error.
     """
 
     low: float
@@ -32,7 +33,7 @@ class Regression(Task):
 
     @property
     def loss(self) -> Callable[[Tensor, Tensor], Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """loss(outputs, targets) -> (batch,) of (batch, 1) and (batch,), both on [-1, 1]; its gradient is known."""
+        """Return loss(outputs, targets) -> (batch,) of (batch, 1) and (batch,) on [-1, 1], with known gradient."""
         from private_learning.gradients.losses import number_loss
 
         return number_loss(None if self.delta is None else self.delta / self._half)
@@ -51,14 +52,14 @@ class Regression(Task):
         return self._middle + self._half * outputs.clamp(-1.0, 1.0)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
-        """Root mean squared and mean absolute error in the number's unit; R² where the numbers differ."""
+        """Return root mean squared and mean absolute error in the number's unit, and R² where the numbers differ."""
         require_metrics(outputs, targets)
         outcomes = self.outcomes(targets)
         errors = self.predictions(outputs.double()).squeeze(1) - outcomes
         square = errors.square().mean().item()
-        found = {"rmse": square**0.5, "mae": errors.abs().mean().item()}
+        metrics = {"rmse": square**0.5, "mae": errors.abs().mean().item()}
         spread = outcomes.var(correction=0).item()
-        return found | ({"r2": 1 - square / spread} if spread > 0 else {})
+        return metrics | ({"r2": 1 - square / spread} if spread > 0 else {})
 
     # Halved before the difference, so that public bounds near the largest float do not overflow.
     @property
@@ -95,11 +96,11 @@ class NumberParameters(TaskParameters):
 
 
 class RegressionParameters(LayersParameters, NumberParameters):
-    """Those of a number, and the shape of the model."""
+    """Parameters of a number, and the shape of the model."""
 
 
 class TableRegression(TableTask[RegressionParameters], Regression):
-    """One linear layer, zero at the start; or a network with tanh units."""
+    """One linear layer, zero at the start, or a network with tanh units."""
 
     name, kind = "regression", RegressionParameters
 

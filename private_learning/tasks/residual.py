@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from private_learning.records import DataError, Records
-from private_learning.tasks.convolutions import Layout, strided, why_not_normalised
+from private_learning.tasks.convolutions import ConvolutionLayout, strided, why_not_normalised
 from private_learning.tasks.losses import ClassLossParameters
 from private_learning.tasks.multilabel import MultiLabel, names_between_bars
 from private_learning.tasks.scaled import ImageShape, ScaledArrays, labels_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ResidualShape(ImageShape):
-    """Those of the images and of the network."""
+    """Parameters of the images and of the network."""
 
     filters: int = Field(
         default=16, ge=1, le=1024, description="filters of the first stage; every further one has twice as many"
@@ -42,19 +42,19 @@ class ResidualShape(ImageShape):
     @model_validator(mode="after")
     def _normalisable(self) -> Self:
         sides = (strided(strided(side, self.first_stride, 1), 2, self.stages - 1) for side in (self.height, self.width))
-        why = why_not_normalised(self.filters, self.groups, next(sides) * next(sides))
-        if why is not None:
-            raise ValueError(why)
+        problem = why_not_normalised(self.filters, self.groups, next(sides) * next(sides))
+        if problem is not None:
+            raise ValueError(problem)
         return self
 
     @property
     def strides(self) -> list[int]:
-        """Of the first convolution, then of every block."""
+        """Return the stride of the first convolution, then of every block."""
         later = [2, *[1] * (self.blocks - 1)] * (self.stages - 1)
         return [self.first_stride, *[1] * self.blocks, *later]
 
-    def layout(self, outputs: int) -> Layout:
-        """Of the whole network. Places 0 and 1 are the first convolution and its ReLU."""
+    def layout(self, outputs: int) -> ConvolutionLayout:
+        """Return the layout of the whole network. Places 0 and 1 are the first convolution and its ReLU."""
         shapes = {"blocks.0": (self.filters, self.channels, 3, 3)}
         before = self.filters
         for block in range(self.stages * self.blocks):
@@ -65,7 +65,7 @@ class ResidualShape(ImageShape):
                 shapes[f"{name}.beside"] = (after, before, 1, 1)
             before = after
         at_zero = frozenset(name for name in shapes if name.endswith(".two") and self.zero_last_norm)
-        return Layout(shapes, (outputs, before), at_zero)
+        return ConvolutionLayout(shapes, (outputs, before), at_zero)
 
     def network(self, outputs: int) -> nn.Module:
         from private_learning.tasks.networks import residual
@@ -74,7 +74,7 @@ class ResidualShape(ImageShape):
 
 
 class ResidualParameters(ResidualShape, ClassLossParameters):
-    """Those of the network, the loss and the classes."""
+    """Parameters of the network, the loss and the classes."""
 
     classes: int = Field(ge=2, le=10_000, description="how many values the label has: 0, 1, …, classes − 1")
 
@@ -87,11 +87,11 @@ class ResidualNetwork(ScaledArrays, Classification):
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = self.kind.read(self.name, parameters)
         self.classes = self.parameters.classes
-        self.gamma, self.class_weights = self.parameters.chosen(self.name, self.classes)
+        self.gamma, self.class_weights = self.parameters.loss_settings(self.name, self.classes)
         self.shape, self.reach = self.parameters.shape, self.parameters.reach
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> ConvolutionLayout:
         return self.parameters.layout(self.outputs)
 
     def model(self) -> nn.Module:
@@ -102,7 +102,7 @@ class ResidualNetwork(ScaledArrays, Classification):
 
 
 class ImageLabelsParameters(ResidualShape):
-    """Those of the network, and names of the labels."""
+    """Parameters of the network, and names of the labels."""
 
     labels: str = Field(min_length=1, description="names of the labels in their order, with bars between")
 
@@ -124,14 +124,14 @@ class ImageLabels(ScaledArrays, MultiLabel):
         self.shape, self.reach = self.parameters.shape, self.parameters.reach
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> ConvolutionLayout:
         return self.parameters.layout(len(self.labels))
 
     def model(self) -> nn.Module:
         return self.parameters.network(len(self.labels))
 
     def targets(self, data: Records) -> Tensor:
-        """(n, labels) of 0 and 1, and NaN where the records say NaN or −1: not known."""
+        """Return (n, labels) of 0 and 1, and NaN where the records say NaN or −1: not known."""
         labels = labels_of(self.name, data)
         if labels.dtype.kind not in "buif" or labels.ndim != 2 or labels.shape[1] != len(self.labels):
             raise DataError(f"labels: an array (records, {len(self.labels)}) of 0, 1 and NaN or −1 is expected")

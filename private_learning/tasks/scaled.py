@@ -1,4 +1,4 @@
-"""What tasks on images and signals have in common: arrays of one shape within a public range, scaled to −1 … 1."""
+"""Common parts of tasks on images and signals: arrays of one shape within a public range, scaled to −1 … 1."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class ImageShape(TaskParameters):
 
     @property
     def reach(self) -> tuple[float, float]:
-        """Smallest and largest value of a pixel."""
+        """Return the smallest and largest value of a pixel."""
         return self.low, self.high
 
 
 class ScaledArrays(Task):
-    """Records are arrays (channels, ...) of one shape; what is one channel may come without that axis.
+    """Records that are arrays (channels, ...) of one shape. Those of one channel may come without that axis.
 
-    kind_of_input: what an array is in errors, and what its numbers are called.
+    kind_of_input: the word for an array in errors, and the word for its numbers.
     shape: of one record. reach: smallest and largest value, of all channels or (channels, 1, ...) of each.
     range_settings: the parameters of the task that state it.
     """
@@ -70,7 +70,7 @@ class ScaledArrays(Task):
 
     @abstractmethod
     def targets(self, data: Records) -> Tensor:
-        """(n, ...) of the labels alone. Raises DataError: labels that the task does not take."""
+        """Return (n, ...) of the labels alone. Raises DataError: labels that the task does not take."""
 
     def inputs(self, data: Records) -> Tensor:
         import torch
@@ -102,22 +102,23 @@ class ScaledArrays(Task):
         return () if warning is None else (warning,)
 
     def _arrays(self, data: Records) -> Array:
-        """(n, *shape) as they are in the records."""
+        """Return (n, *shape) arrays as they are in the records."""
         inputs = examples_of(self.name, data).inputs
         arrays = inputs[:, None] if inputs.ndim == len(self.shape) and self.shape[0] == 1 else inputs
         if arrays.shape[1:] != self.shape:
-            kind, found = self.kind_of_input[0], arrays.shape[1:]
-            raise DataError(f"inputs: {kind} of shape {self.shape} are expected, not {found}")
+            kind, shape = self.kind_of_input[0], arrays.shape[1:]
+            raise DataError(f"inputs: {kind} of shape {self.shape} are expected, not {shape}")
         return arrays
 
 
 def range_warning(
     values: Array, reach: tuple[float | Array, float | Array], name: str, range_settings: str
 ) -> str | None:
-    """Words for a person where a public range does not suit the values, or None.
+    """Return words for a person where a public range does not suit the values, or None.
 
-    That is: all lie within 2 % of the range, or at its ends and beyond them, or they are whole numbers of up to 12 bits
-    in a range of 16. No value is in the words: they name the narrowest of a few usual ranges that holds all.
+    The range does not suit if all lie within 2 % of it, or at its ends and beyond them, or if they are whole numbers of
+    up to 12 bits in a range of 16. No value is in the words: they name the narrowest of a few usual ranges that holds
+    all.
 
     values: (n, ...). reach: smallest and largest value, which broadcast to one record. name: of the values
     """
@@ -133,18 +134,20 @@ def range_warning(
     outside = bool(np.any(smallest < low) or np.any(largest > high))
     if not (narrow or twelve_bits or (outside and not np.any((values > low) & (values < high)))):
         return None
-    held = _usual_range(float(smallest.min()), float(largest.max()), values.dtype)
+    usual_range = _usual_range(float(smallest.min()), float(largest.max()), values.dtype)
     public = f"{low.min():g} to {high.max():g}"
-    what = "lie within 2 % of" if narrow else "fill a small part of" if twelve_bits else "lie at the ends or outside of"
+    position = (
+        "lie within 2 % of" if narrow else "fill a small part of" if twelve_bits else "lie at the ends or outside of"
+    )
     return (
-        f"{name}: all {what} the study's range, {public}, so that the model sees almost no difference. They lie "
-        f"within {held}. Ask the study's lead whether the settings {range_settings} fit, or bring the {name} to the "
-        "unit of the study"
+        f"{name}: all {position} the study's range, {public}, so that the model sees almost no difference. They lie "
+        f"within {usual_range}. Ask the study's lead whether the settings {range_settings} fit, or bring the {name} "
+        "to the unit of the study"
     )
 
 
 def _usual_range(smallest: float, largest: float, dtype: np.dtype[Any]) -> str:
-    """The narrowest usual range that holds both, or else the type of the numbers: no value of a record."""
+    """Return the narrowest usual range that holds both, or else the type of the numbers: no value of a record."""
     for low, high in _USUAL_RANGES:
         if low <= smallest and largest <= high:
             return f"{low:,} to {high:,}"
@@ -152,7 +155,7 @@ def _usual_range(smallest: float, largest: float, dtype: np.dtype[Any]) -> str:
 
 
 def examples_of(task: str, data: Records) -> Examples:
-    """The records, which are arrays of finite numbers. Raises DataError: they are not."""
+    """Return the records, which are arrays of finite numbers. Raises DataError: they are not."""
     if not isinstance(data, Examples):
         raise no_arrays(task)
     wrong = int(np.sum(~np.isfinite(data.inputs).reshape(len(data), -1).all(axis=1)))
@@ -162,7 +165,7 @@ def examples_of(task: str, data: Records) -> Examples:
 
 
 def labels_of(task: str, data: Records) -> Array:
-    """(n, ...) of arrays; the inputs are not looked at. Raises DataError: a table."""
+    """Return (n, ...) labels of arrays, without a look at the inputs. Raises DataError: a table."""
     if not isinstance(data, Examples | LazyExamples):
         raise no_arrays(task)
     return data.labels

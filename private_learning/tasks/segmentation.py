@@ -1,4 +1,4 @@
-"""A class for every pixel: a small U-Net, its loss, and how masks are read."""
+"""Segmentation, a class for every pixel: a small U-Net, its loss, and the reading of masks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from private_learning.records import DataError, Records, WrongRows
-from private_learning.tasks.convolutions import Layout, strided, why_not_normalised
+from private_learning.tasks.convolutions import ConvolutionLayout, strided, why_not_normalised
 from private_learning.tasks.losses import LARGEST_WEIGHT, numbers_of
 from private_learning.tasks.scaled import ImageShape, ScaledArrays, labels_of
 from private_learning.tasks.task import Task, require_metrics
@@ -21,11 +21,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # What a target says of a pixel that is not labelled, as of a row that is not there: `dataset.ABSENT`.
 UNLABELLED = -1
 # A round's metrics are at most 32 numbers.
-MOST_SHOWN = 14
+MAX_CLASSES_SHOWN = 14
 
 
 class SegmentationParameters(ImageShape):
-    """Those of the images and their masks, of the loss, and of the network."""
+    """Parameters of the images and their masks, of the loss, and of the network."""
 
     classes: int = Field(ge=2, le=256, description="how many kinds of pixels there are, the background among them")
     mask_values: str | None = Field(
@@ -59,18 +59,20 @@ class SegmentationParameters(ImageShape):
         if self.class_weights is not None and not sound:
             raise ValueError(f"class-weights must be {self.classes} numbers above 0 and up to {LARGEST_WEIGHT:g}")
         smallest = (strided(side, 2, self.depth) for side in (self.height, self.width))
-        why = why_not_normalised(self.filters, self.groups, next(smallest) * next(smallest))
-        if why is not None:
-            raise ValueError(why)
+        problem = why_not_normalised(self.filters, self.groups, next(smallest) * next(smallest))
+        if problem is not None:
+            raise ValueError(problem)
         return self
 
     @property
     def values(self) -> tuple[int, ...]:
-        """What the masks hold for each class; none where it cannot be read."""
+        """Return the numbers in the masks for each class, none where they cannot be read."""
         if self.mask_values is None:
             return tuple(range(self.classes))
-        found = numbers_of(self.mask_values)
-        return tuple(map(int, found)) if len(set(found)) == len(found) and all(v == int(v) for v in found) else ()
+        numbers = numbers_of(self.mask_values)
+        return (
+            tuple(map(int, numbers)) if len(set(numbers)) == len(numbers) and all(v == int(v) for v in numbers) else ()
+        )
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -88,18 +90,18 @@ class Segmentation(ScaledArrays, Task):
         self.shape, self.reach = self.parameters.shape, self.parameters.reach
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> ConvolutionLayout:
         p = self.parameters
         shapes: dict[str, tuple[int, ...]] = {}
         for at in range(p.depth + 1):
-            own = p.filters << at
-            shapes[f"down.{at}.0"] = own, (own // 2 if at else p.channels), 3, 3
-            shapes[f"down.{at}.2"] = own, own, 3, 3
+            filters = p.filters << at
+            shapes[f"down.{at}.0"] = filters, (filters // 2 if at else p.channels), 3, 3
+            shapes[f"down.{at}.2"] = filters, filters, 3, 3
         for at in range(p.depth):
-            own = p.filters << at
-            shapes[f"up.{at}.0"] = own, 3 * own, 3, 3
-            shapes[f"up.{at}.2"] = own, own, 3, 3
-        return Layout(shapes, (p.classes, p.filters, 1, 1))
+            filters = p.filters << at
+            shapes[f"up.{at}.0"] = filters, 3 * filters, 3, 3
+            shapes[f"up.{at}.2"] = filters, filters, 3, 3
+        return ConvolutionLayout(shapes, (p.classes, p.filters, 1, 1))
 
     def model(self) -> nn.Module:
         from private_learning.tasks.networks import UNet
@@ -108,13 +110,13 @@ class Segmentation(ScaledArrays, Task):
 
     @property
     def loss(self) -> Callable[[Tensor, Tensor], Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """loss(outputs, targets) -> (batch,): a mean over the record's own labelled pixels."""
+        """Return loss(outputs, targets) -> (batch,): a mean over the record's own labelled pixels."""
         from private_learning.gradients.pixels import PixelLoss
 
         return PixelLoss(self.parameters.weights, self.parameters.dice)
 
     def targets(self, data: Records) -> Tensor:
-        """(n, height, width) int64 classes, UNLABELLED where the mask says so."""
+        """Return (n, height, width) int64 classes, UNLABELLED where the mask says so."""
         import torch
 
         masks, p = labels_of(self.name, data), self.parameters
@@ -124,50 +126,50 @@ class Segmentation(ScaledArrays, Task):
                 f"labels: one mask of {p.height} × {p.width} numbers for each image is expected: an array labels of an "
                 ".npz file, or a folder with the sub-folders images and masks"
             )
-        found = np.full(masks.shape, UNLABELLED, np.int64)
+        labels = np.full(masks.shape, UNLABELLED, np.int64)
         for place, value in enumerate(p.values):
-            found[masks == value] = place
-        wrong = (found == UNLABELLED) & (True if p.unlabelled is None else masks != p.unlabelled)
+            labels[masks == value] = place
+        wrong = (labels == UNLABELLED) & (True if p.unlabelled is None else masks != p.unlabelled)
         self._refuse(wrong.any(axis=(1, 2)), "have pixels that are none of the study's mask-values")
-        self._refuse((found == UNLABELLED).all(axis=(1, 2)), "have no labelled pixel; leave these records out")
-        return torch.as_tensor(found)
+        self._refuse((labels == UNLABELLED).all(axis=(1, 2)), "have no labelled pixel: leave these records out")
+        return torch.as_tensor(labels)
 
-    def _refuse(self, wrong: Array, what: str) -> None:
+    def _refuse(self, wrong: Array, problem: str) -> None:
         if wrong.any():
-            raise WrongRows(f"labels: {int(wrong.sum())} of {len(wrong)} masks {what}", wrong)
+            raise WrongRows(f"labels: {int(wrong.sum())} of {len(wrong)} masks {problem}", wrong)
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        """(n, classes, height, width) probabilities, in the precision of the outputs."""
+        """Return (n, classes, height, width) probabilities, in the precision of the outputs."""
         import torch
 
         return torch.softmax(outputs, dim=1)
 
     def masks(self, probabilities: Array) -> Array:
-        """(n, height, width) the mask value of the likeliest class, out of (n, classes, height, width)."""
+        """Return (n, height, width) mask values of the likeliest class, out of (n, classes, height, width)."""
         return np.array(self.parameters.values)[probabilities.argmax(axis=1)]
 
     def target_counts(self, targets: Tensor) -> dict[str, int]:
-        """Masks that hold a value, by the value."""
-        held = {str(value): (targets == place) for place, value in enumerate(self.parameters.values)}
+        """Return how many masks hold a value, by the value."""
+        masks = {str(value): (targets == place) for place, value in enumerate(self.parameters.values)}
         if self.parameters.unlabelled is not None:
-            held["not labelled"] = targets == UNLABELLED
-        return {name: int(pixels.flatten(1).any(1).sum()) for name, pixels in held.items()}
+            masks["not labelled"] = targets == UNLABELLED
+        return {name: int(pixels.flatten(1).any(1).sum()) for name, pixels in masks.items()}
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
-        """Dice and IoU over the labelled pixels of all records together: means over the classes, and of up to
-        MOST_SHOWN classes each one's; and the share of pixels that are right.
+        """Return Dice and IoU over the labelled pixels of all records together, and the share of pixels that are right.
 
-        A class that is neither there nor predicted has none, and is in no mean.
+        Both are means over the classes, and each class's own value for up to MOST_SHOWN classes. A class that is
+        neither there nor predicted has none, and is in no mean.
         """
         require_metrics(outputs, targets)
         labelled, classes = targets != UNLABELLED, self.parameters.classes
         cells = targets[labelled] * classes + outputs.argmax(1)[labelled]
         counts = np.bincount(cells.numpy(), minlength=classes**2).reshape(classes, classes)
-        right, seen = np.diag(counts), counts.sum(0) + counts.sum(1)
-        there = np.flatnonzero(seen)
-        dice, overlap = 2 * right[there] / seen[there], right[there] / (seen - right)[there]
-        found = {"dice": dice.mean(), "iou": overlap.mean(), "pixel_accuracy": right.sum() / counts.sum()}
-        if classes <= MOST_SHOWN:
-            for at, place in enumerate(there):
-                found |= {f"dice_{place}": dice[at], f"iou_{place}": overlap[at]}
-        return {name: float(value) for name, value in found.items()}
+        right, occurrences = np.diag(counts), counts.sum(0) + counts.sum(1)
+        present = np.flatnonzero(occurrences)
+        dice, overlap = 2 * right[present] / occurrences[present], right[present] / (occurrences - right)[present]
+        metrics = {"dice": dice.mean(), "iou": overlap.mean(), "pixel_accuracy": right.sum() / counts.sum()}
+        if classes <= MAX_CLASSES_SHOWN:
+            for at, place in enumerate(present):
+                metrics |= {f"dice_{place}": dice[at], f"iou_{place}": overlap[at]}
+        return {name: float(value) for name, value in metrics.items()}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 class TokenModel(nn.Module):
     """(n, static + length) to (n, outputs): numbers of the patient first, then tokens, 0 behind the last.
 
-    What lies behind a patient's last token changes nothing, and neither do the other patients of a batch.
+    Places behind a patient's last token change no output, and neither do the other patients of a batch.
     """
 
     def __init__(self, tokens: int, static: int, width: int, state: int, outputs: int) -> None:
@@ -24,7 +24,10 @@ class TokenModel(nn.Module):
         return self.head(torch.cat([x[:, : self.static], self.state(self.embed(tokens), real)], 1))
 
     def state(self, embedded: Tensor, real: Tensor) -> Tensor:
-        """(n, state): zeros where a patient has no event. embedded: (n, length, width). real: (n, length) booleans."""
+        """Return (n, state), zeros where a patient has no event.
+
+        embedded: (n, length, width). real: (n, length) booleans.
+        """
         raise NotImplementedError
 
 
@@ -36,27 +39,27 @@ class Recurrent(TokenModel):
         self.units = (nn.GRU if kind == "gru" else nn.LSTM)(width, hidden, layers, batch_first=True)
 
     def state(self, embedded: Tensor, real: Tensor) -> Tensor:
-        found: Tensor = self.units(embedded)[0]
+        states: Tensor = self.units(embedded)[0]
         newest = (real.sum(1) - 1).clamp(min=0)
-        last = found.gather(1, newest[:, None, None].expand(-1, 1, found.shape[2])).squeeze(1)
+        last = states.gather(1, newest[:, None, None].expand(-1, 1, states.shape[2])).squeeze(1)
         return last * real.any(1, keepdim=True)
 
 
 class Transformer(TokenModel):
-    """The mean over the events of what the encoder makes of them; places in the sequence are learned."""
+    """The mean over the events of the encoder's outputs. Places in the sequence are learned."""
 
     def __init__(
         self, tokens: int, static: int, length: int, width: int, heads: int, hidden: int, layers: int, outputs: int
     ) -> None:
         super().__init__(tokens, static, width, width, outputs)
         self.places = nn.Embedding(length, width)
-        one = nn.TransformerEncoderLayer(width, heads, hidden, dropout=0.0, batch_first=True)
-        self.units = nn.TransformerEncoder(one, layers, enable_nested_tensor=False)
+        layer = nn.TransformerEncoderLayer(width, heads, hidden, dropout=0.0, batch_first=True)
+        self.units = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
 
     def state(self, embedded: Tensor, real: Tensor) -> Tensor:
         places = torch.arange(real.shape[1], device=real.device).expand(real.shape)
-        # Whoever has no event would look at nothing, which has no mean.
+        # A patient without an event would attend to no place, which has no mean.
         hidden = ~real & real.any(1, keepdim=True)
-        found: Tensor = self.units(embedded + self.places(places), src_key_padding_mask=hidden)
-        counted = real.unsqueeze(2).to(found)
-        return (found * counted).sum(1) / counted.sum(1).clamp(min=1)
+        states: Tensor = self.units(embedded + self.places(places), src_key_padding_mask=hidden)
+        weights = real.unsqueeze(2).to(states)
+        return (states * weights).sum(1) / weights.sum(1).clamp(min=1)

@@ -13,46 +13,46 @@ _GATES = {"gru": 3, "lstm": 4}
 
 
 def drawn_sequences(task: CodeSequences, random: np.random.Generator) -> dict[str, Array]:
-    """Parameter name -> float32 array, as in a new model of the task."""
+    """Return parameter name -> float32 array, as in a new model of the task."""
     p = task.parameters
-    found = {"embed.weight": _normal((task.tokens, p.embedding), random)}
+    weights = {"embed.weight": _normal((task.tokens, p.embedding), random)}
     # The row of no event stays zero: no gradient reaches it.
-    found["embed.weight"][0] = 0.0
+    weights["embed.weight"][0] = 0.0
     if p.model == "transformer":
-        found |= _encoder(task, random)
+        weights |= _encoder(task, random)
         state = p.embedding
     else:
-        found |= _recurrent(task, random)
+        weights |= _recurrent(task, random)
         state = p.hidden
-    return found | _linear("head", state + task.features, task.outputs, random)
+    return weights | _linear("head", state + task.features, task.outputs, random)
 
 
 def _recurrent(task: CodeSequences, random: np.random.Generator) -> dict[str, Array]:
     p, bound = task.parameters, 1 / math.sqrt(task.parameters.hidden)
-    rows, found = _GATES[p.model] * p.hidden, dict[str, Array]()
+    rows, weights = _GATES[p.model] * p.hidden, dict[str, Array]()
     for layer in range(p.layers):
         wide = p.hidden if layer else p.embedding
         shapes = {"weight_ih": (rows, wide), "weight_hh": (rows, p.hidden), "bias_ih": (rows,), "bias_hh": (rows,)}
-        found |= {f"units.{kind}_l{layer}": _even(shape, bound, random) for kind, shape in shapes.items()}
-    return found
+        weights |= {f"units.{kind}_l{layer}": _even(shape, bound, random) for kind, shape in shapes.items()}
+    return weights
 
 
 def _encoder(task: CodeSequences, random: np.random.Generator) -> dict[str, Array]:
     p = task.parameters
     wide = p.embedding
-    found = {"places.weight": _normal((p.length, wide), random)}
+    weights = {"places.weight": _normal((p.length, wide), random)}
     for layer in range(p.layers):
         at = f"units.layers.{layer}"
         # Glorot and Bengio 2010, over the three maps together.
-        found[f"{at}.self_attn.in_proj_weight"] = _even((3 * wide, wide), math.sqrt(6 / (4 * wide)), random)
-        found[f"{at}.self_attn.in_proj_bias"] = np.zeros(3 * wide, np.float32)
-        found |= _linear(f"{at}.self_attn.out_proj", wide, wide, random)
-        found[f"{at}.self_attn.out_proj.bias"] = np.zeros(wide, np.float32)
-        found |= _linear(f"{at}.linear1", wide, p.hidden, random) | _linear(f"{at}.linear2", p.hidden, wide, random)
+        weights[f"{at}.self_attn.in_proj_weight"] = _even((3 * wide, wide), math.sqrt(6 / (4 * wide)), random)
+        weights[f"{at}.self_attn.in_proj_bias"] = np.zeros(3 * wide, np.float32)
+        weights |= _linear(f"{at}.self_attn.out_proj", wide, wide, random)
+        weights[f"{at}.self_attn.out_proj.bias"] = np.zeros(wide, np.float32)
+        weights |= _linear(f"{at}.linear1", wide, p.hidden, random) | _linear(f"{at}.linear2", p.hidden, wide, random)
         for norm in ("norm1", "norm2"):
-            found[f"{at}.{norm}.weight"] = np.ones(wide, np.float32)
-            found[f"{at}.{norm}.bias"] = np.zeros(wide, np.float32)
-    return found
+            weights[f"{at}.{norm}.weight"] = np.ones(wide, np.float32)
+            weights[f"{at}.{norm}.bias"] = np.zeros(wide, np.float32)
+    return weights
 
 
 def _linear(name: str, wide: int, out: int, random: np.random.Generator) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""A classifier of patients by the codes of what happened to them, in their order."""
+"""A classifier of patients by the codes of their events, in their order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SequenceParameters(ClassifierParameters):
         if self.model == "transformer" and self.embedding % self.heads:
             raise ValueError(f"embedding ({self.embedding}) must be a multiple of heads ({self.heads})")
         if self.model != "transformer" and "heads" in self.model_fields_set:
-            raise ValueError('heads belongs to model = "transformer"; leave it out')
+            raise ValueError('heads belongs to model = "transformer": leave it out')
         return self
 
 
@@ -49,18 +49,18 @@ class CodeSequences(TableClassifier[SequenceParameters]):
     name, kind = "sequence", SequenceParameters
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        own = {key: value for key, value in parameters.items() if not key.startswith((PREFIX, EVENTS))}
-        self.parameters = self.kind.read(self.name, own)
+        settings = {key: value for key, value in parameters.items() if not key.startswith((PREFIX, EVENTS))}
+        self.parameters = self.kind.read(self.name, settings)
         self.events = read_events(parameters)
         self.target_columns = self.parameters.targets
-        beside = any(key.startswith(PREFIX) for key in parameters)
-        self.columns = read_columns(parameters) if beside else ()
+        has_columns = any(key.startswith(PREFIX) for key in parameters)
+        self.columns = read_columns(parameters) if has_columns else ()
         require_no_label(self.columns, self.target_columns)
         self.features = sum(column.width for column in self.columns)
         words = self.parameters.label_values
         self.label_values = None if words is None else categories_of(words)
         self.classes = self.parameters.classes if self.label_values is None else len(self.label_values)
-        self.gamma, self.class_weights = self.parameters.chosen(self.name, self.classes)
+        self.gamma, self.class_weights = self.parameters.loss_settings(self.name, self.classes)
 
     @property
     def tokens(self) -> int:
@@ -82,11 +82,11 @@ class CodeSequences(TableClassifier[SequenceParameters]):
         import torch
 
         histories = self._table(data)
-        beside = np.zeros((len(histories), 0))
+        static = np.zeros((len(histories), 0))
         if self.columns:
-            beside = encode_columns(self.columns, histories.columns, histories.first)
+            static = encode_columns(self.columns, histories.columns, histories.first)
         tokens = sequences(self.events, histories, self.parameters.length)
-        return torch.as_tensor(np.concatenate([beside, tokens], axis=1)).float()
+        return torch.as_tensor(np.concatenate([static, tokens], axis=1)).float()
 
     def inspect(self, data: Records) -> tuple[InputUse, ...]:
         histories = self._table(data)
@@ -96,11 +96,11 @@ class CodeSequences(TableClassifier[SequenceParameters]):
         import torch
 
         length = self.parameters.length
-        drawn = [column.encode(column.random(count, generator)) for column in self.columns]
+        encoded = [column.encode(column.random(count, generator)) for column in self.columns]
         tokens = generator.integers(1, self.tokens, (count, length))
         ends = generator.integers(0, length + 1, (count, 1))
-        drawn.append(np.where(np.arange(length) < ends, tokens, 0))
-        return torch.as_tensor(np.concatenate(drawn, axis=1)).float()
+        encoded.append(np.where(np.arange(length) < ends, tokens, 0))
+        return torch.as_tensor(np.concatenate(encoded, axis=1)).float()
 
     def _table(self, data: Records) -> Histories:
         if not isinstance(data, Histories):

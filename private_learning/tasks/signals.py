@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from private_learning.records import Records
-from private_learning.tasks.convolutions import Layout, strided, why_not_normalised
+from private_learning.tasks.convolutions import ConvolutionLayout, strided, why_not_normalised
 from private_learning.tasks.losses import ClassLossParameters
 from private_learning.tasks.scaled import ScaledArrays, labels_of
 from private_learning.tasks.task import Classification
@@ -43,19 +43,19 @@ class SignalParameters(ClassLossParameters):
     def _sound(self) -> Self:
         if len(self.ranges) not in (1, self.channels):
             raise ValueError(
-                "range must be LOW..HIGH with LOW below HIGH, such as -5..5; or one for each channel with bars between"
+                "range must be LOW..HIGH with LOW below HIGH, such as -5..5, or one for each channel with bars between"
             )
         if self.kernel % 2 == 0:
             raise ValueError("kernel must be an odd number")
-        why = why_not_normalised(self.filters, self.groups, strided(self.length, 2, self.layers))
-        if why is not None:
-            raise ValueError(why)
+        problem = why_not_normalised(self.filters, self.groups, strided(self.length, 2, self.layers))
+        if problem is not None:
+            raise ValueError(problem)
         return self
 
     @property
     def ranges(self) -> list[tuple[float, float]]:
-        """(low, high) of every channel, or of all; none where one cannot be read."""
-        found: list[tuple[float, float]] = []
+        """Return (low, high) of every channel, or of all, or none where one cannot be read."""
+        ranges: list[tuple[float, float]] = []
         for part in self.range.split("|"):
             low, _, high = part.partition("..")
             try:
@@ -64,8 +64,8 @@ class SignalParameters(ClassLossParameters):
                 return []
             if not (ends[0] < ends[1] and all(map(math.isfinite, ends))):
                 return []
-            found.append(ends)
-        return found
+            ranges.append(ends)
+        return ranges
 
     @property
     def widths(self) -> list[int]:
@@ -83,21 +83,21 @@ class SignalNetwork(ScaledArrays, Classification):
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         p = self.parameters = self.kind.read(self.name, parameters)
         self.classes = p.classes
-        self.gamma, self.class_weights = p.chosen(self.name, self.classes)
+        self.gamma, self.class_weights = p.loss_settings(self.name, self.classes)
         self.shape = p.channels, p.length
         # (channels, 1) where each channel has its own.
         low, high = np.array(p.ranges).T[:, :, None]
         self.reach = low, high
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> ConvolutionLayout:
         # Every second place of the sequence is a ReLU.
         p, before = self.parameters, self.parameters.channels
         shapes: dict[str, tuple[int, ...]] = {}
         for place, after in enumerate(p.widths):
             shapes[f"blocks.{2 * place}"] = after, before, p.kernel
             before = after
-        return Layout(shapes, (self.outputs, before))
+        return ConvolutionLayout(shapes, (self.outputs, before))
 
     def model(self) -> nn.Module:
         from private_learning.tasks.networks import signal

@@ -15,7 +15,7 @@ OF_ITS_OWN = 1 << 30
 
 
 def model_bytes(task: Task) -> int | None:
-    """Bytes of all parameters and buffers of the task's model; no memory is taken for them.
+    """Return the bytes of all parameters and buffers of the task's model, without taking memory for them.
 
     None: only making the model would tell. Its task is then installed code that does not build on the meta device.
     """
@@ -23,26 +23,26 @@ def model_bytes(task: Task) -> int | None:
         with torch.device("meta"):
             # What its module has, its own code or file decides.
             model = task.linear(task.parameters.features) if isinstance(task, ModuleFeatures) else task.model()
-    # Whatever installed code does there: whoever makes the model in earnest says what is wrong.
+    # Installed code may raise any error there: making the model for training reports it.
     except Exception:  # noqa: BLE001
         return None
     return sum(tensor.numel() * tensor.itemsize for tensor in (*model.parameters(), *model.buffers()))
 
 
-def require_size(task: Task, most: int, whose: str) -> None:
-    """Refuse a model of more than `most` bytes; whose: what asks for it, to begin a sentence.
+def require_size(task: Task, max_bytes: int, owner: str) -> None:
+    """Refuse a model of more than `max_bytes` bytes. owner: its origin, to begin a sentence.
 
     Raises:
         ConfigurationError: it is larger.
     """
     size = model_bytes(task)
-    if size is not None and size > most:
+    if size is not None and size > max_bytes:
         raise ConfigurationError(
-            f"{whose} asks for a model of {size / (1 << 30):,.1f} GiB, and at most {most / (1 << 30):,.1f} GiB are "
-            "possible here: the task's parameters are for another model, or were written to exhaust this machine"
+            f"{owner} asks for a model of {size / (1 << 30):,.1f} GiB, and at most {max_bytes / (1 << 30):,.1f} GiB "
+            "are possible here: the task's parameters are for another model, or were written to exhaust this machine"
         )
 
 
 def memory_of_machine() -> int:
-    """Bytes of memory that this machine has."""
+    """Return the bytes of memory that this machine has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,7 +1,7 @@
 """Time until an event, for some only known to be longer: survival models whose likelihood is a sum over patients.
 
-Time is cut into public intervals, up to the last cut. In discrete time the model says how likely the event is in each
-interval; the piecewise-exponential model says how many events there are in a day of each. Cox's partial likelihood is
+Time is cut into public intervals, up to the last cut. The discrete-time model says how likely the event is in each
+interval. The piecewise-exponential model says how many events there are in a day of each. Cox's partial likelihood is
 none of them: it sets every patient against all who are still at risk, so that one patient's gradient depends on the
 others.
 """
@@ -76,10 +76,10 @@ class SurvivalParameters(LayersParameters, TimeParameters):
     """Those of times, and the shape of the model."""
 
 
-class Survival(TableTask[SurvivalParameters]):
+class SurvivalTask(TableTask[SurvivalParameters]):
     """One output for each interval. Targets are (n, 2): time as a share of the last cut, and 1 for an event.
 
-    A time beyond the last cut is the last cut without an event: nothing after it is looked at.
+    A time beyond the last cut is the last cut without an event: later time is not used.
     """
 
     kind = SurvivalParameters
@@ -98,7 +98,7 @@ class Survival(TableTask[SurvivalParameters]):
     @property
     @abstractmethod
     def loss(self) -> Callable[[Tensor, Tensor], Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """loss(outputs, targets) -> (batch,) minus log likelihoods; its gradient is known."""
+        """Return loss(outputs, targets) -> (batch,) minus log likelihoods, with known gradient."""
 
     @property
     def widths(self) -> list[int]:
@@ -109,12 +109,12 @@ class Survival(TableTask[SurvivalParameters]):
     def model(self) -> nn.Module:
         from torch import nn
 
-        found = network(self.widths)
-        layers = list(found.children()) or [found]
+        model = network(self.widths)
+        layers = list(model.children()) or [model]
         last: Any = layers[-1]
         if not self.parameters.proportional:
             nn.init.constant_(last.bias, self.start)
-            return found
+            return model
         # One score, and a constant for each interval that is added to it: the weights of 1 are never trained.
         last.bias = None
         constants = nn.Linear(1, len(self.cuts))
@@ -159,15 +159,15 @@ class Survival(TableTask[SurvivalParameters]):
         require_metrics(outputs, targets)
         survival = self.predictions(outputs.double())[:, -1].numpy()
         time, event = targets[:, 0].double().numpy(), (targets[:, 1] == 1).numpy()
-        found = {
+        metrics = {
             "concordance": concordance(-survival, time, event),
             "log_likelihood": -self.loss(outputs.double(), targets).mean().item(),
             "brier": brier_at_end(survival, time, event, 1.0),
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in metrics.items() if value is not None}
 
 
-class DiscreteTime(Survival):
+class DiscreteTime(SurvivalTask):
     """Logistic hazards: with `proportional` the odds of an event in every interval are multiplied alike."""
 
     name = "discrete-survival"
@@ -191,7 +191,7 @@ class DiscreteTime(Survival):
         return (-functional.softplus(outputs).cumsum(1)).exp()
 
 
-class PiecewiseConstant(Survival):
+class PiecewiseConstant(SurvivalTask):
     """Constant hazards in each interval: with `proportional` they are multiplied alike, as in Cox's model."""
 
     name = "piecewise-exponential"

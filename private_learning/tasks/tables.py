@@ -1,4 +1,4 @@
-"""Classifiers on tables: logistic regression and a multilayer perceptron; `columns` makes numbers of a table."""
+"""Classifiers on tables: logistic regression and a multilayer perceptron. `columns` makes numbers of a table."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ class TableTask(Task, Generic[P]):
     kind: type[P]
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        own = {key: value for key, value in parameters.items() if not key.startswith(PREFIX)}
-        self.parameters = self.kind.read(self.name, own)
+        settings = {key: value for key, value in parameters.items() if not key.startswith(PREFIX)}
+        self.parameters = self.kind.read(self.name, settings)
         self.target_columns = self.parameters.targets
         self.columns = read_columns(parameters)
         self.features = sum(column.width for column in self.columns)
@@ -110,7 +110,7 @@ class TableTask(Task, Generic[P]):
         return torch.as_tensor(encode_columns(self.columns, table.columns, table.first)).float()
 
     def round_inputs(self, data: Records) -> Tensor:
-        """As `inputs`, in a round: a cell that says nothing that was declared counts as missing, and ends no round.
+        """Return the inputs in a round: a cell without a declared value counts as missing, and ends no round.
 
         Where none may be missing, a number counts as the middle of its range and a category as none of them.
         """
@@ -142,8 +142,8 @@ class TableTask(Task, Generic[P]):
     def example_inputs(self, count: int, generator: np.random.Generator) -> Tensor:
         import torch
 
-        drawn = [column.encode(column.random(count, generator)) for column in self.columns]
-        return torch.as_tensor(np.concatenate(drawn, axis=1)).float()
+        encoded = [column.encode(column.random(count, generator)) for column in self.columns]
+        return torch.as_tensor(np.concatenate(encoded, axis=1)).float()
 
     def _table(self, data: Records) -> Table:
         if not isinstance(data, Table):
@@ -160,7 +160,7 @@ class TableClassifier(TableTask[C], Classification):
         self.label_values = None if words is None else categories_of(words)
         self.classes = self.parameters.classes if self.label_values is None else len(self.label_values)
         if isinstance(self.parameters, ClassLossParameters):
-            self.gamma, self.class_weights = self.parameters.chosen(self.name, self.classes)
+            self.gamma, self.class_weights = self.parameters.loss_settings(self.name, self.classes)
 
     @property
     def class_names(self) -> tuple[int | str, ...]:
@@ -169,25 +169,25 @@ class TableClassifier(TableTask[C], Classification):
     def targets_of(self, columns: Columns) -> Tensor:
         import torch
 
-        labels, where = columns[self.parameters.label], f"label column {self.parameters.label}"
+        labels, subject = columns[self.parameters.label], f"label column {self.parameters.label}"
         if self.label_values is None:
-            return self._whole_numbers(column_of(labels), where)
-        places, absent = indices_of(labels, self.label_values, where, "label-values")
+            return self._whole_numbers(column_of(labels), subject)
+        places, absent = indices_of(labels, self.label_values, subject, "label-values")
         if absent.any():
-            raise missing_rows(where, absent)
+            raise missing_rows(subject, absent)
         return torch.as_tensor(places)
 
-    def _whole_numbers(self, labels: Column, where: str) -> Tensor:
+    def _whole_numbers(self, labels: Column, subject: str) -> Tensor:
         """Texts of numbers, Booleans and numbers alike. Raises WrongRows: others."""
         read = read_numbers(labels)
         if read.wrong.any():
             raise WrongRows(
-                f"{where}: {int(read.wrong.sum())} of {len(labels)} are not whole numbers from 0 to "
-                f'{self.classes - 1}; a study can name the words in their order, "label-values" = "first|second"',
+                f"{subject}: {int(read.wrong.sum())} of {len(labels)} are not whole numbers from 0 to "
+                f'{self.classes - 1}. A study can name the words in their order, "label-values" = "first|second"',
                 read.wrong,
                 f"is {read.kind}",
             )
-        return self.integer_labels(read.values, where)
+        return self.integer_labels(read.values, subject)
 
 
 class LogisticRegression(TableClassifier[ClassifierParameters]):
@@ -214,7 +214,7 @@ class MultilayerPerceptron(TableClassifier[PerceptronParameters]):
 
 
 def network(widths: Sequence[int]) -> nn.Module:
-    """Linear layers of these widths with tanh between; one alone is zero at the start."""
+    """Return linear layers of these widths with tanh between. A single one is zero at the start."""
     from torch import nn
 
     layers = [nn.Linear(a, b) for a, b in pairwise(widths)]

@@ -1,4 +1,4 @@
-"""What a study trains: a model, a loss per record, and how a hospital's records become tensors."""
+"""The interface of a task: a model, a loss per record, and the way from a hospital's records to tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from private_learning.records import DataError, Records, WrongRows
 from study_protocol.cells import column_name
 from study_protocol.wire.wrong_entries import wrong_entries
 
-# Whoever opens a study names a task and draws its first weights without torch: it is imported where it computes.
+# Opening a study names a task and draws first weights without torch, which is imported where it computes.
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
@@ -28,13 +28,13 @@ class TaskError(ValueError):
 
 @dataclass(frozen=True)
 class InputUse:
-    """What became of one input of the records, for the hospital's own eyes: it is about the records themselves.
+    """Counts of one input of the records, for the hospital's own eyes: they are about the records themselves.
 
     values     in all
     missing    of them
     clipped    drawn back into a public range
     other      outside a public list of codes
-    of_others  events of nobody among these patients, which are left out; they are none of `values`
+    of_others  events of persons outside these patients, which are left out. They are none of `values`.
     wrong      neither a value nor a declared code
     """
 
@@ -77,9 +77,10 @@ class TaskParameters(BaseModel):
 class Task(ABC):
     """One trainable thing. Preprocessing reads public parameters only, never a statistic of the records.
 
-    predicts: what of a record. A question can evaluate predictions of "classes" and of one "number"; any other word
-    says what they are, such as "labels", in the plural.
-    target_columns: of a table, what is predicted.
+    predicts: the predicted property of a record. A question can evaluate predictions of "classes" and of one "number".
+        Any
+    other word names them in the plural, such as "labels".
+    target_columns: the predicted columns of a table.
     """
 
     predicts: str = "number"
@@ -91,35 +92,35 @@ class Task(ABC):
 
     @abstractmethod
     def model(self) -> nn.Module:
-        """A new model. No layer may mix the records of a batch (no batch normalisation)."""
+        """Return a new model. No layer may mix the records of a batch (no batch normalisation)."""
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """(batch,) losses, each of one record alone."""
+        """Return (batch,) losses, each of one record alone."""
 
     @abstractmethod
     def dataset(self, data: Records) -> TaskDataset:
-        """The records as tensors, row by row: a patient may have several.
+        """Return the records as tensors, row by row: a patient may have several.
 
         Raises:
             DataError: missing columns, NaN or ∞ where none may be, labels out of range.
         """
 
     def inspect(self, data: Records) -> tuple[InputUse, ...]:
-        """What `wardround data check` shows of the records that `dataset` took; nothing, unless a task counts it."""
+        """Return the counts that `wardround data check` shows of the records that `dataset` took, by default none."""
         return ()
 
     def warnings(self, data: Records) -> tuple[str, ...]:
-        """What a person at the hospital should know before round 1, in words without a value of a record.
+        """Return facts that a person at the hospital should know before round 1, in words without a value of a record.
 
-        It decides nothing: the records are read in the same way with and without a warning.
+        The warnings decide no step: the records are read in the same way with and without a warning.
         """
         return ()
 
     def inputs(self, data: Records) -> Tensor:
-        """(n, ...) float32: the records as the model takes them. A prediction needs no labels.
+        """Return (n, ...) float32: the records as the model takes them. A prediction needs no labels.
 
-        A task that does not say how reads them as for training, labels and all.
+        By default a task reads them as for training, with labels.
 
         Raises:
             DataError: as `dataset`.
@@ -129,7 +130,9 @@ class Task(ABC):
         return in_memory(self.dataset(data).inputs)
 
     def targets(self, data: Records) -> Tensor:
-        """(n, ...) the targets alone, as `dataset` has them; a task that looks at labels only never touches the inputs.
+        """Return (n, ...) the targets alone, as `dataset` has them.
+
+        A task that looks at labels only never touches the inputs.
 
         Of records that are read on demand (`LazyExamples`) a task without `targets` of its own has the inputs read
         once for it.
@@ -140,21 +143,21 @@ class Task(ABC):
         return self.dataset(data).targets
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        """(n, k) what is predicted of each record, out of the model's outputs: by default the outputs themselves."""
+        """Return (n, k) predictions of each record, out of the model's outputs: by default the outputs themselves."""
         return outputs
 
     def prediction_names(self, count: int) -> tuple[str, ...]:
-        """What the `count` columns of `predictions` are called in a file."""
+        """Return the names in a file of the `count` columns of `predictions`."""
         return tuple(f"prediction_{place}" for place in range(count))
 
     def outcomes(self, targets: Tensor) -> Tensor:
-        """(n, ...) targets in the unit of `predictions`: by default the targets themselves."""
+        """Return (n, ...) targets in the unit of `predictions`: by default the targets themselves."""
         return targets
 
     def target_counts(self, targets: Tensor) -> dict[str, int]:
-        """What `wardround data check` shows of the targets, by name; for the hospital's own eyes.
+        """Return the counts that `wardround data check` shows of the targets, by name, for the hospital's own eyes.
 
-        targets: (rows, ...) as `loss` takes them. Whole numbers are counted by value; of others nothing.
+        targets: (rows, ...) as `loss` takes them. Whole numbers are counted by value, others are not counted.
         """
         if targets.is_floating_point():
             return {}
@@ -162,17 +165,17 @@ class Task(ABC):
         return dict(zip(map(str, values.tolist()), counts.tolist(), strict=True))
 
     def intervals(self, outputs: Tensor, level: float) -> Tensor | None:
-        """(n, 2) between what the probability of class 1 lies, at `level`; None: the model does not say.
+        """Return (n, 2) bounds on the probability of class 1, at `level`, or None where the model has none.
 
         outputs: (n, k) of the model. level: above 0 and below 1.
         """
         return None
 
     def example_inputs(self, count: int, generator: np.random.Generator) -> Tensor:
-        """(count, ...) float32: random inputs as `inputs` can give them; made of no record.
+        """Return (count, ...) float32: random inputs as `inputs` can give them, made of no record.
 
-        Before the first round the model is tried on them. A task that does not say has its model tried on numbers and
-        whole numbers of several kinds.
+        Before the first round the model is tried on them. Without this method the model is tried on numbers and whole
+        numbers of several kinds.
 
         Raises:
             TaskError: the task does not say what its inputs look like.
@@ -180,7 +183,7 @@ class Task(ABC):
         raise TaskError("the task has no example_inputs of its own: give records at hand (--data FILE)")
 
     def example_targets(self, count: int, generator: np.random.Generator) -> Tensor:
-        """(count, ...) random targets as `dataset` can give them; made of no record.
+        """Return (count, ...) random targets as `dataset` can give them, made of no record.
 
         Before the first round the loss is tried on them. Needed only where it takes no classes and no plain numbers.
 
@@ -191,7 +194,7 @@ class Task(ABC):
 
     @abstractmethod
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
-        """Named finite numbers for a declared evaluation set outside the guarantee.
+        """Return named finite numbers for a declared evaluation set outside the guarantee.
 
         outputs, targets: as `loss` takes them.
         """
@@ -200,7 +203,7 @@ class Task(ABC):
 class Classification(Task):
     """Loss and metrics of a classifier: one logit for two classes, one per class otherwise.
 
-    A module of one's own needs `model` and `dataset` only; `integer_labels` checks labels.
+    A task of your own needs `model` and `dataset` only. `integer_labels` checks labels.
     """
 
     predicts = "classes"
@@ -210,7 +213,7 @@ class Classification(Task):
     class_weights: tuple[float, ...] = ()
 
     def linear(self, features: int) -> nn.Linear:
-        """One layer to the outputs, zero at the start."""
+        """Return one layer to the outputs, zero at the start."""
         from torch import nn
 
         layer = nn.Linear(features, self.outputs)
@@ -219,7 +222,7 @@ class Classification(Task):
         return layer
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        """(n, classes) probabilities, in the precision of the outputs."""
+        """Return (n, classes) probabilities, in the precision of the outputs."""
         import torch
 
         if self.classes == 2:
@@ -236,18 +239,18 @@ class Classification(Task):
 
     @property
     def class_names(self) -> tuple[int | str, ...]:
-        """What predictions call the classes, in their order."""
+        """Return the names of the classes in predictions, in their order."""
         return tuple(range(self.classes))
 
     @property
     def outputs(self) -> int:
-        """Columns that the model must give."""
+        """Return the number of columns that the model must give."""
         return 1 if self.classes == 2 else self.classes
 
     # Not a method of its own: the closed forms know their losses by what they are.
     @property
     def loss(self) -> Callable[[Tensor, Tensor], Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """loss(outputs, targets) -> (batch,), one of those whose gradient is known in closed form."""
+        """Return loss(outputs, targets) -> (batch,), one of those whose gradient is known in closed form."""
         from private_learning.gradients.losses import class_loss
 
         return class_loss(self.classes, self.gamma, self.class_weights)
@@ -259,12 +262,12 @@ class Classification(Task):
         predicted = (outputs.squeeze(-1) > 0).long() if self.classes == 2 else outputs.argmax(-1)
         return {
             "accuracy": (predicted == targets).double().mean().item(),
-            # The plain one, whatever was trained with.
+            # The plain one, also after training with another one.
             "log_loss": class_loss(self.classes)(outputs.double(), targets).mean().item(),
         }
 
     def integer_labels(self, labels: np.ndarray, where: str = "labels") -> Tensor:
-        """(n,) int64 out of labels that are 0, 1, …, classes − 1.
+        """Return (n,) int64 out of labels that are 0, 1, …, classes − 1.
 
         Raises:
             DataError: anything else, NaN included.
@@ -289,7 +292,7 @@ class Classification(Task):
 
 
 def require_metrics(outputs: Tensor, targets: Tensor) -> None:
-    """Raises DataError: no record, or a model that has left the finite numbers."""
+    """Raise DataError: no record, or a model that has left the finite numbers."""
     import torch
 
     if len(targets) == 0 or not torch.isfinite(outputs).all():
@@ -297,10 +300,10 @@ def require_metrics(outputs: Tensor, targets: Tensor) -> None:
 
 
 def new_model(task: Task, name: str = "") -> nn.Module:
-    """A new model of the task, which a study names so.
+    """Return a new model of the task, which a study calls `name`.
 
     Raises:
-        TaskError: whatever the task's own code raised.
+        TaskError: with the error of the task's own code.
     """
     try:
         return task.model()
@@ -311,5 +314,5 @@ def new_model(task: Task, name: str = "") -> nn.Module:
 
 
 def reason(error: Exception) -> str:
-    """What the code of a task raised, for one line."""
+    """Return the error of a task's code, for one line."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

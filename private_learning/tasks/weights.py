@@ -9,7 +9,7 @@ import numpy as np
 
 from private_learning.tasks.arrays import LastLayer, SmallCnn
 from private_learning.tasks.bayesian import BayesianLogisticRegression
-from private_learning.tasks.convolutions import Layout
+from private_learning.tasks.convolutions import ConvolutionLayout
 from private_learning.tasks.multilabel import TableMultiLabel
 from private_learning.tasks.on_module import ModuleFeatures
 from private_learning.tasks.regression import TableRegression
@@ -18,7 +18,7 @@ from private_learning.tasks.segmentation import Segmentation
 from private_learning.tasks.sequence_weights import drawn_sequences
 from private_learning.tasks.sequences import CodeSequences
 from private_learning.tasks.signals import SignalNetwork
-from private_learning.tasks.survival import DiscreteTime, PiecewiseConstant, Survival
+from private_learning.tasks.survival import DiscreteTime, PiecewiseConstant, SurvivalTask
 from private_learning.tasks.tables import LogisticRegression, MultilayerPerceptron
 from private_learning.tasks.task import Task
 from study_protocol.wire.tensors import Array
@@ -26,10 +26,12 @@ from study_protocol.wire.tensors import Array
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def drawn(task: Task, random: np.random.Generator | None = None) -> dict[str, Array] | None:
-    """Parameter name -> float32 array, as in a new model of the task; None: only the task itself can make one.
+def drawn_weights(task: Task, random: np.random.Generator | None = None) -> dict[str, Array] | None:
+    """Return parameter name -> float32 array, as in a new model of the task.
 
-    random  left out: of the operating system
+    None: only the task itself can make one.
+
+    random  by default of the operating system
     """
     # The very class: one that derives from it may have another model.
     if type(task) is LogisticRegression:
@@ -40,7 +42,7 @@ def drawn(task: Task, random: np.random.Generator | None = None) -> dict[str, Ar
     if type(task) is LastLayer:
         return _zeros({"weight": (task.outputs, task.parameters.features), "bias": (task.outputs,)})
     if type(task) is ModuleFeatures:
-        # Of the one layer that is trained, whatever the module.
+        # Of the one layer that is trained, for every module.
         return _zeros({"head.weight": (task.outputs, task.parameters.features), "head.bias": (task.outputs,)})
     source = np.random.default_rng() if random is None else random
     if type(task) is MultilayerPerceptron or type(task) is TableRegression or type(task) is TableMultiLabel:
@@ -62,20 +64,20 @@ def _network(widths: Sequence[int], random: np.random.Generator) -> dict[str, Ar
     return _zeros({"weight": (widths[1], widths[0]), "bias": (widths[1],)})
 
 
-def _survival(task: Survival, random: np.random.Generator) -> dict[str, Array]:
-    """Those of the network, but for the constants of the intervals."""
-    found, hidden = _network(task.widths, random), task.parameters.layers
+def _survival(task: SurvivalTask, random: np.random.Generator) -> dict[str, Array]:
+    """Return the weights of the network, but for the constants of the intervals."""
+    weights, hidden = _network(task.widths, random), task.parameters.layers
     constants = np.full(len(task.cuts), task.start, np.float32)
     if not task.parameters.proportional:
-        return found | {f"{2 * hidden}.bias" if hidden else "bias": constants}
+        return weights | {f"{2 * hidden}.bias" if hidden else "bias": constants}
     last = f"{2 * hidden}"
-    score = found.pop(f"{last}.weight" if hidden else "weight")
-    del found[f"{last}.bias" if hidden else "bias"]
-    return found | {f"{last}.weight": score, f"{2 * hidden + 1}.bias": constants}
+    score = weights.pop(f"{last}.weight" if hidden else "weight")
+    del weights[f"{last}.bias" if hidden else "bias"]
+    return weights | {f"{last}.weight": score, f"{2 * hidden + 1}.bias": constants}
 
 
 def _layers(widths: Sequence[int]) -> Shapes:
-    """Every second place of the sequence is a tanh."""
+    """Return the shapes of the linear layers: every second place of the sequence is a tanh."""
     return {str(2 * place): (wide, widths[place]) for place, wide in enumerate(widths[1:])}
 
 
@@ -86,13 +88,13 @@ def _convolutions(task: SmallCnn) -> Shapes:
     return filters | {"5": (p.hidden, flat), "7": (task.outputs, p.hidden)}
 
 
-def _normalised(layout: Layout, random: np.random.Generator) -> dict[str, Array]:
-    found: dict[str, Array] = {}
+def _normalised(layout: ConvolutionLayout, random: np.random.Generator) -> dict[str, Array]:
+    weights: dict[str, Array] = {}
     for name, shape in layout.normalised.items():
-        found[f"{name}.conv.weight"] = _even(shape, shape, random)
-        found[f"{name}.norm.weight"] = np.full(shape[0], name not in layout.at_zero, np.float32)
-        found[f"{name}.norm.bias"] = np.zeros(shape[0], np.float32)
-    return found | _uniform({"last": layout.last}, random)
+        weights[f"{name}.conv.weight"] = _even(shape, shape, random)
+        weights[f"{name}.norm.weight"] = np.full(shape[0], name not in layout.at_zero, np.float32)
+        weights[f"{name}.norm.bias"] = np.zeros(shape[0], np.float32)
+    return weights | _uniform({"last": layout.last}, random)
 
 
 def _zeros(shapes: Shapes) -> dict[str, Array]:
@@ -100,15 +102,18 @@ def _zeros(shapes: Shapes) -> dict[str, Array]:
 
 
 def _uniform(layers: Shapes, random: np.random.Generator) -> dict[str, Array]:
-    """Weight and bias of each layer within ±1/√fan-in."""
-    found: dict[str, Array] = {}
+    """Return weight and bias of each layer within ±1/√fan-in."""
+    weights: dict[str, Array] = {}
     for name, shape in layers.items():
-        found[f"{name}.weight"] = _even(shape, shape, random)
-        found[f"{name}.bias"] = _even(shape[:1], shape, random)
-    return found
+        weights[f"{name}.weight"] = _even(shape, shape, random)
+        weights[f"{name}.bias"] = _even(shape[:1], shape, random)
+    return weights
 
 
 def _even(shape: tuple[int, ...], weight: tuple[int, ...], random: np.random.Generator) -> Array:
-    """Within ±1/√fan-in of a layer with such a weight: LeCun et al. 1998, and what torch does with a = √5."""
+    """Return numbers within ±1/√fan-in of a layer with such a weight.
+
+    Sources: LeCun et al. 1998, and torch with a = √5.
+    """
     bound = 1 / math.sqrt(math.prod(weight[1:]))
     return random.uniform(-bound, bound, shape).astype(np.float32)

@@ -64,14 +64,14 @@ class PatientAccount(StepAccount, Protocol):
         ...
 
     def admitted(self, rows: Rows, privacy: Privacy) -> Rows:
-        """Return the drawn rows whose patients have room for one more step."""
+        """Return those rows whose patients have room for one more step."""
         ...
 
-    def charge(self, measured_rows: Rows, norms: Floats, privacy: Privacy, *, rounding: float) -> None:
+    def charge(self, rows: Rows, norms: Floats, privacy: Privacy, *, rounding: float) -> None:
         """Charge one noised step to all patients.
 
         Args:
-            measured_rows: rows whose gradient norms were computed.
+            rows: rows whose gradient norms were computed.
             norms: their norms before clipping, in the same order.
             privacy: settings of the step.
             rounding: L2 norm that rounding to the noise's grid can add to one contribution.

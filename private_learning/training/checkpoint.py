@@ -1,8 +1,8 @@
-"""Where a round of many local steps has come to, kept on the disk so that a restarted hospital goes on there.
+"""Progress of a round of many local steps, kept on the disk so that a restarted hospital goes on from there.
 
-Nothing of a round leaves before it is finished, so a checkpoint costs no privacy. It holds what the steps depend on and
-what they have charged: a step is either in both, or is done again and charged once; with fresh noise or, seeded, with
-the very noise of its number.
+No result of a round leaves before the round is finished, so a checkpoint costs no privacy. It holds the state of the
+steps and their charges. Therefore a step is either in both, or is done again and charged once. Its noise is then fresh
+or, seeded, the very noise of its number.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ register("hospital.after-checkpoint")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """After `step` local steps.
+    """The state after `step` local steps.
 
     weights                  parameter name -> tensor of its shape
-    optimiser                its `state_dict`; empty: plain steps
+    optimiser                its `state_dict`, empty for plain steps
     log_moments, individual  the accounts' own bytes, with these steps charged
     """
 
@@ -44,7 +44,7 @@ class Checkpoint:
 class Checkpoints:
     """One round's place on the disk: at most one checkpoint, mode 0600.
 
-    start  where to begin; None: at the beginning
+    start  the checkpoint to begin at, or None for the beginning
     """
 
     def __init__(
@@ -62,20 +62,20 @@ class Checkpoints:
 
     @classmethod
     def open(cls, path: Path, *belonging: str | bytes | None, every_seconds: float) -> Self:
-        """The checkpoint at `path`, if it was written for the same round and the same accounts.
+        """Return the checkpoint at `path`, if it was written for the same round and the same accounts.
 
-        belonging  whatever the round's work depends on; a checkpoint of anything else is useless and is erased
+        belonging  all that the round's work depends on. A checkpoint of other work is useless and is erased.
         """
         digest = hashlib.sha256()
         for part in belonging:
             piece = part.encode() if isinstance(part, str) else part
             # Each part hashed by itself and absence marked: no two lists of parts give one digest.
             digest.update(b"-" if piece is None else b"+" + hashlib.sha256(piece).digest())
-        kept = cls(path, digest.hexdigest(), every_seconds=every_seconds)
-        kept.start = kept._read()
-        if kept.start is None:
-            kept.erase()
-        return kept
+        checkpoints = cls(path, digest.hexdigest(), every_seconds=every_seconds)
+        checkpoints.start = checkpoints._read()
+        if checkpoints.start is None:
+            checkpoints.erase()
+        return checkpoints
 
     @property
     def due(self) -> bool:
@@ -103,14 +103,14 @@ class Checkpoints:
 
     def _read(self) -> Checkpoint | None:
         try:
-            # weights_only: tensors and plain values; nothing in the file is run.
-            held = torch.load(self._path, weights_only=True)
-        # What cannot be read is as good as nothing: the steps are taken anew, and nothing of them was charged yet.
+            # weights_only: tensors and plain values. No code in the file is run.
+            saved = torch.load(self._path, weights_only=True)
+        # A file that cannot be read counts as absent: the steps are taken anew, and none of them was charged yet.
         except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError):
             return None
-        if not isinstance(held, dict):
+        if not isinstance(saved, dict):
             return None
-        values = cast("dict[str, Any]", held)
+        values = cast("dict[str, Any]", saved)
         if values.pop("round", None) != self._round or set(values) != set(_FIELDS):
             return None
         return Checkpoint(**values)

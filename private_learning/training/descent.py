@@ -1,6 +1,6 @@
-"""A client's local steps along gradients that are noised already: what is done to them here costs no privacy.
+"""A client's local steps along gradients that are noised already, so that further operations on them cost no privacy.
 
-The optimiser is new in every round. A hospital that was not asked for a while has nothing to remember, and an update
+The optimiser is new in every round. A hospital that missed some rounds has no state to remember, and an update
 depends on the released model and the round's own noised gradients alone.
 """
 
@@ -19,12 +19,12 @@ from study_protocol.study.settings import StudySettings
 class Descent:
     """Steps of the study's local optimiser on the model's trainable parameters, in place.
 
-    round  fixes the learning rate, with the study's schedule; 1 … rounds
+    round_number  fixes the learning rate, with the study's schedule. From 1 to the number of rounds.
     """
 
-    def __init__(self, model: nn.Module, settings: StudySettings, round: int) -> None:
+    def __init__(self, model: nn.Module, settings: StudySettings, round_number: int) -> None:
         training = settings.training
-        share = training.learning_rate_schedule.share(round, settings.rounds)
+        share = training.learning_rate_schedule.share(round_number, settings.rounds)
         self._parameters, self._prior = trainable(model), training.prior
         self._rate = training.learning_rate * share
         # None: plain steps, for which torch's optimisers would take seconds to import.
@@ -50,13 +50,16 @@ class Descent:
         return gradient.to(parameter)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What the next step depends on: parameter name -> weights, and the optimiser's `state_dict`; empty: plain."""
+        """Return the state that the next step depends on: parameter name -> weights, and the optimiser's `state_dict`.
+
+        The latter is empty for plain steps.
+        """
         # Views on the CPU: what is made of them is written before the next step.
         weights = {name: parameter.detach().cpu() for name, parameter in self._parameters.items()}
         return weights, {} if self._optimiser is None else self._optimiser.state_dict()
 
     def restore(self, weights: Mapping[str, Tensor], optimiser: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Continue from the state that `state` returned."""
         with torch.no_grad():
             for name, parameter in self._parameters.items():
                 parameter.copy_(weights[name])
@@ -65,8 +68,8 @@ class Descent:
 
 
 def _optimiser(settings: StudySettings, parameters: list[nn.Parameter], rate: float) -> torch.optim.Optimizer | None:
-    chosen = settings.training.local_optimiser
-    if chosen.name == "adam":
-        betas = (chosen.momentum, chosen.second_momentum)
-        return torch.optim.Adam(parameters, lr=rate, betas=betas, eps=chosen.stability)
-    return torch.optim.SGD(parameters, lr=rate, momentum=chosen.momentum) if chosen.name == "momentum" else None
+    optimiser = settings.training.local_optimiser
+    if optimiser.name == "adam":
+        betas = (optimiser.momentum, optimiser.second_momentum)
+        return torch.optim.Adam(parameters, lr=rate, betas=betas, eps=optimiser.stability)
+    return torch.optim.SGD(parameters, lr=rate, momentum=optimiser.momentum) if optimiser.name == "momentum" else None

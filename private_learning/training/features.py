@@ -1,7 +1,7 @@
-"""Where only a model's head is trained: what the frozen rest makes of each record is computed once.
+"""Features of a frozen backbone, computed once for each record where only a model's head is trained.
 
-The rest is public and the same in every round, so that training on its features is training the whole model, up to
-the rounding of a pass of another shape. Each record's features follow from the record alone, to the last bit.
+The frozen part is public and the same in every round. Training on its features is therefore training the whole model,
+up to the rounding of a pass of another shape. Each record's features follow from the record alone, to the last bit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CHUNK = 64 << 20
 
 
 class NoFeatures(Exception):
-    """The model cannot be cut before its head; the text says why."""
+    """The model cannot be cut before its head. The text gives the reason."""
 
 
 class HeadAlone(nn.Module):
@@ -59,20 +59,20 @@ class HeadAlone(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """What the frozen rest of a task's model makes of records.
+    """Features that the frozen part of a task's model makes of records.
 
     whole   the task, with a model of which the head is trained
-    known   digest of a record -> its features: for records that one process reads several times; None: nothing is kept
+    cache   digest of a record -> its features, for records that one process reads several times. None for no cache.
     """
 
     whole: Task
     device: str = "cpu"
-    known: dict[bytes, Tensor] | None = None
+    cache: dict[bytes, Tensor] | None = None
     _cut: list[tuple[nn.Module, nn.Module]] = field(default_factory=list[tuple[nn.Module, nn.Module]], repr=False)
 
     @classmethod
     def of(cls, task: Task, device: str = "cpu") -> Features | None:
-        """Of a study that trains the head of a model and nothing else; None: of any other."""
+        """Return the features of a study that trains the head of a model alone, or None for any other study."""
         part = part_of(task)
         if part is None or part.trainable != HEAD or part.head == "":
             return None
@@ -80,20 +80,20 @@ class Features:
 
     @property
     def name(self) -> str:
-        """Of the head."""
+        """Return the name of the head."""
         part = part_of(self.whole)
         return "" if part is None else part.head
 
     def task(self) -> Task:
-        """The same task, whose inputs are features and whose model is the head."""
-        found, remembering = copy.copy(self.whole), replace(self, known={})
-        vars(found)["model"] = _Head(self.whole, self.name)
-        vars(found)["inputs"] = _Inputs(remembering)
-        vars(found)["dataset"] = _Dataset(remembering)
-        return found
+        """Return the same task, whose inputs are features and whose model is the head."""
+        derived, remembering = copy.copy(self.whole), replace(self, cache={})
+        vars(derived)["model"] = _Head(self.whole, self.name)
+        vars(derived)["inputs"] = _FeatureInputs(remembering)
+        vars(derived)["dataset"] = _Dataset(remembering)
+        return derived
 
     def require(self, dataset: TaskDataset) -> None:
-        """Try the frozen part on generated records; of the dataset shapes and types are used alone.
+        """Try the frozen part on generated records. Only shapes and types of the dataset are used.
 
         Raises:
             NoFeatures: the model uses its head otherwise than once, at its end, on each record.
@@ -104,35 +104,35 @@ class Features:
             refuse_cross_record(risky_layers(self._model[0]))
         except UnsupportedLayer as error:
             raise ConfigurationError(f"the part that is not trained cannot be used: {error}") from error
-        taken, failed = 0, None
+        accepted, failed = 0, None
         for rows in self._generated(dataset):
             # Passes of one shape, with the first record in the first place: only its companions differ.
             try:
-                among, alone = self._computed(rows), self._computed(rows[:1].expand_as(rows).contiguous())
+                among, separate = self._computed(rows), self._computed(rows[:1].expand_as(rows).contiguous())
             # A task's own words say what to correct.
             except (NoFeatures, TaskError):
                 raise
-            # Whatever a frozen model raises for records that nobody has.
+            # A frozen model may raise any error for generated records.
             except Exception as error:  # noqa: BLE001
                 failed = error
                 continue
-            taken += 1
+            accepted += 1
             if not bool(torch.isfinite(among).all()):
                 failed = failed or ArithmeticError("NaN or an infinity: look at its weights")
-                taken -= 1
-            elif not torch.equal(among[0], alone[0]):
+                accepted -= 1
+            elif not torch.equal(among[0], separate[0]):
                 raise ConfigurationError(
                     "the part that is not trained gives one record other features beside other records: it mixes them, "
                     "and no patient could be protected alone"
                 )
-        if not taken:
+        if not accepted:
             raise ConfigurationError(
                 f"the part that is not trained takes no generated record of shape {tuple(self._shape(dataset))} "
                 f"({type(failed).__name__}: {failed})"
             )
 
     def _generated(self, dataset: TaskDataset) -> Iterator[Tensor]:
-        """(_COMPANIONS, ...) inputs of several kinds."""
+        """Yield (_COMPANIONS, ...) inputs of several kinds."""
         shapes = Shapes(self._shape(dataset), dataset.inputs.dtype, torch.Size(), dataset.targets.dtype)
         make = examples_of(self.whole, replace(dataset, grouped=False)).inputs
         if make is not None:
@@ -140,13 +140,13 @@ class Features:
         yield from generated_inputs(shapes, _COMPANIONS, self._model[0])
 
     def _shape(self, dataset: TaskDataset) -> torch.Size:
-        """Of one row's inputs."""
+        """Return the shape of one row's inputs."""
         return dataset.inputs.shape[2 if dataset.grouped else 1 :]
 
     def of_dataset(self, dataset: TaskDataset) -> TaskDataset:
-        """The same patients and targets with features for inputs: NaN of records that the frozen part fails on.
+        """Return the same patients and targets with features for inputs, NaN for records that the frozen part fails on.
 
-        A frozen part that mixes records or cannot be cut is found by `require`, not here.
+        `require`, not this method, finds a frozen part that mixes records or cannot be cut.
         """
         if not dataset.grouped:
             return replace(dataset, inputs=self.of_inputs(dataset.inputs), computed=True)
@@ -154,38 +154,38 @@ class Features:
         return replace(dataset, inputs=torch.cat(chunks).unflatten(0, dataset.inputs.shape[:2]), computed=True)
 
     def of_inputs(self, inputs: Inputs) -> Tensor:
-        """(n, ...) float32 inputs of the model to (n, ...) of its head; NaN of records that the model fails on."""
+        """Return (n, ...) float32 inputs of the head from those of the model, NaN for records that it fails on."""
         return torch.cat([self._remembered(chunk) for chunk in in_chunks(inputs)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The model is made anew elsewhere: some programs cannot be sent.
-        return Features, (self.whole, self.device, self.known)
+        return Features, (self.whole, self.device, self.cache)
 
     def _remembered(self, inputs: Tensor) -> Tensor:
-        known = self.known
-        if known is None:
+        cache = self.cache
+        if cache is None:
             return each_alone(self._computed, inputs, self._model[0])
         digests = [hashlib.sha256(record.numpy().tobytes()).digest() for record in inputs.contiguous()]
-        new = {digest: row for row, digest in enumerate(digests) if digest not in known}
+        new = {digest: row for row, digest in enumerate(digests) if digest not in cache}
         if new:
-            found = each_alone(self._computed, inputs[list(new.values())], self._model[0])
-            known.update(zip(new, found, strict=True))
-        return torch.stack([known[digest] for digest in digests])
+            features = each_alone(self._computed, inputs[list(new.values())], self._model[0])
+            cache.update(zip(new, features, strict=True))
+        return torch.stack([cache[digest] for digest in digests])
 
     def _computed(self, inputs: Tensor) -> Tensor:
-        """One pass through the whole model, of which the input of the head is kept."""
+        """Run one pass through the whole model and return the input of the head."""
         model, head = self._model
-        seen: list[tuple[tuple[Any, ...], Any]] = []
-        handle = head.register_forward_hook(lambda _, given, made: seen.append((given, made)))
+        calls: list[tuple[tuple[Any, ...], Any]] = []
+        handle = head.register_forward_hook(lambda _, args, output: calls.append((args, output)))
         try:
             with torch.no_grad():
                 outputs = model(inputs.to(self.device))
         finally:
             handle.remove()
-        if len(seen) != 1 or len(seen[0][0]) != 1 or not isinstance(seen[0][0][0], Tensor):
+        if len(calls) != 1 or len(calls[0][0]) != 1 or not isinstance(calls[0][0][0], Tensor):
             raise NoFeatures("the model does not call its head once, with one tensor")
-        (features,), made = seen[0]
-        if made is not outputs:
+        (features,), output = calls[0]
+        if output is not outputs:
             raise NoFeatures("the model goes on after its head")
         if len(features) != len(inputs):
             raise NoFeatures("the head's first dimension is not that of the records")
@@ -193,7 +193,7 @@ class Features:
 
     @property
     def _model(self) -> tuple[nn.Module, nn.Module]:
-        """The whole model, made once, and its head."""
+        """Return the whole model, made once, and its head."""
         if not self._cut:
             model = new_model(self.whole).eval().to(self.device)
             self._cut.append((model, model.get_submodule(self.name)))
@@ -201,7 +201,7 @@ class Features:
 
 
 def in_chunks(inputs: Inputs) -> Iterator[Tensor]:
-    """All records in their order, some at a time."""
+    """Yield all records in their order, some at a time."""
     size = max(_COMPANIONS, _CHUNK // max(1, math.prod(inputs.shape[1:]) * inputs.dtype.itemsize))
     for start in range(0, len(inputs), size):
         yield inputs[start : start + size]
@@ -219,7 +219,7 @@ class _Head:
 
 
 @dataclass(frozen=True)
-class _Inputs:
+class _FeatureInputs:
     features: Features
 
     def __call__(self, data: Records) -> Tensor:
@@ -235,6 +235,6 @@ class _Dataset:
 
 
 def reading(task: Task) -> Task:
-    """The task that reads records as they are: that of which `Features.task` made this one, or itself."""
-    made = vars(task).get("dataset")
-    return made.features.whole if isinstance(made, _Dataset) else task
+    """Return the task that reads records as they are: the origin of a task of `Features.task`, or the task itself."""
+    dataset = vars(task).get("dataset")
+    return dataset.features.whole if isinstance(dataset, _Dataset) else task

@@ -1,10 +1,12 @@
-"""Gradients of a hospital's records, noised (Abadi et al. 2016, Algorithm 1) and every step charged to the accounts, or
-plain, for the scheme whose noise the coordinator adds to whole updates; and the bounds on whole updates and sums.
+"""Noised gradients of a hospital's records, and the bounds on whole updates and sums.
+
+Gradients are noised (Abadi et al. 2016, Algorithm 1) and every step is charged to the accounts. For the scheme whose
+noise the coordinator adds to whole updates, they are plain.
 
 Batches are drawn by a cryptographic Poisson sampler. Gradients may be clipped around a released centre instead of zero
-(centred clipping: Karimireddy, He & Jaggi 2021): records that agree with what the last round found keep little to
-clip, and are charged for the little that they moved. Whatever the centre is, one record moves the sum by at most the
-clip norm: it may be any function of what was released.
+(centred clipping: Karimireddy, He & Jaggi 2021). Records that agree with the result of the last round then have little
+to clip, and are charged for the little that they moved. For every centre one record moves the sum by at most the clip
+norm, so the centre may be any function of released values.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from private_learning.gradients.inspection import trainable
 from private_learning.gradients.slots import Slots, slots_for
 from private_learning.tasks import TaskDataset
 from private_learning.training.accounts import PatientAccount, SampleAccount
-from private_learning.training.ahead import Batches
+from private_learning.training.ahead import PrefetchedBatches
 from private_learning.training.noise import GridNoise, NoisySum
 from private_learning.training.noise_ahead import NoiseAhead, Pieces
 from private_learning.training.views import Views
@@ -34,21 +36,21 @@ from study_protocol.wire.tensors import Array
 
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-# The coordinator recomputes the norm in float64; this leaves room for the rounding to float32.
+# The coordinator recomputes the norm in float64. This leaves room for the rounding to float32.
 _CLIP_SAFETY = 1 - 2.0**-22
 
 
 class PrivateGradients:
     """One Poisson batch after another: clip each record's gradient, sum, add noise, divide by a public constant.
 
-    gradients    of records as they lie in the dataset; no layer may draw at random
+    gradients    of records as they lie in the dataset, from a model that draws no random numbers
     log_moments  where records have a Bayesian limit: takes in the norms of its accounting sample at every step, and
                  says which records are trained on
-    individual   says who may take part in a step, and is charged for it
-    centre       parameter name -> tensor, released before: taken off every gradient before it is clipped
+    individual   decides which patients may take part in a step, and is charged for it
+    centre       parameter name -> tensor, released before. It is taken off every gradient before clipping.
     distance     after a step: how far this client's whole sum lies from zero, on the scale of client_clip_norm, rounded
-                 up; None where the study does not protect clients
-    failed       how many records added zero so far, in all steps, because their gradient is none; stays in the hospital
+                 up. None where the study does not protect clients.
+    failed       how many records without a gradient added zero so far, in all steps. It stays in the hospital.
     """
 
     def __init__(
@@ -69,9 +71,9 @@ class PrivateGradients:
         # Known before any gradient: clip norm, size and multiplier are public and the same in every step.
         self._centre = None if centre is None else {name: value.to(device) for name, value in centre.items()}
         self._noise = noise_of_a_step(gradients, settings, self._centre)
-        self._ahead = NoiseAhead(self._noise.law, self._noise.coordinates, settings.training.local_steps)
+        self._noise_ahead = NoiseAhead(self._noise.law, self._noise.coordinates, settings.training.local_steps)
         # They stay where they are: passes come to the device one by one.
-        self._batches, self._targets = Batches(dataset.inputs), dataset.targets
+        self._batches, self._targets = PrefetchedBatches(dataset.inputs), dataset.targets
         self._steps, self._coming = settings.steps_per_round, dict[int, Rows]()
         self._groups = layers(model) if settings.training.clipping == "per-layer" else None
         self._radius = settings.sum_radius or math.inf
@@ -83,12 +85,12 @@ class PrivateGradients:
         self.failed = 0
 
     def at(self, step: int) -> dict[str, Tensor]:
-        """Parameter name -> noised mean gradient; `step` says which batch and which noise.
+        """Return parameter name -> noised mean gradient. `step` selects the batch and the noise.
 
         A record without a finite gradient adds zero and is charged at the clip norm.
 
         Raises:
-            NonFiniteError: of the centre, which is public; nothing is charged.
+            NonFiniteError: of the centre, which is public. No charge is made.
             OverflowError: the sum does not fit the noise's grid. It takes more than 2²⁸ records for each unit of the
                 noise multiplier.
         """
@@ -97,16 +99,16 @@ class PrivateGradients:
         # One stream for all of a step: who is measured beside the batch has views of its own, drawn after the batch's.
         self._looks = self._randomness.of(Purpose.VIEWS, step=step)
         # Who may take part in the next step is not known before this one is charged.
-        ahead = self._individual is None and step < self._steps
-        noise = self._ahead.of_step(self._randomness.of(Purpose.NOISE, step=step))
-        part = self._clipped(batch, slots, (lambda: self._foreseen(step + 1)) if ahead else None)
+        can_prefetch = self._individual is None and step < self._steps
+        noise = self._noise_ahead.of_step(self._randomness.of(Purpose.NOISE, step=step))
+        part = self._clipped(batch, slots, (lambda: self._foreseen(step + 1)) if can_prefetch else None)
         self.failed += part.failed
         norms, norm = part.norms.cpu().numpy(), 0.0
         # Before the noise: what this client adds is bounded, by a public number. Fewer records cannot reach it.
         if privacy.client_clip_norm is not None or len(batch) * privacy.clip_norm > self._radius:
             part, norm = projected(part, self._radius)
         noised = self._noised(part, norm, noise)
-        # Once the noised sum is there: whatever raises above leaves no charge.
+        # Once the noised sum is there: an error above leaves no charge.
         self._charge(batch, norms, noised.sensitivity - privacy.clip_norm)
         # By a public number: the size that was drawn depends on who is in the data.
         mean = {name: value / privacy.expected_batch_size for name, value in noised.gradients.items()}
@@ -114,37 +116,40 @@ class PrivateGradients:
         return mean if self._centre is None else {name: value + self._centre[name] for name, value in mean.items()}
 
     def accounts(self) -> tuple[bytes | None, bytes | None]:
-        """Log-moments and individual sums, as their `to_bytes` give them."""
+        """Return log-moments and individual sums, as their `to_bytes` give them."""
         log_moments = None if self._log_moments is None else self._log_moments.to_bytes()
         return log_moments, None if self._individual is None else self._individual.to_bytes()
 
     def _batch(self, step: int) -> Rows:
-        """Rows of the step: those that were foreseen, once, or drawn now."""
+        """Return the rows of the step: those that were foreseen, once, or drawn now."""
         if step in self._coming:
             return self._coming.pop(step)
         coins = self._randomness.of(Purpose.SAMPLE, step=step)
         batch = self._trained[poisson_batch(len(self._trained), self._privacy.sampling_rate, source=coins)]
-        # After the coins, which everybody has: that one is left out changes nothing about who else is drawn.
+        # After the coins, which every record has: leaving one out does not change the other draws.
         return batch if self._individual is None else self._individual.admitted(batch, self._privacy)
 
     def _foreseen(self, step: int) -> Rows:
-        """Rows of the next step, drawn before its time."""
+        """Return the rows of the next step, drawn before its time."""
         self._coming = {step: self._batch(step)}
         return self._coming[step]
 
     def _charge(self, batch: Rows, norms: Floats, rounding: float) -> None:
-        """norms: (batch,), before clipping. What else an account needs is computed at the weights of this step."""
+        """Charge the step to the accounts. Their further norms are computed at the weights of this step.
+
+        norms: (batch,), before clipping.
+        """
         # The accounting sample is measured in every step, drawn or not: its running sums may miss none.
-        wanted = batch if self._log_moments is None else np.union1d(batch, self._log_moments.rows)
+        rows = batch if self._log_moments is None else np.union1d(batch, self._log_moments.rows)
         if self._individual is not None and self._individual.needs_every_norm:
-            wanted = np.arange(len(self._targets))
-        found = self._norms_of(wanted, batch, norms)
+            rows = np.arange(len(self._targets))
+        all_norms = self._norms_of(rows, batch, norms)
         if self._log_moments is not None:
             self._log_moments.measure(
-                found[self._log_moments.rows], rounding=rounding, total_records=self._total_records
+                all_norms[self._log_moments.rows], rounding=rounding, total_records=self._total_records
             )
         if self._individual is not None:
-            self._individual.charge(wanted, found[wanted], self._privacy, rounding=rounding)
+            self._individual.charge(rows, all_norms[rows], self._privacy, rounding=rounding)
 
     def _clipped(self, rows: Rows, slots: Slots, then: Callable[[], Rows] | None = None) -> ClippedSum:
         return self._gradients.clipped_sum(
@@ -164,38 +169,42 @@ class PrivateGradients:
         privacy = self._privacy
         noised = self._noise.completed(part, noise)
         if privacy.client_clip_norm is not None:
-            # The noise covers clip_norm + rounding; both are scaled back to the plan's clip norm.
+            # The noise covers clip_norm + rounding. Both are scaled back to the plan's clip norm.
             rounding = noised.sensitivity - privacy.clip_norm
             scaled = (norm + rounding) * (privacy.clip_norm / noised.sensitivity) * (1 + 2.0**-50)
             self.distance = min(scaled, privacy.client_clip_norm)
         return noised
 
-    def _norms_of(self, wanted: Rows, batch: Rows, norms: Floats) -> Floats:
-        """(records,) norms of those wanted, NaN elsewhere; the batch's are known already, at the same weights.
+    def _norms_of(self, rows: Rows, batch: Rows, norms: Floats) -> Floats:
+        """Return (records,) norms of the rows, NaN elsewhere.
 
-        Around a centre: distances to it, which are what is clipped.
+        The batch's are known already, at the same weights. Around a centre these are the distances to it, which are
+        clipped.
         """
-        found = np.full(len(self._targets), np.nan)
-        found[batch] = norms
-        rest = np.setdiff1d(wanted, batch, assume_unique=True)
+        all_norms = np.full(len(self._targets), np.nan)
+        all_norms[batch] = norms
+        rest = np.setdiff1d(rows, batch, assume_unique=True)
         if rest.size:
-            # Passes of the same shape; nothing is summed, so that places need no law.
+            # Passes of the same shape, without a sum, so that places need no law.
             slots = Slots(slots_for(self._privacy.expected_batch_size))
-            # Norms alone need no weighted sum; distances to a centre come only with one.
+            # Norms alone need no weighted sum. Distances to a centre come only with one.
             if self._centre is None:
-                further = self._gradients.norms(
+                rest_norms = self._gradients.norms(
                     self._batches.of(rest), self._targets[torch.as_tensor(rest)], slots=slots, views=self._views()
                 )
             else:
-                further = self._clipped(rest, slots).norms
-            found[rest] = further.cpu().numpy()
-        return found
+                rest_norms = self._clipped(rest, slots).norms
+            all_norms[rest] = rest_norms.cpu().numpy()
+        return all_norms
 
 
 def noise_of_a_step(
     gradients: PerRecordGradients, settings: StudySettings, centre: Mapping[str, Tensor] | None = None
 ) -> GridNoise:
-    """The noise on a client's clipped sum: by public numbers alone, and so the same in every step of every client."""
+    """Return the noise on a client's clipped sum.
+
+    It follows from public numbers alone, and is the same in every step of every client.
+    """
     privacy = settings.privacy
     return GridNoise.calibrated(
         privacy.clip_norm,
@@ -212,7 +221,7 @@ def noise_of_a_step(
 
 
 def layers(model: nn.Module) -> Sequence[Sequence[str]]:
-    """The names of the trainable parameters, grouped by the module that holds them: groups of `clipped_sum`."""
+    """Return the names of the trainable parameters, grouped by the module that holds them: groups of `clipped_sum`."""
     groups: dict[str, list[str]] = {}
     for name in trainable(model):
         groups.setdefault(name.rpartition(".")[0], []).append(name)
@@ -220,7 +229,7 @@ def layers(model: nn.Module) -> Sequence[Sequence[str]]:
 
 
 def poisson_batch(records: int, sampling_rate: float, *, source: RandomSource) -> Rows:
-    """Indices, ascending, of the records drawn: each one independently with probability sampling_rate.
+    """Return indices, ascending, of the records drawn: each one independently with probability sampling_rate.
 
     The coin compares a 64-bit uniform word with ⌊sampling_rate · 2⁶⁴⌋, so the true rate is never above the stated one
     and less than 2⁻⁶⁴ below it. Empty batches happen, and must still be noised.
@@ -235,7 +244,7 @@ def poisson_batch(records: int, sampling_rate: float, *, source: RandomSource) -
     # 2⁶⁴ does not fit the word that is compared.
     if sampling_rate == 1.0:
         return np.arange(records, dtype=np.int64)
-    # Exact: a float below 1 times a power of two only shifts the exponent; int() drops what is below one part in 2^64.
+    # Exact: a float below 1 times a power of two only shifts the exponent. int() drops parts below 2⁻⁶⁴.
     threshold = np.uint64(int(math.ldexp(sampling_rate, 64)))
     return np.flatnonzero(source.words(records, np.uint64) < threshold).astype(np.int64)
 
@@ -243,29 +252,31 @@ def poisson_batch(records: int, sampling_rate: float, *, source: RandomSource) -
 def released_centre(
     settings: StudySettings, received: Mapping[str, Array], previous: Mapping[str, Array] | None
 ) -> dict[str, Tensor] | None:
-    """The mean gradient that led from the `previous` released weights to the received ones; None: clip around zero.
+    """Return the mean gradient that led from the `previous` released weights to the received ones.
 
-    previous  parameter name -> weights; None where the round before released none
+    None: clip around zero.
+
+    previous  parameter name -> weights, or None where the round before released none
     """
     if settings.training.clipping_centre == "zero" or previous is None:
         return None
     # Here the coordinator's optimiser is plain: new = old − rate · mean gradient.
     rate, prior = settings.training.optimiser.learning_rate, settings.training.prior
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite stops the step, by name
-        found = {name: (previous[name] - received[name]) / rate for name in received}
+        centre = {name: (previous[name] - received[name]) / rate for name in received}
         if prior is not None:
             # The coordinator has added the prior's part, which is no record's.
-            found = {
-                name: (way - prior.gradient(name, previous[name])).astype(way.dtype) for name, way in found.items()
+            centre = {
+                name: (way - prior.gradient(name, previous[name])).astype(way.dtype) for name, way in centre.items()
             }
-    return {name: torch.as_tensor(way) for name, way in found.items()}
+    return {name: torch.as_tensor(way) for name, way in centre.items()}
 
 
 def clipped(update: Mapping[str, Array], clip_norm: float) -> dict[str, Array]:
-    """The update scaled down to L2 norm clip_norm over all parameters together, if it is longer.
+    """Return the update scaled down to L2 norm clip_norm over all parameters together, if it is longer.
 
     Raises:
-        TrainingStopped: NaN or an infinity: a comparison with NaN would let it pass unclipped.
+        TrainingStopped: NaN or an infinity, as a comparison with NaN would let it pass unclipped.
     """
     norm = norm_of(update)
     if not math.isfinite(norm):
@@ -276,10 +287,10 @@ def clipped(update: Mapping[str, Array], clip_norm: float) -> dict[str, Array]:
 
 
 def projected(part: ClippedSum, radius: float) -> tuple[ClippedSum, float]:
-    """The sum moved to the nearest point of L2 norm at most `radius`, and that point's norm, rounded up.
+    """Return the sum moved to the nearest point of L2 norm at most `radius`, and that point's norm, rounded up.
 
-    Projection on a ball never moves two points apart, so the sum's sensitivity to one record stays what it was, but for
-    `projection_rounding`, and to the whole client it is the radius: docs/definitions/both-levels.md.
+    Projection on a ball never moves two points apart. The sum's sensitivity to one record therefore stays the same, but
+    for `projection_rounding`. Its sensitivity to the whole client is the radius: docs/definitions/both-levels.md.
 
     Raises:
         TrainingStopped: NaN or an infinity.
@@ -295,15 +306,16 @@ def projected(part: ClippedSum, radius: float) -> tuple[ClippedSum, float]:
 
 
 def norm_rounding(coordinates: int) -> float:
-    """What a computed norm is multiplied by to be no less than the exact one, in whatever order squares were added."""
+    """Return the factor that makes a computed norm no less than the exact one, for every order of adding squares."""
     return 1 + max(2.0**-40, (coordinates + 4) * 2.0**-53)
 
 
 def projection_rounding(radius: float, coordinates: int) -> float:
-    """How much farther apart than two sums their computed projections may lie: an L2 norm.
+    """Return how much farther apart than two sums their computed projections may lie: an L2 norm.
 
-    In units of 2⁻⁵³ the norm is off by at most coordinates/2 + 2 of itself, in whatever order its squares are added
-    (Higham 2002, section 3.1), the factor by 2 more, the products by 1: on either side, of the radius at most.
+    In units of 2⁻⁵³ the norm is off by at most coordinates/2 + 2 of itself, in every order of adding its squares
+    (Higham 2002, section 3.1). The factor is off by 2 more, the products by 1. This holds on either side, of the radius
+    at most.
     """
     return radius * (coordinates + 12) * 2.0**-53
 
@@ -316,11 +328,12 @@ def sum_rounding(
     radius: float | None,
     centre: Mapping[str, Tensor] | None = None,
 ) -> float:
-    """How much farther than clip_norm two neighbouring sums may lie apart as they are computed, projected or not.
+    """Return how much farther than clip_norm two neighbouring sums may lie apart as computed, projected or not.
 
-    capacity  slots of one batch;  radius  of `projected`, None: nothing is projected
+    capacity  slots of one batch
+    radius    of `projected`, or None for no projection
 
-    The projection costs nothing until it needs more than the additions' bound has to spare.
+    The projection is free until it needs more than the additions' bound has to spare.
     """
     added = gradients.rounding(clip_norm, capacity, centre)
     if radius is None:

@@ -53,14 +53,14 @@ _OF_THE_MODEL = ("spec", "_devices", "_model", "_buffers", "_of_records")
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """What a hospital needs to compute its rounds of one study.
+    """The model, the records and the settings with which a hospital computes its rounds of one study.
 
     dataset  one record per patient: `TaskDataset.by_patient`
     randomness  of batches and noise: a cryptographic one, outside simulations
-    device   torch devices as `devices_of` reads them; the model lies on the first
+    device   torch devices as `devices_of` reads them. The model lies on the first.
     checkpoint_seconds  at least so long between two checkpoints of a round of several local steps
     party    this client's name, by which its randomness is addressed
-    bfloat16  the model computes in bfloat16; norms, sums and noise stay in the parameters' own precision
+    bfloat16  the model computes in bfloat16. Norms, sums and noise stay in the parameters' own precision.
 
     Raises DataError when two records belong to one patient.
     """
@@ -78,24 +78,24 @@ class LocalTraining:
         self.dataset.require_one_record_per_patient()
 
     def require_trainable(self, choice: GradientChoice | None = None) -> GradientChoice | None:
-        """Refuse a model or a loss that cannot be trained privately, before any round is paid for.
+        """Refuse a model or a loss that cannot be trained privately, before any round is charged.
 
-        They are tried on generated records, whose shapes and types are all that is taken from the dataset.
+        They are tried on generated records. Only shapes and types come from the dataset.
 
-        choice  what this returned before the study's first round; it holds on
+        choice  the choice that this method returned before the study's first round, which remains in force
 
         Returns:
-            How gradients are found in every round; None where no record's gradient is.
+            The method of the gradients in every round, or None where the study needs no record's gradient.
 
         Raises:
             ConfigurationError: records reach each other in the model or the loss, no trainable parameter, or `choice`
-                does not do any more.
+                no longer works.
         """
         augmentation, dataset = self.settings.training.augmentation, self.dataset
         if augmentation is not None:
             # Behind the axes of records and of their rows.
-            own = 2 if dataset.grouped else 1
-            require_views(augmentation, dataset.inputs.shape[own:], dataset.targets.shape[own:], dataset.inputs.dtype)
+            axes = 2 if dataset.grouped else 1
+            require_views(augmentation, dataset.inputs.shape[axes:], dataset.targets.shape[axes:], dataset.inputs.dtype)
         # Whole updates are clipped there, so records may meet in a layer.
         if self.settings.privacy.rules.clips_updates:
             return None
@@ -106,7 +106,7 @@ class LocalTraining:
     def try_gradients(self, records: int) -> int:
         """Return how many of the first records have no finite gradient, or loss where whole updates are clipped.
 
-        For a person of this hospital: nothing is drawn, kept or charged, and no round follows from it.
+        The number is for a person of this hospital. The trial draws, stores and charges no value, and starts no round.
 
         Raises:
             ConfigurationError: as `require_trainable`.
@@ -122,12 +122,14 @@ class LocalTraining:
         try:
             with torch.no_grad():
                 return bool(torch.isfinite(loss(model(inputs), targets)).all())
-        # Whatever a user's code raises for a record.
+        # A user's code may raise any error for a record.
         except Exception:  # noqa: BLE001
             return False
 
     def slow_path(self) -> SlowPath | None:
-        """What makes private training of this model slow, and how slow, on generated records; None where nothing does.
+        """Return the reason why private training of this model is slow, and the factor, on generated records.
+
+        None for a model with closed forms.
 
         Raises:
             ConfigurationError: as `require_trainable`.
@@ -155,7 +157,7 @@ class LocalTraining:
 
     @cached_property
     def _model(self) -> nn.Module:
-        """Made once; every round loads the released weights into it."""
+        """Return the model, made once. Every round loads the released weights into it."""
         # No layer may draw at random: the norm that is measured must be the norm that is clipped.
         model = new_model(self.task).eval().to(self._device)
         if self.settings.privacy.rules.clips_updates and self._device == "cpu":
@@ -165,7 +167,7 @@ class LocalTraining:
 
     @cached_property
     def _buffers(self) -> dict[str, Tensor]:
-        """As the task made them: a round starts with them, whatever the one before did."""
+        """Return the buffers as the task made them: every round starts with them."""
         return {name: buffer.clone() for name, buffer in self._model.named_buffers()}
 
     @property
@@ -177,24 +179,24 @@ class LocalTraining:
         """Inputs and targets of the first records, as the model is shown them."""
         # Copies: a model or a loss may change what it is given.
         inputs, targets = (of[:records].clone().to(self._device) for of in (self.dataset.inputs, self.dataset.targets))
-        return (inputs, targets) if self._views is None else self._views.tried(inputs, targets)
+        return (inputs, targets) if self._views is None else self._views.trial_views(inputs, targets)
 
     @property
     def _views(self) -> Views | None:
-        """Views that the model is tried on before the first round; nothing is drawn for them."""
+        """Return views that the model is tried on before the first round, without a random draw."""
         augmentation, source = self.settings.training.augmentation, self.randomness_in(0).of(Purpose.VIEWS)
         return None if augmentation is None else Views(augmentation, source, grouped=self.dataset.grouped)
 
     @cached_property
     def _of_records(self) -> tuple[nn.Module, Loss]:
-        """Model and loss for records as they lie in the dataset."""
+        """Return model and loss for records as they lie in the dataset."""
         if not self._of_rows:
             return self._model, self.task.loss
         return RowsOfPatients(self._model), LossOfPatients(self.task.loss)
 
     @cached_property
     def _gradients(self) -> PerRecordGradients:
-        """How the model's gradients are found; `require_trainable` confirms the choice, which holds in every round."""
+        """Return the gradients of the model. `require_trainable` confirms the choice, which holds in every round."""
         return PerRecordGradients(
             *self._of_records, further_devices=self._devices[1:], examples=examples_of(self.task, self.dataset)
         )
@@ -205,12 +207,12 @@ class LocalTraining:
 
     @property
     def _device(self) -> str:
-        """Where the model lies."""
+        """Return the model's own device."""
         return self._devices[0]
 
     @contextmanager
     def _trainable(self) -> Generator[None]:
-        """Within, a refusal is told in the words of a hospital."""
+        """Report a refusal within the context in the words of a hospital."""
         try:
             yield
         except (UnsupportedLayer, ValueError) as error:
@@ -218,7 +220,7 @@ class LocalTraining:
 
     @contextmanager
     def _computing(self) -> Generator[None]:
-        """Within, products have the chosen precision, and what stops a step is told in the words of a hospital."""
+        """Compute products in the chosen precision, and report errors of a step in the words of a hospital."""
         kind = torch.device(self._device).type
         try:
             # Not cached: the weights change between two local steps.
@@ -234,63 +236,63 @@ class LocalTraining:
             raise ConfigurationError(f"the memory of device {self.device!r} does not suffice for one pass") from error
 
     def of_client(self, party: str, dataset: TaskDataset) -> LocalTraining:
-        """Another client's part of the same study: its own records and streams, and this one's model and rules.
+        """Return another client's part of the same study: its own records and streams, and this one's model and rules.
 
         The model is shared: the two may not compute at the same time.
         """
-        other = replace(self, party=party, dataset=dataset)
-        if other.dataset.grouped != self.dataset.grouped:
+        training = replace(self, party=party, dataset=dataset)
+        if training.dataset.grouped != self.dataset.grouped:
             raise ValueError("records of one study are grouped by patient everywhere, or nowhere")
         # Where whole updates are clipped no record's gradient is found, and there may be no way to.
         of_records = () if self.settings.privacy.rules.clips_updates else ("_gradients",)
         for name in (*_OF_THE_MODEL, *of_records):
-            vars(other)[name] = getattr(self, name)
-        return other
+            vars(training)[name] = getattr(self, name)
+        return training
 
-    def randomness_in(self, round: int) -> RoundRandomness:
-        """This client's streams in one round; 0: before the first."""
-        return self.randomness.in_round(self.party, round)
+    def randomness_in(self, round_number: int) -> RoundRandomness:
+        """Return this client's streams in one round, 0 for the time before the first."""
+        return self.randomness.in_round(self.party, round_number)
 
     def checkpoints(self, folder: Path, *belonging: str | bytes | None) -> Checkpoints | None:
-        """Where a round's steps are written down and gone on with; None for rounds of one step.
+        """Return the checkpoints of a round's steps, or None for rounds of one step.
 
-        belonging  whatever the round depends on beside the records: a checkpoint of anything else is erased
+        belonging  all that the round depends on beside the records. A checkpoint of another round is erased.
         """
         if self.settings.steps_per_round == 1:
             return None
-        # Whoever withdrew since is not gone on with.
+        # Patients who withdrew since are left out.
         patients = self.dataset.patients
         return Checkpoints.open(folder / CHECKPOINT, *belonging, *patients, every_seconds=self.checkpoint_seconds)
 
     def update(
-        self, weights: Mapping[str, Array], log_moments: SampleAccount | None, *, round: int = 1
+        self, weights: Mapping[str, Array], log_moments: SampleAccount | None, *, round_number: int = 1
     ) -> dict[str, Array]:
-        """The update alone; see `contribution`."""
-        return self.contribution(weights, log_moments, round=round).update
+        """Return the update alone, as of `contribution`."""
+        return self.contribution(weights, log_moments, round_number=round_number).update
 
     def contribution(
         self,
         weights: Mapping[str, Array],
         log_moments: SampleAccount | None,
         *,
-        round: int = 1,
+        round_number: int = 1,
         total_records: float | None = None,
         individual: PatientAccount | None = None,
         checkpoints: Checkpoints | None = None,
         previous: Mapping[str, Array] | None = None,
     ) -> Contribution:
-        """What one round makes of the received weights.
+        """Return the contribution of one round from the received weights.
 
         log_moments    where records have a Bayesian limit: takes in the norms of its accounting sample at every step,
                        and reads it through noise where the round is a checkpoint of disclosure `noised`
-        round          its number, which the randomness is addressed by and the learning rate may depend on
+        round_number   addresses the randomness, and the learning rate may depend on it
         total_records  N of all clients, where the study sums the papers' costs and N is known
-        individual     the patients' own sums: charged at every step, and asked who may take part
-        checkpoints    where to begin, and where to write down how far the steps have come; log_moments and individual
-                       go on from what they were there
+        individual     the patients' own sums: charged at every step, and decide which patients take part
+        checkpoints    the step to begin at, and the place to save progress. log_moments and individual go on from their
+                       saved state.
         previous       the weights released before these, where the study clips around the difference
 
-        A record without a finite gradient adds zero and is charged in full; how many there were is in the log alone.
+        A record without a finite gradient adds zero and is charged in full. The log alone says how many there were.
 
         Raises:
             TrainingStopped: NaN or an infinity in the centre, or in an update whose steps were noised.
@@ -301,40 +303,46 @@ class LocalTraining:
         with self._computing():
             if self.settings.privacy.rules.clips_updates:
                 gradients = PlainGradients(
-                    *self._of_records, self.dataset, self.settings, self.randomness_in(round), device=self._device
+                    *self._of_records,
+                    self.dataset,
+                    self.settings,
+                    self.randomness_in(round_number),
+                    device=self._device,
                 )
-                made = contribution_of(
-                    self._descended(weights, gradients, round, checkpoints), self.settings.privacy, round
+                contribution = contribution_of(
+                    self._descended(weights, gradients, round_number, checkpoints), self.settings.privacy, round_number
                 )
             else:
                 gradients = PrivateGradients(
                     self._gradients,
                     self.dataset,
                     self.settings,
-                    self.randomness_in(round),
+                    self.randomness_in(round_number),
                     device=self._device,
                     log_moments=log_moments,
                     individual=individual,
                     total_records=total_records,
                     centre=self._centre(weights, previous),
                 )
-                update = self._descended(weights, gradients, round, checkpoints)
-                made = Contribution(update, gradients.distance)
+                update = self._descended(weights, gradients, round_number, checkpoints)
+                contribution = Contribution(update, gradients.distance)
                 if log_moments is not None:
                     # After the last step: the histogram holds the sums with all of the round's steps.
-                    log_moments.publish(round, self.randomness_in(round).of(Purpose.HISTOGRAM))
+                    log_moments.publish(round_number, self.randomness_in(round_number).of(Purpose.HISTOGRAM))
         if gradients.failed:
-            _LOG.warning("round %d: %d drawn records have no gradient; they count as zero", round, gradients.failed)
-        for name, array in made.update.items():
+            _LOG.warning(
+                "round %d: %d drawn records have no gradient and count as zero", round_number, gradients.failed
+            )
+        for name, array in contribution.update.items():
             if not np.isfinite(array).all():
                 raise TrainingStopped(f"the update of parameter {name!r}")
-        return made
+        return contribution
 
     def predictions(self, weights: Mapping[str, Array], inputs: Inputs) -> NDArray[np.float64]:
-        """(n, k) what the model with these weights predicts of (n, ...) rows; NaN where a score is not finite or the
-        model fails. Each depends on its own row alone, to the last bit.
+        """Return (n, k) predictions of the model with these weights for (n, ...) rows.
 
-        Nothing is drawn, kept or charged.
+        They are NaN where a score is not finite or the model fails. Each depends on its own row alone, to the last bit.
+        This method draws, keeps and charges no value.
         """
         self._load(weights)
 
@@ -346,7 +354,10 @@ class LocalTraining:
             return each_alone(predicted, inputs, self._model).numpy()
 
     def _load(self, weights: Mapping[str, Array]) -> None:
-        """Raises TrainingStopped, before a record is seen: a weight is not finite, or beyond the public bound."""
+        """Load the weights into the model.
+
+        Raises TrainingStopped, before a record is seen: a weight is not finite, or beyond the public bound.
+        """
         name = weight_out_of_bounds(weights)
         if name is not None:
             raise TrainingStopped(f"the weights {name!r}")
@@ -366,15 +377,15 @@ class LocalTraining:
         self,
         received: Mapping[str, Array],
         gradients: PrivateGradients | PlainGradients,
-        round: int,
+        round_number: int,
         checkpoints: Checkpoints | None,
     ) -> dict[str, Array]:
-        """The local steps: one gradient as it is (fedsgd), or the way they went (fedavg)."""
+        """Run the local steps and return one gradient as it is (fedsgd), or the difference of weights (fedavg)."""
         training = self.settings.training
         if training.algorithm == "fedsgd":
             # The step itself is the coordinator's.
             return arrays_of(_of_model(gradients.at(1), self._of_rows))
-        descent, done = Descent(self._model, self.settings, round), 0
+        descent, done = Descent(self._model, self.settings, round_number), 0
         if checkpoints is not None and checkpoints.start is not None:
             done = checkpoints.start.step
             descent.restore(checkpoints.start.weights, checkpoints.start.optimiser)
@@ -387,7 +398,7 @@ class LocalTraining:
 
 
 def _resume(start: Checkpoint, log_moments: SampleAccount | None, individual: PatientAccount | None) -> None:
-    """Take the accounts to where the checkpoint was written."""
+    """Set the accounts to their state at the checkpoint."""
     if log_moments is not None and start.log_moments is not None:
         log_moments.resume(start.log_moments)
     if individual is not None and start.individual is not None:

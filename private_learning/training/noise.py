@@ -1,14 +1,14 @@
 """Gaussian noise for a clipped sum: fixed-point integers, exact discrete Gaussian, back to floats.
 
-Float Gaussian samplers leak through their low bits (Mironov 2012); here the sum is rounded to a public grid, the
-rounding is counted in the sensitivity, and integer noise of the discrete Gaussian law is added. Turning the noised
-integers back into floats is post-processing.
+Float Gaussian samplers leak through their low bits (Mironov 2012). Here the sum is rounded to a public grid, the
+rounding is counted in the sensitivity, and integer noise of the discrete Gaussian law is added. The conversion of the
+noised integers to floats is post-processing.
 
-`add_float_noise` is for where the exact integers cannot go: a mitigation, not a proof. Each sample is half the sum of
-four Box–Muller samples, so that the low bits no longer tell which sum they were added to without inverting four of them
-at once (Holohan, Braghin 2021, "Secure Random Sampling in Differential Privacy", section 5). The bits come from the
-same source as the exact noise, on CUDA as well: they are drawn on the host and turned into noise on the tensor's own
-device. Nothing switches to this by itself.
+`add_float_noise` is for cases that the exact integers do not cover: a mitigation, not a proof. Each sample is half the
+sum of four Box–Muller samples. The low bits then no longer tell which sum they were added to without inverting four
+samples at once (Holohan, Braghin 2021, "Secure Random Sampling in Differential Privacy", section 5). The bits come from
+the same source as the exact noise, on CUDA as well. They are drawn on the host and turned into noise on the tensor's
+own device. No code switches to this by itself.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class NoisySum:
 
     gradients: parameter name -> noised sum, in the dtype of the clipped sum.
     noise_std: standard deviation of the noise added to each coordinate.
-    sensitivity: clip norm plus the most that roundings can add; noise_std / sensitivity ≥ noise_multiplier.
+    sensitivity: clip norm plus the most that roundings can add. noise_std / sensitivity ≥ noise_multiplier.
     resolution: grid spacing.
-    sampling_error: bound on the total variation distance to exact noise over all coordinates; add it to δ.
-    law: what was added, in words, for the record.
+    sampling_error: bound on the total variation distance to exact noise over all coordinates, to be added to δ.
+    law: the kind of noise, in words, for the record.
     """
 
     gradients: dict[str, Tensor]
@@ -64,7 +64,7 @@ class NoisySum:
 
 @dataclass(frozen=True)
 class GridNoise:
-    """What is known of a sum's noise before the sum: the grid, the sensitivity with rounding, the exact law.
+    """Public facts of a sum's noise before the sum: the grid, the sensitivity with rounding, the exact law.
 
     coordinates: numbers in the sum. spacing: of the grid, a power of two. rounding: of floats that were added, most.
     """
@@ -86,7 +86,10 @@ class GridNoise:
         resolution: float | None = None,
         rounding: float = 0.0,
     ) -> Self:
-        """Noise for sums of one clip norm, size and rounding; arguments, guarantee and errors as `add_noise`."""
+        """Return the noise for sums of one clip norm, size and rounding.
+
+        Arguments, guarantee and errors as `add_noise`.
+        """
         multiplier = positive("noise_multiplier", noise_multiplier)
         spacing = grid(multiplier * clip_norm) if resolution is None else positive("resolution", resolution)
         if math.frexp(spacing)[0] != 0.5:
@@ -103,7 +106,7 @@ class GridNoise:
         return self.completed(clipped, self.law.chunks(self.coordinates, source))
 
     def completed(self, clipped: ClippedSum, pieces: Pieces) -> NoisySum:
-        """`added_to` with integers of `law`, (start, integers) one after another, drawn before: `NoiseAhead`."""
+        """Do the same as `added_to` with integers of `law` drawn before by `NoiseAhead`: (start, integers) in order."""
         size = sum(value.numel() for value in clipped.gradients.values())
         if (clipped.clip_norm, size) != (self.clip_norm, self.coordinates) or clipped.rounding > self.rounding:
             raise ValueError("the sum has another clip norm, size or rounding than its noise was calibrated for")
@@ -118,13 +121,16 @@ def add_noise(
     """Round the clipped sum to the grid and add exact discrete Gaussian noise.
 
     noise_multiplier: noise standard deviation over sensitivity, > 0.
-    resolution: grid spacing, a power of two; by default about 2⁻²² of the noise.
+    resolution: grid spacing, a power of two. By default about 2⁻²² of the noise.
 
-    Guarantee: noise_std ≥ noise_multiplier × sensitivity, where sensitivity = clip_norm + clipped.rounding + resolution
-    · √coordinates bounds how far two neighbouring sums lie apart on the grid (each coordinate moves by at most one
-    spacing more).
-    Raises ValueError for a bad multiplier or resolution, NonFiniteError for a sum that is not finite, OverflowError
-    when the sum does not fit the grid.
+    Guarantee: noise_std ≥ noise_multiplier × sensitivity. Here sensitivity = clip_norm + clipped.rounding + resolution
+    · √coordinates bounds how far two neighbouring sums lie apart on the grid. (Each coordinate moves by at most one
+    spacing more.)
+
+    Raises:
+        ValueError: a bad multiplier or resolution.
+        NonFiniteError: a sum that is not finite.
+        OverflowError: the sum does not fit the grid.
     """
     size = sum(value.numel() for value in clipped.gradients.values())
     noise = GridNoise.calibrated(
@@ -136,8 +142,13 @@ def add_noise(
 def add_float_noise(clipped: ClippedSum, *, noise_multiplier: float, source: RandomSource) -> NoisySum:
     """Add float64 Gaussian noise of standard deviation noise_multiplier × clip_norm to the clipped sum.
 
-    Guarantee: none at the level of bits; `law` says so, `resolution` is 0 (no grid) and `sampling_error` is 1, the
-    trivial bound. Raises ValueError for a bad multiplier, NonFiniteError for a sum that is not finite.
+    Guarantee: none at the level of bits. The field `law` says so. `resolution` is 0 (no grid) and `sampling_error` is
+        1,
+    the trivial bound.
+
+    Raises:
+        ValueError: a bad multiplier.
+        NonFiniteError: a sum that is not finite.
     """
     std = positive("noise_multiplier", noise_multiplier) * clipped.clip_norm
     stop_if_not_finite({f"the clipped sum of parameter {name!r}": value for name, value in clipped.gradients.items()})
@@ -149,14 +160,14 @@ def add_float_noise(clipped: ClippedSum, *, noise_multiplier: float, source: Ran
 
 
 def positive(name: str, value: float) -> float:
-    """The value, finite and > 0. Raises ValueError otherwise."""
+    """Return the value, finite and > 0. Raises ValueError otherwise."""
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
     return float(value)
 
 
 def grid(noise_std: float) -> float:
-    """Default grid spacing: a power of two between noise_std · 2⁻²³ and noise_std · 2⁻²²."""
+    """Return the default grid spacing: a power of two between noise_std · 2⁻²³ and noise_std · 2⁻²²."""
     return 2.0 ** (math.floor(math.log2(noise_std)) - _GRID_BITS)
 
 
@@ -175,7 +186,7 @@ def _noised(
     scratch, covered = np.empty(min(CHUNK, len(flat)), np.int32 if small else np.int64), 0
     for start, noise in pieces:
         part, noised = flat[start : start + len(noise)], scratch[: len(noise)]
-        # The spacing is a power of two: dividing by it and multiplying with it round nothing.
+        # The spacing is a power of two: division by it and multiplication with it are exact.
         part *= 1.0 / spacing
         np.copyto(noised, np.rint(part, out=part), casting="unsafe")
         noised += noise
@@ -185,22 +196,22 @@ def _noised(
         part *= spacing
     if covered != len(flat):
         raise RuntimeError(f"noise for {covered} of {len(flat)} numbers: nothing may be released")
-    found, start = dict[str, Tensor](), 0
+    result, start = dict[str, Tensor](), 0
     for name, value in gradients.items():
         end = start + value.numel()
-        found[name], start = torch.as_tensor(flat[start:end]).view(value.shape).to(value), end
-    return found
+        result[name], start = torch.as_tensor(flat[start:end]).view(value.shape).to(value), end
+    return result
 
 
 def _misfit(gradients: Mapping[str, Tensor]) -> Exception:
     for name, value in gradients.items():
         if not bool(torch.isfinite(value).all()):
             return NonFiniteError(f"the clipped sum of parameter {name!r}")
-    return OverflowError("the clipped sum does not fit the grid; choose a larger resolution")
+    return OverflowError("the clipped sum does not fit the grid: choose a larger resolution")
 
 
 def normal(size: int, source: RandomSource, device: torch.device) -> Tensor:
-    """(size,) float64 standard normal samples."""
+    """Return (size,) float64 standard normal samples."""
     total = torch.zeros(size, dtype=torch.float64, device=device)
     for _ in range(_SAMPLES):
         radius, angle = _uniform(size, source, device), _uniform(size, source, device)
@@ -209,7 +220,7 @@ def normal(size: int, source: RandomSource, device: torch.device) -> Tensor:
 
 
 def _uniform(size: int, source: RandomSource, device: torch.device) -> Tensor:
-    """(size,) uniform on (0, 1], in steps of 2⁻⁵³."""
+    """Return (size,) numbers uniform on (0, 1], in steps of 2⁻⁵³."""
     words = (source.words(size, np.uint64) >> np.uint64(11)).astype(np.float64)
     # Never 0, whose logarithm is infinite.
     return torch.as_tensor(words).to(device).add_(1.0).mul_(2.0**-53)

@@ -37,7 +37,7 @@ class RowsOfPatients(nn.Module):
         return self.model(inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2])
 
     def rows_beside(self, inputs: Tensor) -> int:
-        """What the layers see along their first axis: patients, or the rows of all of them."""
+        """Return how many rows the layers see along their first axis: 1 for patients, or the rows of all of them."""
         return 1 if self._as_it_is else inputs.shape[1]
 
 
@@ -46,7 +46,7 @@ class LossOfPatients(SeparateLoss):
     """Loss of patients out of one of rows: (patients, rows, ...), (patients, rows, ...) -> (patients,).
 
     The loss of rows sees one row at a time, unless it is built in. A row whose target is marked throughout (`present`)
-    is one that the patient does not have; one at least is there.
+    is one that the patient does not have. Every patient has at least one.
     """
 
     loss: Loss
@@ -62,7 +62,7 @@ class LossOfPatients(SeparateLoss):
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         real = present(targets, 2)
         # Any target of the right kind does for a row that is not there: its loss is not counted.
-        there = targets.take_along_dim(over(real.int().argmax(1, keepdim=True), targets.ndim), 1)
-        filled = torch.where(over(real, targets.ndim), targets, there)
+        fallback = targets.take_along_dim(over(real.int().argmax(1, keepdim=True), targets.ndim), 1)
+        filled = torch.where(over(real, targets.ndim), targets, fallback)
         each = self.of_each_row(outputs.flatten(0, 1), filled.flatten(0, 1)).view_as(real)
         return torch.where(real, each, 0.0).sum(1) / real.sum(1)

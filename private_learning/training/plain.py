@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from private_learning.errors import TrainingStopped
 from private_learning.gradients.inspection import gradients_of, trainable
 from private_learning.tasks import TaskDataset
-from private_learning.training.ahead import Batches, whole
+from private_learning.training.ahead import PrefetchedBatches, whole
 from private_learning.training.gradients import Rows, clipped, norm_of, poisson_batch
 from private_learning.training.patients import Loss
 from private_learning.training.views import Views
@@ -29,8 +29,8 @@ class Contribution:
     """One round's result.
 
     update           parameter name -> float32: a gradient (fedsgd) or a difference of weights (fedavg)
-    client_distance  what the whole client moves the sum, on the scale of the client level's clip norm, rounded up;
-                     None where the study does not protect clients
+    client_distance  how far the whole client moves the sum, on the scale of the client level's clip norm, rounded up.
+                     None where the study does not protect clients.
     """
 
     update: dict[str, Array]
@@ -38,7 +38,7 @@ class Contribution:
 
 
 class PlainGradients:
-    """Mean gradients over Poisson batches, one after another; the denominator is public here too."""
+    """Mean gradients over Poisson batches, one after another. The denominator is public here too."""
 
     def __init__(
         self,
@@ -51,45 +51,48 @@ class PlainGradients:
         device: str = "cpu",
     ) -> None:
         self._model, self._loss, self._randomness, self._privacy = model, loss, randomness, settings.privacy
-        self._batches, self._targets, self._device = Batches(dataset.inputs), dataset.targets, device
+        self._batches, self._targets, self._device = PrefetchedBatches(dataset.inputs), dataset.targets, device
         self._steps, self._coming = settings.steps_per_round, dict[int, Rows]()
         self._parameters = trainable(model)
         self._augmentation, self._grouped = settings.training.augmentation, dataset.grouped
         self.failed = 0
 
     def at(self, step: int) -> dict[str, Tensor]:
-        """Parameter name -> mean gradient; `step` says which batch. A record without a finite gradient adds zero."""
+        """Return parameter name -> mean gradient. `step` selects the batch.
+
+        A record without a finite gradient adds zero.
+        """
         batch = self._batch(step)
         inputs = whole(self._batches.of(batch, (lambda: self._foreseen(step + 1)) if step < self._steps else None))
         inputs, targets = inputs.to(self._device), self._targets[torch.as_tensor(batch)].to(self._device)
         if self._augmentation is not None:
             looks = self._randomness.of(Purpose.VIEWS, step=step)
             inputs, targets = Views(self._augmentation, looks, grouped=self._grouped).of(inputs, targets, 0)
-        found = self._gradient(inputs, targets)
-        if found is not None:
-            return found
-        # One record after another is tried by itself; whatever mixes the rest leaves a step of zeros.
+        gradients = self._gradient(inputs, targets)
+        if gradients is not None:
+            return gradients
+        # One record after another is tried by itself. A loss that mixes the rest leaves a step of zeros.
         sound = [i for i in range(len(batch)) if self._gradient(inputs[i : i + 1], targets[i : i + 1]) is not None]
         self.failed += len(batch) - len(sound)
-        found = self._gradient(inputs[sound], targets[sound]) if sound else None
-        return found or {name: torch.zeros_like(p).detach() for name, p in self._parameters.items()}
+        gradients = self._gradient(inputs[sound], targets[sound]) if sound else None
+        return gradients or {name: torch.zeros_like(p).detach() for name, p in self._parameters.items()}
 
     def _gradient(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor] | None:
-        """Parameter name -> gradient of the sum of losses over the public denominator; None: it fails, or is infinite.
+        """Return parameter name -> gradient of the sum of losses over the public denominator.
 
-        Copies are computed with: a model may change what it is given.
+        None: it fails, or is infinite. Copies are used, because a model may change its arguments.
         """
         try:
             losses = self._loss(self._model(inputs.clone()), targets.clone())
             total = losses.sum() / self._privacy.expected_batch_size
-            found = gradients_of(total, self._parameters)
+            gradients = gradients_of(total, self._parameters)
         except torch.OutOfMemoryError:
             raise
         # A user's code may raise anything for one record, which must not stop the round.
         except Exception:  # noqa: BLE001
             return None
-        values = [total.detach(), *(value.sum() for value in found.values())]
-        return found if all(math.isfinite(float(value)) for value in values) else None
+        values = [total.detach(), *(value.sum() for value in gradients.values())]
+        return gradients if all(math.isfinite(float(value)) for value in values) else None
 
     def _batch(self, step: int) -> Rows:
         """Rows of the step: those that were foreseen, once, or drawn now."""
@@ -104,21 +107,21 @@ class PlainGradients:
         return self._coming[step]
 
     def accounts(self) -> tuple[None, None]:
-        """Nothing is charged here."""
+        """Return no accounts: this scheme charges none here."""
         return None, None
 
 
-def contribution_of(update: dict[str, Array], privacy: Privacy, round: int) -> Contribution:
-    """The update clipped; zero, charged in full, where it is not finite: no record of a hospital may end a round."""
+def contribution_of(update: dict[str, Array], privacy: Privacy, round_number: int) -> Contribution:
+    """Return the update clipped, or zero, charged in full, where it is not finite: no record may end a round."""
     distance = None
     try:
-        found = clipped(update, privacy.clip_norm)
-        distance = norm_of(found)
+        bounded = clipped(update, privacy.clip_norm)
+        distance = norm_of(bounded)
     except TrainingStopped:
-        _LOG.warning("round %d: the update is not finite; it counts as zero and is charged in full", round)
-        found = {name: np.zeros_like(array) for name, array in update.items()}
+        _LOG.warning("round %d: the update is not finite. It counts as zero and is charged in full", round_number)
+        bounded = {name: np.zeros_like(array) for name, array in update.items()}
     # Accounted on the scale of the central noise, which leaves room for its grid.
-    noise = privacy.noise_of_updates(sum(array.size for array in found.values()))
+    noise = privacy.noise_of_updates(sum(array.size for array in bounded.values()))
     if noise is None:
-        return Contribution(found, None)
-    return Contribution(found, noise.accounted_distance(privacy.clip_norm if distance is None else distance))
+        return Contribution(bounded, None)
+    return Contribution(bounded, noise.accounted_distance(privacy.clip_norm if distance is None else distance))

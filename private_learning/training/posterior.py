@@ -1,8 +1,8 @@
-"""Weights drawn from around a logistic regression that was fitted without noise: N(w*, s²I), a few times.
+"""Draws of weights around a logistic regression that was fitted without noise: N(w*, s²I), a few times.
 
-The fit is hidden; what is released are draws, each a Gaussian mechanism whose sensitivity is how far one record can
-move w* (`accounting.mechanisms.inference.fit_distance` has the theorem). For a single holder of records, or whoever may
-see all of them.
+The fit is hidden. Draws are released, each a Gaussian mechanism whose sensitivity is how far one record can
+move w* (`accounting.mechanisms.inference.fit_distance` has the theorem). For a single holder of records, or a person
+who may see all of them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _NEWTON_STEPS = 200
 
 @dataclass(frozen=True)
 class PosteriorPlan:
-    """What is public before the records are seen.
+    """Public settings of a fit, fixed before the records are seen.
 
     records    the public denominator n: about as many as there are
-    curvature  Λ of the prior's part (Λ/2)‖w‖²; a normal prior of standard deviation σ has Λ = 1/(σ²n)
+    curvature  Λ of the prior's part (Λ/2)‖w‖². A normal prior of standard deviation σ has Λ = 1/(σ²n).
     bound      L2 norm that a record's inputs are cut to: no gradient of the logistic loss is longer
     std        s of each draw
     draws      how many are released
-    residual   ‖∇F‖ that the solver must certify; the default adds nearly nothing
+    residual   ‖∇F‖ that the solver must certify. The default adds hardly any distance.
     """
 
     records: float
@@ -59,20 +59,21 @@ class PosteriorPlan:
         return float(self._moved(np.array([self.bound * (1 + _ROUNDINGS)]))[0])
 
     def distances(self, gradient_norms: Floats, coordinates: int) -> Floats:
-        """(n,) how far records with these gradients at the fit move it, rounded up: what a Bayesian account reads.
+        """Return (n,) how far records with these gradients at the fit move it, rounded up, for a Bayesian account.
 
-        Beside noise of standard deviation `std`, with what rounding to its grid may add; at most `distance`.
+        The distances lie beside noise of standard deviation `std`, and include the rounding to its grid. They are at
+        most `distance`.
 
         coordinates  d of the weights
         """
         rounding = self.noise(coordinates).sensitivity - self.distance
-        # The noise covers distance + rounding; both are scaled back, as everywhere a grid is.
+        # The noise covers distance + rounding. Both are scaled back, as everywhere with a grid.
         scaled = (self._moved(gradient_norms) + rounding) * (self.distance / (self.distance + rounding))
         return np.minimum(scaled * (1 + _ROUNDINGS), self.distance)
 
     @property
     def noise_multiplier(self) -> float:
-        """s over the distance, of one draw; `draws` of them are charged."""
+        """Return s over the distance, of one draw. All `draws` of them are charged."""
         return self.std / self.distance * (1 - _ROUNDINGS)
 
     def noise(self, coordinates: int) -> GridNoise:
@@ -92,12 +93,12 @@ class PosteriorPlan:
 
 @dataclass(frozen=True)
 class PosteriorFit:
-    """Hidden: it is as exact about the records as no draw is.
+    """A hidden fit: it is as exact about the records as no draw is.
 
     weights         (d,) w*
-    residual        ‖∇F(w*)‖, rounded up with what float64 may have hidden
+    residual        ‖∇F(w*)‖, rounded up by the possible error of float64
     gradient_norms  (n,) ‖∇ℓ_i(w*)‖ of the records that it was fitted to
-    plan            what it was fitted by: how far a record moves it is known for this alone
+    plan            the plan of the fit: how far a record moves it is known for this alone
     """
 
     weights: Floats
@@ -107,9 +108,9 @@ class PosteriorFit:
 
 
 def fit_posterior(inputs: Floats, labels: NDArray[np.int64], plan: PosteriorPlan) -> PosteriorFit:
-    """The minimum of (1/n) Σ log-loss + (Λ/2)‖w‖² by Newton's method with halved steps.
+    """Return the minimum of (1/n) Σ log-loss + (Λ/2)‖w‖² by Newton's method with halved steps.
 
-    inputs  (m, d), a column of ones where there is to be a constant; longer rows are cut to `bound`
+    inputs  (m, d), a column of ones where there is to be a constant. Longer rows are cut to `bound`.
     labels  (m,) 0 or 1
 
     Raises:
@@ -133,35 +134,41 @@ def fit_posterior(inputs: Floats, labels: NDArray[np.int64], plan: PosteriorPlan
 
 
 def draw_posterior(fit: PosteriorFit, plan: PosteriorPlan, source: RandomSource) -> Floats:
-    """(draws, d) weights: what may leave. The noise is exact discrete Gaussian on a grid.
+    """Return (draws, d) weights, which may leave the hospital. The noise is exact discrete Gaussian on a grid.
 
-    plan    that of the fit; `std` and `draws` may be others, if no record had a say in them
-    source  cryptographic outside experiments: whoever knows it knows the fit
+    plan    that of the fit. `std` and `draws` may be others, if no record had a say in them.
+    source  cryptographic outside experiments: knowledge of it reveals the fit
 
     Raises:
         ConfigurationError: the fit was made by a plan of another distance.
     """
     if replace(plan, std=fit.plan.std, draws=fit.plan.draws) != fit.plan:
         raise ConfigurationError("the fit was made by another plan: only by that is it known how far a record moves it")
-    noise, made = plan.noise(fit.weights.size), list[Floats]()
+    noise, samples = plan.noise(fit.weights.size), list[Floats]()
     for _ in range(plan.draws):
         hidden = ClippedSum({"weights": torch.tensor(fit.weights)}, torch.zeros(0), plan.distance)
-        made.append(noise.added_to(hidden, source).gradients["weights"].numpy())
-    return np.stack(made)
+        samples.append(noise.added_to(hidden, source).gradients["weights"].numpy())
+    return np.stack(samples)
 
 
 def posterior_probabilities(weights: Floats, inputs: Floats, bound: float) -> Floats:
-    """(n,) of class 1, averaged over (draws, d) weights; rows longer than `bound` are cut as in the fit."""
+    """Return (n,) probabilities of class 1, averaged over (draws, d) weights.
+
+    Rows longer than `bound` are cut as in the fit.
+    """
     return _sigmoid(cut(inputs, bound) @ weights.T).mean(axis=1)
 
 
 def gradient_norms(fit: PosteriorFit, inputs: Floats, labels: NDArray[np.int64], plan: PosteriorPlan) -> Floats:
-    """(n,) ‖∇ℓ_i(w*)‖, rounded up, of records that took no part: `plan.distances` says how far each would move w*."""
+    """Return (n,) ‖∇ℓ_i(w*)‖, rounded up, of records that took no part.
+
+    `plan.distances` says how far each would move w*.
+    """
     return record_gradients(fit.weights, cut(inputs, plan.bound), np.asarray(labels, dtype=np.float64))
 
 
 def cut(inputs: Floats, bound: float) -> Floats:
-    """(n, d) rows of L2 norm at most `bound`. Raises TrainingStopped for NaN or an infinity."""
+    """Return (n, d) rows of L2 norm at most `bound`. Raises TrainingStopped for NaN or an infinity."""
     rows = np.asarray(inputs, dtype=np.float64)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     if not np.isfinite(norms).all():
@@ -170,19 +177,19 @@ def cut(inputs: Floats, bound: float) -> Floats:
 
 
 def record_gradients(weights: Floats, rows: Floats, labels: Floats) -> Floats:
-    """(n,) ‖∇ℓ_i(w)‖ = |σ(x·w) − y| ‖x‖, rounded up; of records that took part or not."""
-    away = np.abs(_sigmoid(rows @ weights) - labels)
+    """Return (n,) ‖∇ℓ_i(w)‖ = |σ(x·w) − y| ‖x‖, rounded up, of records that took part or not."""
+    residuals = np.abs(_sigmoid(rows @ weights) - labels)
     # σ is off by at most a quarter of what its argument is, and by a few units of its own.
     hidden = 0.25 * (rows.shape[1] + 2) * _UNIT * np.linalg.norm(rows, axis=1) * np.linalg.norm(weights) + 16 * _UNIT
-    found: Floats = np.asarray((away + hidden) * np.linalg.norm(rows, axis=1) * (1 + _ROUNDINGS), dtype=np.float64)
-    return found
+    norms: Floats = np.asarray((residuals + hidden) * np.linalg.norm(rows, axis=1) * (1 + _ROUNDINGS), dtype=np.float64)
+    return norms
 
 
 def _gradient(weights: Floats, rows: Floats, labels: Floats, plan: PosteriorPlan) -> tuple[Floats, float]:
-    """∇F(w) and a bound on its true norm.
+    """Return ∇F(w) and a bound on its true norm.
 
-    Sums of m products in any order are off by at most (m + 2)u of the sum of their sizes (Higham 2002, section 3.1);
-    the bound takes twice that, so that it covers its own rounding.
+    Sums of m products in any order are off by at most (m + 2)u of the sum of their sizes (Higham 2002, section 3.1).
+    The bound takes twice that, so that it covers its own rounding.
     """
     errors = _sigmoid(rows @ weights) - labels
     slope = rows.T @ errors / plan.records + plan.curvature * weights
@@ -194,7 +201,7 @@ def _gradient(weights: Floats, rows: Floats, labels: Floats, plan: PosteriorPlan
 
 
 def _step(weights: Floats, slope: Floats, rows: Floats, labels: Floats, plan: PosteriorPlan) -> Floats:
-    """Newton's, halved until the loss falls (Boyd & Vandenberghe 2004, section 9.5)."""
+    """Return Newton's step, halved until the loss falls (Boyd & Vandenberghe 2004, section 9.5)."""
     likely = _sigmoid(rows @ weights)
     curved = (rows * (likely * (1 - likely))[:, None]).T @ rows / plan.records
     full = np.linalg.solve(curved + plan.curvature * np.eye(len(weights)), slope)
@@ -202,8 +209,8 @@ def _step(weights: Floats, slope: Floats, rows: Floats, labels: Floats, plan: Po
     # Near the minimum the loss cannot tell steps apart any more.
     while share > 1e-4 and _loss(weights - share * full, rows, labels, plan) > now + 1e-12 * abs(now):
         share /= 2
-    found: Floats = np.asarray(share * full, dtype=np.float64)
-    return found
+    step: Floats = np.asarray(share * full, dtype=np.float64)
+    return step
 
 
 def _loss(weights: Floats, rows: Floats, labels: Floats, plan: PosteriorPlan) -> float:
@@ -215,5 +222,5 @@ def _loss(weights: Floats, rows: Floats, labels: Floats, plan: PosteriorPlan) ->
 def _sigmoid(scores: Floats) -> Floats:
     # Either side by its own exponential: no overflow, and 1 − σ keeps its digits.
     small = np.exp(-np.abs(scores))
-    found: Floats = np.where(scores >= 0, 1.0, small) / (1 + small)
-    return found
+    probabilities: Floats = np.where(scores >= 0, 1.0, small) / (1 + small)
+    return probabilities

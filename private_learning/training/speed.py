@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from private_learning.gradients import PerRecordGradients
-from private_learning.gradients.confirmation import Views
+from private_learning.gradients.confirmation import TrialViews
 from private_learning.gradients.generated import Shapes
 from private_learning.gradients.inspection import gradients_of, trainable
 
@@ -20,7 +20,7 @@ _REPETITIONS = 3
 
 @dataclass(frozen=True)
 class SlowPath:
-    """Why there is no closed form, and the time of clipped gradients in times of plain ones."""
+    """The reason why there is no closed form, and the time of clipped gradients in times of plain ones."""
 
     reason: str
     factor: float
@@ -32,8 +32,10 @@ class SlowPath:
         )
 
 
-def slow_path(gradients: PerRecordGradients, shapes: Shapes, views: Views | None = None) -> SlowPath | None:
-    """None where layer-wise book-keeping is used, and where no generated target fits the loss. No record is read.
+def slow_path(gradients: PerRecordGradients, shapes: Shapes, views: TrialViews | None = None) -> SlowPath | None:
+    """Return the measured slowness, without reading a record.
+
+    None where layer-wise book-keeping is used, and where no generated target fits the loss.
 
     shapes, views: as of `PerRecordGradients.confirm`
 
@@ -57,11 +59,11 @@ def slow_path(gradients: PerRecordGradients, shapes: Shapes, views: Views | None
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    """The least of a few runs after a first one: what else the machine does only adds."""
+    """Return the least time of a few runs after a first one: other work of the machine only adds."""
     work()
-    found: list[float] = []
+    seconds: list[float] = []
     for _ in range(_REPETITIONS):
         begun = time.perf_counter()
         work()
-        found.append(time.perf_counter() - begun)
-    return min(found)
+        seconds.append(time.perf_counter() - begun)
+    return min(seconds)

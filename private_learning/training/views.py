@@ -1,7 +1,7 @@
-"""Views of records: what augmentation makes of the images or signals of a pass, before gradients are taken.
+"""Views of records that augmentation makes of the images or signals of a pass, before gradients are taken.
 
-Every slot of a step has draws of its own, of an addressed cryptographic stream: who lies in the other slots changes no
-view. The views of a record are rows beside each other (`private_learning.training.patients`): its gradient is their
+Every slot of a step has draws of its own, of an addressed cryptographic stream. The records in the other slots change
+no view. The views of a record are rows beside each other (`private_learning.training.patients`): its gradient is their
 mean.
 """
 
@@ -36,20 +36,20 @@ class Views:
         self._next = 0
 
     def of(self, x: Tensor, y: Tensor, first: int) -> tuple[Tensor, Tensor]:
-        """(width, rows · views, ...) and targets as many, of the records in the slots from `first`."""
+        """Return (width, rows · views, ...) and targets as many, of the records in the slots from `first`."""
         words = self._words(x)
         # Passes without a record were left out, their slots' draws are not.
         self._source.words((first - self._next) * words, np.uint32)
         self._next = first + len(x)
         return self._changed(x, y, self._source.words(len(x) * words, np.uint32))
 
-    def tried(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The same of a few records, by draws that are always alike: to find out what a model does with views."""
+    def trial_views(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the same of a few records, by draws that are always alike, to try the model on views."""
         draws = np.random.default_rng(0).integers(1 << 32, size=len(x) * self._words(x), dtype=np.uint32)
         return self._changed(x, y, draws)
 
     def _words(self, x: Tensor) -> int:
-        """Of one record."""
+        """Return the number of words for one record."""
         return self._augmentation.views * 8 * (x.shape[1] if self._grouped else 1)
 
     def _changed(self, x: Tensor, y: Tensor, draws: NDArray[np.unsignedinteger]) -> tuple[Tensor, Tensor]:
@@ -66,7 +66,7 @@ def require_views(augmentation: Augmentation, inputs: torch.Size, targets: torch
         raise ConfigurationError("training.augmentation is for images and signals: this task's inputs are neither")
     if len(targets) >= 2 and augmentation.moves:
         raise ConfigurationError(
-            "training.augmentation: targets are images here, which would not move along; contrast, brightness and "
+            "training.augmentation: targets are images here, which would not move along: contrast, brightness and "
             "noise alone may be used"
         )
     flat = augmentation.rotation or augmentation.contrast or augmentation.brightness or augmentation.flip
@@ -76,9 +76,9 @@ def require_views(augmentation: Augmentation, inputs: torch.Size, targets: torch
         raise ConfigurationError(f"training.augmentation: shift must be below {min(inputs[1:])}, the size of an input")
 
 
-def changed_by(augmentation: Augmentation, x: Tensor, drawn: Draws) -> Tensor:
-    """(views, channels, ...): each changed by its own draws, (views, 8), in [0, 2³²)."""
-    even = torch.as_tensor(drawn * 2.0**-32)
+def changed_by(augmentation: Augmentation, x: Tensor, draws: Draws) -> Tensor:
+    """Return (views, channels, ...), each changed by its own draws, (views, 8), in [0, 2³²)."""
+    even = torch.as_tensor(draws * 2.0**-32)
     places = even.to(x.device, torch.float32)
     spread = 2 * places - 1
     columns = (-1, *(1,) * (x.dim() - 1))
@@ -92,20 +92,20 @@ def changed_by(augmentation: Augmentation, x: Tensor, drawn: Draws) -> Tensor:
     if augmentation.brightness:
         x = x + (augmentation.brightness * spread[:, _BRIGHTNESS]).view(columns)
     if augmentation.noise:
-        # It hides nothing from anybody: any generator does, begun by the first slot's word.
-        generator = torch.Generator().manual_seed(int(drawn[0, _NOISE]))
+        # It has to hide no value: any generator does, seeded by the first slot's word.
+        generator = torch.Generator().manual_seed(int(draws[0, _NOISE]))
         normal = torch.randn(x.shape, generator=generator, dtype=torch.float32)
         x = x + augmentation.noise * normal.to(x)
     return x
 
 
-def _whole(even: Tensor, most: int) -> Tensor:
-    """Whole numbers from −most to most, all alike."""
-    return (even * (2 * most + 1)).floor().long() - most
+def _whole(even: Tensor, limit: int) -> Tensor:
+    """Return whole numbers from −limit to limit, all equally likely."""
+    return (even * (2 * limit + 1)).floor().long() - limit
 
 
 def _shifted(x: Tensor, by: Tensor) -> Tensor:
-    """(views, channels, length) moved by so many samples; the ends are repeated."""
+    """Return (views, channels, length) moved by so many samples. The ends are repeated."""
     if not bool(by.any()):
         return x
     length = x.shape[2]
@@ -114,7 +114,7 @@ def _shifted(x: Tensor, by: Tensor) -> Tensor:
 
 
 def _moved(augmentation: Augmentation, x: Tensor, even: Tensor, spread: Tensor) -> Tensor:
-    """(views, channels, height, width) rotated, scaled, mirrored and shifted about the middle; edges are repeated."""
+    """Return (views, channels, height, width) rotated, scaled, mirrored and shifted, with repeated edges."""
     height, width = x.shape[2:]
     angle = spread[:, _ANGLE] * math.radians(augmentation.rotation)
     sizes = 1 / (1 + augmentation.scale * spread[:, _SCALE])

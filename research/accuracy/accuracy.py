@@ -35,7 +35,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "accu
 # Features have norm 1 up to float32 rounding; the released sum holds them a little below.
 _WITHIN_ONE = 1 - 2.0**-14
 # Keeps the seeds of noise, batches and initial weights apart.
-_APART = 1_000_000
+_SEED_OFFSET = 1_000_000
 
 Step = Callable[[Tensor, Tensor], None]
 
@@ -132,11 +132,11 @@ def train(workload: Workload, split: Split, method: str, noise: float, seed: int
     # A real site draws from SecureSource; here a run must be repeatable. Batches have a source of their own, so that
     # the methods see the same ones.
     source = SeededSource(seed, allow_insecure=True)
-    coins = SeededSource(_APART + seed, allow_insecure=True)
+    coins = SeededSource(_SEED_OFFSET + seed, allow_insecure=True)
     expected = workload.sampling_rate * len(split.targets)
     if workload.centred:
         split = _centred(split, workload, None if method == "plain" else noise, source)
-    torch.manual_seed(2 * _APART + seed)
+    torch.manual_seed(2 * _SEED_OFFSET + seed)
     model = workload.model(split.inputs.shape[1])
     match method:
         case "private":
@@ -164,25 +164,26 @@ def compare(workload: Workload, epsilons: Sequence[float], seeds: Sequence[int])
     """Everything measured on one data set, as it stands in the results file."""
     plain = measure(workload, seeds, "plain")
     majority = statistics.fmean(workload.split(seed).majority for seed in seeds)
-    print(f"\n{workload.name}: {workload.about}\nmajority class {majority:.1%}, plain SGD {_shown(plain)}")
+    print(f"\n{workload.name}: {workload.about}\nmajority class {majority:.1%}, plain SGD {_summary(plain)}")
     print(f"{'epsilon':>8} {'noise':>8}   {'private':<14} {'Opacus':<14} {'difference':<16} ms/step ours, Opacus")
     budgets: list[dict[str, Any]] = []
     for epsilon in epsilons:
-        chosen = plan(workload, epsilon)
-        ours = measure(workload, seeds, "private", chosen.noise_multiplier)
-        theirs = measure(workload, seeds, "Opacus", chosen.noise_multiplier)
-        apart = [a - b for a, b in zip(ours.accuracies, theirs.accuracies, strict=True)]
-        gap = {"mean": statistics.fmean(apart), "standard_error": standard_error(apart)}
+        chosen_plan = plan(workload, epsilon)
+        ours = measure(workload, seeds, "private", chosen_plan.noise_multiplier)
+        theirs = measure(workload, seeds, "Opacus", chosen_plan.noise_multiplier)
+        differences = [a - b for a, b in zip(ours.accuracies, theirs.accuracies, strict=True)]
+        gap = {"mean": statistics.fmean(differences), "standard_error": standard_error(differences)}
         budgets.append(
             {
-                "plan": asdict(chosen),
+                "plan": asdict(chosen_plan),
                 "private": _reported(ours),
                 "opacus": _reported(theirs),
                 "private_minus_opacus": gap,
             }
         )
         print(
-            f"{chosen.epsilon:8.3f} {chosen.noise_multiplier:8.2f}   {_shown(ours):<14} {_shown(theirs):<14} "
+            f"{chosen_plan.epsilon:8.3f} {chosen_plan.noise_multiplier:8.2f}   "
+            f"{_summary(ours):<14} {_summary(theirs):<14} "
             f"{100 * gap['mean']:+.2f} ± {100 * gap['standard_error']:.2f}".ljust(66)
             + f"{1e3 * ours.step_seconds:.1f}, {1e3 * theirs.step_seconds:.1f}",
             flush=True,
@@ -216,8 +217,8 @@ def main() -> None:
         seeds = range(options.seeds or (2 if options.quick else workload.seeds))
         measured = compare(workload, epsilons, seeds)
         if not options.quick:
-            kept: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-            RESULTS.write_text(json.dumps(kept | {name: measured}, indent=1) + "\n")
+            recorded: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+            RESULTS.write_text(json.dumps(recorded | {name: measured}, indent=1) + "\n")
 
 
 def _centred(split: Split, workload: Workload, noise: float | None, source: RandomSource) -> Split:
@@ -250,7 +251,7 @@ def _reported(outcome: Outcome) -> dict[str, Any]:
     return asdict(outcome) | {"mean": outcome.mean, "standard_error": outcome.standard_error}
 
 
-def _shown(outcome: Outcome) -> str:
+def _summary(outcome: Outcome) -> str:
     return f"{100 * outcome.mean:.2f} ± {100 * outcome.standard_error:.2f}"
 
 

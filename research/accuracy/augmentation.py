@@ -91,10 +91,10 @@ def trained(case: Case, views: int, learning_rate: float, noise_multiplier: floa
     optimiser = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=MOMENTUM)
     for _ in range(STEPS):
         batch = torch.as_tensor(poisson_batch(len(data), RATE, source=coins))
-        shown = Views(Augmentation(views=views, **CHANGES), looks, grouped=False) if views else None
+        sample_views = Views(Augmentation(views=views, **CHANGES), looks, grouped=False) if views else None
         slots = Slots.random(expected, places)
         clipped = gradients.clipped_sum(
-            data.inputs[batch], data.targets[batch], clip_norm=CLIP_NORM, slots=slots, views=shown
+            data.inputs[batch], data.targets[batch], clip_norm=CLIP_NORM, slots=slots, views=sample_views
         )
         size = sum(value.numel() for value in clipped.gradients.values())
         law = law or GridNoise.calibrated(CLIP_NORM, size, noise_multiplier=noise_multiplier, rounding=clipped.rounding)
@@ -110,20 +110,23 @@ def accuracy(case: Case, model: torch.nn.Module, records: TaskDataset) -> float:
         return case.task.metrics(model(records.inputs), records.targets)["accuracy"]
 
 
-def chosen(case: Case, views: int, noise_multiplier: float, tried: dict[str, float]) -> float:
+def reachable_score(case: Case, views: int, noise_multiplier: float, trial_scores: dict[str, float]) -> float:
     """The learning rate of the best mean accuracy on the validation records; what was tried is written down."""
     for rate in LEARNING_RATES:
-        found = [
+        accuracies = [
             accuracy(case, trained(case, views, rate, noise_multiplier, seed), case.validation) for seed in CHOOSING
         ]
-        tried[str(rate)] = statistics.fmean(found)
-    return max(LEARNING_RATES, key=lambda rate: tried[str(rate)])
+        trial_scores[str(rate)] = statistics.fmean(accuracies)
+    return max(LEARNING_RATES, key=lambda rate: trial_scores[str(rate)])
 
 
 def paired(ours: list[float], theirs: list[float]) -> dict[str, float]:
     """Mean and standard error of the differences, seed by seed."""
-    apart = [a - b for a, b in zip(ours, theirs, strict=True)]
-    return {"mean": statistics.fmean(apart), "standard error": statistics.stdev(apart) / math.sqrt(len(apart))}
+    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+    return {
+        "mean": statistics.fmean(differences),
+        "standard error": statistics.stdev(differences) / math.sqrt(len(differences)),
+    }
 
 
 def compare(name: str, seeds: tuple[int, ...]) -> dict[str, object]:
@@ -132,19 +135,19 @@ def compare(name: str, seeds: tuple[int, ...]) -> dict[str, object]:
     accountant = ClassicalAccountant(delta=DELTA, method="pld")
     accountant.step(noise_multiplier=noise, sampling_rate=RATE, count=STEPS)
     report: dict[str, object] = {"epsilon": accountant.epsilon(), "noise_multiplier": noise, "records": len(case.train)}
-    found: dict[str, list[float]] = {}
+    scores: dict[str, list[float]] = {}
     for way, views in WAYS.items():
-        tried: dict[str, float] = {}
+        trial_scores: dict[str, float] = {}
         begun = time.process_time()
-        rate = chosen(case, views, noise, tried)
-        found[way] = [accuracy(case, trained(case, views, rate, noise, seed), case.test) for seed in seeds]
+        rate = reachable_score(case, views, noise, trial_scores)
+        scores[way] = [accuracy(case, trained(case, views, rate, noise, seed), case.test) for seed in seeds]
         report[way] = {
-            "accuracies": found[way],
-            "mean": statistics.fmean(found[way]),
-            "standard error": statistics.stdev(found[way]) / math.sqrt(len(seeds)),
+            "accuracies": scores[way],
+            "mean": statistics.fmean(scores[way]),
+            "standard error": statistics.stdev(scores[way]) / math.sqrt(len(seeds)),
             "learning rate": rate,
-            "validation": tried,
-            "against none": paired(found[way], found["as they are"]),
+            "validation": trial_scores,
+            "against none": paired(scores[way], scores["as they are"]),
             "processor seconds": time.process_time() - begun,
         }
         print(name, way, json.dumps(report[way]), flush=True)

@@ -15,12 +15,12 @@ from research.accuracy.gradient_norms import FloatArray, Run, clipped_norms
 
 def classical(run: Run) -> dict[str, float]:
     """ε by loss distribution and by Rényi divergence; they know σ, q and T only."""
-    found: dict[str, float] = {}
+    bounds: dict[str, float] = {}
     for method in ("pld", "rdp"):
         account = ClassicalAccountant(delta=run.delta, method=method)
         account.step(noise_multiplier=run.noise_multiplier, sampling_rate=run.sampling_rate, count=run.steps)
-        found[method] = account.epsilon()
-    return found
+        bounds[method] = account.epsilon()
+    return bounds
 
 
 def averaged(run: Run, norms: FloatArray, estimator: str) -> float:

@@ -77,10 +77,10 @@ class Measured:
 
     def reached(self, rule: Rule) -> float:
         """Mean accuracy of the rule, between the sweep's settings of travel."""
-        wanted = rule.setting(self.noise(CHOSEN_ROUNDS), CHOSEN_ROUNDS)
+        setting = rule.setting(self.noise(CHOSEN_ROUNDS), CHOSEN_ROUNDS)
         place = ROUNDS.index(CHOSEN_ROUNDS), CLIPS.index(rule.clip_norm)
         line = self.means[0, *place, :, AVERAGES.index(rule.averaging)]
-        return float(np.interp(np.log2(wanted.travel), np.log2(TRAVELS), line))
+        return float(np.interp(np.log2(setting.travel), np.log2(TRAVELS), line))
 
     @property
     def alone(self) -> float:
@@ -98,7 +98,7 @@ class Measured:
 
 def measured(sweep: Path) -> list[Measured]:
     """Everything that the sweep has. Raises FileNotFoundError: a case is missing."""
-    found: list[Measured] = []
+    measurements: list[Measured] = []
     for case in CASES.values():
         split = case.split(0)
         with np.load(sweep / f"{case.name}.npz") as arrays:
@@ -112,14 +112,14 @@ def measured(sweep: Path) -> list[Measured]:
                     classes=case.classes,
                 )
                 grid = arrays[f"{study.scheme} {study.epsilon:g}"]
-                found.append(Measured(case, study, numbers, grid, arrays["beside"]))
-    return found
+                measurements.append(Measured(case, study, numbers, grid, arrays["beside"]))
+    return measurements
 
 
 def fitted_rule(cases: Sequence[Measured]) -> Rule:
     """The rule whose mean squared distance to the best setting of each is least; every family counts alike."""
-    best = {id(one): float(one.means.max()) for one in cases}
-    sizes = {one.case.family: sum(other.case.family == one.case.family for other in cases) for one in cases}
+    best = {id(case): float(case.means.max()) for case in cases}
+    sizes = {case.case.family: sum(peer.case.family == case.case.family for peer in cases) for case in cases}
     candidates = [
         Rule(clip, averaging, float(f"{travel:.2g}"), power, longest)
         for clip, averaging, travel, power, longest in product(
@@ -128,15 +128,15 @@ def fitted_rule(cases: Sequence[Measured]) -> Rule:
     ]
 
     def distance(rule: Rule) -> float:
-        return sum((best[id(one)] - one.reached(rule)) ** 2 / sizes[one.case.family] for one in cases)
+        return sum((best[id(case)] - case.reached(rule)) ** 2 / sizes[case.case.family] for case in cases)
 
     return min(candidates, key=distance)
 
 
-def fitted_losses(cases: Sequence[Measured], rule: Rule, alone: Iterable[tuple[str, int, float]]) -> Losses:
+def fitted_losses(cases: Sequence[Measured], rule: Rule, lone_losses: Iterable[tuple[str, int, float]]) -> Losses:
     """What was lost: medians of the ratio between measured and forecast, and the bounds that hold for most."""
-    noise = np.array([one.noise(CHOSEN_ROUNDS) * per_class(one.case.classes) for one in cases])
-    lost = np.array([max(one.pooled - one.reached(rule), 0.0) for one in cases])
+    noise = np.array([case.noise(CHOSEN_ROUNDS) * per_class(case.case.classes) for case in cases])
+    lost = np.array([max(case.pooled - case.reached(rule), 0.0) for case in cases])
     grid = list(product(np.arange(0.002, 0.0201, 0.001), np.arange(0.1, 1.01, 0.05)))
 
     def error(line: tuple[float, float]) -> float:
@@ -145,7 +145,7 @@ def fitted_losses(cases: Sequence[Measured], rule: Rule, alone: Iterable[tuple[s
 
     floor, by_noise = min(grid, key=error)
     ratio = np.maximum(lost - MARGIN, 0) / (floor + by_noise * noise)
-    shares = np.array([loss * size**0.5 for _, size, loss in alone])
+    shares = np.array([loss * size**0.5 for _, size, loss in lone_losses])
     return Losses(
         floor=round(float(floor), 3),
         by_noise=round(float(by_noise), 2),
@@ -162,67 +162,67 @@ def run_exactly(name: str, study: Study, setting: Setting) -> Floats:
     return np.stack([accuracies(case.split(seed), case.classes, study, [setting], seed)[0] for seed in range(SEEDS)])
 
 
-def gap(one: Measured, reached: Floats) -> tuple[float, float, float]:
+def gap(case: Measured, reached: Floats) -> tuple[float, float, float]:
     """How far the rule is below the best of the sweep, its standard error over seeds, and that best's accuracy.
 
     The best is chosen on the even seeds and reported on the odd ones, and the other way round.
     """
     differences, best = np.empty(SEEDS), np.empty(SEEDS)
     for first in (0, 1):
-        chosen = np.unravel_index(one.grid[first::2].mean(axis=0).argmax(), one.grid.shape[1:])
-        reported = one.grid[(slice(1 - first, None, 2), *chosen)]
+        best_cell = np.unravel_index(case.grid[first::2].mean(axis=0).argmax(), case.grid.shape[1:])
+        reported = case.grid[(slice(1 - first, None, 2), *best_cell)]
         best[1 - first :: 2] = reported
         differences[1 - first :: 2] = reported - reached[1 - first :: 2]
     return float(differences.mean()), float(differences.std(ddof=1) / SEEDS**0.5), float(best.mean())
 
 
-def tested(cases: Sequence[Measured], alone: Sequence[tuple[str, int, float]]) -> list[dict[str, Any]]:
+def tested(cases: Sequence[Measured], lone_losses: Sequence[tuple[str, int, float]]) -> list[dict[str, Any]]:
     """One row for each case and limit, by a rule and a forecast that were fitted without its family."""
     rows: list[dict[str, Any]] = []
-    for family in dict.fromkeys(one.case.family for one in cases):
-        others = [one for one in cases if one.case.family != family]
-        rule = fitted_rule(others)
-        losses = fitted_losses(others, rule, [one for one in alone if one[0] != family])
-        for one in cases:
-            if one.case.family == family:
-                rows.append(_row(one, rule, losses))
+    for family in dict.fromkeys(case.case.family for case in cases):
+        remaining = [case for case in cases if case.case.family != family]
+        rule = fitted_rule(remaining)
+        losses = fitted_losses(remaining, rule, [case for case in lone_losses if case[0] != family])
+        for case in cases:
+            if case.case.family == family:
+                rows.append(_row(case, rule, losses))
     return rows
 
 
-def _row(one: Measured, rule: Rule, losses: Losses) -> dict[str, Any]:
-    noise = one.noise(CHOSEN_ROUNDS)
+def _row(case: Measured, rule: Rule, losses: Losses) -> dict[str, Any]:
+    noise = case.noise(CHOSEN_ROUNDS)
     place = AVERAGES.index(rule.averaging)
-    full = run_exactly(one.case.name, one.study, rule.setting(noise, CHOSEN_ROUNDS))[:, place]
-    short = run_exactly(one.case.name, one.study, rule.setting(one.noise(30), 30))[:, place]
-    below, error, best = gap(one, full)
-    forecast = losses.floor + losses.by_noise * noise * per_class(one.case.classes)
-    alone = losses.alone_at_least / one.numbers.largest**0.5
-    reached, most = float(full.mean()), MARGIN + losses.at_most * forecast
+    full = run_exactly(case.case.name, case.study, rule.setting(noise, CHOSEN_ROUNDS))[:, place]
+    short = run_exactly(case.case.name, case.study, rule.setting(case.noise(30), 30))[:, place]
+    below, error, best = gap(case, full)
+    forecast = losses.floor + losses.by_noise * noise * per_class(case.case.classes)
+    lone_loss = losses.alone_at_least / case.numbers.largest**0.5
+    reached, worst_loss = float(full.mean()), MARGIN + losses.at_most * forecast
     return {
-        "case": one.case.name,
-        "family": one.case.family,
-        "scheme": one.study.scheme,
-        "epsilon": one.study.epsilon,
-        "hospitals": one.study.hospitals,
-        "patients": round(one.numbers.patients),
-        "parameters": one.numbers.parameters,
+        "case": case.case.name,
+        "family": case.case.family,
+        "scheme": case.study.scheme,
+        "epsilon": case.study.epsilon,
+        "hospitals": case.study.hospitals,
+        "patients": round(case.numbers.patients),
+        "parameters": case.numbers.parameters,
         "noise": round(noise, 5),
         "accuracy": round(reached, 4),
         "accuracy_30_rounds": round(float(short.mean()), 4),
         "best": round(best, 4),
         "gap": round(below, 4),
         "gap_error": round(error, 4),
-        "pooled": round(one.pooled, 4),
-        "majority": round(one.majority, 4),
-        "alone": round(one.alone, 4),
-        "lost": round(one.pooled - reached, 4),
+        "pooled": round(case.pooled, 4),
+        "majority": round(case.majority, 4),
+        "alone": round(case.alone, 4),
+        "lost": round(case.pooled - reached, 4),
         "forecast": round(forecast, 4),
-        "forecast_at_most": round(most, 4),
-        "forecast_alone": round(alone, 4),
-        "below_majority": reached < one.majority,
-        "below_alone": reached < one.alone,
-        "warned_majority": most >= LEARNABLE * (1 - one.majority),
-        "warned_alone": most >= alone,
+        "forecast_at_most": round(worst_loss, 4),
+        "forecast_alone": round(lone_loss, 4),
+        "below_majority": reached < case.majority,
+        "below_alone": reached < case.alone,
+        "warned_majority": worst_loss >= LEARNABLE * (1 - case.majority),
+        "warned_alone": worst_loss >= lone_loss,
         "rule": asdict(rule),
     }
 
@@ -240,9 +240,9 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "forecast_largest_error": round(max(errors), 4),
         "within_forecast_at_most": sum(row["lost"] <= row["forecast_at_most"] for row in rows),
         **{
-            f"{what}_{name}": sum(row[f"below_{name}"] is below and row[f"warned_{name}"] is warned for row in rows)
+            f"{label}_{name}": sum(row[f"below_{name}"] is below and row[f"warned_{name}"] is warned for row in rows)
             for name in ("majority", "alone")
-            for what, below, warned in (
+            for label, below, warned in (
                 ("warned_rightly", True, True),
                 ("missed", True, False),
                 ("warned_needlessly", False, True),
@@ -258,23 +258,23 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     cases = measured(options.sweep)
-    alone = [
+    lone_sites = [
         (name, int(size), float(loss)) for name, size, loss in json.loads((options.sweep / "alone.json").read_text())
     ]
     rule = fitted_rule(cases)
-    rows = tested(cases, alone)
-    found = {
+    rows = tested(cases, lone_sites)
+    overview = {
         "seeds": SEEDS,
         "rule": {**asdict(rule), "rounds": CHOSEN_ROUNDS},
-        "losses": asdict(fitted_losses(cases, rule, alone)),
-        "alone": [list(one) for one in alone],
+        "losses": asdict(fitted_losses(cases, rule, lone_sites)),
+        "alone": [list(pair) for pair in lone_sites],
         "alone_sizes": list(ALONE_SIZES),
         "summary": summary(rows),
         "left_out": rows,
     }
     if options.out is not None:
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps({name: found[name] for name in ("rule", "losses", "summary")}, indent=1))
+        options.out.write_text(json.dumps(overview, indent=1) + "\n")
+    print(json.dumps({name: overview[name] for name in ("rule", "losses", "summary")}, indent=1))
     for row in rows:
         print(
             f"{row['case']:20} {row['scheme']:10} ε {row['epsilon']:<4g} ν {row['noise']:.4f} {row['accuracy']:.3f} "

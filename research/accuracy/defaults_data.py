@@ -60,10 +60,10 @@ def _encoded(frame: Mapping[str, Any], described: Mapping[str, str]) -> Floats:
 def _dealt(inputs: Floats, labels: Labels, seed: int, hospitals: int, records: int | None) -> Split:
     """At random: a test set, and hospitals of equal size; records: of one hospital, None: all there are."""
     order = np.random.default_rng([seed, 7]).permutation(len(labels))
-    held = max(round(HELD_OUT * len(labels)), 1)
-    each = records or (len(labels) - held) // hospitals
+    held_out = max(round(HELD_OUT * len(labels)), 1)
+    each = records or (len(labels) - held_out) // hospitals
     # A large test set costs time and shows nothing more.
-    test, train = order[: min(held, 8_000)], order[held : held + hospitals * each]
+    test, train = order[: min(held_out, 8_000)], order[held_out : held_out + hospitals * each]
     site = np.arange(len(train)) % hospitals
     return Split(inputs[train], labels[train], site, inputs[test], labels[test])
 
@@ -108,12 +108,12 @@ def _site_case(
     def split(seed: int) -> Split:
         inputs, labels, site = encoded()
         order = np.random.default_rng([seed, 7]).permutation(len(labels))
-        held, kept = list[int](), list[int]()
+        held_out, remaining = list[int](), list[int]()
         for number in np.unique(site):
-            own = [int(row) for row in order if site[row] == number]
-            held += own[: len(own) // 5]
-            kept += own[len(own) // 5 :]
-        return Split(inputs[kept], labels[kept], site[kept], inputs[held], labels[held])
+            site_rows = [int(row) for row in order if site[row] == number]
+            held_out += site_rows[: len(site_rows) // 5]
+            remaining += site_rows[len(site_rows) // 5 :]
+        return Split(inputs[remaining], labels[remaining], site[remaining], inputs[held_out], labels[held_out])
 
     return Case(name, family, about, len(described), 2, split)
 

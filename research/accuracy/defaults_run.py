@@ -61,7 +61,7 @@ class Setting:
 
 
 @cache
-def noise_multiplier(scheme: str, counted: int, epsilon: float, sampling_rate: float, rounds: int) -> float:
+def noise_multiplier(scheme: str, records: int, epsilon: float, sampling_rate: float, rounds: int) -> float:
     """Of one hospital's noise: the least with which so many rounds keep the limit."""
     limit = LimitPlan(Level.INSTANCE, Definition.CLASSICAL, epsilon, DELTA, estimator_failure_probability=None)
     plan = Plan(
@@ -70,7 +70,7 @@ def noise_multiplier(scheme: str, counted: int, epsilon: float, sampling_rate: f
         clip_norm=1.0,
         client_clip_norm=None,
         noise_multiplier=1.0,
-        honest_survivors=counted,
+        honest_survivors=records,
         sampling_rate=sampling_rate,
         steps_per_round=1,
         max_steps=rounds,
@@ -85,8 +85,8 @@ def noise_multiplier(scheme: str, counted: int, epsilon: float, sampling_rate: f
 
 def pooled_noise(study: Study, setting: Setting) -> float:
     """Of all hospitals' noise together, as a multiple of the clip norm."""
-    own = noise_multiplier(study.scheme, study.counted, study.epsilon, setting.sampling_rate, setting.rounds)
-    return own * study.hospitals**0.5
+    noise = noise_multiplier(study.scheme, study.counted, study.epsilon, setting.sampling_rate, setting.rounds)
+    return noise * study.hospitals**0.5
 
 
 def accuracies(split: Split, classes: int, study: Study, settings: Sequence[Setting], seed: int) -> Floats:
@@ -95,29 +95,29 @@ def accuracies(split: Split, classes: int, study: Study, settings: Sequence[Sett
     Raises ValueError: they do not.
     """
     rounds, rate = settings[0].rounds, settings[0].sampling_rate
-    if any((one.rounds, one.sampling_rate) != (rounds, rate) for one in settings):
+    if any((setting.rounds, setting.sampling_rate) != (rounds, rate) for setting in settings):
         raise ValueError("settings that run together have one number of rounds and one sampling rate")
     random = np.random.default_rng([seed, 3])
     inputs = split.inputs.astype(np.float32)
     norms = np.linalg.norm(inputs, axis=1).astype(np.float32)
     outputs = 1 if classes == 2 else classes
-    clips = np.array([one.clip_norm for one in settings], np.float32)
-    rates = np.array([one.learning_rate for one in settings], np.float32) / np.float32(rate * len(inputs))
+    clips = np.array([setting.clip_norm for setting in settings], np.float32)
+    rates = np.array([setting.learning_rate for setting in settings], np.float32) / np.float32(rate * len(inputs))
     noise = np.float32(pooled_noise(study, settings[0])) * clips
     weights: Singles = np.zeros((inputs.shape[1], outputs, len(settings)), np.float32)
     means: dict[str, Singles] = {name: np.zeros_like(weights) for name in AVERAGES}
     tail = -(-rounds // 2)
     for step in range(rounds):
-        drawn = slice(None) if rate == 1 else np.flatnonzero(random.random(len(inputs)) < rate)
-        total = _clipped_sum(inputs[drawn], split.labels[drawn], norms[drawn], weights, clips)
+        batch = slice(None) if rate == 1 else np.flatnonzero(random.random(len(inputs)) < rate)
+        total = _clipped_sum(inputs[batch], split.labels[batch], norms[batch], weights, clips)
         draw = random.standard_normal(weights.shape[:2]).astype(np.float32)
         weights = (weights - rates * (total + draw[:, :, None] * noise)).astype(np.float32)
         means["none"] = weights
         means["exponential"] = (DECAY * means["exponential"] + (1 - DECAY) * weights).astype(np.float32)
         if step >= rounds - tail:
             means["tail"] += weights / np.float32(tail)
-    found = [_right(split.test_inputs.astype(np.float32), split.test_labels, means[name]) for name in AVERAGES]
-    return np.stack(found, axis=1)
+    accuracies = [_right(split.test_inputs.astype(np.float32), split.test_labels, means[name]) for name in AVERAGES]
+    return np.stack(accuracies, axis=1)
 
 
 def _clipped_sum(inputs: Singles, labels: Labels, norms: Singles, weights: Singles, clips: Singles) -> Singles:
@@ -144,5 +144,5 @@ def _residuals(inputs: Singles, labels: Labels, weights: Singles) -> Singles:
 def _right(inputs: Singles, labels: Labels, weights: Singles) -> Floats:
     """Share of records whose class is named, per setting."""
     scores = (inputs @ weights.reshape(len(weights), -1)).reshape(len(inputs), *weights.shape[1:])
-    named = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
-    return (named == labels[:, None]).mean(axis=0)
+    predicted = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
+    return (predicted == labels[:, None]).mean(axis=0)

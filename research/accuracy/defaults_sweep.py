@@ -41,19 +41,19 @@ def studies(case: Case) -> list[Study]:
 
 def swept(case: Case, study: Study, seed: int) -> Floats:
     """Accuracies of every setting, in the shape of `GRID`."""
-    split, found = case.split(seed), np.empty(GRID)
+    split, grid_accuracies = case.split(seed), np.empty(GRID)
     for place, rate in enumerate(RATES):
         for number, rounds in enumerate(ROUNDS):
             settings = [Setting(rate, rounds, clip, travel) for clip in CLIPS for travel in TRAVELS]
-            found[place, number] = accuracies(split, case.classes, study, settings, seed).reshape(GRID[2:])
-    return found
+            grid_accuracies[place, number] = accuracies(split, case.classes, study, settings, seed).reshape(GRID[2:])
+    return grid_accuracies
 
 
 def without_privacy(split: Split, seed: int) -> Floats:
     """Accuracies of the majority class, of all records together, and of every hospital alone."""
     majority = float(np.mean(split.test_labels == np.bincount(split.labels).argmax()))
-    alone = [_fitted(split, split.site == number, seed) for number in np.unique(split.site)]
-    return np.array([majority, _fitted(split, np.ones(len(split.labels), bool), seed), *alone])
+    lone_models = [_fitted(split, split.site == number, seed) for number in np.unique(split.site)]
+    return np.array([majority, _fitted(split, np.ones(len(split.labels), bool), seed), *lone_models])
 
 
 def _fitted(split: Split, rows: np.ndarray, seed: int) -> float:
@@ -70,7 +70,7 @@ def _fitted(split: Split, rows: np.ndarray, seed: int) -> float:
 
 def lost_alone(case: Case) -> list[tuple[str, int, float]]:
     """Accuracy that n records drawn from all hospitals lose against all of them: (family, n, loss)."""
-    found: list[tuple[str, int, float]] = []
+    results: list[tuple[str, int, float]] = []
     for size in ALONE_SIZES:
         losses: list[float] = []
         for seed in range(ALONE_SEEDS):
@@ -81,8 +81,8 @@ def lost_alone(case: Case) -> list[tuple[str, int, float]]:
             rows = np.isin(np.arange(len(order)), order[:size])
             losses.append(_fitted(split, np.ones(len(order), bool), seed) - _fitted(split, rows, seed))
         if losses:
-            found.append((case.family, size, round(float(np.mean(losses)), 4)))
-    return found
+            results.append((case.family, size, round(float(np.mean(losses)), 4)))
+    return results
 
 
 def main() -> None:
@@ -104,8 +104,8 @@ def main() -> None:
             f"{study.scheme} {study.epsilon:g}": np.stack([swept(case, study, seed) for seed in range(SEEDS)])
             for study in studies(case)
         }
-        beside = np.stack([without_privacy(case.split(seed), seed) for seed in range(SEEDS)])
-        np.savez(path, allow_pickle=False, beside=beside, **arrays)
+        baselines = np.stack([without_privacy(case.split(seed), seed) for seed in range(SEEDS)])
+        np.savez(path, allow_pickle=False, beside=baselines, **arrays)
         print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
 
 

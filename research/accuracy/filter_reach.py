@@ -58,7 +58,7 @@ def descend(
     steps: int,
     rate: float,
     seed: int,
-    kept: IndividualFilter | None,
+    budget: IndividualFilter | None,
 ) -> dict[int, tuple[float, float]]:
     """step -> (accuracy of the mean weights of the later half so far, share of records still in)."""
     inputs, labels = pair
@@ -66,12 +66,12 @@ def descend(
     weights: Floats = np.zeros((inputs.shape[1], 1), np.float32)
     path: list[Floats] = []
     inside = np.ones(len(labels), bool)
-    found: dict[int, tuple[float, float]] = {}
+    reach_by_size: dict[int, tuple[float, float]] = {}
     for step in range(1, steps + 1):
         residuals, norms = gradients(inputs, labels, weights)
-        if kept is not None:
+        if budget is not None:
             clipped = np.minimum(norms, clip)
-            inside = kept.admit(clipped, noise_std=noise * clip, sampling_rate=1.0, max_distance=clip)
+            inside = budget.admit(clipped, noise_std=noise * clip, sampling_rate=1.0, max_distance=clip)
         scale = np.minimum(1, clip / np.maximum(norms, 1e-12)) * inside
         total = inputs.T @ (residuals * scale[:, None].astype(np.float32))
         total += random.normal(0, noise * clip, weights.shape)
@@ -79,8 +79,8 @@ def descend(
         path.append(weights)
         if step in CHECKPOINTS or step == steps:
             mean = np.mean(path[len(path) // 2 :], axis=0)
-            found[step] = (accuracy(*test, mean), float(inside.mean()))
-    return found
+            reach_by_size[step] = (accuracy(*test, mean), float(inside.mean()))
+    return reach_by_size
 
 
 def measure(size: int, seeds: int) -> dict[str, object]:
@@ -94,10 +94,12 @@ def measure(size: int, seeds: int) -> dict[str, object]:
             for seed in range(seeds):
                 pair, test = sample(size, seed)
                 spec = FilterSpec(order=order, delta=DELTA, limit_epsilon=EPSILON)
-                kept = IndividualFilter(spec, members=size)
+                budget = IndividualFilter(spec, members=size)
                 rate = pace * 2
                 runs.append(
-                    descend(pair, test, clip=clip, noise=NOISE, steps=CHECKPOINTS[-1], rate=rate, seed=seed, kept=kept)
+                    descend(
+                        pair, test, clip=clip, noise=NOISE, steps=CHECKPOINTS[-1], rate=rate, seed=seed, budget=budget
+                    )
                 )
             for step in CHECKPOINTS:
                 reached, inside = (float(np.mean([run[step][i] for run in runs])) for i in (0, 1))
@@ -110,7 +112,7 @@ def measure(size: int, seeds: int) -> dict[str, object]:
                     np.mean(
                         [
                             descend(
-                                *sample(size, s), clip=clip, noise=noise, steps=steps, rate=rate, seed=s, kept=None
+                                *sample(size, s), clip=clip, noise=noise, steps=steps, rate=rate, seed=s, budget=None
                             )[steps][0]
                             for s in range(seeds)
                         ]
@@ -126,9 +128,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("research/benchmarks/results/filter_reach.json"))
     options = parser.parse_args()
-    found = {"steps until ε": reaches(), "sizes": [measure(size, options.seeds) for size in SIZES]}
-    print(json.dumps(found, indent=1, ensure_ascii=False))
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
+    results = {"steps until ε": reaches(), "sizes": [measure(size, options.seeds) for size in SIZES]}
+    print(json.dumps(results, indent=1, ensure_ascii=False))
+    options.out.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -69,12 +69,12 @@ class Run:
 @cache
 def settings(name: str) -> tuple[Setting, ...]:
     """The 36 of one data set, in a fixed order."""
-    found: list[Setting] = []
+    settings: list[Setting] = []
     for (steps, rate), doubled in product(PLANS, range(6)):
         epsilon = DATA[name].least_epsilon * 2**doubled
         noise = calibrate_noise(epsilon=epsilon, delta=DELTA, sampling_rate=rate, steps=steps, method="pld")
-        found += [Setting(epsilon, clip, steps, rate, noise) for clip in CLIP_NORMS]
-    return tuple(found)
+        settings += [Setting(epsilon, clip, steps, rate, noise) for clip in CLIP_NORMS]
+    return tuple(settings)
 
 
 @cache
@@ -104,8 +104,8 @@ def gradients(inputs: Floats, labels: Labels, weights: Floats) -> tuple[Floats, 
 def accuracy(inputs: Floats, labels: Labels, weights: Floats) -> float:
     """Share of records whose class is named."""
     scores = inputs @ weights
-    named = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
-    return float(np.mean(named == labels))
+    predicted = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
+    return float(np.mean(predicted == labels))
 
 
 def train(
@@ -120,41 +120,41 @@ def train(
     inputs, labels = inputs[order], labels[order]
     outputs = 1 if labels.max() == 1 else int(labels.max()) + 1
     weights = np.zeros((inputs.shape[1], outputs), np.float32)
-    mean, members, others = np.zeros_like(weights), [], []
+    mean, members, other_members = np.zeros_like(weights), [], []
     clip = setting.clip_norm
     # Shorter steps where there are more of them, or where gradients are longer.
     rate = pace / clip * (20 / setting.steps) ** 0.5 / setting.sampling_rate / len(labels)
     for step in range(setting.steps):
-        drawn = np.flatnonzero(random.random(len(labels)) < setting.sampling_rate)
-        batch = inputs[drawn] if setting.sampling_rate < 1 else inputs
-        residuals, norms = gradients(batch, labels[drawn], weights)
+        drawn_rows = np.flatnonzero(random.random(len(labels)) < setting.sampling_rate)
+        batch = inputs[drawn_rows] if setting.sampling_rate < 1 else inputs
+        residuals, norms = gradients(batch, labels[drawn_rows], weights)
         members.append(np.minimum(gradients(inputs[:_SAMPLE], labels[:_SAMPLE], weights)[1], clip))
         if watched is not None:
-            others.append(np.minimum(gradients(watched[0][:_SAMPLE], watched[1][:_SAMPLE], weights)[1], clip))
+            other_members.append(np.minimum(gradients(watched[0][:_SAMPLE], watched[1][:_SAMPLE], weights)[1], clip))
         total = batch.T @ (residuals * np.minimum(1, clip / np.maximum(norms, 1e-12))[:, None].astype(np.float32))
         noise = random.normal(0, setting.noise_multiplier * clip, weights.shape).astype(np.float32)
         weights = weights - rate * (total + noise)
         if 2 * step >= setting.steps:
             mean += weights / (setting.steps - setting.steps // 2)
-    return mean, np.array(members, np.float64), np.array(others, np.float64)
+    return mean, np.array(members, np.float64), np.array(other_members, np.float64)
 
 
 @lru_cache(maxsize=8)
 def _costs(setting: Setting) -> tuple[Doubles, dict[float, Doubles]]:
     """Edges of distance and, per λ, what a step at each edge costs; λ, 2λ+1 and the filter's."""
     edges = setting.clip_norm * (1 + 1e-6) * np.arange(_BINS + 1) / _BINS
-    wanted = sorted({order for each in orders(setting) for order in (each, 2 * each + 1)})
+    all_orders = sorted({order for each in orders(setting) for order in (each, 2 * each + 1)})
     noise = setting.noise_multiplier * setting.clip_norm
-    table = log_moment(wanted, edges, noise_std=noise, sampling_rate=setting.sampling_rate)
-    return edges, dict(zip(wanted, np.asarray(table, np.float64), strict=True))
+    table = log_moment(all_orders, edges, noise_std=noise, sampling_rate=setting.sampling_rate)
+    return edges, dict(zip(all_orders, np.asarray(table, np.float64), strict=True))
 
 
 @cache
 def filter_order(setting: Setting) -> float:
     """The integer λ at which the worst case is least: from public numbers, before round 1."""
-    found = np.arange(1.0, 2000.0)
-    each = log_moment(found, 1.0, noise_std=setting.noise_multiplier, sampling_rate=setting.sampling_rate)
-    return float(epsilon_from_moments(found, setting.steps * np.asarray(each), DELTA)[1])
+    candidates = np.arange(1.0, 2000.0)
+    each = log_moment(candidates, 1.0, noise_std=setting.noise_multiplier, sampling_rate=setting.sampling_rate)
+    return float(epsilon_from_moments(candidates, setting.steps * np.asarray(each), DELTA)[1])
 
 
 @cache
@@ -170,32 +170,32 @@ def sums(norms: Doubles, setting: Setting, order: float) -> Doubles:
     return costs[order][np.searchsorted(edges, norms)].sum(axis=0)
 
 
-def spent(members: Doubles, others: Doubles, setting: Setting) -> dict[str, float]:
+def spent(members: Doubles, other_members: Doubles, setting: Setting) -> dict[str, float]:
     """ε by definition."""
     costs = _costs(setting)[1]
-    wanted = orders(setting)
-    failure = FAILURE / len(wanted)
+    candidates = orders(setting)
+    failure = FAILURE / len(candidates)
 
     def bound(norms: Doubles, order: float) -> float:
         # The sums' own rounding must not pass the ceiling.
         top = setting.steps * float(costs[order][-1]) * (1 + 1e-12)
         return upper_mean(sums(norms, setting, order), failure, method="betting", log_max=top)
 
-    path = [bound(members, order) for order in wanted]
-    adaptive = [bound(others, 2 * order + 1) / 2 for order in wanted]
-    known = classical(setting)
-    own = filter_order(setting)
-    leaves = np.quantile(sums(members, setting, own), 0.99)
-    found = {
-        **known,
-        "bayesian": epsilon_from_moments(wanted, path, DELTA - FAILURE)[0],
+    path = [bound(members, order) for order in candidates]
+    adaptive = [bound(other_members, 2 * order + 1) / 2 for order in candidates]
+    classical_curve = classical(setting)
+    holder_order = filter_order(setting)
+    leaves = np.quantile(sums(members, setting, holder_order), 0.99)
+    curves = {
+        **classical_curve,
+        "bayesian": epsilon_from_moments(candidates, path, DELTA - FAILURE)[0],
         "papers": papers(members, setting),
-        "certified": epsilon_from_moments(wanted, adaptive, DELTA - FAILURE)[0],
-        "individual-99": epsilon_from_moments([own], [leaves], DELTA)[0],
+        "certified": epsilon_from_moments(candidates, adaptive, DELTA - FAILURE)[0],
+        "individual-99": epsilon_from_moments([holder_order], [leaves], DELTA)[0],
     }
     # What holds for everybody holds on average: a study's statement is capped so, too.
     capped = ("bayesian", "certified")
-    return found | {name: min(found[name], known["classical"]) for name in capped}
+    return curves | {name: min(curves[name], classical_curve["classical"]) for name in capped}
 
 
 def papers(members: Doubles, setting: Setting) -> float:
@@ -211,26 +211,26 @@ def papers(members: Doubles, setting: Setting) -> float:
     account, noise, edges = BayesianAccountant(spec), setting.noise_multiplier * setting.clip_norm, _costs(setting)[0]
     for distances in members:
         # Each distance rounded up to its edge, as above: what many share is computed once.
-        there, counts = np.unique(edges[np.searchsorted(edges, distances)], return_counts=True)
+        values, counts = np.unique(edges[np.searchsorted(edges, distances)], return_counts=True)
         account.step(
-            there, counts=counts, noise_std=noise, sampling_rate=setting.sampling_rate, max_distance=float(edges[-1])
+            values, counts=counts, noise_std=noise, sampling_rate=setting.sampling_rate, max_distance=float(edges[-1])
         )
     return account.epsilon()
 
 
-def one(name: str, setting: Setting, seed: int) -> Run:
+def run_once(name: str, setting: Setting, seed: int) -> Run:
     """One run and its numbers."""
     pair, test = DATA[name].load(seed)
     random = np.random.default_rng([seed, 1])
-    weights, members, others = train(pair, setting, DATA[name].pace, random, test)
+    weights, members, other_members = train(pair, setting, DATA[name].pace, random, test)
     clipped = float((members >= setting.clip_norm).mean())
-    return Run(seed, accuracy(*test, weights), clipped, spent(members, others, setting))
+    return Run(seed, accuracy(*test, weights), clipped, spent(members, other_members, setting))
 
 
 def _job(arguments: tuple[str, int, int]) -> list[dict[str, object]]:
     name, number, seeds = arguments
     setting = settings(name)[number]
-    return [asdict(one(name, setting, seed)) for seed in range(seeds)]
+    return [asdict(run_once(name, setting, seed)) for seed in range(seeds)]
 
 
 def measure(name: str, seeds: int, workers: int) -> Iterator[dict[str, object]]:
@@ -249,13 +249,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
-    known = json.loads(options.out.read_text()) if options.out.exists() else {}
+    recorded = json.loads(options.out.read_text()) if options.out.exists() else {}
     for name in options.data:
         start = time.monotonic()
-        known[name] = {"about": DATA[name].about, "settings": list(measure(name, options.seeds, options.workers))}
-        options.out.write_text(json.dumps(known, indent=1) + "\n")
+        recorded[name] = {"about": DATA[name].about, "settings": list(measure(name, options.seeds, options.workers))}
+        options.out.write_text(json.dumps(recorded, indent=1) + "\n")
         print(
-            f"{name}: {len(known[name]['settings'])} settings × {options.seeds} seeds, {time.monotonic() - start:.0f} s"
+            f"{name}: {len(recorded[name]['settings'])} settings × {options.seeds} seeds, "
+            f"{time.monotonic() - start:.0f} s"
         )
 
 

@@ -150,8 +150,8 @@ def _digits() -> tuple[Pair, Pair]:
 
 def _some_digits(seed: int) -> tuple[Pair, Pair]:
     (inputs, labels), test = _digits()
-    chosen = np.random.default_rng(seed).permutation(len(labels))[:20_000]
-    return (inputs[chosen], labels[chosen]), test
+    rows = np.random.default_rng(seed).permutation(len(labels))[:20_000]
+    return (inputs[rows], labels[rows]), test
 
 
 DATA: Mapping[str, DataSet] = {

@@ -38,7 +38,7 @@ class Choice:
 
 def plain(name: str, seeds: range) -> float:
     """Accuracy without noise, clip norm 2, by the better of the two plans."""
-    found: list[float] = []
+    epsilons: list[float] = []
     for steps, rate in PLANS:
         setting = Setting(0.0, 2.0, steps, rate, 0.0)
         reached: list[float] = []
@@ -46,16 +46,16 @@ def plain(name: str, seeds: range) -> float:
             pair, test = DATA[name].load(seed)
             weights = train(pair, setting, DATA[name].pace, np.random.default_rng([seed, 1]))[0]
             reached.append(accuracy(*test, weights))
-        found.append(float(np.mean(reached)))
-    return max(found)
+        epsilons.append(float(np.mean(reached)))
+    return max(epsilons)
 
 
 def choose(measured: list[dict[str, Any]], definition: str, target: float) -> Choice | None:
     """By the even seeds; ε and accuracy are those of the odd ones. None: no setting reached it."""
-    reached = [one for one in measured if np.mean(_of(one, 0, "accuracy")) >= target]
+    reached = [setting for setting in measured if np.mean(_of(setting, 0, "accuracy")) >= target]
     if not reached:
         return None
-    best = min(reached, key=lambda one: float(np.mean(_spent(one, 0, definition))))
+    best = min(reached, key=lambda setting: float(np.mean(_spent(setting, 0, definition))))
     accuracies = _of(best, 1, "accuracy")
     error = float(np.std(accuracies, ddof=1) / np.sqrt(len(accuracies)))
     epsilon = float(np.mean(_spent(best, 1, definition)))
@@ -66,7 +66,7 @@ def averaged(name: str, setting: Setting, seeds: range) -> float:
     """The averaged classical bound of a few runs of one setting."""
     spec = EstimateSpec(delta=DELTA, estimator_failure_probability=FAILURE)
     noise = setting.noise_multiplier * setting.clip_norm
-    found: list[float] = []
+    rows: list[float] = []
     for seed in seeds:
         pair, _ = DATA[name].load(seed)
         members = train(pair, setting, DATA[name].pace, np.random.default_rng([seed, 1]))[1]
@@ -75,35 +75,35 @@ def averaged(name: str, setting: Setting, seeds: range) -> float:
             account.step(
                 distances, noise_std=noise, sampling_rate=setting.sampling_rate, max_distance=setting.clip_norm
             )
-        found.append(account.epsilon())
-    return float(np.mean(found))
+        rows.append(account.epsilon())
+    return float(np.mean(rows))
 
 
-def _of(one: dict[str, Any], parity: int, field: str) -> list[float]:
-    return [run[field] for run in one["runs"] if run["seed"] % 2 == parity]
+def _of(row: dict[str, Any], parity: int, field: str) -> list[float]:
+    return [run[field] for run in row["runs"] if run["seed"] % 2 == parity]
 
 
-def _spent(one: dict[str, Any], parity: int, definition: str) -> list[float]:
-    return [run["spent"][definition] for run in one["runs"] if run["seed"] % 2 == parity]
+def _spent(row: dict[str, Any], parity: int, definition: str) -> list[float]:
+    return [run["spent"][definition] for run in row["runs"] if run["seed"] % 2 == parity]
 
 
 def rows(name: str, measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row per accuracy and definition; the averaged bound at the settings that the others chose."""
-    without_noise, found = plain(name, range(0, 10, 2)), []
+    without_noise, best_rows = plain(name, range(0, 10, 2)), []
     for loss in LOSSES:
         target = without_noise - loss / 100
-        chosen = {kind: choose(measured, kind, target) for kind in DEFINITIONS if kind != "averaged"}
-        settings = dict.fromkeys(choice.setting for choice in chosen.values() if choice is not None)
+        choices = {kind: choose(measured, kind, target) for kind in DEFINITIONS if kind != "averaged"}
+        settings = dict.fromkeys(choice.setting for choice in choices.values() if choice is not None)
         seeds = range(1, 2 * _AVERAGED_SEEDS, 2)
         bounds = {setting: averaged(name, setting, seeds) for setting in settings}
-        for kind, choice in chosen.items():
+        for kind, choice in choices.items():
             if choice is not None:
-                found.append(_row(name, without_noise, loss, kind, choice, choice.epsilon))
+                best_rows.append(_row(name, without_noise, loss, kind, choice, choice.epsilon))
         if bounds:
-            least = min(bounds, key=lambda setting: bounds[setting])
-            beside = next(choice for choice in chosen.values() if choice is not None and choice.setting == least)
-            found.append(_row(name, without_noise, loss, "averaged", beside, bounds[least]))
-    return found
+            smallest = min(bounds, key=lambda setting: bounds[setting])
+            reference = next(choice for choice in choices.values() if choice is not None and choice.setting == smallest)
+            best_rows.append(_row(name, without_noise, loss, "averaged", reference, bounds[smallest]))
+    return best_rows
 
 
 def _row(name: str, plain: float, loss: float, kind: str, choice: Choice, epsilon: float) -> dict[str, Any]:
@@ -124,16 +124,16 @@ def _row(name: str, plain: float, loss: float, kind: str, choice: Choice, epsilo
     }
 
 
-def markdown(found: list[dict[str, Any]]) -> str:
-    """The table of docs/experiments.md: one line per data set and accuracy, one column per definition."""
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """Return a table: one line per data set and accuracy, one column per definition."""
     lines = [
         f"| data, without noise | wanted | {' | '.join(DEFINITIONS)} |",
         "|---|---|" + "---|" * len(DEFINITIONS),
     ]
-    accuracies = dict.fromkeys((row["data"], row["without noise"], row["target"]) for row in found)
+    accuracies = dict.fromkeys((row["data"], row["without noise"], row["target"]) for row in rows)
     for data, without_noise, target in accuracies:
-        here = {row["definition"]: row for row in found if (row["data"], row["target"]) == (data, target)}
-        cells = [_cell(here[kind]) if kind in here else "not reached" for kind in DEFINITIONS]
+        row_by_definition = {row["definition"]: row for row in rows if (row["data"], row["target"]) == (data, target)}
+        cells = [_cell(row_by_definition[kind]) if kind in row_by_definition else "not reached" for kind in DEFINITIONS]
         lines.append(f"| {data}, {without_noise:.1f} | {target:.1f} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -151,9 +151,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("research/benchmarks/results/frontier_table.json"))
     options = parser.parse_args()
     measured = json.loads(options.runs.read_text())
-    found = [row for name in measured for row in rows(name, measured[name]["settings"])]
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(markdown(found))
+    table_rows = [row for name in measured for row in rows(name, measured[name]["settings"])]
+    options.out.write_text(json.dumps(table_rows, indent=1) + "\n")
+    print(markdown(table_rows))
 
 
 if __name__ == "__main__":

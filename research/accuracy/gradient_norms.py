@@ -29,8 +29,8 @@ def records() -> tuple[FloatArray, FloatArray]:
 
     features, labels = load_breast_cancer(return_X_y=True)
     features = (features - features.mean(axis=0)) / features.std(axis=0)
-    chosen = np.random.default_rng(0).permutation(labels.size)
-    return np.column_stack([features, np.ones(labels.size)])[chosen], labels[chosen].astype(np.float64)
+    rows = np.random.default_rng(0).permutation(labels.size)
+    return np.column_stack([features, np.ones(labels.size)])[rows], labels[rows].astype(np.float64)
 
 
 def clipped_norms(run: Run, seed: int, *, accounting_sample: bool = False) -> FloatArray:

@@ -58,9 +58,9 @@ def columns_of(cohort: str, *names: str) -> dict[str, Floats]:
 
 
 def table(answer: Answer, name: str, column: str = "estimate") -> Floats:
-    found = next(one for one in answer.tables if one.name == name)
-    place = found.columns.index(column)
-    return np.array([np.nan if row[place] is None else row[place] for row in found.rows], np.float64)
+    question_table = next(candidate for candidate in answer.tables if candidate.name == name)
+    place = question_table.columns.index(column)
+    return np.array([np.nan if row[place] is None else row[place] for row in question_table.rows], np.float64)
 
 
 def answers(question: BaseQuestion, columns: dict[str, Floats]) -> tuple[Answer, list[Answer]]:
@@ -69,7 +69,7 @@ def answers(question: BaseQuestion, columns: dict[str, Floats]) -> tuple[Answer,
     total: Floats = np.asarray(question.total(columns, spacing) * spacing, np.float64)
     std = NOISE * question.sensitivity
     noised = [NoisedSum(np.add(total, source.normal(0, std, len(total))), std, draw) for draw in range(DRAWS)]
-    return question.answer(NoisedSum(total, 0.0, 0)), [question.answer(one) for one in noised]
+    return question.answer(NoisedSum(total, 0.0, 0)), [question.answer(noised_sum) for noised_sum in noised]
 
 
 def curve(cohort: Cohort, width: float) -> dict[str, object]:
@@ -82,21 +82,21 @@ def curve(cohort: Cohort, width: float) -> dict[str, object]:
         event=Indicator(column=cohort.event, categories=("1",)),
     )
     binned, noised = answers(question, columns)
-    kept = table(binned, "at-risk") >= LEAST_AT_RISK
+    is_counted = table(binned, "at-risk") >= LEAST_AT_RISK
     # An event at an edge itself is in the next bin: just before it.
     exact = KaplanMeierFitter().fit(columns[cohort.time], columns[cohort.event])
     at_edges = exact.survival_function_at_times(np.maximum(np.nextafter(edges, -np.inf), 0.0)).to_numpy()
     survival = table(binned, "survival")
-    moved = [np.nanmax(np.abs(table(one, "survival") - survival)[kept]) for one in noised]
+    moved = [np.nanmax(np.abs(table(answer, "survival") - survival)[is_counted]) for answer in noised]
     return {
         "cohort": cohort.name,
         "patients": len(columns[cohort.time]),
         "bins": f"{len(edges) - 1} of {width:g} {cohort.unit}",
-        "largest distance of the binned curve": float(np.abs(survival - at_edges)[kept].max()),
+        "largest distance of the binned curve": float(np.abs(survival - at_edges)[is_counted].max()),
         "largest distance by noise, median": float(np.median(moved)),
-        "largest sampling error": float(table(binned, "survival", "sampling_error")[kept].max()),
+        "largest sampling error": float(table(binned, "survival", "sampling_error")[is_counted].max()),
         "median": float(exact.median_survival_time_) if np.isfinite(exact.median_survival_time_) else None,
-        "median, binned": None if np.isnan(found := table(binned, "median")[0]) else float(found),
+        "median, binned": None if np.isnan(median := table(binned, "median")[0]) else float(median),
     }
 
 
@@ -107,15 +107,15 @@ def quartiles(cohort: str, column: str, low: float, high: float, leaves: int) ->
     )
     binned, noised = answers(question, columns)
     exact = np.quantile(columns[column], QUARTILES, method="inverted_cdf")
-    found = table(binned, "quantiles")
-    moved = [np.nanmax(np.abs(table(one, "quantiles") - found)) for one in noised]
+    quantiles = table(binned, "quantiles")
+    moved = [np.nanmax(np.abs(table(answer, "quantiles") - quantiles)) for answer in noised]
     return {
         "cohort": cohort,
         "patients": len(columns[column]),
         "column": column,
         "leaves": f"{leaves} of {(high - low) / leaves:.4g} from {low:g}",
         "quartiles": exact.tolist(),
-        "quartiles, binned": found.tolist(),
+        "quartiles, binned": quantiles.tolist(),
         "largest distance by noise, median": float(np.median(moved)),
         "largest sampling error": float(table(binned, "quantiles", "sampling_error").max()),
     }

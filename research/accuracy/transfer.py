@@ -140,21 +140,21 @@ class Bench:
 
     def study(self, way: str, setting: Setting) -> StudySettings:
         """With the noise that the limit needs."""
-        chosen = self.settings(way, setting, self.noise_multiplier)
-        order = least_noise(plan_of(chosen)).classical_order
-        values = chosen.as_json()
+        settings = self.settings(way, setting, self.noise_multiplier)
+        order = least_noise(plan_of(settings)).classical_order
+        values = settings.as_json()
         return StudySettings.model_validate(values | {"privacy": values["privacy"] | {"classical_order": order}})
 
     def first(self, way: str, task: Task, seed: int) -> Mapping[str, Array]:
         settings = self.settings(way, GRID[0], 1.0)
-        drawn = initial_weights(settings, seed, task)
+        weights = initial_weights(settings, seed, task)
         if way != ALL:
-            return drawn
+            return weights
         # The head is for other classes: it begins as the task makes it.
         public = weights_of(
             of_study(self.settings(HEAD, GRID[0], 1.0).training, self.backbone).model().requires_grad_()
         )
-        return {name: array if name.startswith("7.") else public[name] for name, array in drawn.items()}
+        return {name: array if name.startswith("7.") else public[name] for name, array in weights.items()}
 
     def accuracy(self, way: str, setting: Setting, seed: int, *, judged_by: int) -> float:
         """judged_by: 1, the validation records; 2, the test records."""
@@ -175,22 +175,25 @@ def compared(
     seeds: Sequence[int],
     choosing: Sequence[int],
     grid: Sequence[Setting],
-    known: Mapping[str, dict[str, Any]],
+    recorded: Mapping[str, dict[str, Any]],
 ) -> dict[str, Any]:
     """Everything that is reported of one case; known: results of before, of which nothing is computed again."""
     case = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(case, *public_network(case, Path(folder)))
-        ways = {way: _way(bench, way, seeds, choosing, grid, known.get(way)) for way in WAYS}
+        ways = {way: _way(bench, way, seeds, choosing, grid, recorded.get(way)) for way in WAYS}
         study = bench.study(OWN, grid[0])
         stated = forecast(plan_of(study), tight=False)
         test = bench.parts(OWN)[2].targets
     base = np.array(ways[OWN]["accuracies"])
-    for way, found in ways.items():
-        own = np.array(found["accuracies"])
-        found["mean"], found["standard_error"] = float(own.mean()), _error(own)
+    for way, result in ways.items():
+        accuracies = np.array(result["accuracies"])
+        result["mean"], result["standard_error"] = float(accuracies.mean()), _error(accuracies)
         if way != OWN:
-            found["minus_all_own"] = {"mean": float((own - base).mean()), "standard_error": _error(own - base)}
+            result["minus_all_own"] = {
+                "mean": float((accuracies - base).mean()),
+                "standard_error": _error(accuracies - base),
+            }
     return {
         "about": case.about,
         "noise_multiplier": study.privacy.noise_multiplier,
@@ -206,17 +209,19 @@ def _way(
     seeds: Sequence[int],
     choosing: Sequence[int],
     grid: Sequence[Setting],
-    known: dict[str, Any] | None,
+    recorded: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    before = [] if known is None else known["validation"]
-    tried = {Setting(one["clip_norm"], one["travel"]): float(one["accuracy"]) for one in before}
+    before = [] if recorded is None else recorded["validation"]
+    scores = {Setting(trial["clip_norm"], trial["travel"]): float(trial["accuracy"]) for trial in before}
     for setting in grid:
-        if setting not in tried:
+        if setting not in scores:
             judged = [bench.accuracy(way, setting, seed, judged_by=1) for seed in choosing]
-            tried[setting] = statistics.mean(judged)
-    best = max(tried, key=lambda setting: tried[setting])
-    if known is not None and known["chosen"] == asdict(best):
-        return known | {"validation": [asdict(setting) | {"accuracy": found} for setting, found in tried.items()]}
+            scores[setting] = statistics.mean(judged)
+    best = max(scores, key=lambda setting: scores[setting])
+    if recorded is not None and recorded["chosen"] == asdict(best):
+        return recorded | {
+            "validation": [asdict(setting) | {"accuracy": accuracy} for setting, accuracy in scores.items()]
+        }
     start = time.perf_counter()
     accuracies = [bench.accuracy(way, best, seed, judged_by=2) for seed in seeds]
     seconds = (time.perf_counter() - start) / len(seeds)
@@ -224,25 +229,32 @@ def _way(
     return {
         "numbers_that_travel": sum(array.size for array in bench.first(way, bench.task(way), 0).values()),
         "chosen": asdict(best),
-        "validation": [asdict(setting) | {"accuracy": found} for setting, found in tried.items()],
+        "validation": [asdict(setting) | {"accuracy": accuracy} for setting, accuracy in scores.items()],
         "accuracies": accuracies,
         "seconds_of_a_study": seconds,
     }
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(results: dict[str, Any]) -> str:
     """The table of docs/experiments.md."""
     lines = [
         "| data | trained | numbers that travel | clip norm, step | test accuracy | beside all, own first weights |",
         "|---|---|---|---|---|---|",
     ]
-    for name, case in found["cases"].items():
-        for way, one in case["ways"].items():
-            beside = one.get("minus_all_own")
-            apart = "" if beside is None else f"{100 * beside['mean']:+.1f} ± {100 * beside['standard_error']:.1f}"
-            chosen = f"{one['chosen']['clip_norm']:g}, {one['chosen']['travel']:g}"
-            reached = f"{100 * one['mean']:.1f} ± {100 * one['standard_error']:.1f}"
-            lines.append(f"| {name} | {way} | {one['numbers_that_travel']:,} | {chosen} | {reached} | {apart} |")
+    for name, case in results["cases"].items():
+        for way, result in case["ways"].items():
+            difference = result.get("minus_all_own")
+            difference_text = (
+                ""
+                if difference is None
+                else f"{100 * difference['mean']:+.1f} ± {100 * difference['standard_error']:.1f}"
+            )
+            settings_text = f"{result['chosen']['clip_norm']:g}, {result['chosen']['travel']:g}"
+            reached = f"{100 * result['mean']:.1f} ± {100 * result['standard_error']:.1f}"
+            lines.append(
+                f"| {name} | {way} | {result['numbers_that_travel']:,} | {settings_text} | "
+                f"{reached} | {difference_text} |"
+            )
     return "\n".join(lines)
 
 
@@ -255,20 +267,20 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; none: all")
     parser.add_argument("--quick", action="store_true", help="one setting, two seeds; writes nothing")
     parser.add_argument("--missing", action="store_true", help="compute what the results lack alone")
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    seeds, choosing, grid = (SEEDS[:2], CHOOSING[:1], GRID[1:2]) if given.quick else (SEEDS, CHOOSING, GRID)
-    said = {"epsilon": EPSILON, "delta": DELTA, "rounds": ROUNDS, "sampling_rate": RATE, "hospitals": HOSPITALS}
-    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"cases": {}}
-    found["study"] = said | {"seeds": list(seeds), "seeds_of_the_choice": list(choosing)}
-    if unknown := set(given.cases) - set(CASES):
+    seeds, choosing, grid = (SEEDS[:2], CHOOSING[:1], GRID[1:2]) if options.quick else (SEEDS, CHOOSING, GRID)
+    header = {"epsilon": EPSILON, "delta": DELTA, "rounds": ROUNDS, "sampling_rate": RATE, "hospitals": HOSPITALS}
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"cases": {}}
+    results["study"] = header | {"seeds": list(seeds), "seeds_of_the_choice": list(choosing)}
+    if unknown := set(options.cases) - set(CASES):
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
-    for name in given.cases or CASES:
+    for name in options.cases or CASES:
         print(f"{name}: {CASES[name].about}", flush=True)
-        known = found["cases"].get(name, {}).get("ways", {}) if given.missing else {}
-        found["cases"][name] = compared(name, seeds, choosing, grid, known)
-        if not given.quick:
-            RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+        recorded = results["cases"].get(name, {}).get("ways", {}) if options.missing else {}
+        results["cases"][name] = compared(name, seeds, choosing, grid, recorded)
+        if not options.quick:
+            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

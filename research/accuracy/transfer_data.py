@@ -92,7 +92,9 @@ def _mnist(part: str) -> Examples:
     folder = data_folder() / "mnist"
     if not folder.is_dir():
         raise DataMissing(f"{folder} is missing: set WARDROUND_DATA to the folder that holds mnist/")
-    return _examples(*(read_idx(folder / f"{part}-{what}.gz") for what in ("images-idx3-ubyte", "labels-idx1-ubyte")))
+    return _examples(
+        *(read_idx(folder / f"{part}-{part_name}.gz") for part_name in ("images-idx3-ubyte", "labels-idx1-ubyte"))
+    )
 
 
 def _examples(images: np.ndarray, labels: np.ndarray) -> Examples:

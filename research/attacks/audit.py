@@ -38,7 +38,7 @@ from private_learning.training import LocalTraining, weights_of
 from private_learning.training.gradients import PrivateGradients
 from server.domain.bounds import longest_update
 from server.domain.optimiser import begin, released
-from server.domain.release import Opened, noised_sum
+from server.domain.release import OpenedSum, noised_sum
 from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from study_protocol.randomness.source import Purpose, RandomSource, SeededRandomness, SeededSource, Subject
 from study_protocol.secure_sum.parameters import UPDATE, coordinates
@@ -88,8 +88,10 @@ class Canaries(Task):
 class ReusedNoise(SeededRandomness):
     """A defect: every round draws what the first one drew."""
 
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
-        return super().of(purpose, party=party, round=min(round, 1), step=step)
+    def of(
+        self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
+    ) -> RandomSource:
+        return super().of(purpose, party=party, round_number=min(round_number, 1), step=step)
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ TWINS = {
 
 
 @dataclass(frozen=True)
-class Found:
+class AttackResult:
     """p-values of the attacks on one study; `epsilon` is its certificate, `at_least` what the guesses show of it."""
 
     epsilon: float
@@ -185,23 +187,25 @@ def released_sums(twin: Twin, settings: StudySettings, members: Sequence[NDArray
         }
     }
     trainings = {
-        name: LocalTraining(task, task.of(own), StudySettings.model_validate(used), twin.randomness(seed), party=name)
-        for name, own in zip(names, members, strict=True)
+        name: LocalTraining(
+            task, task.of(member_rows), StudySettings.model_validate(used), twin.randomness(seed), party=name
+        )
+        for name, member_rows in zip(names, members, strict=True)
     }
     sums: list[Floats] = []
     for round in range(1, ROUNDS + 1):
 
         def words(name: str, vectors: Any, round: int = round, start: Any = weights) -> Any:
             training = trainings[name]
-            made = training.contribution(start, None, round=round)
+            contribution = training.contribution(start, None, round_number=round)
             source = training.randomness_in(round)
             return ring_vectors_of(
-                settings.privacy, model, vectors, made, None, records=len(training.dataset), randomness=source
+                settings.privacy, model, vectors, contribution, None, records=len(training.dataset), randomness=source
             )
 
         spec, total = hospitals.summed(round, words)[UPDATE]
         longest = longest_update(settings, coordinates(model), round, anchor=0.0, clients=len(names))
-        opened = Opened(spec, lambda start, stop, total=total: total[start:stop], longest)
+        opened = OpenedSum(spec, lambda start, stop, total=total: total[start:stop], longest)
         summed = noised_sum(settings, model, (), opened, DiscreteGaussianNoise().of(round))
         (flat,) = (values.ravel() for values in summed.values())
         sums.append(-flat * settings.privacy.expected_batch_size)
@@ -214,7 +218,7 @@ def settings_canaries(settings: StudySettings) -> int:
     return round(settings.privacy.expected_batch_size * settings.privacy.expected_clients * 2)
 
 
-def attack(twin: Twin, *, hospitals: int, canaries: int, seed: int) -> Found:
+def attack(twin: Twin, *, hospitals: int, canaries: int, seed: int) -> AttackResult:
     """Run one study and attack what it released."""
     settings, coins = study(hospitals, canaries), np.random.default_rng(seed)
     inside = coins.random(canaries) < 0.5
@@ -224,7 +228,7 @@ def attack(twin: Twin, *, hospitals: int, canaries: int, seed: int) -> Found:
     guesses, right = guessed(scores, inside)
     free = sums[:, canaries:]
     noise = settings.privacy.noise_multiplier * math.sqrt(hospitals)
-    return Found(
+    return AttackResult(
         epsilon=epsilon,
         at_least=largest_refuted(canaries, guesses, right),
         one_run=p_value(canaries, guesses, right, epsilon),
@@ -234,8 +238,8 @@ def attack(twin: Twin, *, hospitals: int, canaries: int, seed: int) -> Found:
 
 def guessed(scores: Floats, inside: NDArray[np.bool_]) -> tuple[int, int]:
     """(guesses, right ones): the highest scores are said to be in, the lowest to be out."""
-    many, order = round(GUESSED * len(scores)), np.argsort(scores)
-    return 2 * many, int(inside[order[-many:]].sum() + (~inside[order[:many]]).sum())
+    guesses, order = round(GUESSED * len(scores)), np.argsort(scores)
+    return 2 * guesses, int(inside[order[-guesses:]].sum() + (~inside[order[:guesses]]).sum())
 
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float) -> float:
@@ -274,8 +278,10 @@ BATCH_RATE, BATCH_RECORDS, BATCH_STEPS = 0.25, 400, 40
 class Shuffled(SeededRandomness):
     """A defect: coins that put every record into exactly one batch of an epoch, as shuffling does."""
 
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
-        sound = super().of(purpose, party=party, round=round, step=step)
+    def of(
+        self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
+    ) -> RandomSource:
+        sound = super().of(purpose, party=party, round_number=round_number, step=step)
         return _ShuffledCoins(self._seed, step) if purpose is Purpose.SAMPLE else sound
 
 
@@ -297,9 +303,9 @@ class _Watched(PerRecordGradients):
 
     sizes: list[int]
 
-    def clipped_sum(self, inputs: Tensor, targets: Tensor, **how: Any) -> ClippedSum:
+    def clipped_sum(self, inputs: Tensor, targets: Tensor, **options: Any) -> ClippedSum:
         self.sizes.append(len(inputs))
-        return super().clipped_sum(inputs, targets, **how)
+        return super().clipped_sum(inputs, targets, **options)
 
 
 def batches(randomness: SeededRandomness) -> float:
@@ -341,13 +347,16 @@ def audit(seeds: Sequence[int], *, hospitals: int, canaries: int) -> dict[str, C
     """Twin -> alarms."""
     counts: dict[str, Count] = {}
     for name, twin in TWINS.items():
-        found = [attack(twin, hospitals=hospitals, canaries=canaries, seed=seed) for seed in seeds]
+        attacks = [attack(twin, hospitals=hospitals, canaries=canaries, seed=seed) for seed in seeds]
         sizes = [batches(twin.randomness(seed)) < ALARM_LAW for seed in seeds]
-        one_run, differences = [f.one_run < ALARM_ONE_RUN for f in found], [f.differences < ALARM_LAW for f in found]
+        one_run, differences = (
+            [f.one_run < ALARM_ONE_RUN for f in attacks],
+            [f.differences < ALARM_LAW for f in attacks],
+        )
         caught = sum(map(any, zip(one_run, differences, sizes, strict=True)))
         counts[name] = Count(len(seeds), caught, sum(one_run), sum(differences), sum(sizes))
-        bounds = [f.at_least for f in found]
-        print(f"{name}: {counts[name]}; ε {found[0].epsilon:.3f}, shown {min(bounds)} to {max(bounds)}", flush=True)
+        bounds = [f.at_least for f in attacks]
+        print(f"{name}: {counts[name]}; ε {attacks[0].epsilon:.3f}, shown {min(bounds)} to {max(bounds)}", flush=True)
     sizes = [batches(Shuffled(seed, allow_insecure=True)) < ALARM_LAW for seed in seeds]
     counts["batches shuffled"] = Count(len(seeds), sum(sizes), 0, 0, sum(sizes))
     print(f"batches shuffled: {counts['batches shuffled']}", flush=True)
@@ -359,13 +368,13 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=20)
     options.add_argument("--canaries", type=int, default=20_000)
     options.add_argument("--hospitals", type=int, default=10)
-    chosen = options.parse_args()
+    arguments = options.parse_args()
     torch.set_num_threads(1)
     # Here, because it uses the attacks above.
     from research.attacks.audit_queries import audit_queries
 
-    seeds = range(1, chosen.seeds + 1)
-    counts = audit(seeds, hospitals=chosen.hospitals, canaries=chosen.canaries) | audit_queries(seeds)
+    seeds = range(1, arguments.seeds + 1)
+    counts = audit(seeds, hospitals=arguments.hospitals, canaries=arguments.canaries) | audit_queries(seeds)
     print(json.dumps({name: asdict(count) for name, count in counts.items()}))
 
 

@@ -27,9 +27,9 @@ from research.attacks.audit import (
     ALARM_ONE_RUN,
     DELTA,
     SIGNAL,
+    AttackResult,
     Count,
     Floats,
-    Found,
     ReusedNoise,
     guessed,
     largest_refuted,
@@ -126,7 +126,7 @@ def records(canaries: NDArray[np.int64]) -> Table:
     """Two equal rows of each of these patients, in the cell that is its own."""
     twice = np.repeat(canaries, 2)
     columns: dict[str, Any] = {"row": _value(twice // SIDE), "column": _value(twice % SIDE)}
-    return Table.of({**columns, "patient": np.array([f"p{one}" for one in twice], object)}, patient_column="patient")
+    return Table.of({**columns, "patient": np.array([f"p{row}" for row in twice], object)}, patient_column="patient")
 
 
 def _value(place: NDArray[np.int64]) -> Floats:
@@ -138,29 +138,29 @@ def sums(twin: Twin, members: Sequence[NDArray[np.int64]], seed: int) -> Floats:
     """(queries, cells): the noised sum of each masked query, in patients."""
     settings, names = study(len(members)), [f"hospital-{i:02d}" for i in range(len(members))]
     hospitals = MaskedHospitals(settings, {}, names)
-    tables = {name: records(own) for name, own in zip(names, members, strict=True)}
+    tables = {name: records(member_rows) for name, member_rows in zip(names, members, strict=True)}
     randomness = twin.randomness(seed)
-    found: list[Floats] = []
+    scores: list[Floats] = []
     for number in range(1, QUERIES + 1):
-        asked = document(number, len(members))
-        question = asked.question
+        query = document(number, len(members))
+        question = query.question
         grid = question.grid()
         noised = replace(grid, std=grid.std * twin.noise_factor)
 
         def words(name: str, vectors: Any, number: int = number, question: Any = question, noised: Any = noised) -> Any:
             total = question.total(twin.patients(tables[name], question), noised.spacing)
-            source = randomness.of(Purpose.QUERY, party=name, round=number)
+            source = randomness.of(Purpose.QUERY, party=name, round_number=number)
             part = total + noise_share(noised, shares_of(settings), total.size, source)
             (spec,) = vectors
-            blind = randomness.of(Purpose.THRESHOLDS, party=name, round=number)
+            blind = randomness.of(Purpose.THRESHOLDS, party=name, round_number=number)
             return {spec.name: encode(spec, part.astype(np.float64), blind.read)}
 
-        _, opened = hospitals.summed(number, words, asked=asked)[ANSWER]
-        found.append(decode_signed(opened[: question.cells], scale_bits=0) * grid.spacing)
-    return np.array(found)
+        _, opened = hospitals.summed(number, words, asked=query)[ANSWER]
+        scores.append(decode_signed(opened[: question.cells], scale_bits=0) * grid.spacing)
+    return np.array(scores)
 
 
-def attack(twin: Twin, *, seed: int, hospitals: int = HOSPITALS) -> Found:
+def attack(twin: Twin, *, seed: int, hospitals: int = HOSPITALS) -> AttackResult:
     """Run one study of queries and attack what it released."""
     inside = np.random.default_rng(seed).random(CANARIES) < 0.5
     members = [np.flatnonzero(inside[start::hospitals]) * hospitals + start for start in range(hospitals)]
@@ -168,7 +168,7 @@ def attack(twin: Twin, *, seed: int, hospitals: int = HOSPITALS) -> Found:
     guesses, right = guessed(noised[:, :CANARIES].sum(0), inside)
     question = document(1, hospitals).question
     present = question.grid().std * question.grid().spacing * math.sqrt(hospitals / (hospitals - 1))
-    return Found(
+    return AttackResult(
         epsilon=epsilon,
         at_least=largest_refuted(CANARIES, guesses, right),
         one_run=p_value(CANARIES, guesses, right, epsilon),
@@ -180,9 +180,12 @@ def audit_queries(seeds: Sequence[int]) -> dict[str, Count]:
     """Twin -> alarms."""
     counts: dict[str, Count] = {}
     for name, twin in TWINS.items():
-        found = [attack(twin, seed=seed) for seed in seeds]
-        one_run, differences = [f.one_run < ALARM_ONE_RUN for f in found], [f.differences < ALARM_LAW for f in found]
-        counts[name] = Count(len(seeds), sum(f.caught for f in found), sum(one_run), sum(differences), 0)
-        bounds = [f.at_least for f in found]
-        print(f"{name}: {counts[name]}; ε {found[0].epsilon:.3f}, shown {min(bounds)} to {max(bounds)}", flush=True)
+        attacks = [attack(twin, seed=seed) for seed in seeds]
+        one_run, differences = (
+            [f.one_run < ALARM_ONE_RUN for f in attacks],
+            [f.differences < ALARM_LAW for f in attacks],
+        )
+        counts[name] = Count(len(seeds), sum(f.caught for f in attacks), sum(one_run), sum(differences), 0)
+        bounds = [f.at_least for f in attacks]
+        print(f"{name}: {counts[name]}; ε {attacks[0].epsilon:.3f}, shown {min(bounds)} to {max(bounds)}", flush=True)
     return counts

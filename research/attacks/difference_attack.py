@@ -56,8 +56,11 @@ def patients() -> dict[str, NDArray[np.generic]]:
 
 def malignant(low: float, high: float, noise_multiplier: float = 1.0) -> Count:
     """How many malignant tumours have a radius in [low, high)."""
-    where = (Condition(column="radius", low=low, high=high), Condition(column="diagnosis", categories=("malignant",)))
-    return Count(kind="count", noise_multiplier=noise_multiplier, where=where)
+    conditions = (
+        Condition(column="radius", low=low, high=high),
+        Condition(column="diagnosis", categories=("malignant",)),
+    )
+    return Count(kind="count", noise_multiplier=noise_multiplier, where=conditions)
 
 
 def pair(radius: NDArray[np.float64], target: int, noise_multiplier: float) -> tuple[Count, Count]:
@@ -66,16 +69,16 @@ def pair(radius: NDArray[np.float64], target: int, noise_multiplier: float) -> t
     Ranges reach over `NEIGHBOURS` patients above this one, or below it for the largest radii, so that counts are not
     small where tumours are not rare.
     """
-    own, above = float(radius[target]), math.nextafter(float(radius[target]), math.inf)
+    target_radius, above = float(radius[target]), math.nextafter(float(radius[target]), math.inf)
     if target + NEIGHBOURS < len(radius):
         end = float(radius[target + NEIGHBOURS])
-        return malignant(own, end, noise_multiplier), malignant(above, end, noise_multiplier)
+        return malignant(target_radius, end, noise_multiplier), malignant(above, end, noise_multiplier)
     begin = float(radius[target - NEIGHBOURS])
-    return malignant(begin, above, noise_multiplier), malignant(begin, own, noise_multiplier)
+    return malignant(begin, above, noise_multiplier), malignant(begin, target_radius, noise_multiplier)
 
 
-def exact(columns: dict[str, NDArray[np.generic]], asked: Count) -> float:
-    return float(asked.total(columns, 1.0)[0])
+def exact(columns: dict[str, NDArray[np.generic]], query: Count) -> float:
+    return float(query.total(columns, 1.0)[0])
 
 
 def with_threshold(columns: dict[str, NDArray[np.generic]], pairs: list[tuple[Count, Count]]) -> Attacked:
@@ -103,13 +106,13 @@ def with_noise(columns: dict[str, NDArray[np.generic]], epsilon: float, *, knows
     radius, truth = columns["radius"].astype(np.float64), columns["diagnosis"] == "malignant"
     right = 0
     for target in range(len(radius)):
-        whole, rest = (exact(columns, one) for one in pair(radius, target, multiplier))
+        whole, rest = (exact(columns, columns_of_pair) for columns_of_pair in pair(radius, target, multiplier))
         noise = sampler(grid.std).sample(2 * REPETITIONS, source).reshape(2, REPETITIONS) * grid.spacing
-        seen = whole + noise[0] - (rest if knows_the_others else rest + noise[1])
-        right += int(((seen > 0.5) == truth[target]).sum())
-    asked = "one, all others known" if knows_the_others else "two"
+        difference = whole + noise[0] - (rest if knows_the_others else rest + noise[1])
+        right += int(((difference > 0.5) == truth[target]).sum())
+    attack = "one, all others known" if knows_the_others else "two"
     bound = (math.exp(epsilon) + DELTA) / (1 + math.exp(epsilon))
-    return Attacked("noise", asked, epsilon, right / len(radius) / REPETITIONS, 0.0, bound)
+    return Attacked("noise", attack, epsilon, right / len(radius) / REPETITIONS, 0.0, bound)
 
 
 def attacked() -> list[Attacked]:
@@ -118,7 +121,7 @@ def attacked() -> list[Attacked]:
     pairs = [pair(radius, target, 1.0) for target in range(len(radius))]
     rows = [with_threshold(columns, pairs)]
     for epsilon in NOISE:
-        rows += [with_noise(columns, epsilon, knows_the_others=known) for known in (False, True)]
+        rows += [with_noise(columns, epsilon, knows_the_others=knows_others) for knows_others in (False, True)]
     return rows
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from scipy.stats import hypergeom
 
-from study_protocol.secure_sum.messages import least_threshold
+from study_protocol.secure_sum.messages import min_threshold
 
 SIZES = (300, 500, 1000)
 COLLUDERS = (0.05, 0.1, 0.2)
@@ -37,34 +37,34 @@ def failure(hospitals: int, colluders: int, lost: int, neighbours: int) -> float
     The union over all places of the ring: fewer than t of a neighbourhood of k + 1 are left, or no more than c/2 of
     k/2 that follow each other.
     """
-    threshold = least_threshold(neighbours + 1, colluders)
+    threshold = min_threshold(neighbours + 1, colluders)
     thin = hypergeom.sf(neighbours + 1 - threshold, hospitals, lost, neighbours + 1)
     half = neighbours // 2
     cut = hypergeom.sf(half - colluders // 2 - 1, hospitals, lost, half)
     return float(hospitals * (thin + cut))
 
 
-def least_neighbours(hospitals: int, colluders: int, lost: int) -> Choice | None:
+def min_neighbours(hospitals: int, colluders: int, lost: int) -> Choice | None:
     """The least k that fails more rarely than `RARE`; None: none below the complete graph."""
     for k in range(colluders + 2 - colluders % 2, hospitals - 1, 2):
         if failure(hospitals, colluders, lost, k) < RARE:
-            threshold = least_threshold(k + 1, colluders)
+            threshold = min_threshold(k + 1, colluders)
             return Choice(hospitals, colluders, lost, k, threshold, k + 1 - threshold)
     return None
 
 
 def rows() -> list[str]:
     """The table of docs/threat-model.md."""
-    found: list[str] = []
+    lines: list[str] = []
     for n in SIZES:
         for share in COLLUDERS:
             c = round(share * n)
-            cells = [str(n), f"{c} ({share:.0%})", str(least_threshold(n, c))]
+            cells = [str(n), f"{c} ({share:.0%})", str(min_threshold(n, c))]
             for part in LOST:
-                choice = least_neighbours(n, c, round(part * n))
+                choice = min_neighbours(n, c, round(part * n))
                 cells.append("all" if choice is None else f"{choice.neighbours} / {choice.threshold} / {choice.borne}")
-            found.append(f"| {' | '.join(cells)} |")
-    return found
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 if __name__ == "__main__":

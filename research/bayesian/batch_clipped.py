@@ -22,7 +22,7 @@ from study_protocol.randomness.source import SeededSource
 
 Floats = npt.NDArray[np.float64]
 SAMPLE = 200
-_APART = 66_000_000
+_SEED_OFFSET = 66_000_000
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ def fitted(inputs: Tensor, labels: Tensor, recipe: Recipe, seed: int) -> tuple[T
 
     inputs: (n, d) of norm 1. labels: (n,). The first SAMPLE records do not train. The distances: (steps, SAMPLE).
     """
-    source = SeededSource(_APART + seed, allow_insecure=True)
-    seen, targets = recipe.length * inputs, nn.functional.one_hot(labels, 10).float()
-    strangers, seen = (seen[:SAMPLE], targets[:SAMPLE]), seen[SAMPLE:]
+    source = SeededSource(_SEED_OFFSET + seed, allow_insecure=True)
+    scaled, targets = recipe.length * inputs, nn.functional.one_hot(labels, 10).float()
+    strangers, scaled = (scaled[:SAMPLE], targets[:SAMPLE]), scaled[SAMPLE:]
     targets = targets[SAMPLE:]
     weights, distances = torch.zeros(10, inputs.shape[1]), list[Floats]()
     for _ in range(recipe.steps(len(inputs))):
-        drawn = torch.from_numpy(poisson_batch(len(seen), recipe.batch / len(inputs), source=source))
-        away = torch.softmax(seen[drawn] @ weights.T, dim=1) - targets[drawn]
-        slope = away.T @ seen[drawn] / recipe.batch
+        batch = torch.from_numpy(poisson_batch(len(scaled), recipe.batch / len(inputs), source=source))
+        residuals = torch.softmax(scaled[batch] @ weights.T, dim=1) - targets[batch]
+        slope = residuals.T @ scaled[batch] / recipe.batch
         distances.append(moved(slope, weights, *strangers, recipe))
         hidden = ClippedSum({"mean": clipped(slope, recipe.clip_norm)}, torch.zeros(0), 2 * recipe.clip_norm)
         # Over its true sensitivity 2C the noise of 2Cσ is σ times.
@@ -79,16 +79,16 @@ def moved(slope: Tensor, weights: Tensor, inputs: Tensor, targets: Tensor, recip
 
     Around g = ‖g‖u: with f = clip factor of g + h, the difference is (f − f₀)g + f h, whose norm follows from ⟨g, h⟩.
     """
-    away = (torch.softmax(inputs @ weights.T, dim=1) - targets).double() / recipe.batch
-    lengths = away.norm(dim=1) * inputs.double().norm(dim=1)
-    along = (away * (inputs.double() @ slope.double().T)).sum(1)
+    residuals = (torch.softmax(inputs @ weights.T, dim=1) - targets).double() / recipe.batch
+    lengths = residuals.norm(dim=1) * inputs.double().norm(dim=1)
+    along = (residuals * (inputs.double() @ slope.double().T)).sum(1)
     size = float(slope.double().norm())
     together = (size**2 + 2 * along + lengths**2).clamp_min(0).sqrt()
     before = min(1.0, recipe.clip_norm / max(size, 1e-300))
     after = (recipe.clip_norm / together.clamp_min(1e-300)).clamp_max(1.0)
     squares = ((after - before) * size) ** 2 + 2 * (after - before) * after * along + (after * lengths) ** 2
-    found = squares.clamp_min(0).sqrt().numpy() * (1 + 1e-6) + 1e-7 * recipe.clip_norm
-    return np.minimum(found, 2 * recipe.clip_norm)
+    norms = squares.clamp_min(0).sqrt().numpy() * (1 + 1e-6) + 1e-7 * recipe.clip_norm
+    return np.minimum(norms, 2 * recipe.clip_norm)
 
 
 def accuracy(weights: Tensor, inputs: Tensor, labels: Tensor) -> float:

@@ -29,7 +29,7 @@ _WEIGHTS = _WEIGHTS / math.sqrt(2 * math.pi)
 _ROWS = 4096
 SAMPLE = 2000
 # Keeps the noise of two experiments with one seed apart.
-_APART = 77_000_000
+_SEED_OFFSET = 77_000_000
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Posterior:
 
     def scores(self, inputs: Floats) -> tuple[Floats, Floats]:
         """(n,) means and standard deviations of the records' scores."""
-        seen = inputs - self.centre
-        return seen @ self.mean, np.sqrt(np.square(seen) @ np.exp(2 * self.log_std))
+        centred = inputs - self.centre
+        return centred @ self.mean, np.sqrt(np.square(centred) @ np.exp(2 * self.log_std))
 
     def accuracy(self, records: Records) -> float:
         """Share of records whose likelier class, averaged over the posterior, is their own."""
@@ -101,11 +101,11 @@ def fitted(
     The mean gradient is over the number of records, which is public here (replacing it by a public guess changes a
     learning rate).
     """
-    source = SeededSource(_APART + seed, allow_insecure=True)
+    source = SeededSource(_SEED_OFFSET + seed, allow_insecure=True)
     prior, size = Prior(recipe.prior_std, float(len(records))), records.inputs.shape[1]
     centre = np.zeros(size) if recipe.bound is None else _mean(records, recipe.bound, noise_multiplier, source)
     now = np.concatenate([np.zeros(size), np.full(size, start_log_std(recipe.prior_std, len(records)))])
-    step, kept = np.zeros_like(now), list[Floats]()
+    step, iterates = np.zeros_like(now), list[Floats]()
     if watched is not None and recipe.bound is not None:
         # The mean's step: everybody counts with the whole of its sensitivity, the clip norm here.
         watched.append(np.full(SAMPLE, recipe.clip_norm))
@@ -119,8 +119,8 @@ def fitted(
         pull = np.concatenate([prior.gradient("mean.weight", at.mean), prior.gradient("spread.weight", at.log_std)])
         step = recipe.momentum * step - recipe.learning_rate * (total / len(records) + pull)
         now = now + step
-        kept = [*kept, now][-recipe.averaged :]
-    last = np.mean(kept, axis=0)
+        iterates = [*iterates, now][-recipe.averaged :]
+    last = np.mean(iterates, axis=0)
     return Posterior(last[:size], last[size:], centre)
 
 
@@ -128,8 +128,8 @@ def _mean(records: Records, bound: float, noise_multiplier: float | None, source
     """The inputs' mean, released; 0 for the last one, the constant."""
     lengths = np.linalg.norm(records.inputs, axis=1, keepdims=True)
     total = (records.inputs * np.minimum(1.0, bound * (1 - 2.0**-40) / lengths)).sum(0)
-    found = total if noise_multiplier is None else noised(total, bound, noise_multiplier, source)
-    return np.append(found[:-1], 0.0) / len(records)
+    noised_total = total if noise_multiplier is None else noised(total, bound, noise_multiplier, source)
+    return np.append(noised_total[:-1], 0.0) / len(records)
 
 
 def noised(total: Floats, clip_norm: float, noise_multiplier: float, source: RandomSource) -> Floats:
@@ -159,9 +159,9 @@ def norms(records: Records, at: Posterior) -> Floats:
 def gradients(records: Records, at: Posterior) -> Floats:
     """(n, 2d)."""
     slope, curvature = derivatives(records, at)
-    seen = records.inputs - at.centre
-    spread = np.square(seen) * np.exp(2 * at.log_std)
-    return np.concatenate([slope[:, None] * seen, curvature[:, None] * spread], axis=1)
+    centred = records.inputs - at.centre
+    spread = np.square(centred) * np.exp(2 * at.log_std)
+    return np.concatenate([slope[:, None] * centred, curvature[:, None] * spread], axis=1)
 
 
 def derivatives(records: Records, at: Posterior) -> tuple[Floats, Floats]:

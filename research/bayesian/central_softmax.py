@@ -23,7 +23,7 @@ _WITHIN = 1 - 2.0**-14
 _ROWS = 10_000
 SAMPLE = 2000
 Floats = npt.NDArray[np.float64]
-_APART = 55_000_000
+_SEED_OFFSET = 55_000_000
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class Linear:
 
     def accuracies(self, inputs: Tensor, labels: Tensor) -> list[float]:
         """One for each seed."""
-        found: list[float] = []
+        accuracies: list[float] = []
         for mean, weights in zip(self.means, self.weights, strict=True):
             right = (centred(inputs, mean) @ weights.T).argmax(1) == labels
-            found.append(float(right.double().mean()))
-        return found
+            accuracies.append(float(right.double().mean()))
+        return accuracies
 
 
 def fitted(
@@ -76,11 +76,11 @@ def fitted(
 
     inputs: (n, d) float32. labels: (n,) of ten classes.
     """
-    models = [_one(inputs, labels, recipe, noise_multiplier, seed, watched) for seed in seeds]
+    models = [_run_once(inputs, labels, recipe, noise_multiplier, seed, watched) for seed in seeds]
     return Linear(torch.stack([mean for mean, _ in models]), torch.stack([weights for _, weights in models]))
 
 
-def _one(
+def _run_once(
     inputs: Tensor,
     labels: Tensor,
     recipe: Recipe,
@@ -88,42 +88,42 @@ def _one(
     seed: int,
     watched: list[Floats] | None,
 ) -> tuple[Tensor, Tensor]:
-    source = SeededSource(_APART + seed, allow_insecure=True)
+    source = SeededSource(_SEED_OFFSET + seed, allow_insecure=True)
     mean = torch.zeros(inputs.shape[1])
     if recipe.centred:
         mean = _noised(inputs.sum(0) * _WITHIN, 1.0, noise_multiplier, source) / len(inputs)
-    seen, targets = centred(inputs, mean), nn.functional.one_hot(labels, 10).float()
-    weights, step, kept = torch.zeros(10, inputs.shape[1]), torch.zeros(10, inputs.shape[1]), list[Tensor]()
+    centred_inputs, targets = centred(inputs, mean), nn.functional.one_hot(labels, 10).float()
+    weights, step, iterates = torch.zeros(10, inputs.shape[1]), torch.zeros(10, inputs.shape[1]), list[Tensor]()
     # The mean's own step: everybody moves it by the whole of the noise's unit, the clip norm here.
     seen_norms = [np.full(SAMPLE, recipe.clip_norm)] if recipe.centred else []
     for _ in range(recipe.steps):
         if watched is not None:
-            norms = record_norms(seen[:SAMPLE], targets[:SAMPLE], weights).clamp_max(recipe.clip_norm)
+            norms = record_norms(centred_inputs[:SAMPLE], targets[:SAMPLE], weights).clamp_max(recipe.clip_norm)
             seen_norms.append(norms.double().numpy())
-        total = clipped_sum(seen, targets, weights, recipe.clip_norm)
+        total = clipped_sum(centred_inputs, targets, weights, recipe.clip_norm)
         gradient = _noised(total, recipe.clip_norm, noise_multiplier, source) / len(inputs)
         step = recipe.momentum * step - recipe.learning_rate * gradient
         weights = weights + step
-        kept = [*kept, weights][-recipe.averaged :]
+        iterates = [*iterates, weights][-recipe.averaged :]
     if watched is not None:
         watched.append(np.array(seen_norms))
-    return mean, torch.stack(kept).mean(0)
+    return mean, torch.stack(iterates).mean(0)
 
 
-def clipped_sum(seen: Tensor, targets: Tensor, weights: Tensor, clip_norm: float) -> Tensor:
+def clipped_sum(scaled: Tensor, targets: Tensor, weights: Tensor, clip_norm: float) -> Tensor:
     """(classes, d) Σ of the records' gradients of the cross-entropy, each clipped to L2 norm clip_norm."""
     total = torch.zeros_like(weights)
-    for x, y in zip(seen.split(_ROWS), targets.split(_ROWS), strict=True):
-        away = torch.softmax(x @ weights.T, dim=1) - y
-        norms = away.norm(dim=1) * x.norm(dim=1)
-        away *= (clip_norm * _WITHIN / norms.clamp_min(1e-30)).clamp_max(1.0)[:, None]
-        total += away.T @ x
+    for x, y in zip(scaled.split(_ROWS), targets.split(_ROWS), strict=True):
+        residuals = torch.softmax(x @ weights.T, dim=1) - y
+        norms = residuals.norm(dim=1) * x.norm(dim=1)
+        residuals *= (clip_norm * _WITHIN / norms.clamp_min(1e-30)).clamp_max(1.0)[:, None]
+        total += residuals.T @ x
     return total
 
 
-def record_norms(seen: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+def record_norms(scaled: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     """(n,) norms of the records' gradients."""
-    return (torch.softmax(seen @ weights.T, dim=1) - targets).norm(dim=1) * seen.norm(dim=1)
+    return (torch.softmax(scaled @ weights.T, dim=1) - targets).norm(dim=1) * scaled.norm(dim=1)
 
 
 def centred(inputs: Tensor, mean: Tensor) -> Tensor:

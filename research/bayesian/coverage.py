@@ -41,26 +41,26 @@ class Coverage:
 
 def measured(splits: Sequence[Split], recipe: Recipe, noise_multiplier: float) -> Coverage:
     """One split for each seed 0, 1, …"""
-    found = [_one(split, seed, recipe, noise_multiplier) for seed, split in enumerate(splits)]
-    return Coverage(*np.mean(found, axis=0).tolist())
+    intervals = [_measure_once(split, seed, recipe, noise_multiplier) for seed, split in enumerate(splits)]
+    return Coverage(*np.mean(intervals, axis=0).tolist())
 
 
-def _one(split: Split, seed: int, recipe: Recipe, noise_multiplier: float) -> tuple[float, float, float]:
+def _measure_once(split: Split, seed: int, recipe: Recipe, noise_multiplier: float) -> tuple[float, float, float]:
     truth = _truth(split.train, recipe.prior_std)
     random = np.random.default_rng([seed, 90])
     chances = 1 / (1 + np.exp(-split.train.inputs @ truth))
-    drawn = Records(split.train.inputs, (random.random(len(chances)) < chances).astype(np.int64))
-    exact = optimum(drawn, recipe.prior_std)
-    private = fitted(drawn, recipe, noise_multiplier, seed)
-    scores, added = split.test.inputs @ truth, noise_std(recipe, noise_multiplier, len(drawn))
+    synthetic = Records(split.train.inputs, (random.random(len(chances)) < chances).astype(np.int64))
+    exact = optimum(synthetic, recipe.prior_std)
+    private = fitted(synthetic, recipe, noise_multiplier, seed)
+    scores, added = split.test.inputs @ truth, noise_std(recipe, noise_multiplier, len(synthetic))
     return (
-        held(exact, split.test.inputs, scores),
-        held(private, split.test.inputs, scores),
-        held(private, split.test.inputs, scores, added=added),
+        coverage_of(exact, split.test.inputs, scores),
+        coverage_of(private, split.test.inputs, scores),
+        coverage_of(private, split.test.inputs, scores, added=added),
     )
 
 
-def held(posterior: Posterior, inputs: Floats, scores: Floats, *, added: float = 0.0) -> float:
+def coverage_of(posterior: Posterior, inputs: Floats, scores: Floats, *, added: float = 0.0) -> float:
     """Share of records whose score lies in the 90 % interval; added: standard deviation of the noise in each weight."""
     means, stds = posterior.scores(inputs)
     wide = np.sqrt(stds**2 + added**2 * np.square(inputs - posterior.centre).sum(axis=1))

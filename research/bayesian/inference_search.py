@@ -23,7 +23,7 @@ from research.bayesian.survey_data import Split, abalone, adult, validation
 
 LOADERS: dict[str, Callable[[int], Split]] = {"abalone": abalone, "adult": adult}
 DELTA = 1e-5
-_HELD = 10_000
+_HELD_OUT = 10_000
 # Steps, clip norms, the way that all steps together go at most, momentum.
 GRIDS = {
     "abalone": ((3, 5, 8, 12), (0.4, 0.8, 1.6), (16.0, 32.0, 64.0), (0.0, 0.5)),
@@ -43,8 +43,8 @@ def main() -> None:
     options = parser.parse_args()
     logging.getLogger("study_protocol.randomness.source").setLevel(logging.ERROR)
     trials = _digits if options.data == "mnist" else _surveys
-    found = list(trials(options.data, options.epsilon, range(options.seeds)))
-    for score, recipe in sorted(found, key=lambda each: -each[0])[:10]:
+    results = list(trials(options.data, options.epsilon, range(options.seeds)))
+    for score, recipe in sorted(results, key=lambda each: -each[0])[:10]:
         print(f"{100 * score:.2f}  {recipe}", flush=True)
 
 
@@ -66,13 +66,13 @@ def _surveys(data: str, epsilon: float, seeds: range) -> Iterator[tuple[float, A
 
 def _digits(data: str, epsilon: float, seeds: range) -> Iterator[tuple[float, Any]]:
     split = WORKLOADS[data].split(0)
-    inputs, labels, kept = split.inputs, split.targets, len(split.targets) - _HELD
+    inputs, labels, training_size = split.inputs, split.targets, len(split.targets) - _HELD_OUT
     for steps, clip, rate, momentum, averaged in itertools.product(*MNIST):
         recipe = central_softmax.Recipe(steps, clip, rate, momentum, averaged)
         # Of the mean gradient over all images: fewer of them bear less of it.
-        noise = noise_for(epsilon, DELTA, recipe.charged)[0] * kept / len(labels)
-        model = central_softmax.fitted(inputs[:kept], labels[:kept], recipe, noise, seeds)
-        yield statistics.fmean(model.accuracies(inputs[kept:], labels[kept:])), recipe
+        noise = noise_for(epsilon, DELTA, recipe.charged)[0] * training_size / len(labels)
+        model = central_softmax.fitted(inputs[:training_size], labels[:training_size], recipe, noise, seeds)
+        yield statistics.fmean(model.accuracies(inputs[training_size:], labels[training_size:])), recipe
 
 
 if __name__ == "__main__":

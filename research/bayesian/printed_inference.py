@@ -42,24 +42,24 @@ def trajectory(records: Records, denominator: int, steps: int, rate: float) -> t
     """
     log_std = start_log_std(_PRIOR_STD, denominator)
     size = records.inputs.shape[1]
-    mean, found = np.zeros(size), list[Floats]()
+    mean, draws = np.zeros(size), list[Floats]()
     for _ in range(steps):
         at = Posterior(mean, np.full(size, log_std), np.zeros(size))
         slope = gradients(records, at)[:, :size].sum(0)
         mean = mean - rate / denominator * (slope + mean / _PRIOR_STD**2)
-        found.append(mean)
-    return np.array(found), math.exp(log_std)
+        draws.append(mean)
+    return np.array(draws), math.exp(log_std)
 
 
 def cost(records: Records, row: int, whole: Floats, std: float, rate: float) -> Cost:
     """What the draws cost record `row`; whole: the hidden means with it."""
     rest = np.delete(np.arange(len(records)), row)
     without, _ = trajectory(records[rest], len(records), len(whole), rate)
-    own, size = records[np.array([row])], records.inputs.shape[1]
+    record, size = records[np.array([row])], records.inputs.shape[1]
     # One step's part, from where the parameters stood before it.
     before = np.vstack([np.zeros(size), whole[:-1]])
     at = [Posterior(mean, np.full(size, math.log(std)), np.zeros(size)) for mean in before]
-    parts = [float(np.linalg.norm(gradients(own, each)[0, :size])) * rate / len(records) for each in at]
+    parts = [float(np.linalg.norm(gradients(record, each)[0, :size])) * rate / len(records) for each in at]
     return Cost(_epsilon(float(np.linalg.norm(parts)) / std), _epsilon(float(np.linalg.norm(whole - without)) / std))
 
 
@@ -97,8 +97,8 @@ def _sound(split: Split) -> str:
     weights = draw_posterior(fit, plan, SeededSource(0, allow_insecure=True))
     right = ((posterior_probabilities(weights, test.inputs, plan.bound) > 0.5) == test.labels).mean()
     epsilon = plan.guarantee(DELTA).epsilon
-    said = f"one draw from around a fit, noise {plan.std:g}: ε = {epsilon:.3f} for any record"
-    return f"{said}, accuracy {100 * right:.1f} %"
+    caption = f"one draw from around a fit, noise {plan.std:g}: ε = {epsilon:.3f} for any record"
+    return f"{caption}, accuracy {100 * right:.1f} %"
 
 
 if __name__ == "__main__":

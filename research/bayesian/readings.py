@@ -75,9 +75,9 @@ def as_printed(distances: Floats, mechanism: Mechanism) -> float:
     edges = mechanism.max_distance * np.geomspace(2.0**-16, 1, _BINS)
     for step in distances:
         place = np.minimum(np.searchsorted(edges, step), _BINS - 1)
-        there, counts = np.unique(edges[place], return_counts=True)
+        values, counts = np.unique(edges[place], return_counts=True)
         account.step(
-            there,
+            values,
             counts=counts.astype(np.float64),
             noise_std=mechanism.noise_std,
             sampling_rate=mechanism.sampling_rate,

@@ -60,20 +60,20 @@ def fresh(code: tuple[str, str], workload: tuple[float, float, int, float]) -> t
 
 def measure(workload: tuple[float, float, int, float], pairs: int) -> dict[str, Any]:
     """Medians over pairs of processes in turn."""
-    found = [(fresh(_OURS, workload), fresh(_PEER, workload)) for _ in range(pairs)]
+    timings = [(fresh(_OURS, workload), fresh(_PEER, workload)) for _ in range(pairs)]
     return {
         "workload": list(workload),
-        "epsilon": {"ours": found[0][0][2], "dp-accounting": found[0][1][2]},
+        "epsilon": {"ours": timings[0][0][2], "dp-accounting": timings[0][1][2]},
         "first answer, seconds": {
-            "ours": statistics.median(ours[1] for ours, _ in found),
-            "dp-accounting": statistics.median(peer[1] for _, peer in found),
+            "ours": statistics.median(ours[1] for ours, _ in timings),
+            "dp-accounting": statistics.median(peer[1] for _, peer in timings),
         },
         "import and first answer, seconds": {
-            "ours": statistics.median(ours[0] + ours[1] for ours, _ in found),
-            "dp-accounting": statistics.median(peer[0] + peer[1] for _, peer in found),
+            "ours": statistics.median(ours[0] + ours[1] for ours, _ in timings),
+            "dp-accounting": statistics.median(peer[0] + peer[1] for _, peer in timings),
         },
-        "ratio of first answers": statistics.median(peer[1] / ours[1] for ours, peer in found),
-        "ratio with the import": statistics.median((peer[0] + peer[1]) / (ours[0] + ours[1]) for ours, peer in found),
+        "ratio of first answers": statistics.median(peer[1] / ours[1] for ours, peer in timings),
+        "ratio with the import": statistics.median((peer[0] + peer[1]) / (ours[0] + ours[1]) for ours, peer in timings),
     }
 
 

@@ -41,9 +41,9 @@ def paired(ours: Callable[[int], Any], theirs: Callable[[int], Any], repeats: in
     """Medians of both times and of theirs/ours, pair by pair; the calls get the repetition's number."""
     pairs = [(seconds(lambda i=i: ours(i)), seconds(lambda i=i: theirs(i))) for i in range(repeats)]
     return {
-        "ours, seconds": statistics.median(one for one, _ in pairs),
-        "other, seconds": statistics.median(other for _, other in pairs),
-        "ratio": statistics.median(other / one for one, other in pairs),
+        "ours, seconds": statistics.median(ours_seconds for ours_seconds, _ in pairs),
+        "other, seconds": statistics.median(peer_seconds for _, peer_seconds in pairs),
+        "ratio": statistics.median(peer_seconds / ours_seconds for ours_seconds, peer_seconds in pairs),
     }
 
 
@@ -63,10 +63,10 @@ def authors_formula(distance: float) -> list[float]:
 def records(repeats: int) -> dict[str, dict[str, float]]:
     """φ of 10⁶ records at 64 orders, table warm, against slower paths scaled up from fewer records."""
     rng = np.random.default_rng(0)
-    many = np.minimum(rng.weibull(0.7, 1_000_000) / 2, 1.0)
-    few, fewer = many[:5_000], many[:200]
+    large_sample = np.minimum(rng.weibull(0.7, 1_000_000) / 2, 1.0)
+    medium_sample, fewer = large_sample[:5_000], large_sample[:200]
     for orders in (ORDERS, REAL_ORDERS):
-        log_moment(orders, many, noise_std=STD, sampling_rate=RATE)
+        log_moment(orders, large_sample, noise_std=STD, sampling_rate=RATE)
 
     def moments(orders: FloatArray, distances: FloatArray, method: Literal["table", "exact"]) -> Callable[[int], Any]:
         return lambda _: log_moment(orders, distances, noise_std=STD, sampling_rate=RATE, method=method)
@@ -76,18 +76,18 @@ def records(repeats: int) -> dict[str, dict[str, float]]:
             authors_formula(float(distance))
 
     rows = {
-        "integer orders, exact path": (ORDERS, moments(ORDERS, few, "exact"), few.size),
-        "real orders, exact path": (REAL_ORDERS, moments(REAL_ORDERS, few, "exact"), few.size),
+        "integer orders, exact path": (ORDERS, moments(ORDERS, medium_sample, "exact"), medium_sample.size),
+        "real orders, exact path": (REAL_ORDERS, moments(REAL_ORDERS, medium_sample, "exact"), medium_sample.size),
         "integer orders, authors' formula record by record": (ORDERS, one_by_one, fewer.size),
     }
-    found = {}
+    workload_rows = {}
     for name, (orders, call, size) in rows.items():
-        row, scale = paired(moments(orders, many, "table"), call, repeats), many.size / size
-        found[f"10^6 records x 64 {name}"] = row | {
+        row, scale = paired(moments(orders, large_sample, "table"), call, repeats), large_sample.size / size
+        workload_rows[f"10^6 records x 64 {name}"] = row | {
             "other, seconds": row["other, seconds"] * scale,
             "ratio": row["ratio"] * scale,
         }
-    return found
+    return workload_rows
 
 
 def late_steps(repeats: int) -> dict[str, dict[str, float]]:
@@ -114,7 +114,7 @@ def late_steps(repeats: int) -> dict[str, dict[str, float]]:
             account.step(distances, noise_std=STD, sampling_rate=RATE, max_distance=1.0)
         return account
 
-    found = {}
+    rows = {}
     for name, build in (
         ("classical RDP", lambda n: classical(n, "rdp")),
         ("classical PLD", lambda n: classical(n, "pld")),
@@ -132,13 +132,13 @@ def late_steps(repeats: int) -> dict[str, dict[str, float]]:
             account.step(sampling_rate=RATE, **step)
             account.epsilon()
 
-        found[f"{name}: step 10,000 against step 10"] = paired(
+        rows[f"{name}: step 10,000 against step 10"] = paired(
             lambda _, a=late: add(a), lambda _, a=early: add(a), repeats
         )
-        found[f"{name}: step and query after 10,000 steps against after 10"] = paired(
+        rows[f"{name}: step and query after 10,000 steps against after 10"] = paired(
             lambda _, a=late: ask(a), lambda _, a=early: ask(a), repeats
         )
-    return found
+    return rows
 
 
 def against_prv(repeats: int) -> dict[str, dict[str, float]]:
@@ -149,8 +149,8 @@ def against_prv(repeats: int) -> dict[str, dict[str, float]]:
 
     def ours(i: int, method: str) -> None:
         account = ClassicalAccountant(delta=1e-5, method="pld" if method == "pld" else "rdp")
-        other = 0.0 if method == "pld" else 3e-5
-        account.step(noise_multiplier=STD + 1e-4 * i + other, sampling_rate=RATE, count=10_000)
+        tolerance = 0.0 if method == "pld" else 3e-5
+        account.step(noise_multiplier=STD + 1e-4 * i + tolerance, sampling_rate=RATE, count=10_000)
         account.epsilon()
 
     def prv(i: int) -> None:

@@ -49,7 +49,7 @@ class TimedTransport(Transport):
 def measured(count: int, slots: Sequence[float]) -> list[float]:
     """Seconds of each round."""
     schedule = {"min_clients": 1, "slots": list(slots)}
-    chosen = settings(
+    study_settings = settings(
         sampling_rate=1.0,
         expected_batch_size=float(min(COUNTS)),
         expected_clients=1.0,
@@ -57,25 +57,25 @@ def measured(count: int, slots: Sequence[float]) -> list[float]:
         schedule=schedule,
     )
     seconds: list[float] = []
-    with TemporaryDirectory() as folder, live(Path(folder) / "home", long_poll_seconds=1.0) as here:
-        here.open_study("sepsis", chosen, model=False)
-        model = tasks.load(chosen.training.task, chosen.training.task_parameters).model()
-        here.operator("PUT", "/v1/studies/sepsis/models/0", content=encode(weights_of(model)))
+    with TemporaryDirectory() as folder, live(Path(folder) / "home", long_poll_seconds=1.0) as coordinator:
+        coordinator.open_study("sepsis", study_settings, model=False)
+        model = tasks.load(study_settings.training.task, study_settings.training.task_parameters).model()
+        coordinator.operator("PUT", "/v1/studies/sepsis/models/0", content=encode(weights_of(model)))
 
         def connection(_: str) -> Connection:
-            return Connection(url=here.url)
+            return Connection(url=coordinator.url)
 
         def transport(connection: Connection) -> Transport:
             return TimedTransport(connection, seconds)
 
         home = Path(folder) / "hospital"
-        Hospital.enrol(here.url, here.invite("sepsis", "mercy"), directory=home, connection=connection)
-        here.operator("POST", "/v1/studies/sepsis/start")
+        Hospital.enrol(coordinator.url, coordinator.invite("sepsis", "mercy"), directory=home, connection=connection)
+        coordinator.operator("POST", "/v1/studies/sepsis/start")
         hospital = Hospital.open(home, connection=connection, transport=transport)
         joined = threading.Thread(target=lambda: hospital.join("sepsis", None, records(count), policy=plain_policy()))
         joined.start()
         while joined.is_alive():
-            here.work()
+            coordinator.work()
             time.sleep(0.01)
     return seconds
 
@@ -84,16 +84,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     out = parser.parse_args().out
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, slots in (("without slots", []), (f"a slot of {SLOT:g} s", [SLOT])):
         for count in COUNTS:
             # The first round also warms up.
             seconds = measured(count, slots)[1:]
             row = {"median": statistics.median(seconds), "least": min(seconds), "most": max(seconds)}
-            found[f"{name}, {count} patients"] = {key: round(value, 4) for key, value in row.items()}
+            results[f"{name}, {count} patients"] = {key: round(value, 4) for key, value in row.items()}
             print(f"{name:16} {count:7,} patients: " + ", ".join(f"{key} {value:.4f} s" for key, value in row.items()))
     if out is not None:
-        out.write_text(json.dumps(found, indent=2) + "\n")
+        out.write_text(json.dumps(results, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -35,55 +35,58 @@ from tests.harness import tiny
 RESULTS = Path(__file__).parent / "results" / "budget_latency.json"
 
 
-def open_after(here: Live, study: str, rounds: int) -> None:
+def open_after(coordinator: Live, study: str, rounds: int) -> None:
     """A study that has settled so many rounds: a ledger of two entries for each, and the statement after the last."""
     # Noise enough for as many rounds within both limits.
-    chosen = tiny.settings(
+    study_settings = tiny.settings(
         "parallel", clients=2, rounds=rounds + 10, deadline_seconds=600.0, epsilon=10.0, noise_multiplier=60.0
     )
-    here.open_study(study, chosen)
-    here.coordinator.database.write("benchmark", lambda tx: _settle(here, tx, study, rounds))
+    coordinator.open_study(study, study_settings)
+    coordinator.coordinator.database.write("benchmark", lambda tx: _settle(coordinator, tx, study, rounds))
 
 
-def _settle(here: Live, tx: Transaction, study: str, rounds: int) -> None:
-    account = lock_account(tx, here.coordinator.signer, find_study(tx, study))
+def _settle(coordinator: Live, tx: Transaction, study: str, rounds: int) -> None:
+    account = lock_account(tx, coordinator.coordinator.signer, find_study(tx, study))
     for number in range(1, rounds + 1):
         account.record("reserved", number, {})
         # No report: the round costs what it reserved.
         account.record("settled", number, {"report": None})
 
 
-def settlement(here: Live, study: str, rounds: int, repeats: int = 9) -> float:
+def settlement(coordinator: Live, study: str, rounds: int, repeats: int = 9) -> float:
     """Median milliseconds of restoring, settling the next round and computing every statement; each a round later."""
 
     def once(tx: Transaction) -> list[float]:
-        account = lock_account(tx, here.coordinator.signer, find_study(tx, study))
-        state, taken = account.row.state, []
+        account = lock_account(tx, coordinator.coordinator.signer, find_study(tx, study))
+        state, timings = account.row.state, []
         for number in range(rounds + 1, rounds + 1 + repeats):
             started = time.perf_counter()
             budget = Budget.restore(account.budget.plan, state)
             budget.reserve(number)
             budget.settle(number, None)
-            shown = Statement.of(budget)
-            taken.append(time.perf_counter() - started)
-            state = shown.state
-        return taken
+            statement = Statement.of(budget)
+            timings.append(time.perf_counter() - started)
+            state = statement.state
+        return timings
 
-    return 1000 * statistics.median(here.coordinator.database.write("benchmark", once))
+    return 1000 * statistics.median(coordinator.coordinator.database.write("benchmark", once))
 
 
-def measure(here: Live, study: str, pairs: int) -> dict[str, float]:
+def measure(coordinator: Live, study: str, pairs: int) -> dict[str, float]:
     """Medians over `pairs` of requests in turn, after a tenth of them as a warm-up."""
     path = f"/v1/studies/{study}/budget"
-    found = [(_timed(here, path, here.viewer_key), _timed(here, "/livez", None)) for _ in range(pairs + pairs // 10)]
-    budget, livez = zip(*found[pairs // 10 :], strict=True)
+    pairs_of_times = [
+        (_timed(coordinator, path, coordinator.viewer_key), _timed(coordinator, "/livez", None))
+        for _ in range(pairs + pairs // 10)
+    ]
+    budget, livez = zip(*pairs_of_times[pairs // 10 :], strict=True)
     return {
-        "budget_ms": 1000 * statistics.median(one.wall for one in budget),
-        "budget_tenth_ms": 1000 * _tenth(one.wall for one in budget),
-        "budget_cpu_ms": 1000 * statistics.median(one.cpu for one in budget),
-        "compared_cpu_ms": 1000 * statistics.median(_compared(here, study) for _ in range(max(9, pairs // 10))),
-        "livez_ms": 1000 * statistics.median(one.wall for one in livez),
-        "livez_tenth_ms": 1000 * _tenth(one.wall for one in livez),
+        "budget_ms": 1000 * statistics.median(timing.wall for timing in budget),
+        "budget_tenth_ms": 1000 * _tenth(timing.wall for timing in budget),
+        "budget_cpu_ms": 1000 * statistics.median(timing.cpu for timing in budget),
+        "compared_cpu_ms": 1000 * statistics.median(_compared(coordinator, study) for _ in range(max(9, pairs // 10))),
+        "livez_ms": 1000 * statistics.median(timing.wall for timing in livez),
+        "livez_tenth_ms": 1000 * _tenth(timing.wall for timing in livez),
         "ratio": statistics.median(a.wall / b.wall for a, b in zip(budget, livez, strict=True)),
     }
 
@@ -101,19 +104,19 @@ def _tenth(values: Iterable[float]) -> float:
     return statistics.quantiles(values, n=10)[0]
 
 
-def _timed(here: Live, path: str, key: str | None) -> Timed:
+def _timed(coordinator: Live, path: str, key: str | None) -> Timed:
     wall, cpu = time.perf_counter(), time.process_time()
-    answer = here.send("GET", path, key)
-    taken = Timed(time.perf_counter() - wall, time.process_time() - cpu)
+    answer = coordinator.send("GET", path, key)
+    elapsed = Timed(time.perf_counter() - wall, time.process_time() - cpu)
     if answer.status_code != 200:
         raise RuntimeError(f"{path}: {answer.status_code} {answer.text}")
-    return taken
+    return elapsed
 
 
-def _compared(here: Live, study: str) -> float:
+def _compared(coordinator: Live, study: str) -> float:
     """Processor seconds of a request that finds nothing remembered, as the first one after every settlement."""
-    here.coordinator.statements.clear()
-    return _timed(here, f"/v1/studies/{study}/budget", here.viewer_key).cpu
+    coordinator.coordinator.statements.clear()
+    return _timed(coordinator, f"/v1/studies/{study}/budget", coordinator.viewer_key).cpu
 
 
 def report(sizes: Sequence[int], pairs: int) -> dict[str, Any]:
@@ -129,12 +132,12 @@ def report(sizes: Sequence[int], pairs: int) -> dict[str, Any]:
         "settlement_ms",
     )
     print(f"{'rounds':>8}", *(f"{name:>16}" for name in columns))
-    with tempfile.TemporaryDirectory() as folder, live(Path(folder)) as here:
+    with tempfile.TemporaryDirectory() as folder, live(Path(folder)) as coordinator:
         for rounds in sizes:
-            open_after(here, f"rounds-{rounds}", rounds)
+            open_after(coordinator, f"rounds-{rounds}", rounds)
         for rounds in sizes:
-            row = {"rounds": rounds, **measure(here, f"rounds-{rounds}", pairs)}
-            row["settlement_ms"] = settlement(here, f"rounds-{rounds}", rounds)
+            row = {"rounds": rounds, **measure(coordinator, f"rounds-{rounds}", pairs)}
+            row["settlement_ms"] = settlement(coordinator, f"rounds-{rounds}", rounds)
             print(f"{rounds:8,}", *(f"{row[name]:16.2f}" for name in columns), flush=True)
             rows.append(row)
     versions = {name: version(name) for name in ("fastapi", "uvicorn", "sqlalchemy", "pydantic")}
@@ -152,9 +155,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, nargs="+", default=[5, 1000, 5000])
     parser.add_argument("--pairs", type=int, default=600)
     options = parser.parse_args()
-    made = report(options.rounds, options.pairs)
+    results = report(options.rounds, options.pairs)
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(made, indent=1) + "\n")
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -67,13 +67,13 @@ class Session:
     processes: int = 1
     only: str | None = None
 
-    def asked(self, database: str) -> dict[str, Any]:
-        how = {} if self.processes == 1 else {"processes": self.processes}
-        return {"database": database, "jobs": list(self.jobs), "counted": self.counted, **how}
+    def answer_of(self, database: str) -> dict[str, Any]:
+        variant = {} if self.processes == 1 else {"processes": self.processes}
+        return {"database": database, "jobs": list(self.jobs), "counted": self.counted, **variant}
 
 
-def job(name: str, **chosen: Any) -> tuple[str, Mapping[str, Any]]:
-    return name, chosen
+def job(name: str, **parameters: Any) -> tuple[str, Mapping[str, Any]]:
+    return name, parameters
 
 
 HUNDRED_MB = 12_500_000
@@ -101,20 +101,20 @@ SMALL = (
 
 
 def measure(sessions: Sequence[Session], versions: Sequence[Version], databases: Sequence[str]) -> list[Figures]:
-    found: list[Figures] = []
+    measured_figures: list[Figures] = []
     for number, session in enumerate(sessions):
-        for database in (one for one in session.databases if one in databases):
-            for version in (one for one in versions if session.only in (None, one.name)):
+        for database in (name for name in session.databases if name in databases):
+            for version in (name for name in versions if session.only in (None, name.name)):
                 at = {"session": number, "database": database, "version": version.name, "processes": session.processes}
-                for figures in version.run(session.asked(database)):
-                    found.append({**at, **figures, "load": os.getloadavg()[0]})
-                    print(json.dumps(found[-1]), file=sys.stderr, flush=True)
-    return found
+                for figures in version.run(session.answer_of(database)):
+                    measured_figures.append({**at, **figures, "load": os.getloadavg()[0]})
+                    print(json.dumps(measured_figures[-1]), file=sys.stderr, flush=True)
+    return measured_figures
 
 
 def commit_of(tree: Path) -> str:
-    asked = subprocess.run(["git", "-C", tree, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    return asked.stdout.strip() or "unknown"
+    completed = subprocess.run(["git", "-C", tree, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return completed.stdout.strip() or "unknown"
 
 
 def main() -> None:

@@ -62,7 +62,7 @@ class Large(Case):
         level = "client" if self.scheme == "client" else "instance"
         masking = {"colluders": 1, "neighbours": None, "min_survivors": 4, "mask_updates": True, "allow_three": False}
         masking |= {"step_deadline_seconds": 600.0, "expiry_seconds": 3600.0}
-        made = tiny.settings(
+        study_settings = tiny.settings(
             self.scheme,  # type: ignore[arg-type]
             clients=self.clients,
             rounds=ROUNDS,
@@ -80,22 +80,22 @@ class Large(Case):
             sampling_rate=0.1,
             masking=masking if self.masked else None,
         )
-        robust = made.robustness.model_copy(update={"aggregation": self.aggregation})
-        return StudySettings.model_validate(made.model_copy(update={"robustness": robust}).model_dump())
+        robust = study_settings.robustness.model_copy(update={"aggregation": self.aggregation})
+        return StudySettings.model_validate(study_settings.model_copy(update={"robustness": robust}).model_dump())
 
 
 def of_way(values: int, scheme: str, masked: bool, optimiser: str, aggregation: str) -> Large:
     name = f"{scheme}-{'masked' if masked else 'clear'}-{optimiser}-{aggregation}"
-    how = {"scheme": scheme, "optimiser": optimiser, "aggregation": aggregation}
-    return Large(name, 4 if masked else 3, ROUNDS, values, masked, **how)
+    variant = {"scheme": scheme, "optimiser": optimiser, "aggregation": aggregation}
+    return Large(name, 4 if masked else 3, ROUNDS, values, masked, **variant)
 
 
 def measure(case: Large) -> dict[str, Any]:
     """One study on a coordinator of its own."""
-    with served("sqlite", keeps_freed=False) as here:
-        begun, started = time.perf_counter(), here.peak_mib()
-        with asked_meanwhile(here.ports[0]) as waits:
-            figures = run_masked(here, case) if case.masked else run_plain(here, case)
+    with served("sqlite", keeps_freed=False) as coordinator:
+        begun, started = time.perf_counter(), coordinator.peak_mib()
+        with asked_meanwhile(coordinator.ports[0]) as waits:
+            figures = run_masked(coordinator, case) if case.masked else run_plain(coordinator, case)
         return {
             "way": case.name,
             "clients": case.clients,

@@ -39,8 +39,8 @@ def _share(limit: float) -> Callable[[float | None, float], bool]:
     return lambda before, after: before is not None and after <= limit * before
 
 
-def _masked(clients: int, figure: str, what: str, unit: str, *more: Any, **chosen: Any) -> Line:
-    return Line(f"{what}, {clients} hospitals", "masked", {"clients": clients, **chosen}, figure, unit, *more)
+def _masked(clients: int, figure: str, label: str, unit: str, *more: Any, **parameters: Any) -> Line:
+    return Line(f"{label}, {clients} hospitals", "masked", {"clients": clients, **parameters}, figure, unit, *more)
 
 
 PER_CLIENT = "coordinator's processor per client and masked session"
@@ -78,7 +78,7 @@ LINES = (
 
 def rows_of(figures: Sequence[Figures]) -> list[Row]:
     """Every line that has a figure, for each database."""
-    found: list[Row] = []
+    rows: list[Row] = []
     for line in LINES:
         for database in DATABASES:
             values = {version: _value(line, database, version, figures) for version in ("before", "after")}
@@ -90,52 +90,54 @@ def rows_of(figures: Sequence[Figures]) -> list[Row]:
             row["ratio"] = after / before if numbers and before else None
             if line.reached is not None and isinstance(after, float):
                 row["reached"] = line.reached(before if isinstance(before, float) else None, after)
-            found.append(row)
-    return found + _by_processes(found)
+            rows.append(row)
+    return rows + _by_processes(rows)
 
 
 def _by_processes(rows: Sequence[Row]) -> list[Row]:
     """What the second API process adds, by database."""
     rates = {(row["what"], row["database"]): row["after"] for row in rows}
-    found: list[Row] = []
+    rate_rows: list[Row] = []
     for database in DATABASES:
-        one, two = rates.get((ONE, database)), rates.get((TWO, database))
-        if isinstance(one, float) and isinstance(two, float):
+        single, two = rates.get((ONE, database)), rates.get((TWO, database))
+        if isinstance(single, float) and isinstance(two, float):
             row: Row = {"what": "two API processes against one", "database": database, "unit": "×", "goal": "≥ 1.7"}
-            found.append(row | {"before": None, "after": two / one, "ratio": None, "reached": two >= 1.7 * one})
-    return found
+            rate_rows.append(
+                row | {"before": None, "after": two / single, "ratio": None, "reached": two >= 1.7 * single}
+            )
+    return rate_rows
 
 
 def _value(line: Line, database: str, version: str, figures: Sequence[Figures]) -> float | str | None:
     """The figure; the word `failed` where the job did not end well; None where it was not asked."""
-    for one in figures:
-        if (one.get("job"), one["database"], one["version"], one["processes"]) != (
+    for figure in figures:
+        if (figure.get("job"), figure["database"], figure["version"], figure["processes"]) != (
             line.job,
             database,
             version,
             line.processes,
         ):
             continue
-        chosen = {"rounds": 1, "lost": 0, "values": 256, **one["chosen"]} if "chosen" in one else {}
-        if any(chosen.get(name) != value for name, value in line.chosen.items()):
+        options = {"rounds": 1, "lost": 0, "values": 256, **figure["chosen"]} if "chosen" in figure else {}
+        if any(options.get(name) != value for name, value in line.chosen.items()):
             continue
-        if "error" in one:
+        if "error" in figure:
             return "failed"
-        found = _derived(line.figure, one)
-        return None if found is None else float(found)
+        derived = _derived(line.figure, figure)
+        return None if derived is None else float(derived)
     return None
 
 
-def _derived(figure: str, one: Figures) -> float | None:
+def _derived(figure: str, figures: Figures) -> float | None:
     if figure == "repeated":
-        return sum(one["troubles"].values())
+        return sum(figures["troubles"].values())
     if figure == "rate":
-        clients = one["chosen"]["clients"]
-        return clients * one["requests_each"] / one["cycle_seconds"]
-    return one.get(figure)
+        clients = figures["chosen"]["clients"]
+        return clients * figures["requests_each"] / figures["cycle_seconds"]
+    return figures.get(figure)
 
 
-def _shown(value: float | str | None, unit: str) -> str:
+def _cell(value: float | str | None, unit: str) -> str:
     if value is None:
         return "–"
     if isinstance(value, str):
@@ -152,8 +154,8 @@ def text_of(rows: Sequence[Row]) -> str:
     for row in rows:
         ratio = "–" if row["ratio"] is None else f"{round(row['ratio'], 2) + 0.0:.2f}"
         goal = row["goal"] and row["goal"] + {True: ": reached", False: ": **missed**"}.get(row.get("reached"), "")
-        shown = (_shown(row[version], row["unit"]) for version in ("before", "after"))
-        lines.append(f"| {row['what']} | {DATABASES[row['database']]} | {' | '.join(shown)} | {ratio} | {goal} |")
+        cells = (_cell(row[version], row["unit"]) for version in ("before", "after"))
+        lines.append(f"| {row['what']} | {DATABASES[row['database']]} | {' | '.join(cells)} | {ratio} | {goal} |")
     return "\n".join(lines) + "\n"
 
 
@@ -162,5 +164,5 @@ def page_with(page: str, rows: Sequence[Row], machine: Mapping[str, Any]) -> str
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
     commits = ", ".join(f"{name} {commit}" for name, commit in machine["commits"].items())
-    said = f"\nMeasured {machine['at']} on {machine['cores']} cores, Python {machine['python']}; {commits}.\n"
-    return head + BEGIN + text_of(rows) + said + END + tail
+    caption = f"\nMeasured {machine['at']} on {machine['cores']} cores, Python {machine['python']}; {commits}.\n"
+    return head + BEGIN + text_of(rows) + caption + END + tail

@@ -48,8 +48,8 @@ class Relay:
         self._loop.run_forever()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there = await asyncio.open_connection("127.0.0.1", self._target)
-        await asyncio.gather(self._carry(reader, there[1]), self._carry(there[0], writer))
+        upstream = await asyncio.open_connection("127.0.0.1", self._target)
+        await asyncio.gather(self._carry(reader, upstream[1]), self._carry(upstream[0], writer))
 
     async def _carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         try:
@@ -93,8 +93,8 @@ def measure(tree: Path, masked: bool, rounds: int) -> dict[str, float]:
 
 
 def per_round(tree: Path, masked: bool, rounds: int) -> dict[str, float]:
-    few, many = (measure(tree, masked, FEWEST + more) for more in (0, rounds))
-    return {name: (many[name] - few[name]) / rounds for name in few}
+    small_run, large_run = (measure(tree, masked, FEWEST + more) for more in (0, rounds))
+    return {name: (large_run[name] - small_run[name]) / rounds for name in small_run}
 
 
 def main() -> None:
@@ -104,33 +104,33 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--masked", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one is not None:
-        print(json.dumps(run_study(given.masked, given.one)))
+    options = parser.parse_args()
+    if options.one is not None:
+        print(json.dumps(run_study(options.masked, options.one)))
         return
-    if given.before is None:
+    if options.before is None:
         parser.error("--before names the tree to compare with")
-    now, found = Path(__file__).parents[2], dict[str, Any]()
+    now, results = Path(__file__).parents[2], dict[str, Any]()
     for masked in (False, True):
         pairs = [
-            [per_round(tree.resolve(), masked, given.rounds) for tree in (given.before, now)]
-            for _ in range(given.repeats)
+            [per_round(tree.resolve(), masked, options.rounds) for tree in (options.before, now)]
+            for _ in range(options.repeats)
         ]
         for name in ("seconds", "bytes"):
             before, after = (statistics.median(pair[at][name] for pair in pairs) for at in (0, 1))
             ratio = statistics.median(pair[1][name] / pair[0][name] for pair in pairs)
-            found[f"{'masked' if masked else 'clear'} {name}"] = {"before": before, "after": after, "ratio": ratio}
+            results[f"{'masked' if masked else 'clear'} {name}"] = {"before": before, "after": after, "ratio": ratio}
             print(
                 f"{'masked' if masked else 'clear':7} {name:8} {before:12.4f} {after:12.4f}  ratio {ratio:.3f}",
                 flush=True,
             )
     record = {
-        "rounds": given.rounds,
-        "repeats": given.repeats,
+        "rounds": options.rounds,
+        "repeats": options.repeats,
         "machine": platform.machine(),
         "load": os.getloadavg()[0],
     }
-    RESULTS.write_text(json.dumps(record | {"figures": found}, indent=1) + "\n")
+    RESULTS.write_text(json.dumps(record | {"figures": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

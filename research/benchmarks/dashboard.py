@@ -35,11 +35,11 @@ EPSILONS = {"bayesian": 20.0, "classical": 20.0}
 
 def task_milliseconds(session: Any) -> float:
     """Of the main thread, since the page began."""
-    metrics = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+    metrics = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
     return 1000 * metrics["TaskDuration"]
 
 
-def measure(here: Live, page: Page, updates: int) -> dict[str, Any]:
+def measure(coordinator: Live, page: Page, updates: int) -> dict[str, Any]:
     """First load and updates of the study `long`."""
     received: list[int] = []
     page.on("response", lambda answer: _note(received, answer))
@@ -55,9 +55,10 @@ def measure(here: Live, page: Page, updates: int) -> dict[str, Any]:
     quiet = [_spent(session, page, lambda: None) for _ in range(5)]
     received.clear()
     busy = [
-        _spent(session, page, lambda: seeded.write(here, "long", seeded.History(1, open=False))) for _ in range(updates)
+        _spent(session, page, lambda: seeded.write(coordinator, "long", seeded.History(1, open=False)))
+        for _ in range(updates)
     ]
-    less = [max(0.0, one - statistics.median(quiet)) for one in busy]
+    less = [max(0.0, busy_time - statistics.median(quiet)) for busy_time in busy]
     return {
         "first_load": first,
         "update": {
@@ -88,21 +89,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--updates", type=int, default=20)
-    asked = parser.parse_args()
-    with live(Path(tempfile.mkdtemp())) as here, sync_playwright() as playwright:
-        chosen = seeded.settings("joint", rounds=2 * asked.rounds, epsilons=EPSILONS, noise=40.0, hospitals=5)
-        screenshots.open_study(here, "long", "A long study", chosen)
-        seeded.write(here, "long", seeded.History(asked.rounds, open=False))
+    options = parser.parse_args()
+    with live(Path(tempfile.mkdtemp())) as coordinator, sync_playwright() as playwright:
+        study_settings = seeded.settings("joint", rounds=2 * options.rounds, epsilons=EPSILONS, noise=40.0, hospitals=5)
+        screenshots.open_study(coordinator, "long", "A long study", study_settings)
+        seeded.write(coordinator, "long", seeded.History(options.rounds, open=False))
         browser = playwright.chromium.launch(executable_path=screenshots.CHROMIUM, args=screenshots.ARGUMENTS)
-        with screenshots.opened(browser, here, screenshots.DESK, "light") as page:
-            found = measure(here, page, asked.updates)
-        where = {"processor": platform.machine(), "cores": os.cpu_count(), "chromium": browser.version}
+        with screenshots.opened(browser, coordinator, screenshots.DESK, "light") as page:
+            results = measure(coordinator, page, options.updates)
+        machine = {"processor": platform.machine(), "cores": os.cpu_count(), "chromium": browser.version}
         browser.close()
     result = {
-        "rounds": asked.rounds,
+        "rounds": options.rounds,
         "limits": 4,
-        **found,
-        "machine": where,
+        **results,
+        "machine": machine,
         "vl-convert-python": version("vl-convert-python"),
     }
     RESULTS.write_text(json.dumps(result, indent=2) + "\n")

@@ -37,17 +37,17 @@ def seconds(gradients: PerRecordGradients, x: torch.Tensor, y: torch.Tensor) -> 
 def compare(name: str, devices: list[str], rounds: int) -> dict[str, object]:
     x, y = torch.randn(BATCH, *SHAPE), torch.randint(0, CLASSES, (BATCH,))
     counts = range(1, len(devices) + 1)
-    made: dict[int, PerRecordGradients] = {}
+    gradients: dict[int, PerRecordGradients] = {}
     for count in counts:
         torch.manual_seed(0)
         model = MODELS[name]().to(devices[0])
-        made[count] = PerRecordGradients(model, cross_entropy, further_devices=devices[1:count])
-        seconds(made[count], x, y)
-    seen = [{count: seconds(made[count], x, y) for count in counts} for _ in range(rounds)]
+        gradients[count] = PerRecordGradients(model, cross_entropy, further_devices=devices[1:count])
+        seconds(gradients[count], x, y)
+    timings = [{count: seconds(gradients[count], x, y) for count in counts} for _ in range(rounds)]
     return {
         str(count): {
-            "milliseconds": 1e3 * statistics.median(row[count] for row in seen),
-            "ratio": statistics.median(row[count] / row[1] for row in seen),
+            "milliseconds": 1e3 * statistics.median(row[count] for row in timings),
+            "ratio": statistics.median(row[count] / row[1] for row in timings),
         }
         for count in counts
     }
@@ -57,13 +57,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--devices", default="cpu,cpu")
     parser.add_argument("--rounds", type=int, default=9)
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    devices = chosen.devices.split(",")
+    devices = options.devices.split(",")
     kind = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{os.cpu_count()} cores"
     report: dict[str, object] = {"devices": devices, "machine": kind, "torch": torch.__version__, "batch": BATCH}
     for name in MODELS:
-        report |= {"load_average": os.getloadavg(), name: compare(name, devices, chosen.rounds)}
+        report |= {"load_average": os.getloadavg(), name: compare(name, devices, options.rounds)}
         print(name, json.dumps(report[name], indent=1), flush=True)
     RESULTS.write_text(json.dumps(report, indent=1) + "\n")
 

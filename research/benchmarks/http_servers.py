@@ -46,17 +46,17 @@ def serve(loop: str, http: str) -> None:
 
     from wardround.cli.main import main
 
-    made = uvicorn.Config.__init__
+    original_init = uvicorn.Config.__init__
 
-    def chosen(self: uvicorn.Config, *given: Any, **named: Any) -> None:
-        made(self, *given, **named | {"loop": loop, "http": http})
+    def configured(self: uvicorn.Config, *given: Any, **named: Any) -> None:
+        original_init(self, *given, **named | {"loop": loop, "http": http})
 
-    uvicorn.Config.__init__ = chosen  # type: ignore[method-assign]
+    uvicorn.Config.__init__ = configured  # type: ignore[method-assign]
     sys.argv = ["wardround", "serve"]
     main()
 
 
-class Chosen(LiveCoordinator):
+class ConfiguredCoordinator(LiveCoordinator):
     """A coordinator on one of the kinds."""
 
     kind: tuple[str, str] = KINDS[0]
@@ -69,16 +69,16 @@ class Chosen(LiveCoordinator):
 
 def measure(kind: tuple[str, str]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as home, Processes() as processes:
-        coordinator = Chosen(Path(home), processes)
+        coordinator = ConfiguredCoordinator(Path(home), processes)
         coordinator.kind = kind
         coordinator.prepare()
         coordinator.serve(log_level="WARNING")
         assert coordinator.process is not None
         pid = coordinator.process.popen.pid
-        found = asyncio.run(_small(coordinator, pid))
+        results = asyncio.run(_small(coordinator, pid))
         for name, (values, updates) in SIZES.items():
-            found[name] = asyncio.run(_updates(coordinator, pid, Case(name.replace("_", "-"), updates, 1, values)))
-        return found
+            results[name] = asyncio.run(_updates(coordinator, pid, Case(name.replace("_", "-"), updates, 1, values)))
+        return results
 
 
 async def _hospitals(coordinator: LiveCoordinator, pid: int, case: Case) -> list[Hospital]:
@@ -97,24 +97,24 @@ async def _small(coordinator: LiveCoordinator, pid: int) -> dict[str, float]:
     (hospital, _) = await _hospitals(coordinator, pid, Case("small", 2, 1))
     target = hospital.target("assignment?wait=0")
     signed = [hospital.headers("GET", target) for _ in range(SMALL)]
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for name, path, heads in (("livez", "/livez", [{}] * 10 * SMALL), ("assignment", target, signed)):
         used = processor_seconds([pid])
         for head in heads:
             await hospital.line.send("GET", path, head)
-        found[name] = 1e3 * (processor_seconds([pid]) - used) / len(heads)
-    return found
+        figures[name] = 1e3 * (processor_seconds([pid]) - used) / len(heads)
+    return figures
 
 
 async def _updates(coordinator: LiveCoordinator, pid: int, case: Case) -> float:
     hospitals, body = await _hospitals(coordinator, pid, case), plain_update(case)
     # All but the last: it would close the round, which is other work.
     sent = hospitals[:-1]
-    targets = [one.target(f"rounds/1/updates/{one.member.membership.client}") for one in sent]
-    heads = [one.headers("PUT", target, body) for one, target in zip(sent, targets, strict=True)]
+    targets = [upload.target(f"rounds/1/updates/{upload.member.membership.client}") for upload in sent]
+    heads = [upload.headers("PUT", target, body) for upload, target in zip(sent, targets, strict=True)]
     used = processor_seconds([pid])
-    for one, target, head in zip(sent, targets, heads, strict=True):
-        answer = await one.line.send("PUT", target, head, body)
+    for upload, target, head in zip(sent, targets, heads, strict=True):
+        answer = await upload.line.send("PUT", target, head, body)
         if answer.status != 201:
             raise RuntimeError(f"{answer.status} {answer.code}")
     return 1e3 * (processor_seconds([pid]) - used) / len(sent)
@@ -130,7 +130,7 @@ def report(pairs: int, kinds: Sequence[tuple[str, str]] = KINDS) -> dict[str, An
     print(f"{'processor ms of':18}", *(f"{name:>16}" for name in names))
     rows: dict[str, Any] = {}
     for kind, some in runs.items():
-        medians = {name: statistics.median(one[name] for one in some) for name in names}
+        medians = {name: statistics.median(figures[name] for figures in some) for name in names}
         ratios = {
             name: statistics.median(a[name] / b[name] for a, b in zip(some, plain, strict=True)) for name in names
         }
@@ -150,8 +150,8 @@ def main() -> None:
     os.environ |= RETAIN
     versions = {name: version(name) for name in ("uvicorn", "h11", "uvloop", "httptools", "fastapi")}
     machine = {"platform": platform.platform(), "cores": os.cpu_count(), "python": platform.python_version()}
-    made = {"machine": machine, "at": time.strftime("%Y-%m-%d"), "versions": versions, "rows": report(options.pairs)}
-    RESULTS.write_text(json.dumps(made, indent=1) + "\n")
+    results = {"machine": machine, "at": time.strftime("%Y-%m-%d"), "versions": versions, "rows": report(options.pairs)}
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

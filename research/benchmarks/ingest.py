@@ -61,19 +61,25 @@ def serve_coordinator(parameters: int, updates: int) -> None:
     """For every line that comes in: a study in its first round, and the signed heads of its hospitals' requests."""
     body = update(parameters)
     settings = tiny.settings("parallel", clients=updates, rounds=50, bayesian=False, deadline_seconds=600.0)
-    with tempfile.TemporaryDirectory() as home, live(Path(home)) as here:
+    with tempfile.TemporaryDirectory() as home, live(Path(home)) as coordinator:
         for number, _ in enumerate(sys.stdin):
             study = f"ingest-{number}"
-            here.open_study(study, settings, model=False)
+            coordinator.open_study(study, settings, model=False)
             model = encode({"weight": np.zeros(parameters, np.float32)})
-            here.operator("PUT", f"/v1/studies/{study}/models/0", content=model)
-            hospitals = [here.enrol(study, f"hospital-{index}") for index in range(updates)]
-            here.operator("POST", f"/v1/studies/{study}/start")
-            here.work()
-            paths = [f"/v1/studies/{study}/rounds/1/updates/{who.name}" for who in hospitals]
-            tokens = [here.token(who, "PUT", path, body) for who, path in zip(hospitals, paths, strict=True)]
+            coordinator.operator("PUT", f"/v1/studies/{study}/models/0", content=model)
+            hospitals = [coordinator.enrol(study, f"hospital-{index}") for index in range(updates)]
+            coordinator.operator("POST", f"/v1/studies/{study}/start")
+            coordinator.work()
+            paths = [f"/v1/studies/{study}/rounds/1/updates/{hospital.name}" for hospital in hospitals]
+            tokens = [
+                coordinator.token(hospital, "PUT", path, body) for hospital, path in zip(hospitals, paths, strict=True)
+            ]
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            ready = {"port": here.http.base_url.port, "requests": list(zip(paths, tokens, strict=True)), "peak": peak}
+            ready = {
+                "port": coordinator.http.base_url.port,
+                "requests": list(zip(paths, tokens, strict=True)),
+                "peak": peak,
+            }
             print(json.dumps(ready), flush=True)
 
 
@@ -105,9 +111,9 @@ class Server:
 def send_all(port: int, requests: Requests, body: bytes, connections: int) -> float:
     """Seconds until every request is answered 201, over so many kept connections."""
 
-    def run(own: Requests) -> None:
+    def run(requests: Requests) -> None:
         with socket.create_connection(("127.0.0.1", port)) as line, line.makefile("rb") as answers:
-            for path, token in own:
+            for path, token in requests:
                 head = f"PUT {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
                 line.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
                 line.sendall(body)
@@ -193,10 +199,10 @@ def main() -> None:
     else:
         machine = {"cpus": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
         versions = {name: version(name) for name in ("fastapi", "uvicorn", "safetensors", "numpy")}
-        chosen = {name: getattr(options, name) for name in ("parameters", "updates", "connections", "pairs")}
-        made = {**machine, "versions": versions, "malloc": "retain", **chosen, **report(options)}
+        parameters = {name: getattr(options, name) for name in ("parameters", "updates", "connections", "pairs")}
+        results = {**machine, "versions": versions, "malloc": "retain", **parameters, **report(options)}
         RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps(made, indent=1) + "\n")
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def installed(extra: str, torch_index: str | None) -> dict[str, Any]:
             subprocess.run([*install, *index, "torch"], check=True)
         subprocess.run([*install, f"{ROOT}[{extra}]" if extra else str(ROOT)], check=True)
         listed = json.loads(_out([str(python), "-m", "pip", "list", "--format=json"]))
-        versions = {one["name"]: one["version"] for one in listed}
+        versions = {package["name"]: package["version"] for package in listed}
         return {
             "bytes": size_of(packages) - empty,
             # Without pip and setuptools, which an empty environment has, and ours.
@@ -51,7 +51,7 @@ def installed(extra: str, torch_index: str | None) -> dict[str, Any]:
 def needs_torch(install: list[str], extra: str) -> bool:
     """Whether pip would bring torch with the extra."""
     report = _out([*install, "--dry-run", "--report", "-", f"{ROOT}[{extra}]" if extra else str(ROOT)])
-    return any(one["metadata"]["name"] == "torch" for one in json.loads(report)["install"])
+    return any(package["metadata"]["name"] == "torch" for package in json.loads(report)["install"])
 
 
 def size_of(folder: Path) -> int:
@@ -67,14 +67,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--extras", nargs="+", default=EXTRAS, choices=EXTRAS)
     parser.add_argument("--torch-index", help="the package index of a build of torch; left out: pip's own")
-    asked = parser.parse_args()
-    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"extras": {}}
-    found |= {"machine": platform.machine(), "system": platform.system(), "python": platform.python_version()}
-    for extra in asked.extras:
-        one = found["extras"][extra or "none"] = installed(extra, asked.torch_index)
-        print(f"{extra or 'none':10} {one['bytes'] / 1e6:8.0f} MB  {one['packages']:4} packages", flush=True)
+    options = parser.parse_args()
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"extras": {}}
+    results |= {"machine": platform.machine(), "system": platform.system(), "python": platform.python_version()}
+    for extra in options.extras:
+        extra_sizes = results["extras"][extra or "none"] = installed(extra, options.torch_index)
+        print(
+            f"{extra or 'none':10} {extra_sizes['bytes'] / 1e6:8.0f} MB  {extra_sizes['packages']:4} packages",
+            flush=True,
+        )
         # After each: a run that is interrupted keeps what it has measured.
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

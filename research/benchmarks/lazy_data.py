@@ -43,11 +43,11 @@ TABLE_TASK = {
     "column.ward": "|".join(WARDS),
 }
 _PORTION = 1000
-_MOST = 2 << 30
+_MAX_BYTES = 2 << 30
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """One way to train on one folder."""
 
     folder: Path
@@ -97,7 +97,7 @@ def generate_table(path: Path, rows: int, group: int) -> None:
     writer.close()
 
 
-def private(asked: Asked) -> dict[str, Any]:
+def private(request: Request) -> dict[str, Any]:
     """A round by the hospital's own functions."""
     import torch
 
@@ -108,57 +108,57 @@ def private(asked: Asked) -> dict[str, Any]:
     from private_learning.training.gradients import PrivateGradients
     from study_protocol.randomness.source import SeededRandomness
 
-    seen = _seconds_of(PrivateGradients)
+    step_seconds = _seconds_of(PrivateGradients)
     begun = time.perf_counter()
-    name, parameters = _task_of(asked)
+    name, parameters = _task_of(request)
     task = load_task(name, parameters)
-    of_table = None if asked.folder.is_dir() else "patient"
-    records = load(asked.folder, lazy=asked.way == "on demand", patient_column=of_table)
+    of_table = None if request.folder.is_dir() else "patient"
+    records = load(request.folder, lazy=request.way == "on demand", patient_column=of_table)
     dataset = dataset_of(task, records)
     opened = time.perf_counter() - begun
     torch.manual_seed(1)
-    training = LocalTraining(task, dataset, _study(asked), SeededRandomness(1, allow_insecure=True))
+    training = LocalTraining(task, dataset, _study(request), SeededRandomness(1, allow_insecure=True))
     begun = time.perf_counter()
     update = training.update(weights_of(task.model()), None)
     took = time.perf_counter() - begun
     digest = hashlib.sha256(b"".join(array.tobytes() for _, array in sorted(update.items()))).hexdigest()
-    return {"opened_seconds": opened, "round_seconds": took, "step_seconds": seen, "update_sha256": digest}
+    return {"opened_seconds": opened, "round_seconds": took, "step_seconds": step_seconds, "update_sha256": digest}
 
 
-def _task_of(asked: Asked) -> tuple[str, dict[str, Any]]:
-    return ("cnn", dict(TASK)) if asked.folder.is_dir() else ("logistic-regression", dict(TABLE_TASK))
+def _task_of(request: Request) -> tuple[str, dict[str, Any]]:
+    return ("cnn", dict(TASK)) if request.folder.is_dir() else ("logistic-regression", dict(TABLE_TASK))
 
 
-def _study(asked: Asked) -> Any:
+def _study(request: Request) -> Any:
     from tests.harness import tiny
 
-    name, parameters = _task_of(asked)
-    how = {"task": name, "task_parameters": parameters, "algorithm": "fedavg", "learning_rate": 0.05}
+    name, parameters = _task_of(request)
+    training = {"task": name, "task_parameters": parameters, "algorithm": "fedavg", "learning_rate": 0.05}
     return tiny.settings(
         "parallel",
         clients=1,
-        rounds=asked.steps,
-        training=how | {"local_steps": asked.steps},
+        rounds=request.steps,
+        training=training | {"local_steps": request.steps},
         bayesian=False,
         noise_multiplier=1.0,
-        sampling_rate=asked.batch / asked.records,
-        expected_batch_size=float(asked.batch),
+        sampling_rate=request.batch / request.records,
+        expected_batch_size=float(request.batch),
     )
 
 
 def _seconds_of(kind: Any) -> list[float]:
     """How long each of its steps takes, from now on."""
-    seen: list[float] = []
+    step_seconds: list[float] = []
     compute = kind.at
 
     def timed(self: Any, step: int) -> Any:
         begun = time.perf_counter()
-        made = compute(self, step)
-        seen.append(time.perf_counter() - begun)
-        return made
+        gradient = compute(self, step)
+        step_seconds.append(time.perf_counter() - begun)
+        return gradient
 
     kind.at = timed
-    return seen
+    return step_seconds
 
 
 class Folder:
@@ -179,7 +179,7 @@ class Folder:
         return pixels[None] / 127.5 - 1, label
 
 
-def plain(asked: Asked) -> dict[str, Any]:
+def plain(request: Request) -> dict[str, Any]:
     """SGD of the same model on batches of the same size, read by two workers of a DataLoader."""
     import torch
     from torch.utils.data import DataLoader, RandomSampler
@@ -187,45 +187,53 @@ def plain(asked: Asked) -> dict[str, Any]:
     from private_learning.tasks import load as load_task
 
     begun = time.perf_counter()
-    data: Any = Folder(asked.folder)
+    data: Any = Folder(request.folder)
     opened = time.perf_counter() - begun
     task = load_task("cnn", TASK)
     model = task.model()
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
-    sampler = RandomSampler(data, num_samples=asked.steps * asked.batch)
+    sampler = RandomSampler(data, num_samples=request.steps * request.batch)
     begun = time.perf_counter()
-    seen: list[float] = []
+    step_seconds: list[float] = []
     last = begun
-    for x, y in DataLoader(data, batch_size=asked.batch, sampler=sampler, num_workers=2):
+    for x, y in DataLoader(data, batch_size=request.batch, sampler=sampler, num_workers=2):
         optimiser.zero_grad()
         task.loss(model(x), y).mean().backward()
         optimiser.step()
         now = time.perf_counter()
-        seen.append(now - last)
+        step_seconds.append(now - last)
         last = now
-    return {"opened_seconds": opened, "round_seconds": time.perf_counter() - begun, "step_seconds": seen}
+    return {"opened_seconds": opened, "round_seconds": time.perf_counter() - begun, "step_seconds": step_seconds}
 
 
-def measured(asked: Asked) -> dict[str, Any]:
+def measured(request: Request) -> dict[str, Any]:
     """In this process, which has done nothing else."""
     import torch
 
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    found = plain(asked) if asked.way == "DataLoader" else private(asked)
-    peak = sum(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    seen = found.pop("step_seconds")
+    result = plain(request) if request.way == "DataLoader" else private(request)
+    peak = sum(resource.getrusage(process).ru_maxrss for process in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    step_seconds = result.pop("step_seconds")
     # The first step confirms the method, and waits for its own records.
-    return found | {
-        "median_step_milliseconds": 1e3 * statistics.median(seen[1:] or seen),
+    return result | {
+        "median_step_milliseconds": 1e3 * statistics.median(step_seconds[1:] or step_seconds),
         "peak_resident_mib": peak / 1024,
     }
 
 
-def apart(asked: Asked) -> dict[str, Any]:
+def measured_in_process(request: Request) -> dict[str, Any]:
     """The same in a new process."""
-    command = [sys.executable, "-m", "research.benchmarks.lazy_data", "--one", asked.way, "--folder", str(asked.folder)]
-    numbers = [f"--records={asked.records}", f"--batch={asked.batch}", f"--steps={asked.steps}"]
+    command = [
+        sys.executable,
+        "-m",
+        "research.benchmarks.lazy_data",
+        "--one",
+        request.way,
+        "--folder",
+        str(request.folder),
+    ]
+    numbers = [f"--records={request.records}", f"--batch={request.batch}", f"--steps={request.steps}"]
     done = subprocess.run([*command, *numbers], stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -234,17 +242,17 @@ def compared(
     folder: Path, records: int, batches: Sequence[int], steps: int, names: Sequence[str] = WAYS
 ) -> dict[str, Any]:
     """Every way with every size of batch, and whether bytes and memory are as they must be."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for batch in batches:
-        ways = {way: apart(Asked(folder, way, records, batch, steps)) for way in names}
+        ways = {way: measured_in_process(Request(folder, way, records, batch, steps)) for way in names}
         equal = ways["on demand"]["update_sha256"] == ways["in memory"]["update_sha256"]
         print(batch, json.dumps(ways, indent=1), "same bytes" if equal else "OTHER BYTES", flush=True)
         if not equal:
             raise SystemExit("reading on demand does not give the bytes of records in memory")
-        found[str(batch)] = ways | {"same_bytes": equal}
-        if ways["on demand"]["peak_resident_mib"] * 2**20 > _MOST:
+        results[str(batch)] = ways | {"same_bytes": equal}
+        if ways["on demand"]["peak_resident_mib"] * 2**20 > _MAX_BYTES:
             raise SystemExit("reading on demand takes more than 2 GiB")
-    return found
+    return results
 
 
 def main() -> None:
@@ -257,16 +265,16 @@ def main() -> None:
     parser.add_argument("--one", choices=WAYS)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--folder", type=Path, help="with the images; left out: they are made, and removed afterwards")
-    chosen = parser.parse_args()
-    if chosen.one is not None:
-        print(json.dumps(measured(Asked(chosen.folder, chosen.one, chosen.records, chosen.batch, chosen.steps))))
+    options = parser.parse_args()
+    if options.one is not None:
+        print(json.dumps(measured(Request(options.folder, options.one, options.records, options.batch, options.steps))))
         return
-    with tempfile.TemporaryDirectory() as made:
-        if chosen.table:
-            _of_table(Path(made) / "table.parquet", chosen)
+    with tempfile.TemporaryDirectory() as home:
+        if options.table:
+            _of_table(Path(home) / "table.parquet", options)
             return
-        records, batches = chosen.records or 100_000, chosen.batches or [512, 5000]
-        folder = chosen.folder or Path(made) / "images"
+        records, batches = options.records or 100_000, options.batches or [512, 5000]
+        folder = options.folder or Path(home) / "images"
         begun = time.perf_counter()
         if not folder.exists():
             generate(folder, records)
@@ -276,28 +284,28 @@ def main() -> None:
             "image": [SIDE, SIDE],
             "mib_on_disk": size / 2**20,
             "generated_seconds": time.perf_counter() - begun,
-            "steps": chosen.steps,
+            "steps": options.steps,
             "machine": f"{os.cpu_count()} cores",
             "load_average": os.getloadavg(),
-            "by_expected_batch_size": compared(folder, records, batches, chosen.steps),
+            "by_expected_batch_size": compared(folder, records, batches, options.steps),
         }
     RESULTS.write_text(json.dumps(report, indent=1) + "\n")
 
 
-def _of_table(path: Path, chosen: argparse.Namespace) -> None:
-    rows, batches = chosen.records or TABLE_ROWS, chosen.batches or [512, 5000]
-    generate_table(path, rows, chosen.group_rows)
+def _of_table(path: Path, options: argparse.Namespace) -> None:
+    rows, batches = options.records or TABLE_ROWS, options.batches or [512, 5000]
+    generate_table(path, rows, options.group_rows)
     report = {
         "rows": rows,
         "columns": NUMBERS + 1,
-        "rows_of_a_group": chosen.group_rows,
+        "rows_of_a_group": options.group_rows,
         "mib_on_disk": path.stat().st_size / 2**20,
-        "steps": chosen.steps,
+        "steps": options.steps,
         "machine": f"{os.cpu_count()} cores",
         "load_average": os.getloadavg(),
-        "by_expected_batch_size": compared(path, rows, batches, chosen.steps, WAYS[:2]),
+        "by_expected_batch_size": compared(path, rows, batches, options.steps, WAYS[:2]),
     }
-    if chosen.group_rows == GROUP_ROWS:
+    if options.group_rows == GROUP_ROWS:
         OF_A_TABLE.write_text(json.dumps(report, indent=1) + "\n")
 
 

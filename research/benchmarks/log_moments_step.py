@@ -69,13 +69,13 @@ class Variant:
     def __init__(
         self, model: nn.Module, dataset: TaskDataset, accounting_sample: int | None, own: IndividualLimit | None
     ) -> None:
-        chosen, randomness = settings(accounting_sample or None, "betting"), SecureRandomness()
-        self.log_moments = None if accounting_sample == 0 else LogMomentBounds(chosen, dataset.patients)
+        study_settings, randomness = settings(accounting_sample or None, "betting"), SecureRandomness()
+        self.log_moments = None if accounting_sample == 0 else LogMomentBounds(study_settings, dataset.patients)
         individual = None
         if own is not None:
             individual = IndividualBudget.open(own, None, dataset.patients, entries=0, sent_since=lambda _: [])
         self._steps = PrivateGradients(
-            *(PerRecordGradients(model, cross_entropy), dataset, chosen, randomness.in_round("client", 1)),
+            *(PerRecordGradients(model, cross_entropy), dataset, study_settings, randomness.in_round("client", 1)),
             log_moments=self.log_moments,
             individual=individual,
         )
@@ -97,10 +97,10 @@ class Variant:
     def _watch(self, owner: Any, name: str, part: str) -> None:
         inner = getattr(owner, name)
 
-        def watched(*given: Any, **options: Any) -> Any:
+        def watched(*arguments: Any, **options: Any) -> Any:
             begun = time.thread_time()
             try:
-                return inner(*given, **options)
+                return inner(*arguments, **options)
             finally:
                 self.parts[part] += time.thread_time() - begun
 
@@ -149,14 +149,14 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     names = ["small CNN"] if options.quick else list(MODELS)
-    found = {name: measured(name, 3 if options.quick else options.rounds) for name in names}
-    for name, ways in found.items():
+    results = {name: measured(name, 3 if options.quick else options.rounds) for name in names}
+    for name, ways in results.items():
         print(f"\n{name}, batch {BATCH} of {RECORDS}: step / step without accounts (norms, accounts)")
         for way, row in ways.items():
             print(f"  {way:32} {row['step']:6.2f}  ({row['norms']:.2f}, {row['accounts']:.2f})")
     if not options.quick:
         about = {"torch": torch.__version__, "machine": platform.processor(), "threads": 1, "rounds": options.rounds}
-        RESULTS.write_text(json.dumps({"about": about, "ratios": found}, indent=2) + "\n")
+        RESULTS.write_text(json.dumps({"about": about, "ratios": results}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import numpy as np
 from research.benchmarks.load.meter import RETAIN
 from study_protocol.secure_sum import masking, shamir
 from study_protocol.secure_sum.masking import keystream as stream_of
-from study_protocol.secure_sum.messages import least_threshold
+from study_protocol.secure_sum.messages import min_threshold
 from study_protocol.secure_sum.vectors import count_vector
 from tests.factories.secure_sum import Run, World
 
@@ -53,11 +53,11 @@ def mask(values: int, neighbours: int) -> dict[str, float]:
     """The client's masking stage, keys given: its own mask, half of the pairs added, half subtracted."""
     vector = (np.arange(values) % 1000).astype("<u4")
     keys = [os.urandom(32) for _ in range(neighbours)]
-    own = os.urandom(32)
+    share_key = os.urandom(32)
     half = neighbours // 2
     with Stopwatch() as watch:
         masked = masking.aligned(values, vector.dtype)
-        masking.apply_masks(masked, head=vector, add=[own, *keys[:half]], subtract=keys[half:])
+        masking.apply_masks(masked, head=vector, add=[share_key, *keys[:half]], subtract=keys[half:])
         body = masked.data
     return {**watch.per(1), "octets": body.nbytes}
 
@@ -89,8 +89,8 @@ def combine(holders: int, threshold: int, repeats: int) -> dict[str, float]:
     points = list(range(1, threshold + 1))
     with Stopwatch() as watch:
         rows = (shamir.parse_share(b"".join(some)).reshape(threshold, -1) for some in shares)
-        found = [shamir.combine(shamir.weights_at(points), some)[0] for some in rows]
-    if found != secrets:
+        combined = [shamir.combine(shamir.weights_at(points), some)[0] for some in rows]
+    if combined != secrets:
         raise RuntimeError("shares did not combine")
     return watch.per(repeats)
 
@@ -166,12 +166,12 @@ class Worker:
 
 
 def compare(
-    title: str, ours: Worker, task: str, other: Worker, other_task: str, repeats: int, request: dict[str, int]
+    title: str, ours: Worker, task: str, peer: Worker, other_task: str, repeats: int, request: dict[str, int]
 ) -> dict[str, Any]:
     """`repeats` pairs in turn after a warm-up; ratio = other's time / ours, by wall clock and processor time."""
     ours.ask(task, request)
-    other.ask(other_task, request)
-    pairs = [(ours.ask(task, request), other.ask(other_task, request)) for _ in range(repeats)]
+    peer.ask(other_task, request)
+    pairs = [(ours.ask(task, request), peer.ask(other_task, request)) for _ in range(repeats)]
 
     def ratio(clock: str) -> float:
         return statistics.median(theirs[clock] / mine[clock] for mine, theirs in pairs)
@@ -221,11 +221,11 @@ def against_flower(ours: Worker, flower: Worker, repeats: int) -> list[dict[str,
         (f"masks, {d:.0e} x {k}", "mask", repeats if d < 10**7 else 3, {"values": d, "neighbours": k}) for d, k in SIZES
     ]
     for n, c in ((10, 2), (100, 20)):
-        t = least_threshold(n, c)
+        t = min_threshold(n, c)
         for task in ("share", "combine"):
             request = {"holders": n, "threshold": t, "repeats": 20 if n == 10 else 3}
             requests.append((f"{task}, n = {n}, t = {t}", task, repeats, request))
-    t = least_threshold(50, 10)
+    t = min_threshold(50, 10)
     request = {"clients": 50, "threshold": t, "values": 10**5}
     requests.append((f"all parties, 50 x 1e5, t = {t}", "everybody", 2, request))
     return [compare(f"Flower: {name}", ours, task, flower, task, r, req) for name, task, r, req in requests]
@@ -267,10 +267,10 @@ def main() -> None:
     if options.serve:
         serve()
         return
-    made = report(options)
+    results = report(options)
     RESULTS.parent.mkdir(exist_ok=True)
     target = RESULTS if options.malloc == "retain" else RESULTS.with_stem("masking-default-malloc")
-    target.write_text(json.dumps(made, indent=1) + "\n")
+    target.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

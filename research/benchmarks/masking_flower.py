@@ -87,8 +87,8 @@ def combine(holders: int, threshold: int, repeats: int) -> dict[str, float]:
     secrets = [os.urandom(32) for _ in range(repeats)]
     shares = [create_shares(secret, threshold, holders)[:threshold] for secret in secrets]
     with Stopwatch() as watch:
-        found = [combine_shares(some) for some in shares]
-    if found != secrets:
+        combined = [combine_shares(some) for some in shares]
+    if combined != secrets:
         raise RuntimeError("shares did not combine")
     return watch.per(repeats)
 
@@ -106,19 +106,21 @@ def everybody(clients: int, threshold: int, values: int) -> dict[str, float]:
 def _session(plain, threshold):
     clients, shape = len(plain), plain[0].shape
     pairs = [(generate_key_pairs(), generate_key_pairs()) for _ in range(clients)]
-    private = [tuple(private_key_to_bytes(pair[0]) for pair in both) for both in pairs]
-    public = [tuple(public_key_to_bytes(pair[1]) for pair in both) for both in pairs]
+    private = [tuple(private_key_to_bytes(pair[0]) for pair in key_pairs) for key_pairs in pairs]
+    public = [tuple(public_key_to_bytes(pair[1]) for pair in key_pairs) for key_pairs in pairs]
     seeds = [os.urandom(32) for _ in range(clients)]
-    held = _exchange_shares(private, public, seeds, threshold)
+    received_shares = _exchange_shares(private, public, seeds, threshold)
     total = [np.zeros(shape, dtype=np.int64)]
     for me in range(clients):
-        own = bytes_to_private_key(private[me][0])
-        keys = {p: generate_shared_key(own, bytes_to_public_key(public[p][0])) for p in range(clients) if p != me}
+        private_key = bytes_to_private_key(private[me][0])
+        keys = {
+            p: generate_shared_key(private_key, bytes_to_public_key(public[p][0])) for p in range(clients) if p != me
+        }
         added, subtracted = [keys[p] for p in keys if me > p], [keys[p] for p in keys if me < p]
         total = parameters_addition(total, _masked([plain[me]], seeds[me], added, subtracted))
     total = parameters_mod(total, RING)
     for me in range(clients):
-        seed = combine_shares([held[peer][me] for peer in range(threshold)])
+        seed = combine_shares([received_shares[peer][me] for peer in range(threshold)])
         total = parameters_subtraction(total, pseudo_rand_gen(seed, RING, [shape]))
     return parameters_mod(total, RING)[0]
 
@@ -126,18 +128,18 @@ def _session(plain, threshold):
 def _exchange_shares(private, public, seeds, threshold):
     """For each client the seed shares that it holds, by owner."""
     clients = len(seeds)
-    held = [{} for _ in range(clients)]
+    received_shares = [{} for _ in range(clients)]
     for me in range(clients):
         seed_shares = create_shares(seeds[me], threshold, clients)
         key_shares = create_shares(private[me][0], threshold, clients)
         for peer in range(clients):
             if peer == me:
-                held[me][me] = seed_shares[me]
+                received_shares[me][me] = seed_shares[me]
                 continue
             key = generate_shared_key(bytes_to_private_key(private[me][1]), bytes_to_public_key(public[peer][1]))
             sealed = encrypt(key, share_keys_plaintext_concat(me, peer, seed_shares[peer], key_shares[peer]))
-            held[peer][me] = share_keys_plaintext_separate(decrypt(key, sealed))[2]
-    return held
+            received_shares[peer][me] = share_keys_plaintext_separate(decrypt(key, sealed))[2]
+    return received_shares
 
 
 TASKS: dict[str, Callable[..., dict[str, float]]] = {

@@ -102,11 +102,11 @@ def left_aside(root: Path = ROOT) -> frozenset[str]:
     Raises:
         Stale: one of them stands in none of its places.
     """
-    found = {what: [place for place in places if (root / place).exists()] for what, places in ASIDE.items()}
-    for what, places in found.items():
+    paths = {role: [place for place in places if (root / place).exists()] for role, places in ASIDE.items()}
+    for role, places in paths.items():
         if not places:
-            raise Stale(f"{what}: none of {', '.join(ASIDE[what])} is there")
-    return frozenset(place for places in found.values() for place in places)
+            raise Stale(f"{role}: none of {', '.join(ASIDE[role])} is there")
+    return frozenset(place for places in paths.values() for place in places)
 
 
 def translated(values: Any, known: frozenset[str]) -> Any:

@@ -25,8 +25,8 @@ from research.benchmarks.load.meter import RETAIN
 from study_protocol.randomness.discrete_gaussian import sampler
 
 RESULTS = Path(__file__).parent / "results" / "noise.json"
-MANY, FEW = 3_274_634, (28, 26_010)  # parameters of the TF tutorial CNN; of a logistic regression and the small CNN
-ASKED = 1e7  # samples a second
+LARGE, SMALL = 3_274_634, (28, 26_010)  # parameters of the TF tutorial CNN; of a logistic regression and the small CNN
+REQUIRED_RATE = 1e7  # samples a second
 Draw = Callable[[], object]
 
 
@@ -51,7 +51,7 @@ def generators(size: int) -> dict[str, Draw]:
 
 def seconds(draws: dict[str, Draw], rounds: int, repeats: int) -> dict[str, float]:
     """Median processor seconds of one call."""
-    seen: dict[str, list[float]] = {name: [] for name in draws}
+    timings: dict[str, list[float]] = {name: [] for name in draws}
     for draw in draws.values():
         draw()
     for _ in range(rounds):
@@ -59,8 +59,8 @@ def seconds(draws: dict[str, Draw], rounds: int, repeats: int) -> dict[str, floa
             began = time.thread_time()
             for _ in range(repeats):
                 draw()
-            seen[name].append((time.thread_time() - began) / repeats)
-    return {name: statistics.median(times) for name, times in seen.items()}
+            timings[name].append((time.thread_time() - began) / repeats)
+    return {name: statistics.median(times) for name, times in timings.items()}
 
 
 def main() -> None:
@@ -69,15 +69,15 @@ def main() -> None:
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
     rounds = 3 if quick else 25
-    rates = {name: MANY / s for name, s in seconds(generators(MANY), rounds, 1).items()}
+    rates = {name: LARGE / s for name, s in seconds(generators(LARGE), rounds, 1).items()}
     baseline = rates["torch.randn, float32"]
-    print(f"samples a second on one core, {MANY} at a time (asked: {ASKED:.0e})")
+    print(f"samples a second on one core, {LARGE} at a time (asked: {REQUIRED_RATE:.0e})")
     for name, rate in rates.items():
         print(f"  {name:38s}{rate:12.3e}   {rate / baseline:6.2f} x torch.randn")
     calls: dict[str, dict[str, float]] = {}
-    for size in FEW:
-        chosen = {name: draw for name, draw in generators(size).items() if name.startswith(("add_", "torch.randn, "))}
-        calls[str(size)] = {name: 1e6 * s for name, s in seconds(chosen, rounds, 200).items()}
+    for size in SMALL:
+        selected = {name: draw for name, draw in generators(size).items() if name.startswith(("add_", "torch.randn, "))}
+        calls[str(size)] = {name: 1e6 * s for name, s in seconds(selected, rounds, 200).items()}
         print(f"microseconds a call, {size} coordinates")
         for name, microseconds in calls[str(size)].items():
             print(f"  {name:38s}{microseconds:9.1f}")

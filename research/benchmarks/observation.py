@@ -33,7 +33,7 @@ from study_protocol.study.messages import OperatorKeyCreate
 
 RESULTS = Path(__file__).parent / "results" / "observation.json"
 # Address, and how many requests are one block.
-ASKED = (("/livez", 400), ("/v1/studies", 60))
+REQUESTS = (("/livez", 400), ("/v1/studies", 60))
 
 
 def application(home: Path, metrics_port: int | None) -> tuple[FastAPI, str]:
@@ -65,26 +65,26 @@ async def _block(app: FastAPI, key: str, path: str, requests: int) -> float:
 def measure(home: Path, blocks: int) -> list[dict[str, Any]]:
     """One row for each address."""
     prepare(Settings(home=home))
-    without, counted = application(home, None), application(home, 0)
+    without, counting = application(home, None), application(home, 0)
     rows: list[dict[str, Any]] = []
-    for path, requests in ASKED:
+    for path, requests in REQUESTS:
         times: tuple[list[float], list[float]] = ([], [])
         for _ in range(blocks):
-            for taken, (app, key) in zip(times, (without, counted), strict=True):
-                taken.append(asyncio.run(_block(app, key, path, requests)))
-        least = [min(taken) for taken in times]
-        row = {"address": path, "without_us": round(least[0], 1), "counted_us": round(least[1], 1)}
-        rows.append(row | {"more": round(least[1] / least[0] - 1, 4)})
+            for durations, (app, key) in zip(times, (without, counting), strict=True):
+                durations.append(asyncio.run(_block(app, key, path, requests)))
+        fastest = [min(durations) for durations in times]
+        row = {"address": path, "without_us": round(fastest[0], 1), "counted_us": round(fastest[1], 1)}
+        rows.append(row | {"more": round(fastest[1] / fastest[0] - 1, 4)})
     return rows
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--blocks", type=int, default=100)
-    chosen = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     logging.disable(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as home:
-        rows = measure(Path(home), chosen.blocks)
+        rows = measure(Path(home), options.blocks)
     for row in rows:
         print(f"{row['address']:14} {row['without_us']:8} µs, counted {row['counted_us']:8} µs: {row['more']:+.1%}")
     machine = {"cpu_count": os.cpu_count(), "python": platform.python_version()}

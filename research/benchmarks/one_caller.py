@@ -54,7 +54,7 @@ with live(Path(sys.argv[1])) as here:
 
 def waits_of(url: str, key: str, seconds: float) -> list[float]:
     """Seconds that each list of studies took; the next one is asked at its time, or when the one before is here."""
-    found: list[float] = []
+    waits: list[float] = []
     end, headers = time.perf_counter() + seconds, {"Authorization": f"Bearer {key}"}
     with httpx.Client(base_url=url, headers=headers, timeout=PATIENCE_SECONDS, trust_env=False) as http:
         while time.perf_counter() < end:
@@ -62,9 +62,9 @@ def waits_of(url: str, key: str, seconds: float) -> list[float]:
             # Who has waited this long has gone: it counts as that long.
             with suppress(httpx.TimeoutException):
                 http.get("/v1/studies").raise_for_status()
-            found.append(time.perf_counter() - began)
-            time.sleep(max(0.0, EVERY_SECONDS - found[-1]))
-    return found
+            waits.append(time.perf_counter() - began)
+            time.sleep(max(0.0, EVERY_SECONDS - waits[-1]))
+    return waits
 
 
 def _http(url: str, key: str) -> httpx.AsyncClient:
@@ -76,7 +76,7 @@ def _http(url: str, key: str) -> httpx.AsyncClient:
 async def certificates(http: httpx.AsyncClient, answered: Counter[int], over: Callable[[], bool]) -> None:
     """120 at once, each of another round, until it is over."""
 
-    async def one(place: int) -> None:
+    async def ask_certificate(place: int) -> None:
         round = 1 + place * (ROUNDS // CERTIFICATES)
         while not over():
             answer = await http.get(f"/v1/studies/long/certificate?round={round}")
@@ -86,13 +86,13 @@ async def certificates(http: httpx.AsyncClient, answered: Counter[int], over: Ca
             else:
                 round = round % ROUNDS + 1
 
-    await asyncio.gather(*(one(place) for place in range(CERTIFICATES)))
+    await asyncio.gather(*(ask_certificate(place) for place in range(CERTIFICATES)))
 
 
 async def streams(http: httpx.AsyncClient, answered: Counter[int], over: Callable[[], bool]) -> None:
     """1,000 at once, each opened again when it has ended."""
 
-    async def one() -> None:
+    async def hold_stream() -> None:
         while not over():
             async with http.stream("GET", "/v1/studies/long/events?after=100000&wait=5") as answer:
                 answered[answer.status_code] += 1
@@ -101,13 +101,13 @@ async def streams(http: httpx.AsyncClient, answered: Counter[int], over: Callabl
             if answer.status_code == 429:
                 await asyncio.sleep(float(answer.headers["retry-after"]) + 5)
 
-    await asyncio.gather(*(one() for _ in range(STREAMS)))
+    await asyncio.gather(*(hold_stream() for _ in range(STREAMS)))
 
 
 Attack = Callable[[httpx.AsyncClient, Counter[int], Callable[[], bool]], Awaitable[None]]
 
 
-async def beside(url: str, operator: str, viewer: str, seconds: float, attack: Attack | None) -> dict[str, Any]:
+async def measure_beside(url: str, operator: str, viewer: str, seconds: float, attack: Attack | None) -> dict[str, Any]:
     """What a reader waits while `attack` lasts; it stops `seconds` after it began."""
     answered: Counter[int] = Counter()
     # A process of its own: here the attacker's thousand connections would be waited for, too.
@@ -120,8 +120,8 @@ async def beside(url: str, operator: str, viewer: str, seconds: float, attack: A
                 await asyncio.gather(attacking, return_exceptions=True)
     # A single list that took as long as everything: there are not twenty of them.
     p95 = statistics.quantiles(waits, n=20)[-1] if len(waits) > 1 else waits[0]
-    found = {"p50": statistics.median(waits), "p95": min(p95, max(waits)), "longest": max(waits)}
-    rounded = {name: round(value, 3) for name, value in found.items()}
+    quantiles = {"p50": statistics.median(waits), "p95": min(p95, max(waits)), "longest": max(waits)}
+    rounded = {name: round(value, 3) for name, value in quantiles.items()}
     return {**rounded, "lists": len(waits), "attacker": {str(code): count for code, count in sorted(answered.items())}}
 
 
@@ -135,13 +135,13 @@ def measure(tree: Path, seconds: float, rounds: int) -> dict[str, Any]:
             assert server.stdout is not None
             assert server.stdin is not None
             url, operator, viewer = server.stdout.readline().split()
-            found: dict[str, Any] = {}
+            results: dict[str, Any] = {}
             for name, attack in (("quiet", None), ("certificates", certificates), ("streams", streams)):
-                found[name] = asyncio.run(beside(url, operator, viewer, seconds, attack))
-                print(f"  {name}: {found[name]}", flush=True)
+                results[name] = asyncio.run(measure_beside(url, operator, viewer, seconds, attack))
+                print(f"  {name}: {results[name]}", flush=True)
             server.stdin.close()
             server.kill()
-    return found
+    return results
 
 
 def main() -> None:
@@ -149,14 +149,14 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="a checkout of an earlier version")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of the study")
-    given = parser.parse_args()
-    trees = {"before": given.before, "after": ROOT}
-    found: dict[str, Any] = {"cores": os.cpu_count(), "python": platform.python_version(), "rounds": given.rounds}
+    options = parser.parse_args()
+    trees = {"before": options.before, "after": ROOT}
+    results: dict[str, Any] = {"cores": os.cpu_count(), "python": platform.python_version(), "rounds": options.rounds}
     for name, tree in trees.items():
         if tree is not None:
             print(name, flush=True)
-            found[name] = measure(tree.resolve(), given.seconds, given.rounds)
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+            results[name] = measure(tree.resolve(), options.seconds, options.rounds)
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -68,15 +68,15 @@ WAYS: dict[str, Callable[[], float]] = {
 
 
 def report(repeats: int) -> dict[str, Any]:
-    taken: dict[str, list[float]] = {name: [] for name in WAYS}
+    timings: dict[str, list[float]] = {name: [] for name in WAYS}
     answers: dict[str, float] = {}
     for _ in range(repeats):
         for name, way in WAYS.items():
             classical._curve.cache_clear()
             started = time.perf_counter()
             answers[name] = way()
-            taken[name].append(time.perf_counter() - started)
-    base = statistics.median(taken["dp-accounting, Rényi"])
+            timings[name].append(time.perf_counter() - started)
+    base = statistics.median(timings["dp-accounting, Rényi"])
     rows = [
         {
             "what": name,
@@ -84,7 +84,7 @@ def report(repeats: int) -> dict[str, Any]:
             "ratio": statistics.median(times) / base,
             "answer": answers[name],
         }
-        for name, times in taken.items()
+        for name, times in timings.items()
     ]
     for row in rows:
         print(f"{row['what']:24} {row['seconds']:8.3f} s {row['ratio']:8.2f}   {row['answer']:.6g}")
@@ -95,8 +95,8 @@ def report(repeats: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Planning a study of 10,000 steps, beside dp-accounting.")
     parser.add_argument("--repeats", type=int, default=5)
-    made = report(parser.parse_args().repeats)
-    RESULTS.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n")
+    results = report(parser.parse_args().repeats)
+    RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

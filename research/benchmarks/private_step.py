@@ -82,11 +82,11 @@ def ours(model: nn.Module, losses: Loss, x: Tensor, y: Tensor, *, noise: bool, a
     gradients, source = PerRecordGradients(model, losses), SecureSource()
     grid = GridNoise.calibrated(CLIP_NORM, sum(p.numel() for p in model.parameters()), noise_multiplier=1.0)
     # As in a study: calibrated once, short vectors drawn for several steps.
-    ahead = NoiseAhead(grid.law, grid.coordinates, STEPS)
+    prepared_noise = NoiseAhead(grid.law, grid.coordinates, STEPS)
     more = [torch.cat([value] * (1 + accounting_sample // len(x)))[:accounting_sample] for value in (x, y)]
 
     def step() -> None:
-        drawing = ahead.of_step(source) if noise else None
+        drawing = prepared_noise.of_step(source) if noise else None
         clipped = gradients.clipped_sum(x, y, clip_norm=CLIP_NORM)
         if accounting_sample:
             gradients.norms(*more)
@@ -106,8 +106,8 @@ def noise_alone(model: nn.Module, losses: Loss, x: Tensor, y: Tensor) -> Step:
     source, parameters = SecureSource(), dict(model.named_parameters())
 
     def step() -> None:
-        found = torch.autograd.grad(losses(model(x), y).mean(), list(parameters.values()))
-        summed = ClippedSum(dict(zip(parameters, found, strict=True)), torch.zeros(0), CLIP_NORM)
+        gradients = torch.autograd.grad(losses(model(x), y).mean(), list(parameters.values()))
+        summed = ClippedSum(dict(zip(parameters, gradients, strict=True)), torch.zeros(0), CLIP_NORM)
         descend(model, add_noise(summed, noise_multiplier=1.0, source=source).gradients)
 
     return step
@@ -116,16 +116,16 @@ def noise_alone(model: nn.Module, losses: Loss, x: Tensor, y: Tensor) -> Step:
 def vmap(model: nn.Module, losses: Loss, x: Tensor, y: Tensor) -> Step:
     """Per-sample gradients by torch.func, clipped and summed."""
 
-    def one(parameters: dict[str, Tensor], a: Tensor, b: Tensor) -> Tensor:
+    def loss_of_one(parameters: dict[str, Tensor], a: Tensor, b: Tensor) -> Tensor:
         return losses(torch.func.functional_call(model, parameters, (a[None],)), b[None])[0]
 
-    each = torch.func.vmap(torch.func.grad(one), in_dims=(None, 0, 0))
+    each = torch.func.vmap(torch.func.grad(loss_of_one), in_dims=(None, 0, 0))
 
     def step() -> None:
-        found = each({name: p.detach() for name, p in model.named_parameters()}, x, y)
-        squares = torch.stack([value.flatten(1).square().sum(1) for value in found.values()]).sum(0)
+        gradients = each({name: p.detach() for name, p in model.named_parameters()}, x, y)
+        squares = torch.stack([value.flatten(1).square().sum(1) for value in gradients.values()]).sum(0)
         factors = (CLIP_NORM / squares.sqrt()).clamp(max=1.0)
-        descend(model, {name: torch.tensordot(factors, value, 1) for name, value in found.items()})
+        descend(model, {name: torch.tensordot(factors, value, 1) for name, value in gradients.items()})
 
     return step
 
@@ -138,8 +138,8 @@ class Mean(nn.Module):
         self.losses, self.reduction = losses, "mean"
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        found = self.losses(outputs, targets)
-        return found.mean() if self.reduction == "mean" else found
+        losses = self.losses(outputs, targets)
+        return losses.mean() if self.reduction == "mean" else losses
 
 
 def opacus(model: nn.Module, losses: Loss, x: Tensor, y: Tensor, *, ghost: bool, noise: bool = False) -> Step:
@@ -192,17 +192,17 @@ METHODS: dict[str, Callable[[nn.Module, Loss, Tensor, Tensor], Step]] = {
 
 
 def prepared(workload: str, batch: int, method: str) -> Step:
-    chosen = WORKLOADS[workload]
+    case = WORKLOADS[workload]
     torch.manual_seed(0)
-    model = chosen.model_of(method)
-    return METHODS[method](model, chosen.loss, *chosen.records(batch))
+    model = case.model_of(method)
+    return METHODS[method](model, case.loss, *case.records(batch))
 
 
 def applicable(workload: str, batch: int) -> list[str]:
-    chosen = WORKLOADS[workload]
-    pools = bool(max_pools(chosen.build()))
+    case = WORKLOADS[workload]
+    pools = bool(max_pools(case.build()))
     left_out = () if pools else ("plain SGD, our pooling",)
-    return [name for name in METHODS if name not in left_out and chosen.takes(name, batch)]
+    return [name for name in METHODS if name not in left_out and case.takes(name, batch)]
 
 
 def timed(step: Step, repeats: int) -> tuple[float, float]:
@@ -219,18 +219,18 @@ def compare(workload: str, batch: int, rounds: int) -> dict[str, dict[str, float
         step()
     once = max(timed(steps["plain SGD"], 3)[0], 1e-5)
     repeats = max(1, min(50, int(0.02 / once)))
-    seen: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
+    timings: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
     for _ in range(rounds):
         for name, step in steps.items():
-            seen[name].append(timed(step, repeats))
-    plain_times = seen["plain SGD"]
+            timings[name].append(timed(step, repeats))
+    plain_times = timings["plain SGD"]
     return {
         name: {
             "milliseconds": 1e3 * statistics.median(t[0] for t in times),
             "ratio": statistics.median(t[0] / p[0] for t, p in zip(times, plain_times, strict=True)),
             "clock_ratio": statistics.median(t[1] / p[1] for t, p in zip(times, plain_times, strict=True)),
         }
-        for name, times in seen.items()
+        for name, times in timings.items()
     }
 
 
@@ -276,10 +276,10 @@ def everything(rounds: int, only: str | None) -> None:
         "threads": 1,
         "allocators": {**ALLOCATORS, "memory": [{}, MAPPED]},
     }
-    for workload, chosen in WORKLOADS.items():
+    for workload, case in WORKLOADS.items():
         if only and only not in workload:
             continue
-        for batch in chosen.batches:
+        for batch in case.batches:
             name = f"{workload}, batch {batch}"
             entry: dict[str, object] = {"rounds": rounds, "load_average": os.getloadavg()}
             for allocator, environment in ALLOCATORS.items():
@@ -301,15 +301,15 @@ def main() -> None:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--memory", help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    if chosen.memory:
-        print(json.dumps(peak(chosen.one, chosen.batch, chosen.memory)))
-    elif chosen.one:
-        print(json.dumps(compare(chosen.one, chosen.batch, chosen.rounds)))
+    if options.memory:
+        print(json.dumps(peak(options.one, options.batch, options.memory)))
+    elif options.one:
+        print(json.dumps(compare(options.one, options.batch, options.rounds)))
     else:
-        everything(chosen.rounds, chosen.only)
+        everything(options.rounds, options.only)
 
 
 if __name__ == "__main__":

@@ -102,8 +102,8 @@ class Residual(nn.Module):
         self.first = nn.Conv2d(before, after, 3, stride, 1, bias=False)
         self.second = nn.Conv2d(after, after, 3, 1, 1, bias=False)
         self.norms = nn.ModuleList([nn.GroupNorm(8, after), nn.GroupNorm(8, after)])
-        same = before == after and stride == 1
-        self.short = nn.Identity() if same else nn.Conv2d(before, after, 1, stride, bias=False)
+        keeps_shape = before == after and stride == 1
+        self.short = nn.Identity() if keeps_shape else nn.Conv2d(before, after, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, after, …)"""

@@ -31,8 +31,8 @@ def text_of(report: Mapping[str, Any]) -> str:
     """A row for each workload and batch size: times as multiples of plain SGD's, and peaks of memory in use."""
     heads = ["model, batch", *(head for head, *_ in COLUMNS + MEMORY)]
     lines = [_row(heads), _row(["---"] * len(heads))]
-    for name, chosen in WORKLOADS.items():
-        for batch in chosen.batches:
+    for name, case in WORKLOADS.items():
+        for batch in case.batches:
             entry = report[f"{name}, batch {batch}"]
             times = [entry["tuned"].get(method, {}).get(figure) for _, method, figure in COLUMNS]
             peaks = [entry["peak_mib"].get(method, {}).get("in use") for _, method in MEMORY]

@@ -36,27 +36,29 @@ COMPARED = ("seconds", "cpu_ms_each", "cycle_seconds", "cycle_cpu_ms_each")
 Figures = dict[str, Any]
 
 
-def turn(here: Any, number: int, clients: int, masked: bool, cells: int, rounds: int) -> dict[str, Figures]:
+def turn(coordinator: Any, number: int, clients: int, masked: bool, cells: int, rounds: int) -> dict[str, Figures]:
     """One study of training and one of queries. In the clear the model has as many float32 as the query has cells."""
     name = f"{number}-{clients}-{'masked' if masked else 'clear'}"
     values = cells if masked else cells // 2
     training = Case(f"training-{name}", clients, rounds, values, masked)
     asking = QueryCase(f"queries-{name}", clients, rounds, cells, masked)
-    trained = run_masked(here, training) if masked else run_plain(here, training)
-    return {"training": trained, "query": run_queries(here, asking)}
+    trained = run_masked(coordinator, training) if masked else run_plain(coordinator, training)
+    return {"training": trained, "query": run_queries(coordinator, asking)}
 
 
 def row(turns: list[dict[str, Figures]]) -> Figures:
     """Medians of both, and of their ratios turn by turn."""
-    found: Figures = {}
-    for what in COMPARED:
+    figures: Figures = {}
+    for quantity in COMPARED:
         for side in ("training", "query"):
-            found[f"{side} {what}"] = statistics.median(one[side][what] for one in turns)
-        ratios = [one["query"][what] / one["training"][what] for one in turns]
-        found[f"ratio of {what}"] = statistics.median(ratios)
-        found[f"ratios of {what}"] = sorted(ratios)
-    found["query answered_seconds"] = statistics.median(one["query"]["answered_seconds"] for one in turns)
-    return found
+            figures[f"{side} {quantity}"] = statistics.median(turn_figures[side][quantity] for turn_figures in turns)
+        ratios = [turn_figures["query"][quantity] / turn_figures["training"][quantity] for turn_figures in turns]
+        figures[f"ratio of {quantity}"] = statistics.median(ratios)
+        figures[f"ratios of {quantity}"] = sorted(ratios)
+    figures["query answered_seconds"] = statistics.median(
+        turn_figures["query"]["answered_seconds"] for turn_figures in turns
+    )
+    return figures
 
 
 def hospital_ms(cells: int, patients: int, repeats: int = 5) -> Figures:
@@ -70,25 +72,25 @@ def hospital_ms(cells: int, patients: int, repeats: int = 5) -> Figures:
         begun = time.process_time()
         question.total(columns, grid.spacing)
         between = time.process_time()
-        noise_share(grid, 3, cells, coins.of(Purpose.QUERY, party="hospital", round=number))
+        noise_share(grid, 3, cells, coins.of(Purpose.QUERY, party="hospital", round_number=number))
         summed.append(1e3 * (between - begun))
         noised.append(1e3 * (time.process_time() - between))
     return {"patients": patients, "sum": statistics.median(summed), "noise": statistics.median(noised)}
 
 
 def measure(sizes: list[int], cells: int, rounds: int, turns: int) -> dict[str, Figures]:
-    found: dict[str, Figures] = {}
+    results: dict[str, Figures] = {}
     for clients in sizes:
         for masked in (True, False):
-            with served("sqlite") as here:
-                run_plain(here, Case("warm-up", 2, 1))
-                run_queries(here, QueryCase("warm-up-queries", 5, 1, 16, masked))
+            with served("sqlite") as coordinator:
+                run_plain(coordinator, Case("warm-up", 2, 1))
+                run_queries(coordinator, QueryCase("warm-up-queries", 5, 1, 16, masked))
                 load = os.getloadavg()[0]
-                taken = [turn(here, number, clients, masked, cells, rounds) for number in range(turns)]
+                turn_results = [turn(coordinator, number, clients, masked, cells, rounds) for number in range(turns)]
             name = f"{clients} hospitals, {'under masks' if masked else 'in the clear'}"
-            found[name] = row(taken) | {"load average before and after": [load, os.getloadavg()[0]]}
-            print(name, json.dumps(found[name]), flush=True)
-    return found
+            results[name] = row(turn_results) | {"load average before and after": [load, os.getloadavg()[0]]}
+            print(name, json.dumps(results[name]), flush=True)
+    return results
 
 
 def main() -> None:
@@ -98,19 +100,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="of one study")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--output", type=Path, default=RESULTS)
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     report: Figures = {
         "platform": platform.platform(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "at": time.strftime("%Y-%m-%d %H:%M"),
-        "cells": chosen.cells,
-        "rounds of a study": chosen.rounds,
-        "turns": chosen.turns,
-        "a hospital's own part, processor milliseconds": hospital_ms(chosen.cells, PATIENTS),
+        "cells": options.cells,
+        "rounds of a study": options.rounds,
+        "turns": options.turns,
+        "a hospital's own part, processor milliseconds": hospital_ms(options.cells, PATIENTS),
     }
-    report["rows"] = measure(chosen.hospitals, chosen.cells, chosen.rounds, chosen.turns)
-    chosen.output.write_text(json.dumps(report, indent=1) + "\n")
+    report["rows"] = measure(options.hospitals, options.cells, options.rounds, options.turns)
+    options.output.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

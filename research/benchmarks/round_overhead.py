@@ -98,13 +98,13 @@ async def take_part(origin: str, study: str, member: Member) -> None:
     async with AsyncClient(Connection(url=origin, read_seconds=300.0), member.credentials) as client:
         while True:
             try:
-                given = await client.send(calls.assignment(study))
+                assignment = await client.send(calls.assignment(study))
             except ConflictError as error:
                 if error.code == "study-finished":
                     return
                 raise
-            if given is not None:
-                body = given.assignment
+            if assignment is not None:
+                body = assignment.assignment
                 await client.send(calls.model(study, body.model.version))
                 await client.send(calls.put_update(study, body.round, body.client, member.body))
 

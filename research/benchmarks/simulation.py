@@ -41,8 +41,8 @@ import torch
 from research.benchmarks.load.meter import RETAIN, below, processor_seconds_below
 from research.benchmarks.simulation_work import small_cnn
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results" / "simulation.json"
+FOLDER = Path(__file__).parent
+RESULTS = FOLDER / "results" / "simulation.json"
 DISTINCT = 60_000  # images, as many as MNIST has
 # Of weights after a round, in units of the largest change: Flower averages float32 weights and not differences.
 AGREEMENT = 1e-2
@@ -143,9 +143,9 @@ class Watched:
 def held_mib(pid: int) -> float:
     """What a process and everything that it has started hold; a page that several share counts once."""
     total = 0
-    for one in below(pid):
+    for process in below(pid):
         with suppress(OSError, StopIteration):
-            lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
             total += int(next(line for line in lines if line.startswith("Pss:")).split()[1])
     return total / 1024
 
@@ -172,26 +172,28 @@ class Bench:
         np.save(self.folder / "linear-y.npy", draw.integers(0, 2, DISTINCT))
         np.savez(self.folder / "linear-weights.npz", weight=np.zeros((1, 20), np.float32), bias=np.zeros(1, np.float32))
 
-    def run(self, who: str, request: Request) -> Request:
+    def run(self, side: str, request: Request) -> Request:
         """One side once: seconds of its rounds, processor seconds a round, memory."""
-        for left in ("pfl", "checkpoint"):
+        for folder_name in ("pfl", "checkpoint"):
             with suppress(FileNotFoundError):
-                shutil.rmtree(self.folder / left) if left == "pfl" else (self.folder / left).unlink()
-        asked = request | {"folder": str(self.folder), "private": not who.endswith("bare")} | OURS.get(who, {})
+                shutil.rmtree(self.folder / folder_name) if folder_name == "pfl" else (
+                    self.folder / folder_name
+                ).unlink()
+        side_request = request | {"folder": str(self.folder), "private": not side.endswith("bare")} | OURS.get(side, {})
         file = self.folder / "request.json"
-        file.write_text(json.dumps(asked))
-        return self._watched(self._command(who, request["cores"], str(file)), request)
+        file.write_text(json.dumps(side_request))
+        return self._watched(self._command(side, request["cores"], str(file)), request)
 
-    def _command(self, who: str, cores: int, file: str) -> list[str]:
-        if who in OURS:
+    def _command(self, side: str, cores: int, file: str) -> list[str]:
+        if side in OURS:
             return [
-                self.ray if who == "ours on Ray" and self.ray else sys.executable,
+                self.ray if side == "ours on Ray" and self.ray else sys.executable,
                 "-m",
                 "research.benchmarks.simulation_ours",
                 file,
             ]
-        name, python = ("pfl", self.pfl) if who.startswith("pfl") else ("flower", self.flower)
-        return [str(python), str(HERE / f"simulation_{name}.py"), file]
+        name, python = ("pfl", self.pfl) if side.startswith("pfl") else ("flower", self.flower)
+        return [str(python), str(FOLDER / f"simulation_{name}.py"), file]
 
     def _watched(self, command: Sequence[str], request: Request) -> Request:
         clean = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
@@ -217,19 +219,19 @@ class Bench:
         return _figures(json.loads(out.splitlines()[-1]), watched, request["cohort"])
 
 
-def _figures(found: Request, watched: Watched, cohort: int) -> Request:
+def _figures(result: Request, watched: Watched, cohort: int) -> Request:
     """Whoever draws a cohort by coins has rounds of different sizes: per round of the size that was asked for."""
-    ends, clients = found["ends"], found.get("clients")
+    ends, clients = result["ends"], result.get("clients")
     shares = [1.0] * (len(ends) - 1) if clients is None else [cohort / count for count in clients]
     seconds = [share * float(end - begin) for share, begin, end in zip(shares, ends, ends[1:], strict=False)]
     cpu = watched.cpu_between(ends[1], ends[-1]) / (len(ends) - 2) * statistics.mean(shares[1:])
-    kept = {key: found[key] for key in ("versions", "epsilon") if key in found}
+    constants = {key: result[key] for key in ("versions", "epsilon") if key in result}
     return {
         "seconds": statistics.median(seconds[1:]),
         "cpu_seconds": cpu,
         "first_seconds": seconds[0],
         "peak_mib": round(watched.peak_mib),
-        **kept,
+        **constants,
     }
 
 
@@ -238,65 +240,65 @@ def agreement(folder: Path) -> dict[str, float]:
     start = dict(np.load(folder / "weights.npz"))
     ours = dict(np.load(folder / "after-ours.npz"))
     moved = max(float(np.abs(ours[name] - start[name]).max()) for name in start)
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for peer in ("pfl", "flower"):
         if (folder / f"after-{peer}.npz").exists():
             theirs = dict(np.load(folder / f"after-{peer}.npz"))
-            found[peer] = max(float(np.abs(ours[name] - theirs[name]).max()) for name in start) / moved
-    if any(value > AGREEMENT for value in found.values()):
-        raise RuntimeError(f"the sides do not do the same work: {found}")
-    return found
+            figures[peer] = max(float(np.abs(ours[name] - theirs[name]).max()) for name in start) / moved
+    if any(value > AGREEMENT for value in figures.values()):
+        raise RuntimeError(f"the sides do not do the same work: {figures}")
+    return figures
 
 
 def compare(bench: Bench, name: str, cores: int, pairs: int) -> None:
     """Everybody in turn, `pairs` times; what is known is written down after every turn."""
-    asked, sides, rounds, of_flower = WORKLOADS[name]
-    there = [who for who in sides if _there(bench, who)]
-    runs: dict[str, list[Request]] = {who: [] for who in there}
+    workload, sides, rounds, of_flower = WORKLOADS[name]
+    available = [side for side in sides if _is_available(bench, side)]
+    runs: dict[str, list[Request]] = {side: [] for side in available}
     row: Request = {"workload": name, "cores": cores, "allocator": bench.allocator, "sides": {}}
     for _ in range(pairs):
-        for who in there:
-            count = of_flower if who.startswith("Flower") else rounds
-            runs[who].append(bench.run(who, asked | {"cores": cores, "rounds": count}))
-            row["sides"][who] = _row(runs, who)
-            _print(name, cores, who, row["sides"][who])
+        for side in available:
+            count = of_flower if side.startswith("Flower") else rounds
+            runs[side].append(bench.run(side, workload | {"cores": cores, "rounds": count}))
+            row["sides"][side] = _row(runs, side)
+            _print(name, cores, side, row["sides"][side])
             # The load of a machine that is not one's own says how far to trust the clock.
-            kept(row | {"load": os.getloadavg()[0]})
-        if asked["cohort"] == asked["clients"] and "ours bare" in there and len(there) > 2:
+            write_row(row | {"load": os.getloadavg()[0]})
+        if workload["cohort"] == workload["clients"] and "ours bare" in available and len(available) > 2:
             row["agreement"] = agreement(bench.folder)
-            kept(row | {"load": os.getloadavg()[0]})
+            write_row(row | {"load": os.getloadavg()[0]})
 
 
-def _there(bench: Bench, who: str) -> bool:
+def _is_available(bench: Bench, side: str) -> bool:
     pythons = {"pfl": bench.pfl, "Flower": bench.flower, "ours on Ray": bench.ray}
-    return not any(who.startswith(peer) and python is None for peer, python in pythons.items())
+    return not any(side.startswith(peer) and python is None for peer, python in pythons.items())
 
 
-def _row(runs: Mapping[str, Sequence[Request]], who: str) -> Request:
+def _row(runs: Mapping[str, Sequence[Request]], side: str) -> Request:
     """Medians, and how many times as long as ours: everything against everything, bare against bare."""
-    against = "ours bare" if who.endswith("bare") else "ours"
-    row: Request = {"versions": runs[who][0]["versions"], "turns": len(runs[who])}
+    against = "ours bare" if side.endswith("bare") else "ours"
+    row: Request = {"versions": runs[side][0]["versions"], "turns": len(runs[side])}
     for figure in ("seconds", "cpu_seconds", "first_seconds", "peak_mib"):
-        row[figure] = statistics.median(run[figure] for run in runs[who])
+        row[figure] = statistics.median(run[figure] for run in runs[side])
     for clock in ("seconds", "cpu_seconds"):
-        pairs = list(zip(runs[who], runs[against], strict=False))
+        pairs = list(zip(runs[side], runs[against], strict=False))
         row[f"{clock}_ratio"] = statistics.median(theirs[clock] / ours[clock] for theirs, ours in pairs)
     return row
 
 
-def _print(name: str, cores: int, who: str, row: Request) -> None:
+def _print(name: str, cores: int, side: str, row: Request) -> None:
     print(
-        f"{name:50} {cores:5} {who:14} {row['seconds']:8.3f} {row['cpu_seconds']:8.3f} {row['first_seconds']:8.2f} "
+        f"{name:50} {cores:5} {side:14} {row['seconds']:8.3f} {row['cpu_seconds']:8.3f} {row['first_seconds']:8.2f} "
         f"{row['peak_mib']:8.0f} {row['seconds_ratio']:7.2f} {row['cpu_seconds_ratio']:7.2f}",
         flush=True,
     )
 
 
-def kept(row: Request) -> None:
+def write_row(row: Request) -> None:
     """Replace the entry of the same workload, cores and allocator."""
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": []}
-    same = ("workload", "cores", "allocator")
-    rows = [one for one in known["rows"] if any(one[key] != row[key] for key in same)]
+    recorded = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": []}
+    keys = ("workload", "cores", "allocator")
+    rows = [old_row for old_row in recorded["rows"] if any(old_row[key] != row[key] for key in keys)]
     machine = {"platform": platform.platform(), "cores": os.cpu_count(), "python": platform.python_version()}
     RESULTS.write_text(json.dumps({"machine": machine, "rows": [*rows, row]}, indent=1) + "\n")
 

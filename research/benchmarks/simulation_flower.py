@@ -33,7 +33,7 @@ logging.getLogger("flwr").setLevel(logging.ERROR)
 
 
 @functools.cache
-def made(folder: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+def model_and_records(folder: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     """The model and the records of this process."""
     torch.set_num_threads(1)
     x, y = (torch.from_numpy(np.load(Path(folder) / f"{name}.npy", mmap_mode="c")) for name in ("x", "y"))
@@ -43,7 +43,7 @@ def made(folder: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
 def train(message: Message, context) -> Message:
     """One epoch of one batch, plain SGD."""
     config = message.content["config"]
-    model, x, y = made(config["folder"])
+    model, x, y = model_and_records(config["folder"])
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     rows = torch.from_numpy(rows_of(context.node_config["partition-id"], config["records"], len(y)))
     optimiser = torch.optim.SGD(model.parameters(), lr=config["learning-rate"])
@@ -63,8 +63,8 @@ def client_app(*, private: bool) -> ClientApp:
 class Timed(FedAvg):
     """FedAvg that knows when every round began, and the weights after the first."""
 
-    def __init__(self, **named) -> None:
-        super().__init__(**named)
+    def __init__(self, **options) -> None:
+        super().__init__(**options)
         self.begins, self.first = [], None
 
     def configure_train(self, server_round, arrays, config, grid):

@@ -35,7 +35,7 @@ from simulation.local_work import LocalWork, Orders
 from simulation.population import Population
 from study_protocol.randomness.source import SeededRandomness
 from study_protocol.study.settings import StudySettings
-from study_protocol.wire.tensor_files import gathered, read
+from study_protocol.wire.tensor_files import gather_tensors, read
 from study_protocol.wire.tensors import UPDATE, Array
 
 Request = dict[str, Any]
@@ -143,12 +143,12 @@ def engine(request: Request) -> Request:
     )
     ends, clients = [time.time()], list[int]()
 
-    def on_round(shown: Any) -> None:
+    def on_round(progress: Any) -> None:
         ends.append(time.time())
-        clients.append(shown.clients)
+        clients.append(progress.clients)
 
-    found = study.run(on_round)
-    return {"ends": ends, "clients": clients, "epsilon": found.rounds[-1].spent[0]}
+    result = study.run(on_round)
+    return {"ends": ends, "clients": clients, "epsilon": result.rounds[-1].spent[0]}
 
 
 def bare(request: Request) -> Request:
@@ -176,7 +176,7 @@ def bare(request: Request) -> Request:
 def _moved(weights: Mapping[str, Array], updates: Any) -> dict[str, Array]:
     totals = {name: np.zeros(array.shape) for name, array in weights.items()}
     for update in updates:
-        arrays = gathered(update.spec, read(update))
+        arrays = gather_tensors(update.spec, read(update))
         for name, total in totals.items():
             total += arrays[UPDATE + name]
     return {name: (array + totals[name] / len(updates)).astype(np.float32) for name, array in weights.items()}
@@ -207,16 +207,18 @@ def loop(request: Request) -> Request:
 
 def step(request: Request) -> Request:
     """Each client a hospital by itself: a part of them, as the others would take as long."""
-    few = request["step_clients"]
+    step_clients = request["step_clients"]
     work = LocalWork.of(
-        population(request | {"clients": few}), settings_of(request), SeededRandomness(SEED, allow_insecure=True)
+        population(request | {"clients": step_clients}),
+        settings_of(request),
+        SeededRandomness(SEED, allow_insecure=True),
     )
     weights, ends, backend = _weights(request), [time.time()], Loop(work)
     for round in range(request["rounds"] + 1):
         orders = Orders(round + 1, weights, None, None, (), float("inf"))
-        backend.run(orders, [Turn(place, None, reported=False) for place in range(few)])
+        backend.run(orders, [Turn(place, None, reported=False) for place in range(step_clients)])
         ends.append(time.time())
-    return {"ends": ends, "clients": [few] * (request["rounds"] + 1)}
+    return {"ends": ends, "clients": [step_clients] * (request["rounds"] + 1)}
 
 
 def _weights(request: Request) -> dict[str, Array]:
@@ -237,8 +239,8 @@ def main() -> None:
     torch.set_num_threads(1)
     cast("dict[str, Any]", registry.BUILT_IN).update(TASKS)
     request = json.loads(Path(sys.argv[1]).read_text())
-    found = SIDES[request["side"]](request)
-    print(json.dumps({**found, "versions": {name: version(name) for name in ("torch", "numpy")}}), flush=True)
+    result = SIDES[request["side"]](request)
+    print(json.dumps({**result, "versions": {name: version(name) for name in ("torch", "numpy")}}), flush=True)
 
 
 if __name__ == "__main__":

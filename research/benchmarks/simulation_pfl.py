@@ -103,7 +103,7 @@ def rounds(request: dict) -> dict:
     data = federated(folder, request["clients"], request["records"])
     private = [mechanism(request)] if request["private"] else []
     algorithm, clock = FederatedAveraging(), Clock()
-    kept = [RestoreTrainingCallback([algorithm, model], str(folder / "pfl"))] if request["private"] else []
+    callbacks = [RestoreTrainingCallback([algorithm, model], str(folder / "pfl"))] if request["private"] else []
     algorithm.run(
         # Every client is measured by pfl in round 0, which is reported by itself.
         NNAlgorithmParams(
@@ -116,7 +116,7 @@ def rounds(request: dict) -> dict:
         model,
         NNTrainHyperParams(local_num_epochs=1, local_learning_rate=request["learning_rate"], local_batch_size=None),
         NNEvalHyperParams(local_batch_size=None),
-        callbacks=[*kept, clock],
+        callbacks=[*callbacks, clock],
         send_metrics_to_platform=False,
     )
     if not request["private"] and distributed.global_rank == 0:
@@ -149,9 +149,9 @@ def main() -> None:
     if request["cores"] > 1 and "RANK" not in os.environ:
         together(request["cores"])
         return
-    found = rounds(request)
+    result = rounds(request)
     if distributed.global_rank == 0:
-        print(json.dumps(found), flush=True)
+        print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

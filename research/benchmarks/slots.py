@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from private_learning.gradients import PerRecordGradients
-from private_learning.gradients.model import LEAST
+from private_learning.gradients.model import MIN_PASS_RECORDS
 from private_learning.gradients.slots import Slots, slots_for
 from private_learning.training.noise import SecureSource, add_noise
 from research.benchmarks.private_step import CLIP_NORM, descend, timed
@@ -31,11 +31,11 @@ RESULTS = Path(__file__).parent / "results" / "slots.json"
 
 def step_of(workload: str, sizes: Sequence[int], expected: int | None) -> Callable[[], None]:
     """One step for each of the sizes; expected: in slots for so many."""
-    chosen = WORKLOADS[workload]
+    case = WORKLOADS[workload]
     torch.manual_seed(0)
-    model = chosen.build()
-    x, y = chosen.records(max(sizes))
-    gradients, source = PerRecordGradients(model, chosen.loss), SecureSource()
+    model = case.build()
+    x, y = case.records(max(sizes))
+    gradients, source = PerRecordGradients(model, case.loss), SecureSource()
 
     def step() -> None:
         for size in sizes:
@@ -48,11 +48,11 @@ def step_of(workload: str, sizes: Sequence[int], expected: int | None) -> Callab
 
 def elsewhere(workload: str, expected: int) -> int:
     """In how many slots of a pass a record's norm differs from its norm in the first; it lies in all of them."""
-    chosen = WORKLOADS[workload]
+    case = WORKLOADS[workload]
     torch.manual_seed(0)
-    model, width = chosen.build(), min(slots_for(expected), LEAST)
-    x, y = (value.expand(width, *value.shape[1:]) for value in chosen.records(1))
-    norms = PerRecordGradients(model, chosen.loss).norms(x, y, slots=Slots(width))
+    model, width = case.build(), min(slots_for(expected), MIN_PASS_RECORDS)
+    x, y = (value.expand(width, *value.shape[1:]) for value in case.records(1))
+    norms = PerRecordGradients(model, case.loss).norms(x, y, slots=Slots(width))
     return int((norms != norms[0]).sum())
 
 
@@ -70,8 +70,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--most", type=int, default=600, help="largest batch")
-    chosen = parser.parse_args()
-    rounds: int = chosen.rounds
+    options = parser.parse_args()
+    rounds: int = options.rounds
     torch.set_num_threads(1)
     report: dict[str, object] = {
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
@@ -81,7 +81,7 @@ def main() -> None:
     }
     draw = np.random.default_rng(0)
     for workload, its in WORKLOADS.items():
-        for batch in (size for size in its.batches if size <= chosen.most):
+        for batch in (size for size in its.batches if size <= options.most):
             poisson = [int(size) for size in draw.poisson(batch, 12)]
             row = {
                 "slots": slots_for(batch),

@@ -33,25 +33,27 @@ def ours(clients: int, parameters: int, rounds: int) -> dict[str, Any]:
     """A study of as many float32: `values` counts pairs of them."""
     jobs = [["plain", {"clients": clients, "rounds": rounds, "values": parameters // 2}]]
     path = os.pathsep.join((str(LOAD.parent), str(LOAD)))
-    found = _asked([sys.executable, "-P", "-m", "load.side"], {"database": "sqlite", "jobs": jobs}, PYTHONPATH=path)
-    return {"seconds": found["cycle_seconds"], "cpu_seconds": 1e-3 * found["cycle_cpu_ms_each"] * clients}
+    our_result = _run_side(
+        [sys.executable, "-P", "-m", "load.side"], {"database": "sqlite", "jobs": jobs}, PYTHONPATH=path
+    )
+    return {"seconds": our_result["cycle_seconds"], "cpu_seconds": 1e-3 * our_result["cycle_cpu_ms_each"] * clients}
 
 
 def peer(python: str, clients: int, parameters: int, rounds: int, poll_seconds: float) -> dict[str, Any]:
-    asked = {"clients": clients, "parameters": parameters, "count": rounds, "poll_seconds": poll_seconds}
-    found = _asked([python, "-P", str(PEER)], asked)
-    return {**found, "seconds": statistics.median(found["seconds"])}
+    request = {"clients": clients, "parameters": parameters, "count": rounds, "poll_seconds": poll_seconds}
+    peer_result = _run_side([python, "-P", str(PEER)], request)
+    return {**peer_result, "seconds": statistics.median(peer_result["seconds"])}
 
 
-def _asked(command: list[str], asked: dict[str, Any], **variables: str) -> dict[str, Any]:
+def _run_side(command: list[str], request: dict[str, Any], **variables: str) -> dict[str, Any]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
-    done = subprocess.run(command, input=json.dumps(asked) + "\n", env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, input=json.dumps(request) + "\n", env=environment, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr[-3000:])
-    found = json.loads(done.stdout.splitlines()[-1])
-    if "error" in found:
-        raise RuntimeError(found["error"])
-    return found
+    result = json.loads(done.stdout.splitlines()[-1])
+    if "error" in result:
+        raise RuntimeError(result["error"])
+    return result
 
 
 def compare(python: str, clients: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -88,8 +90,8 @@ def main() -> None:
     print(f"{'clients':>8} {'ours':>10} {'SuperLink':>10} {'ratio':>7} {'ours':>10} {'SuperLink':>10} {'ratio':>7}")
     rows = [compare(options.peer, clients, options) for clients in options.clients]
     machine = {"platform": platform.platform(), "cores": os.cpu_count(), "python": platform.python_version()}
-    chosen = {name: getattr(options, name) for name in ("parameters", "rounds", "poll")}
-    RESULTS.write_text(json.dumps({"machine": machine, **chosen, "rows": rows}, indent=1) + "\n")
+    parameters = {name: getattr(options, name) for name in ("parameters", "rounds", "poll")}
+    RESULTS.write_text(json.dumps({"machine": machine, **parameters, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -100,15 +100,15 @@ def below(pid: int) -> list[int]:
         children = [int(c) for t in Path(f"/proc/{pid}/task").glob("*/children") for c in t.read_text().split()]
     except OSError:
         return [pid]
-    return [pid, *(found for child in children for found in below(child))]
+    return [pid, *(descendant for child in children for descendant in below(child))]
 
 
 def processor_seconds(pid: int) -> float:
     """Of SuperLink and its ServerApp, those parts included that have ended."""
     total = 0
-    for one in below(pid):
+    for process in below(pid):
         with suppress(OSError):
-            total += sum(map(int, Path(f"/proc/{one}/stat").read_text().rsplit(")", 1)[1].split()[11:15]))
+            total += sum(map(int, Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[11:15]))
     return total / os.sysconf("SC_CLK_TCK")
 
 
@@ -145,9 +145,9 @@ def superlink(home: Path) -> Iterator[subprocess.Popen[bytes]]:
             yield process
         finally:
             # With the ServerApp's processes, which outlive the one that started them.
-            for one in below(process.pid):
+            for child_process in below(process.pid):
                 with suppress(ProcessLookupError):
-                    os.kill(one, signal.SIGKILL)
+                    os.kill(child_process, signal.SIGKILL)
             process.wait(30)
 
 
@@ -169,22 +169,22 @@ class Nodes:
 
     def _run(self) -> None:
         with http_request_response(self._address, True) as (_, receive, send, get_run, get_fab, pull, push, confirm):
-            known: set[int] = set()
+            pids: set[int] = set()
             while not self._stopping.is_set():
-                found = receive()
-                if found is None:
+                received_message = receive()
+                if received_message is None:
                     self._stopping.wait(self._poll_seconds)
                     continue
-                message, tree = found
+                message, tree = received_message
                 run = message.metadata.run_id
-                if run not in known:
+                if run not in pids:
                     get_fab(get_run(run).fab_hash, run)
-                    known.add(run)
-                wanted = [one.object_id for one in iterate_object_tree(tree)]
-                contents = pull_objects(wanted, pull_object_fn=lambda id, run=run: pull(run, id))
+                    pids.add(run)
+                object_ids = [object_node.object_id for object_node in iterate_object_tree(tree)]
+                contents = pull_objects(object_ids, pull_object_fn=lambda id, run=run: pull(run, id))
                 confirm(run, message.metadata.message_id)
-                asked = inflate_object_from_contents(message.metadata.message_id, contents)
-                self._answer(message, list(asked.content["arrays"]), send, push)
+                content = inflate_object_from_contents(message.metadata.message_id, contents)
+                self._answer(message, list(content.content["arrays"]), send, push)
 
     def _answer(self, message, keys, send, push) -> None:
         arrays = ArrayRecord(dict.fromkeys(keys, self._update))
@@ -193,8 +193,10 @@ class Nodes:
         run = message.metadata.run_id
         with no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
-            wanted, session = send(reply, get_object_tree(reply), 0.1)
-            objects = {id: one for id, one in get_all_nested_objects(reply).items() if id in wanted}
+            missing_ids, session = send(reply, get_object_tree(reply), 0.1)
+            objects = {
+                id: nested_object for id, nested_object in get_all_nested_objects(reply).items() if id in missing_ids
+            }
             push_objects(objects, push_object_fn=lambda id, content: push(run, session, id, content))
 
 
@@ -224,14 +226,14 @@ def rounds(clients: int, parameters: int, count: int, poll_seconds: float) -> di
             used = watched.between(at[0][1], at[-1][1])
     finally:
         shutil.rmtree(home, ignore_errors=True)
-    begins, ends = ([moment for what, moment in at if what == which] for which in ("begin", "end"))
+    begins, ends = ([moment for event, moment in at if event == boundary] for boundary in ("begin", "end"))
     return {"seconds": [end - begin for begin, end in zip(begins, ends, strict=True)], "cpu_seconds": used / count}
 
 
 def main() -> None:
     request = json.loads(sys.stdin.readline())
-    found = rounds(**request)
-    print(json.dumps({**found, "flwr": version("flwr"), "python": sys.version.split()[0]}), flush=True)
+    result = rounds(**request)
+    print(json.dumps({**result, "flwr": version("flwr"), "python": sys.version.split()[0]}), flush=True)
 
 
 if __name__ == "__main__":

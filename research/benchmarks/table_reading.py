@@ -82,7 +82,7 @@ def generate(folder: Path, csv_rows: int, parquet_rows: int) -> None:
     writer.close()
 
 
-def read(path: Path, how: str) -> dict[str, float]:
+def read(path: Path, options_name: str) -> dict[str, float]:
     """In this process: seconds of the processor, GiB of memory, and the sum of all inputs."""
     from private_learning.records import load
     from private_learning.tasks import dataset_of
@@ -90,11 +90,11 @@ def read(path: Path, how: str) -> dict[str, float]:
     from private_learning.tasks.inputs import parts
 
     kind = path.suffix.removeprefix(".")
-    if how == "digest":
+    if options_name == "digest":
         return _digested(path)
     task = load_task("logistic-regression", PARAMETERS[kind])
     start = time.process_time()
-    options: dict[str, Any] = {"patient_column": "who"} if kind == "csv" else {"lazy": how == "on demand"}
+    options: dict[str, Any] = {"patient_column": "who"} if kind == "csv" else {"lazy": options_name == "on demand"}
     dataset = dataset_of(task, load(path, **options))
     total = sum(float(part.double().sum()) for part in parts(dataset.inputs))
     seconds = time.process_time() - start
@@ -118,9 +118,9 @@ def _digested(path: Path) -> dict[str, float]:
     }
 
 
-def _in_process(source: Path, path: Path, how: str) -> dict[str, float]:
+def _in_process(source: Path, path: Path, options_name: str) -> dict[str, float]:
     # The other version's sources, and this file.
-    code = f"import runpy, sys; sys.argv[1:] = ['--read', {str(path)!r}, {how!r}]; " + (
+    code = f"import runpy, sys; sys.argv[1:] = ['--read', {str(path)!r}, {options_name!r}]; " + (
         f"runpy.run_path({str(Path(__file__).resolve())!r}, run_name='__main__')"
     )
     environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
@@ -144,22 +144,22 @@ def main() -> None:
     versions = {"this": ROOT} | ({"other": options.against.resolve()} if options.against else {})
     cases = {"csv": ("a.csv", ""), "parquet, on demand": ("a.parquet", "on demand"), "parquet": ("a.parquet", "whole")}
     cases |= {"digest of the csv": ("a.csv", "digest"), "digest of the parquet": ("a.parquet", "digest")}
-    found: dict[str, dict[str, list[dict[str, float]]]] = {case: {name: [] for name in versions} for case in cases}
+    timings: dict[str, dict[str, list[dict[str, float]]]] = {case: {name: [] for name in versions} for case in cases}
     with tempfile.TemporaryDirectory() as folder:
         generate(Path(folder), options.csv_rows, options.parquet_rows)
         for _ in range(options.repeats):
-            for case, (file, how) in cases.items():
+            for case, (file, reading_options) in cases.items():
                 for name, source in versions.items():
-                    if how == "digest" and name != "this":
+                    if reading_options == "digest" and name != "this":
                         continue
-                    found[case][name].append(_in_process(source, Path(folder) / file, how))
+                    timings[case][name].append(_in_process(source, Path(folder) / file, reading_options))
     medians = {
         case: {
             name: {key: statistics.median(run[key] for run in runs) for key in ("seconds", "gib", "sum")}
             for name, runs in each.items()
             if runs
         }
-        for case, each in found.items()
+        for case, each in timings.items()
     }
     rows = {"csv_rows": options.csv_rows, "parquet_rows": options.parquet_rows, "repeats": options.repeats}
     RESULTS.write_text(json.dumps({**rows, "medians": medians}, indent=2) + "\n")

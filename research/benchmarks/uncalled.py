@@ -78,8 +78,8 @@ def definitions(module: Module) -> Iterator[Defined]:
 
 
 def _plain(node: Definition) -> bool:
-    found = (d.func if isinstance(d, ast.Call) else d for d in node.decorator_list)
-    return all(ast.unparse(d).rpartition(".")[2] in PLAIN for d in found)
+    decorators = (d.func if isinstance(d, ast.Call) else d for d in node.decorator_list)
+    return all(ast.unparse(d).rpartition(".")[2] in PLAIN for d in decorators)
 
 
 def mentions(module: Module) -> Iterator[Mention]:
@@ -98,8 +98,8 @@ def entry_points(root: Path) -> Iterator[Mention]:
     """What pyproject.toml names as `module:name`."""
     project = root / "pyproject.toml"
     text = project.read_text() if project.exists() else ""
-    for found in re.finditer(r'"([\w.]+):(\w+)"', text):
-        yield Mention(found[2], found[1], project.name, 0)
+    for match in re.finditer(r'"([\w.]+):(\w+)"', text):
+        yield Mention(match[2], match[1], project.name, 0)
 
 
 def uncalled(root: Path) -> list[Defined]:
@@ -108,17 +108,17 @@ def uncalled(root: Path) -> list[Defined]:
     modules = [Module(path.relative_to(root), path.read_text()) for path in files]
     stubs = modules_of(root, "__init__.pyi")
     offered = {alias.asname or alias.name for m in (*modules, *stubs) if m.is_init for alias in _imported(m)}
-    found = [d for m in modules if m.package in LISTED for d in definitions(m) if d.name not in offered]
-    known: dict[str, list[Mention]] = defaultdict(list)
+    definitions_listed = [d for m in modules if m.package in LISTED for d in definitions(m) if d.name not in offered]
+    mentions_by_name: dict[str, list[Mention]] = defaultdict(list)
     for mention in (*entry_points(root), *(mention for module in modules for mention in mentions(module))):
-        known[mention.name].append(mention)
+        mentions_by_name[mention.name].append(mention)
     inside: dict[str, list[Defined]] = defaultdict(list)
-    for defined in found:
+    for defined in definitions_listed:
         inside[defined.path].append(defined)
-    dead = found
+    dead = definitions_listed
     while True:
         # What only dead code mentions, a ring of definitions too, stays dead.
-        still = [d for d in dead if not any(_calls(m, d, inside[m.path], dead) for m in known[d.name])]
+        still = [d for d in dead if not any(_calls(m, d, inside[m.path], dead) for m in mentions_by_name[d.name])]
         if len(still) == len(dead):
             return still
         dead = still
@@ -131,22 +131,22 @@ def _imported(module: Module) -> Iterator[ast.alias]:
 
 
 def _calls(mention: Mention, defined: Defined, around: list[Defined], dead: list[Defined]) -> bool:
-    if mention.module and (defined.owner or not _same(mention.module, defined.module)):
+    if mention.module and (defined.owner or not _is_same_module(mention.module, defined.module)):
         return False
     return not any(d in dead for d in around if d.holds(mention.path, mention.line))
 
 
-def _same(named: str, module: str) -> bool:
-    """Whether a name of `named` may be the one of `module`: it is that module, or a package that offers it."""
-    return module == named or module.startswith(f"{named}.")
+def _is_same_module(name: str, module: str) -> bool:
+    """Whether a name of `name` may be the one of `module`: it is that module, or a package that offers it."""
+    return module == name or module.startswith(f"{name}.")
 
 
 def main() -> None:
-    found = uncalled(Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve())
-    for defined in found:
+    results = uncalled(Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve())
+    for defined in results:
         print(defined)
-    outer = [d for d in found if not any(o != d and o.holds(d.path, d.first) for o in found)]
-    print(f"{len(found)} definitions, {sum(d.last - d.first + 1 for d in outer)} lines")
+    outer = [d for d in results if not any(o != d and o.holds(d.path, d.first) for o in results)]
+    print(f"{len(results)} definitions, {sum(d.last - d.first + 1 for d in outer)} lines")
 
 
 if __name__ == "__main__":

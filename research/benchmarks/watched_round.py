@@ -90,9 +90,9 @@ def settings(*, masked: bool) -> Any:
     """A small study with a Bayesian and a classical limit, every hospital in every round."""
     kind = named("StudySettings")
     models = [model for model in vars(sys.modules[kind.__module__]).values() if hasattr(model, "model_fields")]
-    known = frozenset(name for model in models for name in model.model_fields)
+    field_names = frozenset(name for model in models for name in model.model_fields)
     values = _VALUES | {"privacy": _VALUES["privacy"] | {"masking": _MASKING if masked else None}}
-    return kind.model_validate(translated(values, known))
+    return kind.model_validate(translated(values, field_names))
 
 
 # -- What runs
@@ -169,19 +169,19 @@ class Gate:
     def around(self, ask: Callable[..., Any]) -> Callable[..., Any]:
         """`ask`, with the round's beginning and end for this thread."""
 
-        def asked(client: Any, *arguments: Any, **options: Any) -> Any:
+        def ask_watched(client: Any, *arguments: Any, **options: Any) -> Any:
             if self.recorder.running:
                 sys.setprofile(None)
                 raise _Enough
-            given = ask(client, *arguments, **options)
-            if given is not None and given.assignment.round == _ROUND:
+            assignment = ask(client, *arguments, **options)
+            if assignment is not None and assignment.assignment.round == _ROUND:
                 self._all_here.wait(_SECONDS)
                 if threading.get_ident() == self.recorder.hospital_thread:
                     self.recorder.note(sys._getframe(1))
                     sys.setprofile(self.recorder)
-            return given
+            return assignment
 
-        return asked
+        return ask_watched
 
     def give_up(self) -> None:
         """Nobody waits any longer for a hospital that failed."""
@@ -232,9 +232,9 @@ class Way:
 
 
 @contextmanager
-def _served(coordinator: Any, chosen: Any) -> Iterator[str]:
+def _served(coordinator: Any, settings: Any) -> Iterator[str]:
     """The address at which the coordinator answers."""
-    config = uvicorn.Config(named("create_app")(chosen, coordinator=coordinator), port=0, log_config=None)
+    config = uvicorn.Config(named("create_app")(settings, coordinator=coordinator), port=0, log_config=None)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -249,13 +249,13 @@ def _served(coordinator: Any, chosen: Any) -> Iterator[str]:
         thread.join(30)
 
 
-def _opened(coordinator: Any, url: str, home: Path, chosen: Any) -> list[Any]:
+def _opened(coordinator: Any, url: str, home: Path, settings: Any) -> list[Any]:
     """Open the study and enrol the hospitals."""
     key = named("create_key")(coordinator, named("OperatorKeyCreate")(role="operator")).key
     connection = named("Connection")(url=url, patience_seconds=30.0)
-    task = named("load_task")(chosen.training.task, chosen.training.task_parameters)
+    task = named("load_task")(settings.training.task, settings.training.task_parameters)
     with named("Client")(connection, named("OperatorKey")(key)) as operator:
-        operator.create_study(named("StudyCreate")(study=_STUDY, settings=chosen))
+        operator.create_study(named("StudyCreate")(study=_STUDY, settings=settings))
         operator.put_initial_model(_STUDY, named("encode")(named("weights_of")(task.model())))
         hospitals = [
             named("Hospital").enrol(
@@ -304,18 +304,20 @@ def run(*, masked: bool) -> Way:
         Stale: a name of the tables above is gone.
         RuntimeError: the round came to nothing.
     """
-    client, recorder = {what: named(what) for what in NAMES}["Client"], Recorder()
+    client, recorder = {role: named(role) for role in NAMES}["Client"], Recorder()
     ask = getattr(client, ASK, None)
     if ask is None:
         raise Stale(f"Client.{ASK} is gone")
     gate = Gate(recorder)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        chosen = named("Settings")(home=home / "coordinator", origin=_ORIGIN, worker=False, watch_seconds=0.02)
-        named("prepare")(chosen)
-        coordinator = named("open_coordinator")(chosen)
+        coordinator_settings = named("Settings")(
+            home=home / "coordinator", origin=_ORIGIN, worker=False, watch_seconds=0.02
+        )
+        named("prepare")(coordinator_settings)
+        coordinator = named("open_coordinator")(coordinator_settings)
         try:
-            with recorder.hooked(), _served(coordinator, chosen) as url:
+            with recorder.hooked(), _served(coordinator, coordinator_settings) as url:
                 study = settings(masked=masked)
                 sites = [
                     Site(hospital, gate, seed) for seed, hospital in enumerate(_opened(coordinator, url, home, study))

@@ -50,17 +50,19 @@ SHARED = (
 WITH = {"client_sdk": ("private_learning",)}
 
 
-def room_of(path: str, own: str) -> str | None:
-    """The room of a file on the side whose package is `own`; None for what is shared."""
+def room_of(path: str, side_package: str) -> str | None:
+    """The room of a file on the side whose package is `side_package`; None for what is shared."""
     if path.startswith(SHARED):
         return None
     package, *rest = path.split("/")
-    return f"{package}/{rest[0]}" if package in (own, *WITH.get(own, ())) and len(rest) > 1 else package
+    return (
+        f"{package}/{rest[0]}" if package in (side_package, *WITH.get(side_package, ())) and len(rest) > 1 else package
+    )
 
 
-def rooms_on_the_way(files: Sequence[str], own: str) -> list[str]:
+def rooms_on_the_way(files: Sequence[str], side_package: str) -> list[str]:
     """The rooms in the order of the files, equal neighbours as one."""
-    rooms = [room for room in (room_of(path, own) for path in files) if room is not None]
+    rooms = [room for room in (room_of(path, side_package) for path in files) if room is not None]
     return [room for before, room in pairwise(["", *rooms]) if room != before]
 
 
@@ -69,9 +71,9 @@ def returns(rooms: Sequence[str]) -> int:
     return len(rooms) - len(set(rooms))
 
 
-def side(files: Sequence[str], own: str) -> dict[str, Any]:
+def side(files: Sequence[str], side_package: str) -> dict[str, Any]:
     """The figures of one side."""
-    rooms = rooms_on_the_way(files, own)
+    rooms = rooms_on_the_way(files, side_package)
     back = Counter(rooms) - Counter(set(rooms))
     return {
         "files": len(files),
@@ -91,33 +93,33 @@ def figures(way: Way) -> dict[str, Any]:
     }
 
 
-def show(found: Mapping[str, Any]) -> Iterator[str]:
+def show(results: Mapping[str, Any]) -> Iterator[str]:
     """Lines for a reader: every file behind its room, `<` where a room is entered again."""
-    for name, own in (("hospital", "client_sdk"), ("coordinator", "server")):
-        figures_ = found[name]
+    for name, package in (("hospital", "client_sdk"), ("coordinator", "server")):
+        figures_ = results[name]
         yield f"{name}: {figures_['files']} files, {figures_['returns']} returns {figures_['returns_into']}"
         been: set[str] = set()
         before = ""
         for path in figures_["way"]:
-            room = room_of(path, own)
-            again = room is not None and room != before and room in been
+            room = room_of(path, package)
+            is_return = room is not None and room != before and room in been
             if room is not None:
                 been.add(room)
                 before = room
-            yield f"  {'<' if again else ' '} {room or '(shared)':24} {path}"
+            yield f"  {'<' if is_return else ' '} {room or '(shared)':24} {path}"
 
 
-def on_the_page(text: str, found: Mapping[str, Any]) -> str:
-    """`text` with the way of `found` between its two marks."""
+def on_the_page(text: str, results: Mapping[str, Any]) -> str:
+    """`text` with the way of `results` between its two marks."""
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
-    return "\n".join([f"{before}{BEGIN}", "```", *show(found), "```", "", f"{END}{after}"])
+    return "\n".join([f"{before}{BEGIN}", "```", *show(results), "```", "", f"{END}{after}"])
 
 
 def main() -> None:
     for name, masked in (("clear", False), ("masked", True)):
-        found = figures(run(masked=masked))
-        print(f"-- {name}: {found['files']} files of ours", *show(found), sep="\n", flush=True)
+        results = figures(run(masked=masked))
+        print(f"-- {name}: {results['files']} files of ours", *show(results), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

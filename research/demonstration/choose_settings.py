@@ -35,14 +35,14 @@ def split(scenario: Scenario, seed: int) -> Scenario:
     """The same study with a quarter of every hospital's patients as its evaluation set, and the declared one gone."""
     random = np.random.default_rng(seed)
     hospitals: dict[str, Any] = {}
-    held: list[Any] = []
+    held_out: list[Any] = []
     for name, records in scenario.hospitals.items():
         assert isinstance(records, Records)
         order = random.permutation(len(records))
         hospitals[name] = records.take(order[len(order) // 4 :])
-        held.append(records.take(order[: len(order) // 4]))
-    columns = {name: Column.joined([part.columns[name] for part in held]) for name in held[0].columns}
-    evaluation = Records(columns, tuple(patient for part in held for patient in part.patients))
+        held_out.append(records.take(order[: len(order) // 4]))
+    columns = {name: Column.joined([part.columns[name] for part in held_out]) for name in held_out[0].columns}
+    evaluation = Records(columns, tuple(patient for part in held_out for patient in part.patients))
     return Scenario(
         **{**vars(scenario), "hospitals": hospitals, "evaluation": evaluation},
     )
@@ -55,15 +55,17 @@ def grid(scenario: Scenario, splits: int) -> list[dict[str, Any]]:
     for rounds in ROUNDS:
         noise = calibrated(settings(scenario, "parallel"), rounds).privacy.noise_multiplier
         for clip, speed in product(CLIP_NORMS, SPEEDS):
-            found: list[list[float]] = []
+            accuracies: list[list[float]] = []
             for seed, part in enumerate(parts):
                 sites, validation = arrays(part)
                 study = _with(settings(part, "parallel"), clip, speed / clip, noise)
                 released = models(sites, study, rounds, seed)
                 means = (released[-1], released[rounds // 2 :].mean(axis=0), released.mean(axis=0))
-                found.append([right(weights, validation) for weights in means])
+                accuracies.append([right(weights, validation) for weights in means])
             row = {"clip_norm": clip, "learning_rate": speed / clip, "rounds": rounds, "noise_multiplier": noise}
-            for average, mean, sd in zip(AVERAGES, np.mean(found, axis=0), np.std(found, axis=0), strict=True):
+            for average, mean, sd in zip(
+                AVERAGES, np.mean(accuracies, axis=0), np.std(accuracies, axis=0), strict=True
+            ):
                 rows.append({**row, "average": average, "accuracy": round(mean, 4), "sd": round(sd, 4)})
     return sorted(rows, key=lambda row: -row["accuracy"])
 
@@ -85,8 +87,8 @@ def main() -> None:
     scenario = breast_cancer() if options.data == "breast-cancer" else heart_disease()
     rows = grid(scenario, options.splits)
     if options.out is not None:
-        known = json.loads(options.out.read_text()) if options.out.exists() else {}
-        options.out.write_text(json.dumps({**known, options.data: rows}, indent=1) + "\n")
+        recorded = json.loads(options.out.read_text()) if options.out.exists() else {}
+        options.out.write_text(json.dumps({**recorded, options.data: rows}, indent=1) + "\n")
     table = Table("accuracy (sd)", "average", "rounds", "clip norm", "noise multiplier", "learning rate")
     for row in rows[: options.rows]:
         cells = (row[name] for name in ("rounds", "clip_norm", "noise_multiplier", "learning_rate"))

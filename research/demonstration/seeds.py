@@ -31,14 +31,14 @@ def measure(scenario: Scenario, epsilon: float, seeds: int) -> dict[str, Any]:
     study = settings(scenario, "parallel", epsilon)
     task = load(scenario.task, scenario.task_parameters)
     evaluation = task.dataset(scenario.evaluation)
-    alone = {
+    lone_accuracies = {
         name: accuracy(task, fitted(task, task.dataset(records)), evaluation)
         for name, records in scenario.hospitals.items()
     }
     sites, held_out = arrays(scenario)
     rounds = CHOSEN[scenario.name].rounds
-    counted = shares_of(study, range(1, rounds + 1))
-    places, shares = [number - 1 for number in counted], list(counted.values())
+    round_shares = shares_of(study, range(1, rounds + 1))
+    places, shares = [number - 1 for number in round_shares], list(round_shares.values())
     runs = [models(sites, study, rounds, seed) for seed in range(seeds)]
     reached = [right(np.average(released[places], axis=0, weights=shares), held_out) for released in runs]
     return {
@@ -48,8 +48,10 @@ def measure(scenario: Scenario, epsilon: float, seeds: int) -> dict[str, Any]:
         "mean": round(float(np.mean(reached)), 4),
         "sd": round(float(np.std(reached)), 4),
         "last_model_mean": round(float(np.mean([right(released[-1], held_out) for released in runs])), 4),
-        "alone": {name: round(value, 4) for name, value in alone.items()},
-        "hospitals_beaten": [sum(value > other for other in alone.values()) for value in reached],
+        "alone": {name: round(value, 4) for name, value in lone_accuracies.items()},
+        "hospitals_beaten": [
+            sum(value > lone_accuracy for lone_accuracy in lone_accuracies.values()) for value in reached
+        ],
     }
 
 
@@ -59,20 +61,21 @@ def main() -> None:
     parser.add_argument("--dealings", type=int, default=8, help="other evaluation sets and dealings")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    shown: dict[str, Callable[[int], Scenario]] = {
+    scenarios_by_name: dict[str, Callable[[int], Scenario]] = {
         "by size of tumour": breast_cancer,
         "at random": lambda seed: breast_cancer(seed, by_size=False),
     }
-    found: dict[str, Any] = {
-        name: [measure(make(0), epsilon, options.seeds) for epsilon in EPSILONS] for name, make in shown.items()
+    results: dict[str, Any] = {
+        name: [measure(make(0), epsilon, options.seeds) for epsilon in EPSILONS]
+        for name, make in scenarios_by_name.items()
     }
-    found["heart-disease"] = [measure(heart_disease(), epsilon, options.seeds) for epsilon in EPSILONS]
-    found["other dealings"] = [
+    results["heart-disease"] = [measure(heart_disease(), epsilon, options.seeds) for epsilon in EPSILONS]
+    results["other dealings"] = [
         measure(breast_cancer(seed), CHOSEN["breast-cancer"].epsilon, options.seeds)
         for seed in range(1, options.dealings + 1)
     ]
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
-    for name, rows in found.items():
+    options.out.write_text(json.dumps(results, indent=1) + "\n")
+    for name, rows in results.items():
         for row in rows:
             beaten = np.array(row["hospitals_beaten"])
             print(f"{name}, ε {row['epsilon']:g}: {row['mean']:.3f} ({row['sd']:.3f}); alone {row['alone']}")

@@ -26,19 +26,19 @@ def main() -> int:
     )
     parser.add_argument("--draw", action="store_true", help="draw from the tables that are there, compute nothing")
     parser.add_argument("--out", type=Path, help="a folder for tables and drawings, in place of the repository's")
-    asked = parser.parse_args()
-    tables, drawings = (asked.out, asked.out) if asked.out else (TABLES, DRAWINGS)
+    options = parser.parse_args()
+    tables, drawings = (options.out, options.out) if options.out else (TABLES, DRAWINGS)
     for folder in (tables, drawings):
         folder.mkdir(parents=True, exist_ok=True)
-    chosen = FIGURES.values() if "all" in asked.number else [FIGURES[number] for number in asked.number]
-    missing = [figure for figure in chosen if not _made(figure, tables, drawings, compute=not asked.draw)]
-    if asked.out is None and all((TABLES / f"{figure.stem}.csv").exists() for figure in FIGURES.values()):
+    figures = FIGURES.values() if "all" in options.number else [FIGURES[number] for number in options.number]
+    missing = [figure for figure in figures if not _make_figure(figure, tables, drawings, compute=not options.draw)]
+    if options.out is None and all((TABLES / f"{figure.stem}.csv").exists() for figure in FIGURES.values()):
         PAGE.write_text(page.page(TABLES), encoding="utf-8")
         print(f"wrote {PAGE.relative_to(_ROOT)}")
     return 1 if missing else 0
 
 
-def _made(figure: Figure, tables: Path, drawings: Path, *, compute: bool) -> bool:
+def _make_figure(figure: Figure, tables: Path, drawings: Path, *, compute: bool) -> bool:
     path, drawing, began = tables / f"{figure.stem}.csv", drawings / f"{figure.stem}.svg", time.monotonic()
     try:
         if compute:

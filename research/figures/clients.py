@@ -66,12 +66,12 @@ class Clients:
         """(clients, records) L2 norms of the gradients."""
         return np.linalg.norm(errors, axis=-1) * np.linalg.norm(self.inputs, axis=-1)
 
-    def sums(self, errors: Floats, clip_norm: float | None, drawn: npt.NDArray[np.bool_] | None = None) -> Floats:
+    def sums(self, errors: Floats, clip_norm: float | None, included: npt.NDArray[np.bool_] | None = None) -> Floats:
         """(clients, classes · features) sums of gradients, each clipped where there is a clip norm."""
         if clip_norm is not None:
             errors = errors * np.minimum(1.0, clip_norm / np.maximum(self.lengths(errors), 1e-12))[..., None]
-        if drawn is not None:
-            errors = errors * drawn[..., None]
+        if included is not None:
+            errors = errors * included[..., None]
         return (errors.swapaxes(1, 2) @ self.inputs).reshape(len(errors), -1)
 
 

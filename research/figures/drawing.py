@@ -16,9 +16,9 @@ _WIDTH, _HEIGHT = 300, 190
 
 def specification(figure: Figure, points: Points) -> dict[str, Any]:
     """The chart in Vega-Lite's words."""
-    drawn = [point for point in points if point.panel not in figure.aside]
-    curves = list(dict.fromkeys(point.curve for point in drawn))
-    charts = [_panel(figure, name, drawn, curves) for name in panels(drawn)]
+    points_drawn = [point for point in points if point.panel not in figure.aside]
+    curves = list(dict.fromkeys(point.curve for point in points_drawn))
+    charts = [_panel(figure, name, points_drawn, curves) for name in panels(points_drawn)]
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "background": "white",
@@ -41,13 +41,13 @@ def svg(figure: Figure, points: Points, digest: str) -> str:
     """
     import vl_convert
 
-    drawn = cast(str, vl_convert.vegalite_to_svg(specification(figure, points)))
-    return f"{drawn.rstrip()}\n<!-- table {digest} -->\n"
+    svg = cast(str, vl_convert.vegalite_to_svg(specification(figure, points)))
+    return f"{svg.rstrip()}\n<!-- table {digest} -->\n"
 
 
 def _panel(figure: Figure, name: str, points: Points, curves: list[str]) -> dict[str, Any]:
     x, y = figure.axes_of(name)
-    here, counts = {"domain": curves}, Counter(p.curve for p in points if p.panel == name)
+    scale, counts = {"domain": curves}, Counter(p.curve for p in points if p.panel == name)
     values = [{"curve": p.curve, "x": p.x, "y": p.y} for p in points if p.panel == name]
     return {
         "title": name,
@@ -57,7 +57,7 @@ def _panel(figure: Figure, name: str, points: Points, curves: list[str]) -> dict
         "encoding": {
             "x": {"field": "x", "type": "quantitative", **_axis(x)},
             "y": {"field": "y", "type": "quantitative", **_axis(y)},
-            "color": {"field": "curve", "type": "nominal", "scale": here | {"range": _COLOURS[: len(curves)]}},
+            "color": {"field": "curve", "type": "nominal", "scale": scale | {"range": _COLOURS[: len(curves)]}},
         },
         "layer": [
             {
@@ -66,13 +66,15 @@ def _panel(figure: Figure, name: str, points: Points, curves: list[str]) -> dict
                     "strokeDash": {
                         "field": "curve",
                         "type": "nominal",
-                        "scale": here | {"range": _DASHES[: len(curves)]},
+                        "scale": scale | {"range": _DASHES[: len(curves)]},
                     }
                 },
             },
             {
                 # A line needs two points.
-                "transform": [{"filter": {"field": "curve", "oneOf": [one for one in curves if counts[one] == 1]}}],
+                "transform": [
+                    {"filter": {"field": "curve", "oneOf": [curve for curve in curves if counts[curve] == 1]}}
+                ],
                 "mark": {"type": "point", "filled": True, "size": 60, "clip": True},
             },
         ],

@@ -40,27 +40,27 @@ def compositions(distances: FloatArray, noise_std: float, shown: list[int]) -> d
     steps = len(distances)
     sums, holder, product = np.zeros((ORDERS.size, distances.shape[1])), np.zeros(ORDERS.size), np.zeros(ORDERS.size)
     worst = log_moment(ORDERS, noise_std, noise_std=noise_std, sampling_rate=RATE)
-    found: dict[str, list[float]] = {CLASSICAL: [], HOLDER: [], PRODUCT: [], TRUE: []}
-    for step, here in enumerate(distances, start=1):
-        one = log_moment(ORDERS, here, noise_std=noise_std, sampling_rate=RATE)
-        sums += one
-        holder += mean_exponential(steps * one) / steps
-        product += mean_exponential(one)
+    curves: dict[str, list[float]] = {CLASSICAL: [], HOLDER: [], PRODUCT: [], TRUE: []}
+    for step, step_distances in enumerate(distances, start=1):
+        step_cost = log_moment(ORDERS, step_distances, noise_std=noise_std, sampling_rate=RATE)
+        sums += step_cost
+        holder += mean_exponential(steps * step_cost) / steps
+        product += mean_exponential(step_cost)
         if step in shown:
             for name, moments in ((CLASSICAL, step * worst), (HOLDER, holder), (PRODUCT, product)):
-                found[name].append(epsilon(moments))
-            found[TRUE].append(epsilon(mean_exponential(sums)))
-    return found
+                curves[name].append(epsilon(moments))
+            curves[TRUE].append(epsilon(mean_exponential(sums)))
+    return curves
 
 
 def counterexample(steps: int) -> tuple[float, float]:
     """(true δ at the ε that the product claims, at that of running sums) for one person in a hundred at distance 1."""
     distances = np.array([1.0] + [SMALL] * (round(1 / RARE) - 1))
-    one = log_moment(ORDERS, distances, noise_std=COUNTER_NOISE, sampling_rate=1.0)
-    printed = np.array([product_composition(np.tile(row, (steps, 1))) for row in one])
+    step_cost = log_moment(ORDERS, distances, noise_std=COUNTER_NOISE, sampling_rate=1.0)
+    printed = np.array([product_composition(np.tile(row, (steps, 1))) for row in step_cost])
     return tuple(  # type: ignore[return-value]
         average_delta(distances, steps, epsilon_from_moments(ORDERS, moments, DELTA, conversion="chernoff")[0])
-        for moments in (printed, mean_exponential(steps * one))
+        for moments in (printed, mean_exponential(steps * step_cost))
     )
 
 
@@ -77,11 +77,11 @@ def compute() -> list[Point]:
     """Two populations, and the counterexample's δ."""
     scale, generator = float(quantile(0.95)), np.random.default_rng(SEED)
     fresh = np.minimum(norms(generator, STEPS * PEOPLE).reshape(STEPS, PEOPLE), scale)
-    kept = np.tile(np.minimum(norms(generator, PEOPLE), scale), (STEPS, 1))
-    points, shown = list[Point](), shown_steps(STEPS)
-    for title, distances in ((FRESH, fresh), (KEPT, kept)):
-        for name, values in compositions(distances, scale, shown).items():
-            points += curve(title, name, shown, values)
+    clipped_distances = np.tile(np.minimum(norms(generator, PEOPLE), scale), (STEPS, 1))
+    points, step_numbers = list[Point](), shown_steps(STEPS)
+    for title, distances in ((FRESH, fresh), (KEPT, clipped_distances)):
+        for name, values in compositions(distances, scale, step_numbers).items():
+            points += curve(title, name, step_numbers, values)
     steps = shown_steps(COUNTER_STEPS, 30)
     pairs = [counterexample(number) for number in steps]
     points += curve(COUNTER, CLAIMED, steps, [DELTA] * len(steps))

@@ -49,11 +49,11 @@ def norms_by_round(setting: Setting) -> list[FloatArray]:
     """
     inputs, labels = features("train")
     rows = dealt(labels, setting.clients, iid=setting.iid, copies=setting.clients * RECORDS // len(labels), seed=SEED)
-    generator, found = np.random.default_rng(SEED), list[FloatArray]()
+    generator, samples = np.random.default_rng(SEED), list[FloatArray]()
     weights = np.zeros((CLASSES, inputs.shape[1]), np.float32)
     watched = Clients.of(inputs, labels, rows[:, :SAMPLE])
     for _ in range(ROUNDS):
-        found.append(np.minimum(watched.lengths(watched.errors(weights)), CLIP).astype(np.float64))
+        samples.append(np.minimum(watched.lengths(watched.errors(weights)), CLIP).astype(np.float64))
         total = np.zeros(weights.size)
         for some in np.array_split(rows, max(1, setting.clients // 100)):
             # A batch of exactly B, drawn anew: for the path only. The accounts are for Poisson batches.
@@ -62,7 +62,7 @@ def norms_by_round(setting: Setting) -> list[FloatArray]:
         total += generator.normal(0.0, NOISE * CLIP * math.sqrt(setting.clients), total.size)
         step = total.reshape(weights.shape) / (BATCH * setting.clients)
         weights = (weights - RATE * step).astype(np.float32)
-    return found
+    return samples
 
 
 def student_t(log_values: FloatArray) -> FloatArray:
@@ -77,15 +77,15 @@ def student_t(log_values: FloatArray) -> FloatArray:
 
 def estimated(norms: FloatArray, rate: float) -> FloatArray:
     """(clients, orders) one round's cost by Theorem 1, from the sample's norms (clients, records)."""
-    one = log_moment(ORDERS, norms, noise_std=NOISE * CLIP, sampling_rate=rate)
-    return student_t(ROUNDS * one) / ROUNDS
+    step_cost = log_moment(ORDERS, norms, noise_std=NOISE * CLIP, sampling_rate=rate)
+    return student_t(ROUNDS * step_cost) / ROUNDS
 
 
 def panel(setting: Setting) -> list[Point]:
     """Four curves: ε after each round less ε after the first."""
     everybody = setting.clients * RECORDS
     by_round = norms_by_round(setting)
-    own = np.stack([estimated(norms, BATCH / RECORDS) for norms in by_round])
+    own_costs = np.stack([estimated(norms, BATCH / RECORDS) for norms in by_round])
     shared = np.stack([sequential_as_in_papers(estimated(norms, BATCH / everybody)) for norms in by_round])
     worst = log_moment(ORDERS, CLIP, noise_std=NOISE * CLIP, sampling_rate=BATCH / RECORDS)
     pooled = sequential_charge(
@@ -97,7 +97,7 @@ def panel(setting: Setting) -> list[Point]:
     )[:, 0]
     rounds = np.arange(1, ROUNDS + 1)
     curves = {
-        PARALLEL: [epsilon(sum_of_maxima(own[:r])) for r in rounds],
+        PARALLEL: [epsilon(sum_of_maxima(own_costs[:r])) for r in rounds],
         SEQUENTIAL: [epsilon(shared[:r].sum(axis=0)) for r in rounds],
         CHARGED: [epsilon(r * worst) for r in rounds],
         SUMMED: [epsilon(r * pooled) for r in rounds],
@@ -120,7 +120,7 @@ def compute() -> list[Point]:
 
 def caption(points: Points) -> str:
     """Below the drawing."""
-    some, many = SETTINGS[0].title, SETTINGS[1].title
+    some, large_title = SETTINGS[0].title, SETTINGS[1].title
 
     def total(title: str, name: str) -> float:
         return last(points, title, name) + last(points, f"first round, {title}", name)
@@ -135,7 +135,7 @@ def caption(points: Points) -> str:
         f"100 clients, iid, ε ends at {total(some, PARALLEL):.3g} in parallel and {total(some, SEQUENTIAL):.3g} in "
         f"sequential accounting as printed; certified are {safe(some, CHARGED)} for every client's own update and "
         f"{safe(some, SUMMED)} for the sum of all, whose noise is added up; with 1,000 clients "
-        f"{safe(many, CHARGED)} and {safe(many, SUMMED)}. Sequential accounting as printed charges a "
+        f"{safe(large_title, CHARGED)} and {safe(large_title, SUMMED)}. Sequential accounting as printed charges a "
         "record at B/N with one client's noise, which is a bound only where nobody knows who takes part. APTOS: not "
         "re-run, its data are not here."
     )

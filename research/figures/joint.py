@@ -71,17 +71,17 @@ def trained(setting: Setting, *, validation: bool) -> list[float]:
     """(ROUNDS,) accuracy after every round, on the test set or on 5,000 training images that nobody holds."""
     (inputs, labels), test = features("train"), features("t10k")
     order = np.random.default_rng(7).permutation(len(labels))
-    held, kept = order[:VALIDATION], order[VALIDATION:]
-    rows = dealt(labels[kept], CLIENTS, iid=setting.iid, copies=1, seed=setting.seed)[:, :RECORDS]
-    clients = Clients.of(inputs[kept], labels[kept], rows)
-    measured = (inputs[held], labels[held]) if validation else test
+    validation_rows, training_rows = order[:VALIDATION], order[VALIDATION:]
+    rows = dealt(labels[training_rows], CLIENTS, iid=setting.iid, copies=1, seed=setting.seed)[:, :RECORDS]
+    clients = Clients.of(inputs[training_rows], labels[training_rows], rows)
+    measured = (inputs[validation_rows], labels[validation_rows]) if validation else test
     generator = np.random.default_rng([setting.seed, 1])
-    weights, found = np.zeros((CLASSES, inputs.shape[1]), np.float32), list[float]()
+    weights, accuracies = np.zeros((CLASSES, inputs.shape[1]), np.float32), list[float]()
     for _ in range(ROUNDS):
         step = total(clients, weights, setting.way, generator) / CLIENTS
         weights = as_float32(weights - setting.rate * step.reshape(weights.shape))
-        found.append(accuracy(weights, *measured))
-    return found
+        accuracies.append(accuracy(weights, *measured))
+    return accuracies
 
 
 def best_rate(way: str, *, iid: bool) -> float:
@@ -105,12 +105,12 @@ def compute() -> list[Point]:
 def caption(points: Points) -> str:
     """Below the drawing."""
     ends = {way: (last(points, IID, way), last(points, SHARDS, way)) for way in WAYS}
-    said = "; ".join(f"{way} {first:.1%} and {second:.1%}" for way, (first, second) in ends.items())
+    caption = "; ".join(f"{way} {first:.1%} and {second:.1%}" for way, (first, second) in ends.items())
     one_record = certified(at(points, INSTANCE, JOINT)[0.0], 2)
     return (
         f"Test accuracy (mean of {SEEDS} seeds) over {ROUNDS} rounds of FedSGD with {CLIENTS:,} clients of {RECORDS} "
         "images (by digits 54), softmax regression on 392 fixed features; the learning rate is found on 5,000 other "
-        f"images. At the end, iid and by digits: {said}. The private curves have classical ε = {EPSILON:g} at "
+        f"images. At the end, iid and by digits: {caption}. The private curves have classical ε = {EPSILON:g} at "
         "δ = 1e-5 for a whole client, certified; with one noise for both levels the same noise gives one record "
         f"ε = {one_record}, certified too, and costs nothing but the clipping of records. "
         f"With a noise for each level clients add noise for ε = {EPSILON:g} of their own records first, and the clip "

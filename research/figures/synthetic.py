@@ -68,8 +68,8 @@ def betting(log_values: FloatArray, ceilings: FloatArray) -> FloatArray:
     share = FAILURE / len(log_values)
     return np.array(
         [
-            upper_mean(np.minimum(row, most), share, method="betting", log_max=float(most))
-            for row, most in zip(log_values, ceilings, strict=True)
+            upper_mean(np.minimum(row, ceiling), share, method="betting", log_max=float(ceiling))
+            for row, ceiling in zip(log_values, ceilings, strict=True)
         ]
     )
 
@@ -99,19 +99,19 @@ def clipped_panel(level: float) -> tuple[str, float]:
 def by_noise_clipped() -> list[Point]:
     """Figure 5.1: ε against σ, everybody clipped."""
     points: list[Point] = []
-    drawn, every = norms(np.random.default_rng(SEED), SAMPLE), law_above()
+    law_sample, every = norms(np.random.default_rng(SEED), SAMPLE), law_above()
     for level in (0.01, 0.5, 0.99):
         title, clip = clipped_panel(level)
-        found: dict[str, list[float]] = {CLASSICAL: [], CERTIFIED: [], PRINTED: [], TRUE: []}
+        curves: dict[str, list[float]] = {CLASSICAL: [], CERTIFIED: [], PRINTED: [], TRUE: []}
         for noise in NOISES:
-            most = STEPS * costs(clip, noise * clip)
-            sample = STEPS * costs(np.minimum(drawn, clip), noise * clip)
+            ceiling = STEPS * costs(clip, noise * clip)
+            sample = STEPS * costs(np.minimum(law_sample, clip), noise * clip)
             law = STEPS * costs(np.minimum(every, clip), noise * clip)
-            found[CLASSICAL].append(epsilon(most))
-            found[CERTIFIED].append(certified(sample, most))
-            found[PRINTED].append(epsilon(student_t(sample), DELTA - PRINTED_FAILURE))
-            found[TRUE].append(epsilon(mean_exponential(law)))
-        for name, values in found.items():
+            curves[CLASSICAL].append(epsilon(ceiling))
+            curves[CERTIFIED].append(certified(sample, ceiling))
+            curves[PRINTED].append(epsilon(student_t(sample), DELTA - PRINTED_FAILURE))
+            curves[TRUE].append(epsilon(mean_exponential(law)))
+        for name, values in curves.items():
             points += curve(title, name, NOISES, values)
     return points
 
@@ -119,11 +119,11 @@ def by_noise_clipped() -> list[Point]:
 def by_noise_unclipped() -> list[Point]:
     """Figure 5.2: ε against σ, clipped for the classical account alone."""
     points: list[Point] = []
-    drawn = norms(np.random.default_rng(SEED), SAMPLE)
+    sample = norms(np.random.default_rng(SEED), SAMPLE)
     for level in (0.05, 0.5, 0.95):
         title, clip = clipped_panel(level)
         classical = [epsilon(STEPS * costs(clip, noise * clip)) for noise in MORE_NOISES]
-        printed = [epsilon(student_t(STEPS * costs(drawn, noise * clip))) for noise in MORE_NOISES]
+        printed = [epsilon(student_t(STEPS * costs(sample, noise * clip))) for noise in MORE_NOISES]
         points += curve(title, CLASSICAL, MORE_NOISES, classical)
         points += curve(title, PRINTED, MORE_NOISES, printed)
     return points
@@ -142,22 +142,22 @@ def by_steps() -> list[Point]:
         title, marks = f"noise at the {level:g}-quantile of the norms", shown_steps(DECLARED)
         worst = costs(scale, scale)
         printed, sums = np.zeros(ORDERS.size), np.zeros((ORDERS.size, SAMPLE))
-        found: dict[str, list[float]] = {CLASSICAL: [], CERTIFIED: [], PRINTED: []}
+        curves: dict[str, list[float]] = {CLASSICAL: [], CERTIFIED: [], PRINTED: []}
         for step in range(1, DECLARED + 1):
-            one = costs(norms(generator, SAMPLE), scale)
+            step_cost = costs(norms(generator, SAMPLE), scale)
             # Theorem 1: (1/T) log E e^{Tφ} a step, over T declared steps.
-            printed += student_t(DECLARED * one) / DECLARED
-            sums += np.minimum(one, worst[:, None])
+            printed += student_t(DECLARED * step_cost) / DECLARED
+            sums += np.minimum(step_cost, worst[:, None])
             if step in marks:
-                found[CLASSICAL].append(epsilon(step * worst))
-                found[CERTIFIED].append(certified(sums, step * worst))
-                found[PRINTED].append(epsilon(printed))
-        for name, values in found.items():
+                curves[CLASSICAL].append(epsilon(step * worst))
+                curves[CERTIFIED].append(certified(sums, step * worst))
+                curves[PRINTED].append(epsilon(printed))
+        for name, values in curves.items():
             points += curve(title, name, marks, values)
     return points
 
 
-def _same(points: Points) -> str:
+def _panel(points: Points) -> str:
     title, _ = clipped_panel(0.99)
     first = float(f"{NOISES[8]:.6g}")
     values = {name: at(points, title, name)[first] for name in (CLASSICAL, CERTIFIED, PRINTED, TRUE)}
@@ -178,7 +178,7 @@ def caption_clipped(points: Points) -> str:
     """Figure 5.1."""
     return (
         f"{_SETTING}, {STEPS:,} steps. Everybody is clipped to C and the noise is σC, the same for all curves: "
-        f"{_same(points)}. A record keeps its norm in all steps. The more gradients are clipped, the closer the "
+        f"{_panel(points)}. A record keeps its norm in all steps. The more gradients are clipped, the closer the "
         "notions; no certified Bayesian number can be far below the classical one with a thousand records."
     )
 

@@ -64,10 +64,10 @@ def at(points: Points, panel: str, name: str) -> dict[float, float]:
     Raises:
         KeyError: there is no such curve.
     """
-    found = {point.x: point.y for point in points if (point.panel, point.curve) == (panel, name)}
-    if not found:
+    value_by_x = {point.x: point.y for point in points if (point.panel, point.curve) == (panel, name)}
+    if not value_by_x:
         raise KeyError(f"no curve {name!r} in panel {panel!r}")
-    return found
+    return value_by_x
 
 
 def last(points: Points, panel: str, name: str) -> float:

@@ -62,7 +62,7 @@ def run() -> Run:
     """Train once: Poisson batches, clipped sums, noise, divided by the expected size."""
     torch.manual_seed(SEED)
     generator, model = np.random.default_rng(SEED), network()
-    (images, labels), (held, named) = digits("train"), digits("t10k")
+    (images, labels), (test_images, test_labels) = digits("train"), digits("t10k")
     x, y = torch.as_tensor(images[:, None]), torch.as_tensor(labels)
     gradients = PerRecordGradients(model, nn.CrossEntropyLoss(reduction="none"))
     sample, norms = torch.as_tensor(generator.choice(RECORDS, SAMPLE, replace=False)), np.empty((STEPS, SAMPLE))
@@ -75,58 +75,58 @@ def run() -> Run:
                 noise = generator.normal(0.0, NOISE * CLIP_NORM, tuple(parameter.shape))
                 parameter -= RATE / BATCH * (part.gradients[name].double() + torch.as_tensor(noise)).float()
     with torch.no_grad():
-        right = model(torch.as_tensor(held[:, None])).argmax(1).numpy() == named
+        right = model(torch.as_tensor(test_images[:, None])).argmax(1).numpy() == test_labels
     inside = distances(model, images, labels, generator)
-    return Run(norms, float(right.mean()), inside, distances(model, held, named, generator))
+    return Run(norms, float(right.mean()), inside, distances(model, test_images, test_labels, generator))
 
 
 def distances(model: nn.Module, images: Any, labels: Any, generator: np.random.Generator) -> FloatArray:
     """(pairs,) ‖g_i − g_j‖ of disjoint pairs, so that they are independent."""
-    chosen = generator.choice(len(labels), 2 * PAIRS, replace=False)
+    chosen_rows = generator.choice(len(labels), 2 * PAIRS, replace=False)
     parameters = {name: value.detach() for name, value in model.named_parameters()}
 
     def loss(values: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return nn.functional.cross_entropy(torch.func.functional_call(model, values, (x[None],)), y[None])
 
     every = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
-    found = every(parameters, torch.as_tensor(images[chosen, None]), torch.as_tensor(labels[chosen]))
-    rows = torch.cat([value.flatten(1) for value in found.values()], dim=1).double()
+    gradients = every(parameters, torch.as_tensor(images[chosen_rows, None]), torch.as_tensor(labels[chosen_rows]))
+    rows = torch.cat([value.flatten(1) for value in gradients.values()], dim=1).double()
     return (rows[:PAIRS] - rows[PAIRS:]).norm(dim=1).numpy()
 
 
 def growth() -> list[Point]:
     """Figure 5.6."""
-    made, shown, rate = run(), shown_steps(STEPS), BATCH / RECORDS
+    history, steps, rate = run(), shown_steps(STEPS), BATCH / RECORDS
     worst = log_moment(ORDERS, CLIP_NORM, noise_std=NOISE * CLIP_NORM, sampling_rate=rate)
     exact = ClassicalAccountant(delta=DELTA, method="pld")
     printed, sums = np.zeros(ORDERS.size), np.zeros((ORDERS.size, SAMPLE))
-    found: dict[str, list[float]] = {name: [] for name in (CLASSICAL, LOSS, PRINTED, FREE, OWN)}
-    for step, norms in enumerate(made.norms, start=1):
-        one = log_moment(ORDERS, norms, noise_std=NOISE * CLIP_NORM, sampling_rate=rate)
-        printed += student_t(STEPS * one) / STEPS
-        sums += one
+    curves: dict[str, list[float]] = {name: [] for name in (CLASSICAL, LOSS, PRINTED, FREE, OWN)}
+    for step, norms in enumerate(history.norms, start=1):
+        step_cost = log_moment(ORDERS, norms, noise_std=NOISE * CLIP_NORM, sampling_rate=rate)
+        printed += student_t(STEPS * step_cost) / STEPS
+        sums += step_cost
         exact.step(noise_multiplier=NOISE, sampling_rate=rate)
-        if step in shown:
-            found[CLASSICAL].append(epsilon(step * worst))
-            found[LOSS].append(exact.epsilon())
-            found[PRINTED].append(epsilon(printed))
+        if step in steps:
+            curves[CLASSICAL].append(epsilon(step * worst))
+            curves[LOSS].append(exact.epsilon())
+            curves[PRINTED].append(epsilon(printed))
             ceiling = np.maximum(step * worst, sums.max(axis=1))
-            found[FREE].append(min(epsilon(betting(sums, ceiling), DELTA - FAILURE), epsilon(ceiling)))
-            found[OWN].append(float(np.median([epsilon(sums[:, i]) for i in range(SAMPLE)])))
-    points = [point for name, values in found.items() for point in curve(MNIST, name, shown, values)]
-    return points + curve(ACCURACY, "private", (0, STEPS), (made.accuracy, made.accuracy))
+            curves[FREE].append(min(epsilon(betting(sums, ceiling), DELTA - FAILURE), epsilon(ceiling)))
+            curves[OWN].append(float(np.median([epsilon(sums[:, i]) for i in range(SAMPLE)])))
+    points = [point for name, values in curves.items() for point in curve(MNIST, name, steps, values)]
+    return points + curve(ACCURACY, "private", (0, STEPS), (history.accuracy, history.accuracy))
 
 
 def histograms() -> list[Point]:
     """Figure 5.7, and in a panel of their own the p-values of the thesis' two tests and of Kolmogorov and Smirnov."""
-    made = run()
+    history = run()
     edges = np.linspace(0.0, LONGEST, BINS + 1)
     points: list[Point] = []
-    for name, values in ((TRAIN, made.inside), (TEST, made.outside)):
+    for name, values in ((TRAIN, history.inside), (TEST, history.outside)):
         counts, _ = np.histogram(np.minimum(values, LONGEST), edges)
         points += curve("MNIST, at the end of training", name, (edges[:-1] + edges[1:]) / 2, counts / PAIRS)
     for at_, (name, test) in enumerate(_TESTS.items()):
-        points += curve(P_VALUES, name, (at_,), (float(test(made.inside, made.outside).pvalue),))
+        points += curve(P_VALUES, name, (at_,), (float(test(history.inside, history.outside).pvalue),))
     return points
 
 

@@ -78,14 +78,14 @@ def accuracies(data: DataSet, curvature: float, seed: int, splits: Split) -> tup
     fit = fit_posterior(splits.train.inputs, splits.train.labels, plan)
     generator = np.random.default_rng([seed, 58])
     noises = [0.0, *(noise_multiplier(value, data.delta) for value in EPSILONS)]
-    found = [accuracy(fit, plan, splits, noise, generator) for noise in noises]
+    accuracies = [accuracy(fit, plan, splits, noise, generator) for noise in noises]
     # The split has shuffled the records: the first ones are a random sample.
-    return found, np.minimum(plan.distances(fit.gradient_norms[:SAMPLE], fit.weights.size) / plan.distance, 1.0)
+    return accuracies, np.minimum(plan.distances(fit.gradient_norms[:SAMPLE], fit.weights.size) / plan.distance, 1.0)
 
 
-def chosen(data: DataSet) -> list[int]:
+def chosen_columns(data: DataSet) -> list[int]:
     """For no noise and each ε the place in CURVATURES that is best on validation records, on seeds of their own."""
-    found = np.array(
+    rows = np.array(
         [
             np.mean(
                 [accuracies(data, curvature, seed, validation(data.split(seed), seed))[0] for seed in range(100, 103)],
@@ -94,7 +94,7 @@ def chosen(data: DataSet) -> list[int]:
             for curvature in CURVATURES
         ]
     )
-    return [int(place) for place in found.argmax(axis=0)]
+    return [int(place) for place in rows.argmax(axis=0)]
 
 
 def bayesian(ratios: FloatArray, multiplier: float, delta: float, classical: float) -> float:
@@ -105,7 +105,7 @@ def bayesian(ratios: FloatArray, multiplier: float, delta: float, classical: flo
 
 def panel(title: str, data: DataSet) -> list[Point]:
     """Means over the seeds."""
-    places = chosen(data)
+    places = chosen_columns(data)
     runs = {
         place: [accuracies(data, CURVATURES[place], seed, data.split(seed)) for seed in range(SEEDS)]
         for place in set(places)
@@ -154,14 +154,14 @@ def caption(points: Points) -> str:
     place = EPSILONS.index(1.0)
     at_one = [list(at(points, title, BAYESIAN))[place] for title in DATA]
 
-    def said(title: str) -> str:
+    def caption_part(title: str) -> str:
         values, fair = at(points, title, CLASSICAL), last(points, title, PLAIN)
         return f"{title} {values[0.2]:.1%} at ε = 0.2 and {values[1.0]:.1%} at ε = 1 ({fair:.1%} without privacy)"
 
     return (
         f"Bayesian logistic regression, ten draws from around one strongly convex fit, means of {SEEDS} seeds; the "
-        f"curvature of the prior is chosen on validation records. Classical ε is certified: {said('Abalone')}, "
-        f"δ = 1e-3; {said('Adult')}, δ = 1e-5. The Bayesian ε of the same draws is distribution-free, from the "
+        f"curvature of the prior is chosen on validation records. Classical ε is certified: {caption_part('Abalone')}, "
+        f"δ = 1e-3; {caption_part('Adult')}, δ = 1e-5. The Bayesian ε of the same draws is distribution-free, from the "
         f"gradients of {SAMPLE:,} members at this fit: {at_one[0]:.2g} and {at_one[1]:.2g} where the classical one is "
         "1. The third panel is the thesis' own accounting of variational inference: each draw is charged with what one "
         f"step changed, while hidden parameters keep all steps. At 200 steps, step × curvature {PULL:g}, "

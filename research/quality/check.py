@@ -82,10 +82,10 @@ def table(limits: Mapping[str, FigureLimit], measured: Mapping[str, float]) -> I
     for figure, value in measured.items():
         limit = limits[figure]
         target = "" if limit.target is None else as_text(limit.target)
-        allowed = f"{'<=' if limit.bound == 'ceiling' else '>='} {as_text(limit.value)}"
+        limit_text = f"{'<=' if limit.bound == 'ceiling' else '>='} {as_text(limit.value)}"
         verb = "lowered" if limit.bound == "ceiling" else "raised"
         remark = f"  can be {verb} to {as_text(value)}" if limit.can_tighten_to(value) else ""
-        yield f"{figure:{width}}  {as_text(value):>9}  {allowed:>12}  {target:>9}{remark}"
+        yield f"{figure:{width}}  {as_text(value):>9}  {limit_text:>12}  {target:>9}{remark}"
 
 
 def compare(limits: Mapping[str, FigureLimit], measured: Mapping[str, float]) -> bool:

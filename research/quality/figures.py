@@ -161,8 +161,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         times = times_by_folder(*read_times(ROOT / TIMES)) if (ROOT / TIMES).exists() else None
         parts = {"structure": structure.figures(ROOT), "language": language.figures(ROOT)}
-        known = (*limited(parts["structure"], parts["language"]), *MEASURED_BY_RUNNING)
-        limits = read_limits((ROOT / FILE).read_text(encoding="utf-8"), known)
+        figures = (*limited(parts["structure"], parts["language"]), *MEASURED_BY_RUNNING)
+        limits = read_limits((ROOT / FILE).read_text(encoding="utf-8"), figures)
     except (LimitsError, MeasurementError, OSError) as error:
         print(f"{FILE}: {error}", file=sys.stderr)
         return 2

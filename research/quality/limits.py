@@ -80,11 +80,11 @@ def _limit(figure: str, table: Any) -> FigureLimit:
     if ("ceiling" in entries) == ("floor" in entries):
         raise LimitsError(f"{figure} needs either a ceiling or a floor.")
     bound: Bound = "ceiling" if "ceiling" in entries else "floor"
-    why = entries.get("why", "")
-    if not isinstance(why, str) or ("why" in entries and not why.strip()):
+    reason = entries.get("why", "")
+    if not isinstance(reason, str) or ("why" in entries and not reason.strip()):
         raise LimitsError(f"{figure}.why must be a sentence.")
     target = _number(f"{figure}.target", entries["target"]) if "target" in entries else None
-    return FigureLimit(figure, bound, _number(f"{figure}.{bound}", entries[bound]), target, why.strip())
+    return FigureLimit(figure, bound, _number(f"{figure}.{bound}", entries[bound]), target, reason.strip())
 
 
 def _number(place: str, value: object) -> float:

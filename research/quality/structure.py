@@ -119,16 +119,16 @@ def modules_of(root: Path, pattern: str = "*.py") -> list[Module]:
     return [Module(path.relative_to(root), path.read_text(encoding="utf-8")) for path in paths]
 
 
-def imports_of(module: Module, known: Mapping[str, Module]) -> set[str]:
-    """Return the names of the `known` modules that `module` imports anywhere in its text, itself left out."""
+def imports_of(module: Module, module_by_name: Mapping[str, Module]) -> set[str]:
+    """Return the names of the `module_by_name` modules that `module` imports anywhere in its text, itself left out."""
     names: set[str] = set()
     for node in module.nodes:
         if isinstance(node, ast.Import):
-            names |= {_longest(alias.name, known) for alias in node.names}
+            names |= {_longest(alias.name, module_by_name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = base_of(module, node)
             # `from package import module` reads the module, `from module import name` the module that stands first.
-            names |= {_longest(f"{base}.{alias.name}", known) for alias in node.names}
+            names |= {_longest(f"{base}.{alias.name}", module_by_name) for alias in node.names}
     return names - {module.name, ""}
 
 
@@ -141,18 +141,20 @@ def base_of(module: Module, node: ast.ImportFrom) -> str:
     return ".".join([*above, *([node.module] if node.module else [])])
 
 
-def _longest(name: str, known: Mapping[str, Module]) -> str:
-    while name and name not in known:
+def _longest(name: str, module_by_name: Mapping[str, Module]) -> str:
+    while name and name not in module_by_name:
         name = name.rpartition(".")[0]
     return name
 
 
-def arrows_between_rooms(imports: Mapping[str, Iterable[str]], known: Mapping[str, Module]) -> dict[str, Arrows]:
+def arrows_between_rooms(
+    imports: Mapping[str, Iterable[str]], module_by_name: Mapping[str, Module]
+) -> dict[str, Arrows]:
     """Return per package the pairs (importing room, imported room)."""
     arrows: dict[str, Arrows] = defaultdict(set)
     for name, targets in imports.items():
-        module = known[name]
-        for target in (known[other] for other in targets):
+        module = module_by_name[name]
+        for target in (module_by_name[candidate] for candidate in targets):
             if not module.is_init and module.package == target.package and module.room != target.room:
                 arrows[module.package].add((module.room, target.room))
     return arrows
@@ -285,12 +287,12 @@ def figures(root: Path) -> dict[str, Any]:
     """Measure the tree under `root`. See the top of this file for the meaning of each figure."""
     root = root.resolve()
     modules = modules_of(root)
-    known = {module.name: module for module in modules}
+    module_by_name = {module.name: module for module in modules}
     packages = sorted({module.package for module in modules})
-    imports = {module.name: sorted(imports_of(module, known)) for module in modules}
-    rooms = arrows_between_rooms(imports, known)
-    named = [m for m in modules if m.path.name not in ("__init__.py", "__main__.py")]
-    mirrored = [m for m in named if (root / "tests" / m.path.parent / f"test_{m.path.name}").exists()]
+    imports = {module.name: sorted(imports_of(module, module_by_name)) for module in modules}
+    rooms = arrows_between_rooms(imports, module_by_name)
+    named_modules = [m for m in modules if m.path.name not in ("__init__.py", "__main__.py")]
+    mirrored = [m for m in named_modules if (root / "tests" / m.path.parent / f"test_{m.path.name}").exists()]
     sizes = {package: sum(m.lines for m in modules if m.package == package) for package in packages}
     total = sum(sizes.values())
     largest = max(sizes, key=lambda package: sizes[package], default="")
@@ -308,7 +310,7 @@ def figures(root: Path) -> dict[str, Any]:
         "circles": circles(imports),
         "arrow_circles": {package: circles(_targets(rooms[package])) for package in packages},
         "flat": {package: sum(m.path.parent == Path(package) for m in modules) for package in packages},
-        "mirrored": _percent(len(mirrored), len(named)),
+        "mirrored": _percent(len(mirrored), len(named_modules)),
         "untested": untested(root, modules),
         "scheme_branches": sum(scheme_branches(m.nodes) for m in modules if m.path.name != "schemes.py"),
         "comments": round(100 * remarks / max(1, total), 2),
@@ -377,9 +379,9 @@ def _targets(arrows: Arrows) -> dict[str, list[str]]:
 
 def record(path: Path, key: str, part: str, measured: Mapping[str, Any]) -> None:
     """Write `measured` as file[key][part] and keep everything else that stands there."""
-    known = json.loads(path.read_text()) if path.exists() else {}
-    known.setdefault(key, {})[part] = measured
-    path.write_text(json.dumps(known, indent=1) + "\n")
+    recorded = json.loads(path.read_text()) if path.exists() else {}
+    recorded.setdefault(key, {})[part] = measured
+    path.write_text(json.dumps(recorded, indent=1) + "\n")
 
 
 def main() -> None:

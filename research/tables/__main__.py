@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from private_learning.records import DataError
-from research.tables.catalogue import Entry, chosen, entries
+from research.tables.catalogue import Entry, entries, selected_entries
 from research.tables.page import PAGE, markdown
 from research.tables.result import RESULTS, Row, read, write
 from wardround.demo.scenarios import DataMissing
@@ -24,9 +24,9 @@ def main(arguments: list[str] | None = None) -> int:
         print("name a table, or --docs", file=sys.stderr)
         return 2
     if options.table:
-        wanted = {key: str(value) for key in ("clients", "epsilon", "data") if (value := getattr(options, key))}
+        selectors = {key: str(value) for key in ("clients", "epsilon", "data") if (value := getattr(options, key))}
         try:
-            lines = chosen(options.table, wanted)
+            lines = selected_entries(options.table, selectors)
         except ValueError as error:
             print(error, file=sys.stderr)
             return 2

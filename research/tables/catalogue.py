@@ -35,15 +35,19 @@ def entries() -> list[Entry]:
     return [entry for module in _MODULES for entry in import_module(module).ENTRIES]
 
 
-def chosen(table: str, wanted: Mapping[str, str]) -> list[Entry]:
+def selected_entries(table: str, selectors: Mapping[str, str]) -> list[Entry]:
     """The lines of one table that have every wanted selector.
 
     Raises:
         ValueError: none has; the message names those that there are.
     """
-    here = [entry for entry in entries() if entry.table == table]
-    found = [entry for entry in here if all(entry.selectors.get(key) == value for key, value in wanted.items())]
-    if not found:
-        known = "; ".join(entry.name for entry in here) or "none"
-        raise ValueError(f"table {table} has no line with {dict(wanted)}; it has: {known}")
-    return found
+    entries_of_table = [entry for entry in entries() if entry.table == table]
+    matches = [
+        entry
+        for entry in entries_of_table
+        if all(entry.selectors.get(key) == value for key, value in selectors.items())
+    ]
+    if not matches:
+        names = "; ".join(entry.name for entry in entries_of_table) or "none"
+        raise ValueError(f"table {table} has no line with {dict(selectors)}; it has: {names}")
+    return matches

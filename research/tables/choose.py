@@ -24,8 +24,8 @@ import numpy as np
 from research.tables.dealing import deal
 from research.tables.features import Digits, held_out
 from research.tables.federated import Clients, Settings, accuracy, train
-from research.tables.lines import CHOSEN, INSTANCE_DELTA, LINES, PNEUMONIA, Line, noise_for
-from research.tables.pictures import KEPT, pneumonia
+from research.tables.lines import CHOSEN_SETTINGS, INSTANCE_DELTA, LINES, PNEUMONIA, Line, noise_for
+from research.tables.pictures import COMPONENTS, pneumonia
 from research.tables.readings import Release, epsilon_of_records
 from study_protocol.randomness.source import SeededRandomness
 
@@ -46,25 +46,25 @@ _RATES_OF_BOTH = (40.0, 80.0, 160.0, 320.0, 640.0)
 def candidates(line: Line, count: int) -> list[Settings]:
     """So many different settings, the same for the same line."""
     draw = np.random.default_rng([ord(letter) for letter in line.key])
-    found: dict[Settings, None] = {}
-    while len(found) < count:
-        drawn: list[Any] = [one[draw.integers(len(one))] for one in _ranges(line)]
-        if _allowed(line, one := Settings(*drawn)):
-            found[one] = None
-    return list(found)
+    settings_seen: dict[Settings, None] = {}
+    while len(settings_seen) < count:
+        draws: list[Any] = [choices[draw.integers(len(choices))] for choices in _ranges(line)]
+        if _is_allowed(line, choices := Settings(*draws)):
+            settings_seen[choices] = None
+    return list(settings_seen)
 
 
 def _ranges(line: Line) -> tuple[tuple[Any, ...], ...]:
     """In the order of the fields of `Settings`."""
-    one = line.instance is None
-    first, last = (_CLIPS if one else _CLIPS_OF_BOTH)[line.split]
-    steps = (_RATES if one else _RATES_OF_BOTH, _MOMENTA, _AVERAGED)
+    is_central = line.instance is None
+    first, last = (_CLIPS if is_central else _CLIPS_OF_BOTH)[line.split]
+    steps = (_RATES if is_central else _RATES_OF_BOTH, _MOMENTA, _AVERAGED)
     if line.data != "MNIST":
-        return ((KEPT,), _ROUNDS[line.clients], first, last, *steps, (None,), (2,))
-    return (_KEPT[line.clients], _ROUNDS[line.clients], first, last, *steps, (None,) if one else _RECORD_CLIPS)
+        return ((COMPONENTS,), _ROUNDS[line.clients], first, last, *steps, (None,), (2,))
+    return (_KEPT[line.clients], _ROUNDS[line.clients], first, last, *steps, (None,) if is_central else _RECORD_CLIPS)
 
 
-def _allowed(line: Line, settings: Settings) -> bool:
+def _is_allowed(line: Line, settings: Settings) -> bool:
     """Whether a record's ε stays within the line's, with as many records as the papers' clients have."""
     if line.instance is None:
         return True
@@ -89,43 +89,43 @@ def judge(line: Line, settings: Settings, seed: int) -> float:
 def search(line: Line) -> dict[str, Any]:
     """The best settings, what they reached, and what the others did."""
     first = sorted(((judge(line, each, _FIRST_SEED), each) for each in candidates(line, CANDIDATES)), key=_reached)
-    found: list[tuple[float, Settings]] = []
+    scored: list[tuple[float, Settings]] = []
     for once, each in first[-FINALISTS:]:
         more = [judge(line, each, _FIRST_SEED + 1 + seed) for seed in range(MORE_SEEDS)]
-        found.append((float(np.mean([once, *more])), each))
-    reached, best = max(found, key=_reached)
+        scored.append((float(np.mean([once, *more])), each))
+    reached, best = max(scored, key=_reached)
     return {
         "settings": asdict(best),
         "validation": reached,
         "candidates": CANDIDATES,
         "first try, all candidates": [round(score, 4) for score, _ in first],
-        "finalists": [round(score, 4) for score, _ in found],
+        "finalists": [round(score, 4) for score, _ in scored],
     }
 
 
-def _reached(found: tuple[float, Settings]) -> float:
-    return found[0]
+def _reached(scored: tuple[float, Settings]) -> float:
+    return scored[0]
 
 
 @lru_cache(maxsize=2)
-def _held_out(data: str, kept: int) -> Digits:
-    return held_out(kept) if data == "MNIST" else pneumonia(held_out=True)
+def _held_out(data: str, components: int) -> Digits:
+    return held_out(components) if data == "MNIST" else pneumonia(held_out=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Search for the lines that are named, or all of them; each replaces its settings in the file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lines", nargs="*", help="such as II/100/iid/8; all of them if left out")
-    parser.add_argument("--out", type=Path, default=CHOSEN)
+    parser.add_argument("--out", type=Path, default=CHOSEN_SETTINGS)
     options = parser.parse_args(arguments)
     for package in ("study_protocol", "private_learning", "client_sdk"):
         logging.getLogger(package).setLevel(logging.ERROR)
-    wanted = [line for line in (*LINES, PNEUMONIA) if not options.lines or line.key in options.lines]
-    for line in wanted:
-        found = search(line)
-        known = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
-        options.out.write_text(json.dumps(known | {line.key: found}, indent=1) + "\n", encoding="utf-8")
-        print(f"{line.key}: {100 * found['validation']:.2f} with {found['settings']}", flush=True)
+    lines = [line for line in (*LINES, PNEUMONIA) if not options.lines or line.key in options.lines]
+    for line in lines:
+        best = search(line)
+        recorded = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
+        options.out.write_text(json.dumps(recorded | {line.key: best}, indent=1) + "\n", encoding="utf-8")
+        print(f"{line.key}: {100 * best['validation']:.2f} with {best['settings']}", flush=True)
 
 
 if __name__ == "__main__":

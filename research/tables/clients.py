@@ -15,15 +15,15 @@ from research.tables.catalogue import Entry
 from research.tables.dealing import SPLITS, deal
 from research.tables.features import Digits, digits
 from research.tables.federated import Clients, Settings, Trained, accuracy, train
-from research.tables.lines import APTOS, INSTANCE_DELTA, LINES, PNEUMONIA, Line, chosen, noise_for
-from research.tables.pictures import own, pneumonia
+from research.tables.lines import APTOS, INSTANCE_DELTA, LINES, PNEUMONIA, Line, chosen_settings, noise_for
+from research.tables.pictures import own_features, pneumonia
 from research.tables.readings import Release, readings
 from research.tables.result import Row
 from study_protocol.randomness.source import SeededRandomness
 
-_MANY = 1000
+_LARGE_GROUP = 1000
 _CHOOSE = "`python -m research.tables.choose`"
-_FOUND = {
+_RECORDED = {
     "MNIST": f"{_CHOOSE}, on the last 10,000 training images, which it does not train on",
     "PneumoniaMNIST": f"{_CHOOSE}, on the validation X-rays, which it does not train on",
     "APTOS": f"{_CHOOSE}, on PneumoniaMNIST: no picture of this folder was used",
@@ -32,15 +32,15 @@ _FOUND = {
 
 def measure(line: Line, seeds: Sequence[int]) -> Row:
     """One line, every seed with a split and noise of its own, judged by the test records. Raises DataMissing."""
-    settings = chosen(line)
+    settings = chosen_settings(line)
     return _measured(line, settings, digits(settings.kept) if line.data == "MNIST" else pneumonia(), seeds)
 
 
 def measure_own(line: Line, folder: Path, seeds: Sequence[int]) -> Row:
     """A line of Table III on a folder of a user's own. Raises DataError."""
-    data = own(folder)
+    data = own_features(folder)
     classes = int(max(data.labels.max(), data.test_labels.max())) + 1
-    return _measured(line, replace(chosen(PNEUMONIA), classes=classes), data, seeds)
+    return _measured(line, replace(chosen_settings(PNEUMONIA), classes=classes), data, seeds)
 
 
 def _measured(line: Line, settings: Settings, data: Digits, seeds: Sequence[int]) -> Row:
@@ -53,7 +53,7 @@ def _measured(line: Line, settings: Settings, data: Digits, seeds: Sequence[int]
         shares.append(accuracy(trained.weights, data.test_inputs, data.test_labels))
         norms.append(trained.norms)
         # So many clients differ little from seed to seed.
-        if line.clients < _MANY or seed == seeds[0]:
+        if line.clients < _LARGE_GROUP or seed == seeds[0]:
             without = _trained(line, settings, data, 0.0, seed)
             plain.append(accuracy(without.weights, data.test_inputs, data.test_labels))
     copies = -(-line.clients * line.each // len(data.labels))
@@ -70,7 +70,7 @@ def _measured(line: Line, settings: Settings, data: Digits, seeds: Sequence[int]
         without_noise=plain,
         spent=readings(release, norms),
         settings={**asdict(settings), "noise_multiplier": noise, "records of a client": line.each, "copies": copies},
-        found_by=_FOUND[line.data],
+        found_by=_RECORDED[line.data],
         goal=line.goal,
         notes=_notes(line, data),
         seconds=time.monotonic() - began,
@@ -96,7 +96,7 @@ def _entry(line: Line) -> Entry:
     return Entry(line.table, line.name, line.papers, run, _selectors(line))
 
 
-def _own(line: Line) -> Entry:
+def _own_entry(line: Line) -> Entry:
     with_folder: Callable[[Path, Sequence[int]], Row] = partial(measure_own, line)
     return Entry(
         line.table, line.name, line.papers, None, _selectors(line), "needs the images of APTOS 2019", with_folder
@@ -110,6 +110,6 @@ def _selectors(line: Line) -> dict[str, str]:
 _ALL = sorted((*LINES, PNEUMONIA), key=lambda line: line.table)
 ENTRIES = (
     *(_entry(line) for line in _ALL if line.table < "III"),
-    *(_own(line) for line in APTOS),
+    *(_own_entry(line) for line in APTOS),
     *(_entry(line) for line in _ALL if line.table >= "III"),
 )

@@ -41,9 +41,9 @@ def _shards(labels: Labels, each: int, draw: np.random.Generator) -> Rows:
     whole: list[Rows] = []
     rest: list[Rows] = []
     for label in np.unique(labels):
-        own = mixed[labels[mixed] == label]
-        cut = len(own) // piece * piece
-        whole.append(own[:cut])
-        rest.append(own[cut:])
+        label_rows = mixed[labels[mixed] == label]
+        cut = len(label_rows) // piece * piece
+        whole.append(label_rows[:cut])
+        rest.append(label_rows[cut:])
     pieces = np.concatenate([*whole, *rest]).reshape(-1, piece)
     return pieces[draw.permutation(len(pieces))].reshape(-1, each)

@@ -16,7 +16,7 @@ from scipy import linalg as _linalg  # pyright: ignore[reportMissingTypeStubs]
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
 _solve = cast(Any, _linalg)
-_LEAST = 1e-6
+_MIN_EIGENVALUE = 1e-6
 _PIECE = 2000
 
 
@@ -35,10 +35,10 @@ class Discriminant:
 def unit(features: Floats) -> Floats:
     """Every row scaled to L2 norm 1; rows that are nearly 0 stay short."""
     lengths = np.linalg.norm(features, axis=1, keepdims=True).astype(np.float32)
-    return features / np.maximum(lengths, np.float32(_LEAST))
+    return features / np.maximum(lengths, np.float32(_MIN_EIGENVALUE))
 
 
-def fit(features: Floats, glyphs: Labels, kept: int, shrinkage: float) -> Discriminant:
+def fit(features: Floats, glyphs: Labels, components: int, shrinkage: float) -> Discriminant:
     """Of public features (n, features) of so many copies of every glyph (n,).
 
     shrinkage  this share of the mean variance within glyphs is added to every direction's
@@ -47,8 +47,8 @@ def fit(features: Floats, glyphs: Labels, kept: int, shrinkage: float) -> Discri
         ValueError: more directions are asked for than glyphs separate.
     """
     count, rows = int(glyphs.max()) + 1, unit(features)
-    if kept >= min(count, rows.shape[1] + 1):
-        raise ValueError(f"{count} glyphs of {rows.shape[1]} features separate fewer than {kept} directions")
+    if components >= min(count, rows.shape[1] + 1):
+        raise ValueError(f"{count} glyphs of {rows.shape[1]} features separate fewer than {components} directions")
     centre = rows.mean(axis=0)
     means = np.zeros((count, rows.shape[1]), np.float32)
     np.add.at(means, glyphs, rows)
@@ -63,8 +63,8 @@ def fit(features: Floats, glyphs: Labels, kept: int, shrinkage: float) -> Discri
     spread = _solve.solve_triangular(root, (means - centre).T.astype(np.float64), lower=True) / np.sqrt(count)
     whole = spread @ spread.T
     size = len(whole)
-    found = _solve.eigh(whole, subset_by_index=[size - kept, size - 1])[1][:, ::-1]
-    directions = _solve.solve_triangular(root.T, found, lower=False)
+    vectors = _solve.eigh(whole, subset_by_index=[size - components, size - 1])[1][:, ::-1]
+    directions = _solve.solve_triangular(root.T, vectors, lower=False)
     # Signs are the solver's whim: the largest entry is positive.
-    largest = directions[np.abs(directions).argmax(axis=0), np.arange(kept)]
+    largest = directions[np.abs(directions).argmax(axis=0), np.arange(components)]
     return Discriminant(centre.astype(np.float32), (directions * np.sign(largest)).astype(np.float32))

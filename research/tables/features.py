@@ -40,16 +40,16 @@ class Digits:
     test_labels: Labels
 
 
-def digits(kept: int) -> Digits:
+def digits(components: int) -> Digits:
     """All training images, and the test images. Raises DataMissing."""
-    found = _coordinates()
-    train, test = (unit(found[f"{part}_coordinates"][:, :kept]) for part in ("train", "t10k"))
-    return Digits(train, found["train_labels"], test, found["t10k_labels"])
+    coordinates = _coordinates()
+    train, test = (unit(coordinates[f"{part}_coordinates"][:, :components]) for part in ("train", "t10k"))
+    return Digits(train, coordinates["train_labels"], test, coordinates["t10k_labels"])
 
 
-def held_out(kept: int) -> Digits:
+def held_out(components: int) -> Digits:
     """The first 50,000 training images, judged by the other 10,000."""
-    whole = digits(kept)
+    whole = digits(components)
     inputs, labels = whole.inputs, whole.labels
     return Digits(inputs[:-VALIDATION], labels[:-VALIDATION], inputs[-VALIDATION:], labels[-VALIDATION:])
 
@@ -61,8 +61,8 @@ def _coordinates() -> dict[str, Any]:
         part = path.with_suffix(".part.npz")
         np.savez(part, **computed)
         part.rename(path)
-    with np.load(path) as known:
-        return {name: known[name] for name in known.files}
+    with np.load(path) as stored:
+        return {name: stored[name] for name in stored.files}
 
 
 def _computed() -> dict[str, Any]:
@@ -71,14 +71,14 @@ def _computed() -> dict[str, Any]:
         raise DataMissing(f"{folder} is missing: set WARDROUND_DATA to the folder that holds mnist/")
     images, glyphs = strokes.handwriting(GLYPHS, COPIES, SEED)
     public = fit(scattering.scattering(images), glyphs, MOST_KEPT, SHRINKAGE)
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     for part in ("train", "t10k"):
         pictures = read_idx(folder / f"{part}-images-idx3-ubyte.gz")
         # In pieces: all features of all images would take a gigabyte.
         pieces = [public(scattering.scattering(piece)) for piece in np.array_split(pictures, len(pictures) // 2000)]
-        found[f"{part}_coordinates"] = np.concatenate(pieces)
-        found[f"{part}_labels"] = read_idx(folder / f"{part}-labels-idx1-ubyte.gz").astype(np.int64)
-    return found
+        arrays[f"{part}_coordinates"] = np.concatenate(pieces)
+        arrays[f"{part}_labels"] = read_idx(folder / f"{part}-labels-idx1-ubyte.gz").astype(np.int64)
+    return arrays
 
 
 def _recipe() -> str:

@@ -84,7 +84,7 @@ def train(
 
     stand_for  the clients here are a sample of so many, and each counts for several; for choosing settings alone
     """
-    count, many = len(clients.rows), stand_for or len(clients.rows)
+    count, counted_clients = len(clients.rows), stand_for or len(clients.rows)
     weights, velocity = (np.zeros((settings.kept, settings.classes)) for _ in range(2))
     tail: list[Doubles] = []
     norms: list[Doubles] = []
@@ -92,12 +92,12 @@ def train(
     for place in range(settings.rounds):
         # Without noise the grid is a study's at noise multiplier 1.
         mechanism = settings.mechanism(place, noise_multiplier or 1.0)
-        total, found = clipped_sum(clients, weights, mechanism, settings.record_clip)
-        norms.append(found)
+        total, clipped_total = clipped_sum(clients, weights, mechanism, settings.record_clip)
+        norms.append(clipped_total)
         if noise_multiplier:
-            drawn = noise.of(place + 1)(mechanism.units, total.size).reshape(total.shape)
-            total = total * (many / count) + drawn
-            total /= many / count
+            draw = noise.of(place + 1)(mechanism.units, total.size).reshape(total.shape)
+            total = total * (counted_clients / count) + draw
+            total /= counted_clients / count
         velocity = settings.momentum * velocity + total * (mechanism.spacing / count)
         weights = weights - settings.learning_rate * velocity
         if place >= settings.rounds * (1 - settings.averaged) or place == settings.rounds - 1:
@@ -129,13 +129,13 @@ def residuals(inputs: Floats, labels: Labels, weights: Doubles, record_clip: flo
     With a record clip each is scaled so that the gradient's norm is at most that.
     """
     scores = inputs @ weights.astype(np.float32)
-    found = np.exp(scores - scores.max(axis=1, keepdims=True))
-    found /= found.sum(axis=1, keepdims=True)
-    found[np.arange(len(labels)), labels] -= 1
+    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+    exponentials /= exponentials.sum(axis=1, keepdims=True)
+    exponentials[np.arange(len(labels)), labels] -= 1
     if record_clip is not None:
-        lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(inputs, axis=1)
-        found *= np.minimum(1, record_clip / np.maximum(lengths, np.finfo(np.float32).tiny))[:, None]
-    return found
+        lengths = np.linalg.norm(exponentials, axis=1) * np.linalg.norm(inputs, axis=1)
+        exponentials *= np.minimum(1, record_clip / np.maximum(lengths, np.finfo(np.float32).tiny))[:, None]
+    return exponentials
 
 
 def _mean_gradients(clients: Clients, errors: Floats) -> Iterator[Doubles]:
@@ -145,7 +145,9 @@ def _mean_gradients(clients: Clients, errors: Floats) -> Iterator[Doubles]:
     for start in range(0, len(clients.rows), block):
         rows = clients.rows[start : start + block]
         # One client's features at a time stay in the processor's cache.
-        products = [errors.take(own, axis=0).T @ clients.inputs.take(own, axis=0) for own in rows]
+        products = [
+            errors.take(client_rows, axis=0).T @ clients.inputs.take(client_rows, axis=0) for client_rows in rows
+        ]
         yield np.stack(products).transpose(0, 2, 1).astype(np.float64) / each
 
 

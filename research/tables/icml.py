@@ -104,10 +104,11 @@ def _survey(
 
 def _intervals(load: Callable[[int], Split], recipe: central_inference.Recipe, noise: float) -> str:
     """What 90 % intervals of the posterior hold, in words."""
-    held = coverage.measured([load(seed) for seed in range(_INTERVAL_SEEDS)], recipe, noise)
+    intervals = coverage.measured([load(seed) for seed in range(_INTERVAL_SEEDS)], recipe, noise)
     return (
-        f"90 % intervals of the posterior held the true score of {100 * held.exact:.1f} % of the held-out records "
-        f"without noise, {100 * held.private:.1f} % after the private run, and {100 * held.widened:.1f} % with the "
+        f"90 % intervals of the posterior held the true score of {100 * intervals.exact:.1f} % of the held-out records "
+        f"without noise, {100 * intervals.private:.1f} % after the private run, "
+        f"and {100 * intervals.widened:.1f} % with the "
         f"noise's public variance added (labels drawn from a known model, {_INTERVAL_SEEDS} seeds)."
     )
 
@@ -115,10 +116,10 @@ def _intervals(load: Callable[[int], Split], recipe: central_inference.Recipe, n
 def main() -> None:
     """Count the intervals of the lines that have a posterior again: python -m research.tables.icml"""
     logging.getLogger("study_protocol.randomness.source").setLevel(logging.ERROR)
-    known = {row.name: row for row in read() if row.table == "ICML"}
+    row_by_name = {row.name: row for row in read() if row.table == "ICML"}
     for name, load, recipe, epsilon in _POSTERIORS:
         noise, _ = noise_for(epsilon, DELTA, recipe.charged)
-        row = known[name]
+        row = row_by_name[name]
         settings = {key: value for key, value in row.settings.items() if key != "coverage"}
         # The line's run was this one: same steps, same noise.
         if any(settings[key] != value for key, value in (asdict(recipe) | {"noise_multiplier": noise}).items()):

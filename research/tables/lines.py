@@ -14,7 +14,7 @@ from research.tables.federated import Settings
 from research.tables.result import Papers
 from wardround.demo.scenarios import DataMissing
 
-CHOSEN = Path("research/benchmarks/results/tables_settings.json")
+CHOSEN_SETTINGS = Path("research/benchmarks/results/tables_settings.json")
 INSTANCE_DELTA = 1e-5
 # Records of a client. MNIST: as in the papers.
 EACH = {"MNIST": 600, "PneumoniaMNIST": 52, "APTOS": 350}
@@ -46,8 +46,8 @@ class Line:
         """As the page calls it."""
         dealt = {"iid": "iid", "shards": "non-iid"}[self.split]
         before = "" if self.data == "MNIST" else f"{self.data}, "
-        which = "" if self.table != "IV" else f", {dealt}"
-        return f"{before}{self.clients:,} clients{which}, ε {self.epsilon:g}"
+        suffix = "" if self.table != "IV" else f", {dealt}"
+        return f"{before}{self.clients:,} clients{suffix}, ε {self.epsilon:g}"
 
     @property
     def each(self) -> int:
@@ -71,12 +71,12 @@ def _calibrated(epsilon: float, delta: float, rounds: int) -> float:
     return calibrate_noise(epsilon=epsilon, delta=delta, sampling_rate=1.0, steps=rounds, method="pld")
 
 
-def chosen(line: Line, path: Path = CHOSEN) -> Settings:
+def chosen_settings(line: Line, path: Path = CHOSEN_SETTINGS) -> Settings:
     """What `research.tables.choose` found for the line. Raises DataMissing when it has not been run."""
-    known: Mapping[str, Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    if line.key not in known:
+    settings_by_line: Mapping[str, Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    if line.key not in settings_by_line:
         raise DataMissing(f"no settings yet: run python -m research.tables.choose --lines {line.key} first")
-    return Settings(**known[line.key]["settings"])
+    return Settings(**settings_by_line[line.key]["settings"])
 
 
 def _lines() -> tuple[Line, ...]:
@@ -90,19 +90,19 @@ def _lines() -> tuple[Line, ...]:
         ("II", "iid", 1000, (98, 97, 97), (3, 1.0), (97, None)),
         ("II", "iid", 10_000, (99, 97, 98), (1, 0.5), (98, None)),
     )
-    found: list[Line] = []
+    lines: list[Line] = []
     for table, split, clients, accuracy, epsilons, goals in printed:
         papers = _papers(table, accuracy, epsilons, deltas[clients])
         for against, epsilon, goal in zip(("DP", "BDP"), epsilons, goals, strict=True):
             # A line of 10,000 clients takes minutes, and its classical ε is not far from the Bayesian one.
             if against == "BDP" and clients == 10_000:
                 continue
-            found.append(Line(table, clients, epsilon, deltas[clients], split, papers, against, goal))
+            lines.append(Line(table, clients, epsilon, deltas[clients], split, papers, against, goal))
     # What the papers claim of a record is 0.1, Bayesian. Here it is at most this in the worst case.
     for split, accuracy, epsilon, instance in (("iid", (97, 15, 74), 2, 0.044), ("shards", (97, 12, 62), 4, 0.030)):
         papers = _papers("IV", accuracy, (epsilon, epsilon), 1e-3)
-        found.append(Line("IV", 100, epsilon, 1e-3, split, papers, "both", 86, instance))
-    return tuple(found)
+        lines.append(Line("IV", 100, epsilon, 1e-3, split, papers, "both", 86, instance))
+    return tuple(lines)
 
 
 def _papers(table: str, accuracy: tuple[float, ...], epsilons: tuple[float, ...], delta: float) -> Papers:

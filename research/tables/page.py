@@ -12,10 +12,10 @@ from research.tables.result import Papers, Row, Spent, standard_error
 PAGE = Path("docs/tables.md")
 
 KINDS = {
-    "worst case": "for any client or record, by loss distributions; the number that this page compares",
+    "worst case": "for any client or record, by loss distributions. This page compares this number",
     "certified": "Bayesian from held-out records, against an adversary who adapts",
     "bayesian": "Bayesian with a distribution-free estimator",
-    "individual": "what 99 of 100 stay below",
+    "individual": "the bound that 99 of 100 stay below",
     "papers": "the papers' accounting as printed (Student's t, Hölder, Chernoff), on the same run",
     "other reading": "classical, with another meaning of a word in the paper",
 }
@@ -30,13 +30,8 @@ TITLES = {
 
 _HEAD = """# The papers' tables at worst-case ε
 
-The tables of Triastcyn & Faltings, "Federated Learning with Bayesian Differential Privacy" (2019; I to IV) and
-"Bayesian Differential Privacy for Machine Learning" (ICML 2020; Table 1), run again.
-
-The papers compare a classical ε (DP) with a smaller Bayesian one (BDP) and the accuracy at each. Here ε is the
-*worst case*: it holds for any client with any records. It is held at the papers' classical value, or even at their
-Bayesian one, with the same number of clients, the same δ and the same split; the accuracy is to be compared with their
-Bayesian column. Means ± standard errors are over seeds; each seed has a split and noise of its own.
+This page runs the tables of two papers by Triastcyn & Faltings again. Tables I to IV are from "Federated Learning with
+Bayesian Differential Privacy" (2019). Table 1 is from "Bayesian Differential Privacy for Machine Learning" (ICML 2020).
 
 ```
 python -m research.tables II --clients 100 --epsilon 8 --seeds 5   # measures a line again
@@ -44,64 +39,75 @@ python -m research.tables.choose --lines II/100/iid/8              # searches fo
 python -m research.tables --docs                                   # writes this page from the results
 ```
 
-Every number on this page comes from `research/benchmarks/results/tables/`.
+The papers compare a classical ε (DP) with a smaller Bayesian one (BDP), and the accuracy at each. Here ε is the *worst
+case*: it holds for any client with any records. Its value is the papers' classical ε, or even their Bayesian ε. The
+number of clients, δ and the split are the papers'. Compare the accuracy with their Bayesian column. Means ± standard
+errors are over seeds, and each seed has its own split and noise. Every number comes from
+`research/benchmarks/results/tables/`.
+[How to read ε here](#how-to-read-ε-here) explains the readings and the numbers in
+brackets.
 """
 
 _METHOD = """## How the lines of MNIST with clients are run
 
-- **Model**: a linear map with ten outputs, zero at the start; each round every client sends one mean gradient over all
-  of its records, clipped, and the coordinator adds discrete Gaussian noise to the sum (scheme `client`). The papers
-  train a small convolutional network. Few rounds and few parameters need less noise.
-- **Features**: a fixed scattering transform (`research/tables/scattering.py`), then the directions that separate
-  *invented* handwriting best (Fisher's discriminant, `discriminant.py`): random strokes, each glyph written 20 times by
-  a shaky hand (`strokes.py`). No image of MNIST, or of any other data set, is used for this; it costs no privacy. It is
-  what makes most of the difference: the papers' network learns its features from the protected records.
-- **Settings** were searched for on the last 10,000 training images (`choose.py`); the lines train on all 60,000
-  and are judged by the test images. A search reads the records without noise, and no ε here pays for it; neither do the
-  papers' ε pay for theirs. How much handwriting is invented, and how it is whitened, was chosen on the same images.
-- **Splits**: at random, or two pieces of 300 images of one digit for each client. Above 100 clients the images are
-  dealt again and again, as in the papers: an image is then at 10 or 100 clients. The ε of a client does not know of
-  this; the ε of an image with all its copies is printed beside that of one record.
-- **Both levels from one noise**: clipping to a ball never brings two points farther apart, so a record moves its
-  client's clipped mean by no more than its own clip over the number of records. One noise therefore protects clients
-  and records ([proof](definitions/both-levels.md)); both ε are printed. It holds for one gradient a round only.
-- **Why the Bayesian number does not help**: with 100 clients as the only sample, no distribution-free estimate comes
-  far below the worst case, whatever the clients send; the floor is printed beside each. The papers' smaller numbers
-  rest on Student's t, a normal law that nothing supports ([as printed](definitions/as-printed.md)).
+- **Model**: a linear map with ten outputs, zero at the start. In each round every client sends one clipped mean
+  gradient over all of its records. The coordinator adds discrete Gaussian noise to the sum (scheme `client`). The
+  papers train a small convolutional network. Few rounds and few parameters need less noise.
+- **Features**: a fixed scattering transform (`research/tables/scattering.py`) and Fisher's discriminant
+  (`discriminant.py`). The discriminant separates *invented* handwriting: random strokes, each glyph written 20 times
+  by a shaky hand (`strokes.py`). No image of any data set is used, so it costs no privacy. It makes most of the
+  difference, because the papers' network learns its features from the protected records.
+- **Settings** were searched for on the last 10,000 training images (`choose.py`). The lines train on all 60,000 and
+  are judged by the test images. A search reads the records without noise, and no ε pays for it, here or in the papers.
+  The amount of invented handwriting and its whitening were chosen on the same images.
+- **Splits**: at random, or two pieces of 300 images of one digit for each client. Above 100 clients an image is at 10
+  or 100 clients, as in the papers. The ε of a client ignores this. The ε of an image with all its copies stands beside
+  that of one record.
+- **Both levels from one noise**: clipping to a ball never moves two points apart. So a record moves its client's
+  clipped mean by at most its own clip over the number of records. One noise protects clients and records
+  ([proof](definitions/both-levels.md)). This holds for one gradient a round only.
+- **The Bayesian number does not help**: from only 100 clients no distribution-free estimate comes far below the worst
+  case. The papers' smaller numbers rest on Student's t, a normal law without support ([as
+  printed](definitions/as-printed.md)).
 
 ## How the lines with one data holder are run
 
 - **Inputs of Abalone and Adult** are chosen, scaled and cut into bands by constants
-(`research/bayesian/survey_data.py`) that
-  were written by somebody who had looked at these public data sets. No ε pays for it.
-- **Settings** were searched for with the splits of seeds 0 to 4, on a fifth of each one's training records, without any
-  price in ε. No seed's own test records judge its search. But every seed deals the same records anew: a test record of
-  one seed is a training record of most others, so that the search as a whole has seen it.
+  (`research/bayesian/survey_data.py`). Their author had looked at these public data sets. No ε pays for it.
+- **Settings** were searched for with the splits of seeds 0 to 4, on a fifth of the training records. No ε pays for it.
+  No seed's own test records judge its search. But every seed splits the same records anew, so the search as a whole
+  has seen most test records.
 """
 
 
 def markdown(entries: Sequence[Entry], rows: Iterable[Row]) -> str:
     """The page. A line without a result says "not run"; one without records says what is missing."""
-    known = {(row.table, row.name): row for row in rows}
+    row_by_key = {(row.table, row.name): row for row in rows}
+    computations: dict[str, int] = {}
     parts = [_HEAD]
     for table in dict.fromkeys(entry.table for entry in entries):
-        here = [entry for entry in entries if entry.table == table]
-        found = [known[key] for entry in here if (key := (entry.table, entry.name)) in known]
-        parts += [f"## {TITLES.get(table, f'Table {table}')}\n", _accuracies(here, known)]
-        if found:
-            parts += [_epsilons(found), _settings(found)]
-    parts += [_METHOD, _words()]
+        entries_of_table = [entry for entry in entries if entry.table == table]
+        rows_of_table = [
+            row_by_key[key] for entry in entries_of_table if (key := (entry.table, entry.name)) in row_by_key
+        ]
+        parts += [
+            f"## {TITLES.get(table, f'Table {table}')}\n",
+            _accuracies(entries_of_table, row_by_key, computations),
+        ]
+        if rows_of_table:
+            parts += [_readings(rows_of_table, computations), _settings(rows_of_table)]
+    parts += [_METHOD, _legend(computations)]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def _accuracies(here: Sequence[Entry], known: dict[tuple[str, str], Row]) -> str:
+def _accuracies(entries: Sequence[Entry], row_by_key: dict[tuple[str, str], Row], computations: dict[str, int]) -> str:
     lines = [
         "| line | papers: without privacy / DP / BDP | papers' ε: DP / BDP | here | same steps, no noise "
         "| here: worst-case ε | seeds |",
         "|---|---|---|---|---|---|---|",
     ]
-    for entry in here:
-        row = known.get((entry.table, entry.name))
+    for entry in entries:
+        row = row_by_key.get((entry.table, entry.name))
         cells = [entry.name, *_of_papers(entry.papers)]
         cells += (
             [f"not re-run: {entry.reason}" if entry.run is None else "not run", "", "", ""]
@@ -109,7 +115,7 @@ def _accuracies(here: Sequence[Entry], known: dict[tuple[str, str], Row]) -> str
             else [
                 f"**{_percent(row.accuracies)}**",
                 _percent(row.without_noise),
-                "; ".join(_spent(each) for each in row.spent if each.kind == "worst case"),
+                _spent(row, "worst case", computations),
                 str(len(row.seeds)),
             ]
         )
@@ -132,8 +138,14 @@ def _percent(shares: Sequence[float]) -> str:
     return f"{mean:.2f} ± {standard_error(shares):.2f}" if len(shares) > 1 else f"{mean:.2f}"
 
 
-def _spent(each: Spent) -> str:
-    return f"{_epsilon(each)} ({each.level}, δ {each.delta:g})"
+def _spent(row: Row, kind: str, computations: dict[str, int]) -> str:
+    """Every ε of this kind. Each text that says how one was computed gets a number in `computations`."""
+    cells: list[str] = []
+    for each in row.spent:
+        if each.kind == kind:
+            number = computations.setdefault(each.how, len(computations) + 1)
+            cells.append(f"{_epsilon(each)} ({each.level}, δ {each.delta:g}) [{number}]")
+    return ", ".join(cells)
 
 
 def _epsilon(each: Spent) -> str:
@@ -141,29 +153,45 @@ def _epsilon(each: Spent) -> str:
     return "∞" if each.epsilon is None else f"{rounded_up(each.epsilon, 4):g}"
 
 
-def _epsilons(rows: Sequence[Row]) -> str:
-    lines = ["| line | reading | level | ε | δ | how |", "|---|---|---|---|---|---|"]
+def _readings(rows: Sequence[Row], computations: dict[str, int]) -> str:
+    """A line for each row, with a column for each kind of ε but the worst case."""
+    spent = {each.kind for row in rows for each in row.spent}
+    kinds = [kind for kind in KINDS if kind in spent and kind != "worst case"]
+    lines = [f"| line | {' | '.join(kinds)} |", "|---" * (len(kinds) + 1) + "|"]
     for row in rows:
-        for each in row.spent:
-            lines.append(
-                f"| {row.name} | {each.kind} | {each.level} | {_epsilon(each)} | {each.delta:g} | {each.how} |"
-            )
+        cells = [row.name, *(_spent(row, kind, computations) for kind in kinds)]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def _settings(rows: Sequence[Row]) -> str:
-    lines: list[str] = []
+    """Settings of each line, then data, split and search of lines that share them, then notes."""
+    lines = ["| line | settings |", "|---|---|"]
+    sources: dict[tuple[str, str, str], list[str]] = {}
+    notes: dict[str, list[str]] = {}
     for row in rows:
-        said = ", ".join(f"{key} {_value(value)}" for key, value in row.settings.items())
-        notes = "".join(f" {note}" for note in row.notes)
-        lines.append(f"- **{row.name}** ({row.data}; {row.split}): {said}. Found by {row.found_by}.{notes}")
+        values = ", ".join(f"{key} {_value(value)}" for key, value in row.settings.items() if value is not None)
+        lines.append(f"| {row.name} | {values} |")
+        sources.setdefault((row.data, row.split, row.found_by), []).append(row.name)
+        for note in row.notes:
+            notes.setdefault(note, []).append(row.name)
+    lines += ["", "| lines | data | split | settings found by |", "|---|---|---|---|"]
+    for source, names in sources.items():
+        lines.append(f"| {_lines(names, len(rows))} | {' | '.join(source)} |")
+    lines += ["", *(f"- **{_lines(names, len(rows))}**: {note}" for note, names in notes.items())] if notes else []
     return "\n".join(lines) + "\n"
+
+
+def _lines(names: Sequence[str], total: int) -> str:
+    return "all" if len(names) == total > 1 else " and ".join(names)
 
 
 def _value(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _words() -> str:
-    lines = ["## How to read ε here\n"]
-    return "\n".join([*lines, *(f"- **{kind}**: {meaning}." for kind, meaning in KINDS.items())]) + "\n"
+def _legend(computations: dict[str, int]) -> str:
+    lines = ["## How to read ε here\n", *(f"- **{kind}**: {meaning}." for kind, meaning in KINDS.items())]
+    lines += ["", "| number | computation |", "|---|---|"]
+    lines += [f"| {number} | {computation} |" for computation, number in computations.items()]
+    return "\n".join(lines) + "\n"

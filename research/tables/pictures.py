@@ -17,7 +17,7 @@ from research.tables.features import Digits
 from wardround.demo.scenarios import DataMissing, data_folder
 
 # Eight directions at 7 × 7 places.
-KEPT = 392
+COMPONENTS = 392
 SIDE = 28
 
 
@@ -37,7 +37,7 @@ def pneumonia(*, held_out: bool = False) -> Digits:
     return Digits(edges(images), labels, edges(test.inputs), _labels(test.labels))
 
 
-def own(folder: Path) -> Digits:
+def own_features(folder: Path) -> Digits:
     """<folder>/train/<class>/<image> and <folder>/test/<class>/<image>, the same classes in both.
 
     Raises DataError: no such folder, no images, other classes.

@@ -55,7 +55,7 @@ def readings(release: Release, runs: Sequence[Doubles]) -> list[Spent]:
     worst.step(noise_multiplier=multiplier, sampling_rate=1.0, count=settings.rounds)
     distances = [_distances(release, norms) for norms in runs]
     clients, gamma = runs[0].shape[1], release.delta * FAILURE_SHARE
-    least = prospect(
+    fewest = prospect(
         samples=clients,
         estimator_failure_probability=gamma,
         delta=release.delta,
@@ -82,7 +82,7 @@ def readings(release: Release, runs: Sequence[Doubles]) -> list[Spent]:
             min(bayesian, worst.epsilon()),
             release.delta,
             f"betting, running sums of {clients:,} clients, adversary path, never above the worst case; γ = δ/10; from "
-            f"so many clients no estimate of log-moments says less than {math.floor(1000 * least) / 1000:.3g}",
+            f"so many clients no estimate of log-moments says less than {math.floor(1000 * fewest) / 1000:.3g}",
         ),
         Spent(
             "individual",
@@ -118,12 +118,14 @@ def epsilon_of_records(release: Release, group: int = 1) -> float:
 
 def _of_records(release: Release) -> list[Spent]:
     """A record's ε, and that of all copies of an image."""
-    found: list[Spent] = []
+    readings: list[Spent] = []
     for group in sorted({1, release.copies}):
-        whose = "a record" if group == 1 else f"an image with its {group} copies at as many clients"
-        how = f"add or remove {whose}, behind the client's clip; loss distributions"
-        found.append(Spent("worst case", "instance", epsilon_of_records(release, group), release.instance_delta, how))
-    return found
+        protected = "a record" if group == 1 else f"an image with its {group} copies at as many clients"
+        statement = f"add or remove {protected}, behind the client's clip; loss distributions"
+        readings.append(
+            Spent("worst case", "instance", epsilon_of_records(release, group), release.instance_delta, statement)
+        )
+    return readings
 
 
 def _distances(release: Release, norms: Doubles) -> Doubles:

@@ -87,8 +87,8 @@ class Row:
     @property
     def file(self) -> str:
         """Its file's name in `RESULTS`."""
-        said = f"{self.table}-{self.name}".lower().replace("ε", "epsilon")
-        words = "".join(c if c.isalnum() or c == "." else "-" for c in said)
+        file_name = f"{self.table}-{self.name}".lower().replace("ε", "epsilon")
+        words = "".join(c if c.isalnum() or c == "." else "-" for c in file_name)
         return "-".join(part for part in words.split("-") if part) + ".json"
 
 
@@ -113,9 +113,9 @@ def read(folder: Path = RESULTS) -> list[Row]:
     return [_row(json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*.json"))]
 
 
-def _row(found: dict[str, Any]) -> Row:
-    parts = {"papers": Papers(**found["papers"]), "spent": [Spent(**each) for each in found["spent"]]}
-    return Row(**found | parts)
+def _row(values: dict[str, Any]) -> Row:
+    parts = {"papers": Papers(**values["papers"]), "spent": [Spent(**each) for each in values["spent"]]}
+    return Row(**values | parts)
 
 
 def _versions() -> dict[str, str]:

@@ -74,8 +74,8 @@ def _smoothing(size: int) -> Tensor:
 def _wavelets(scale: int) -> Tensor:
     """Fourier transforms (directions, 32, 32) of the Morlet wavelets of one scale."""
     angles = (_directions() * np.pi) / DIRECTIONS
-    found = [np.fft.fft2(_morlet(_SPREAD * 2**scale, _FREQUENCY / 2**scale, angle)) for angle in angles]
-    return torch.from_numpy(np.stack(found).astype(np.complex64))
+    filters = [np.fft.fft2(_morlet(_SPREAD * 2**scale, _FREQUENCY / 2**scale, angle)) for angle in angles]
+    return torch.from_numpy(np.stack(filters).astype(np.complex64))
 
 
 def _directions() -> NDArray[np.int64]:
@@ -96,6 +96,6 @@ def _gabor(spread: float, frequency: float, angle: float) -> NDArray[np.complex1
     reach = np.arange(-2 * _PADDED, 3 * _PADDED)
     x, y = np.meshgrid(reach, reach, indexing="ij")
     envelope = curve[0, 0] * x**2 + 2 * curve[0, 1] * x * y + curve[1, 1] * y**2
-    found = np.exp(-envelope + 1j * frequency * (x * np.cos(angle) + y * np.sin(angle)))
-    folded = found.reshape(5, _PADDED, 5, _PADDED).sum(axis=(0, 2))
+    wave = np.exp(-envelope + 1j * frequency * (x * np.cos(angle) + y * np.sin(angle)))
+    folded = wave.reshape(5, _PADDED, 5, _PADDED).sum(axis=(0, 2))
     return folded / (2 * np.pi * spread**2 / slant)

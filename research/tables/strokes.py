@@ -77,8 +77,8 @@ def _curves(control: Floats, draw: np.random.Generator) -> Floats:
 def _render(points: Floats, written: NDArray[np.bool_], draw: np.random.Generator) -> Images:
     """Ink of even density along the strokes that are written, blurred by one of the pens."""
     glyphs = len(points)
-    known = np.where(written[:, :, None, None], points, np.nan)
-    flat = known.reshape(glyphs, -1, 2)
+    points_written = np.where(written[:, :, None, None], points, np.nan)
+    flat = points_written.reshape(glyphs, -1, 2)
     low, high = np.nanmin(flat, axis=1), np.nanmax(flat, axis=1)
     # A dot is not blown up to fill the box.
     span = np.maximum((high - low).max(axis=1), 0.3)[:, None, None]

@@ -1,8 +1,8 @@
-"""Who asks, and what every handler may reach: a client signs this very request, a person has an API key.
+"""Authentication of callers, and the context that every handler can reach.
 
-A client's token covers method, address and body. Who asks is known before a byte of the body is read (`SignedRoute`).
-Handlers that read JSON get the body compared before they run; handlers that stream one compare the digest themselves,
-before anything is recorded.
+A client signs this very request, and a person has an API key. A client's token covers method, address and body.
+The caller is known before a byte of the body is read (`SignedRoute`). Handlers that read JSON get the body compared
+before they run. Handlers that stream a body compare the digest themselves, before anything is recorded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from server.domain.errors import Rejected
 from server.domain.versions import require_spoken
 from server.services.coordinator import Coordinator
 from server.services.differences import UNREADABLE, refused, stop_differing
-from server.services.identities import Known
+from server.services.identities import MemberIdentity
 from server.services.readiness import Readiness
 from server.services.studies import enrolment, operators
 from server.services.studies.operators import Operator
@@ -48,11 +48,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Context:
-    """One per process.
+    """The objects that handlers of one process share.
 
     clock       seconds since the epoch, for the time window of request tokens
-    identities  by (study, client), whose key signs for it now
-    keys        by API key, whose it is
+    identities  by (study, client): the key that signs for the client now
+    keys        by API key: its holder
     lanes       how much of this process one caller may use at once
     readiness   whether this process can do its work
     """
@@ -61,7 +61,7 @@ class Context:
     coordinator: Coordinator
     watcher: Watcher
     clock: Callable[[], float]
-    identities: Lookups[tuple[str, str], Known | None]
+    identities: Lookups[tuple[str, str], MemberIdentity | None]
     keys: Lookups[str, Operator]
     lanes: Lanes
     readiness: Readiness
@@ -71,12 +71,12 @@ def _context_of(request: Request) -> Context:
     return cast(Context, request.app.state.context)
 
 
-# What only looks at values is `async`: the framework would give each a thread of its own.
+# Dependencies that only look at values are `async`: the framework would give each a thread of its own.
 async def _context(request: Request) -> Context:
     return _context_of(request)
 
 
-Here = Annotated[Context, Depends(_context)]
+RequestContext = Annotated[Context, Depends(_context)]
 StudyName = Annotated[str, Path(pattern=NAME_PATTERN, description="the study's name")]
 WitnessName = Annotated[str, Path(pattern=NAME_PATTERN, description="an outside witness of the study's settings")]
 ClientName = Annotated[str, Path(pattern=NAME_PATTERN, description="the hospital's name in the study")]
@@ -89,46 +89,46 @@ Witness = Annotated[
     Header(alias=WITNESS_HEADER, pattern=WITNESS_PATTERN, description="the client's signature on the ledger it saw"),
 ]
 OPERATOR_KEY_PREFIX = "wrk_"
-# Of requests that nobody signs: an enrolment is the longest.
+# Limit of unsigned requests: an enrolment is the longest.
 OPEN_BODY_BYTES = 4096
 _CALLER = "wardround.caller"
-# Nobody has its private half. What strangers sign is checked with it, so that they wait as long as anybody.
-_NOBODY = Ed25519PrivateKey.generate().public_key()
+# Its private half was thrown away. Signatures of strangers are checked with it, so that they wait as long as others.
+_UNKNOWN_KEY = Ed25519PrivateKey.generate().public_key()
 
 
 async def poll(
-    here: Context,
-    who: Caller,
+    context: Context,
+    caller: Caller,
     study: str,
     wait: float,
     look: Callable[[], tuple[int, T | None]],
-    seen: int | None = None,
+    known_mark: int | None = None,
     glance: Callable[[], tuple[int, T | None] | None] = lambda: None,
 ) -> T | None:
-    """What `look` finds beside the study's mark, once it finds something or `wait` seconds are over.
+    """Return the result of `look`, as soon as it has one or `wait` seconds are over.
 
-    look    runs in the thread pool
-    seen    the mark up to which the caller knows that there is nothing
-    glance  as `look`, where that takes less time than another thread; else None
+    look    returns the study's mark and a result, and runs in the thread pool
+    known_mark  the mark up to which the caller knows that there is no result
+    glance  as `look`, where that takes less time than another thread, else None
 
     Between looks no thread and no session is held.
 
     Raises:
-        Rejected: `who` may read no longer: `revoked`, `bad-token`.
+        Rejected: `caller` may read no longer: `revoked`, `bad-token`.
     """
     now = asyncio.get_running_loop().time
-    deadline = now() + min(wait, here.settings.long_poll_seconds)
+    deadline = now() + min(wait, context.settings.long_poll_seconds)
 
     async def looked() -> tuple[int, T | None]:
         return glance() or await run_in_threadpool(look)
 
-    # Who asks was looked up a moment ago.
-    mark, found = (seen, None) if seen is not None and wait > 0 else await looked()
-    while found is None and await here.watcher.wait(study, mark, deadline - now()):
-        mark, found = await looked()
-        # Last: whoever takes part now, for nobody comes back, took part when it was looked.
-        await require_standing(here, who)
-    return found
+    # The caller was looked up a moment ago.
+    mark, result = (known_mark, None) if known_mark is not None and wait > 0 else await looked()
+    while result is None and await context.watcher.wait(study, mark, deadline - now()):
+        mark, result = await looked()
+        # Last, because consents end the wait: a caller that takes part now took part at the look as well.
+        await require_standing(context, caller)
+    return result
 
 
 @dataclass(frozen=True)
@@ -147,62 +147,62 @@ class ClientCaller:
 
     @property
     def lane(self) -> str:
-        """By what it is known from other callers."""
+        """Return the caller's name among callers."""
         return f"{self.study}/{self.name}"
 
 
 Caller = ClientCaller | Operator
 
 
-async def require_standing(here: Context, who: Caller) -> None:
-    """For answers that take their time: whoever asked may still read.
+async def require_standing(context: Context, caller: Caller) -> None:
+    """Check that the caller of a long request may still read.
 
     Raises:
-        Rejected: `revoked` (also withdrawn, and of a key that was rotated away); `bad-token` of an API key.
+        Rejected: `revoked` (also withdrawn, and of a key that was rotated away), or `bad-token` of an API key.
     """
-    if isinstance(who, Operator):
-        await run_in_threadpool(operators.require_valid, here.coordinator, who.id)
+    if isinstance(caller, Operator):
+        await run_in_threadpool(operators.require_valid, context.coordinator, caller.id)
         return
-    known = await here.identities.ask((who.study, who.name))
-    if known is None or known.state != "active" or known.public_key != who.public_key:
+    member = await context.identities.ask((caller.study, caller.name))
+    if member is None or member.state != "active" or member.public_key != caller.public_key:
         raise Rejected("revoked", "this client takes part no longer, or has another key now")
 
 
 async def signer(request: Request) -> Caller:
-    """Who signed the request line, as `SignedRoute` found; no dependency of its own reads the body before."""
+    """Return the signer of the request line, as `SignedRoute` found. No dependency of its own reads the body before."""
     return cast(Caller, request.scope[_CALLER])
 
 
-async def caller(request: Request, who: Annotated[Caller, Depends(signer)]) -> Caller:
-    """Who signed the request, body included. Raises ApiProblem `digest-mismatch`."""
-    # A key of a person signs nothing: there is no digest to compare.
-    if isinstance(who, ClientCaller) and hashlib.sha256(await request.body()).hexdigest() != who.body_sha256:
+async def caller(request: Request, caller: Annotated[Caller, Depends(signer)]) -> Caller:
+    """Return the signer of the request, body included. Raises ApiProblem `digest-mismatch`."""
+    # An API key does not sign: there is no digest to compare.
+    if isinstance(caller, ClientCaller) and hashlib.sha256(await request.body()).hexdigest() != caller.body_sha256:
         raise ApiProblem("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
-    return who
+    return caller
 
 
-async def _authenticate(request: Request, here: Context, *, once: bool, left: bool) -> Caller:
-    """Who signed the request line. The body has not been looked at.
+async def _authenticate(request: Request, context: Context, *, once: bool, leaves: bool) -> Caller:
+    """Return the signer of the request line. The body has not been looked at.
 
     once  the token may be used one time only
-    left  clients that left may ask this, too
+    leaves  clients that left may ask this, too
 
     Raises:
         ApiProblem: `bad-token`.
-        SigningError: the signature or its claims are wrong; ClockSkew, which tells the server's time.
-        Rejected: `revoked`, `replayed`; `bad-token` of an API key.
+        SigningError: the signature or its claims are wrong. ClockSkew tells the server's time.
+        Rejected: `revoked`, `replayed`, or `bad-token` of an API key.
     """
     token = _bearer(request)
     if token.startswith(OPERATOR_KEY_PREFIX):
-        return await here.keys.ask(token)
-    address = target(request, here.settings.origin)
+        return await context.keys.ask(token)
+    address = target(request, context.settings.origin)
     # Now: a token lives for a minute, and how long it waits for the database is not its sender's fault.
-    return await _verify(here, token, request.method, address, here.clock(), once=once, left=left)
+    return await _verify(context, token, request.method, address, context.clock(), once=once, leaves=leaves)
 
 
 class _Unambiguous(Request):
     async def json(self) -> Any:
-        # The framework reads the last of two fields of one name; whoever signed may have read the first.
+        # The framework reads the last of two fields of one name. The signer may have read the first.
         try:
             return load_json(await self.body())
         except UnclearDocument as error:
@@ -214,19 +214,21 @@ class SignedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle, asks = super().get_route_handler(), set(_dependencies(self.dependant))
-        signed, once, left = signer in asks, "POST" in (self.methods or ()) or used_once in asks, leaving in asks
-        # What is awaited holds no thread while it waits.
+        signed, once, leaves = signer in asks, "POST" in (self.methods or ()) or used_once in asks, leaving in asks
+        # An awaited endpoint holds no thread while it waits.
         threaded, heavy = not iscoroutinefunction(self.endpoint), takes_long in asks
         if signed:
             self.openapi_extra = {"security": _schemes(asks)} | (self.openapi_extra or {})
 
         async def answered(request: Request) -> Response:
             if signed:
-                here = _context_of(request)
-                found = await _authenticate(request, here, once=once, left=left)
-                request.scope[_CALLER] = found
+                context = _context_of(request)
+                caller = await _authenticate(request, context, once=once, leaves=leaves)
+                request.scope[_CALLER] = caller
                 read = _Unambiguous(request.scope, request.receive)
-                async with here.lanes.thread(found.lane, heavy=heavy, ready=read.body) if threaded else nullcontext():
+                async with (
+                    context.lanes.thread(caller.lane, heavy=heavy, ready=read.body) if threaded else nullcontext()
+                ):
                     return await handle(read)
             body_of(request.scope).limit = OPEN_BODY_BYTES
             return await handle(_Unambiguous(request.scope, request.receive))
@@ -242,7 +244,7 @@ class SignedRoute(APIRoute):
 
 
 def _require_as_written(request: Request, error: Exception) -> None:
-    """What an answer could not be made of may be the work of somebody who has the database. Raises Rejected if so."""
+    """Check whether an answer could not be made because the database was changed. Raises Rejected if so."""
     study = request.path_params.get("study")
     difference = None if study is None else stop_differing(_context_of(request).coordinator, study)[0]
     if difference is not None:
@@ -256,14 +258,14 @@ def _dependencies(dependant: Dependant) -> Iterator[Callable[..., Any] | None]:
 
 
 def _schemes(asks: Collection[Callable[..., Any] | None]) -> list[dict[str, list[str]]]:
-    """Whose requests the API's description says are let in; see `server.api.description`."""
+    """Return the callers that the API's description admits (`server.api.description`)."""
     needed = "client" if member in asks or streaming_itself in asks else None
     needed = "key" if viewer in asks or operator in asks or streaming_operator in asks else needed
     return [{scheme: []} for scheme in ("client", "key") if needed in (scheme, None)]
 
 
 def target(request: Request, origin: str) -> str:
-    """The address a client signs: the public origin, the path as it came, the query as it came."""
+    """Return the address a client signs: the public origin, the path as it came, the query as it came."""
     # Not `path`, which is decoded: two addresses that read alike would share a signature.
     raw = request.scope.get("raw_path") or request.scope["path"].encode()
     query = request.scope["query_string"]
@@ -278,92 +280,92 @@ def _bearer(request: Request) -> str:
 
 
 async def _verify(
-    here: Context, token: str, method: str, url: str, now: float, *, once: bool, left: bool
+    context: Context, token: str, method: str, url: str, now: float, *, once: bool, leaves: bool
 ) -> ClientCaller:
     # Not believed yet: it only says whose key the signature is checked with.
     name, study = claimed_identity(token)
-    known = await here.identities.ask((study, name))
+    identity = await context.identities.ask((study, name))
     claims = verify_request_token(
         token,
-        # Names that nobody has are answered as a wrong signature is, after the same work: nobody learns who takes part.
-        _NOBODY if known is None else known.key,
-        audience=here.settings.origin,
+        # Unknown names are answered as a wrong signature is, after the same work: strangers do not learn the members.
+        _UNKNOWN_KEY if identity is None else identity.key,
+        audience=context.settings.origin,
         method=method,
         url=url,
         now=now,
     )
-    if known is None:
-        raise RuntimeError("a signature is good under a key that nobody has")
-    if known.state != "active" and not left:
-        raise Rejected("revoked", "this client takes part no longer; ask the operator")
-    if not left:
-        require_spoken(known.protocol, claims.protocol, claims.program)
-    # A PUT may come again with the same effect, so that its replay needs no memory; one that does not says so.
+    if identity is None:
+        raise RuntimeError("a signature is good under an unknown key")
+    if identity.state != "active" and not leaves:
+        raise Rejected("revoked", "this client takes part no longer: ask the operator")
+    if not leaves:
+        require_spoken(identity.protocol, claims.protocol, claims.program)
+    # A PUT may come again with the same effect, so its replay needs no memory. Routes whose replay matters say so.
     if once:
         if claims.token_id is None:
             raise ApiProblem("bad-token", "this request is signed with a jti, which is used once")
         # After the signature: strangers must not be able to fill the table.
-        await run_in_threadpool(enrolment.use_token, here.coordinator, study, name, claims.token_id)
-    return ClientCaller(study, name, claims.body_sha256, known.public_key, known.protocol)
+        await run_in_threadpool(enrolment.use_token, context.coordinator, study, name, claims.token_id)
+    return ClientCaller(study, name, claims.body_sha256, identity.public_key, identity.protocol)
 
 
 async def used_once() -> None:
-    """Asked for by a PUT whose repetition may have another effect: its token is used once."""
+    """Mark a PUT whose repetition may have another effect: its token is used once."""
 
 
 async def takes_long() -> None:
-    """Asked for by what computes for long: it takes turns with others of its kind."""
+    """Mark a request that computes for long: it takes turns with others of its kind."""
 
 
 async def leaving() -> None:
-    """Asked for by what a client that left may ask again: whether it has left."""
+    """Mark a request that a client may repeat after it left."""
 
 
-async def operator(who: Annotated[Caller, Depends(caller)]) -> Operator:
-    """Whoever may act. Raises ApiProblem `forbidden`."""
-    if isinstance(who, Operator) and who.role == "operator":
-        return who
+async def operator(caller: Annotated[Caller, Depends(caller)]) -> Operator:
+    """Return the caller if it may act. Raises ApiProblem `forbidden`."""
+    if isinstance(caller, Operator) and caller.role == "operator":
+        return caller
     raise ApiProblem("forbidden", "this needs an operator's key")
 
 
-async def streaming_operator(who: Annotated[Caller, Depends(signer)]) -> Operator:
+async def streaming_operator(caller: Annotated[Caller, Depends(signer)]) -> Operator:
     """As `operator`, for a handler that reads the body itself."""
-    return await operator(who)
+    return await operator(caller)
 
 
-async def viewer(who: Annotated[Caller, Depends(caller)]) -> Operator:
-    """Whoever holds an API key. Raises ApiProblem `forbidden`."""
-    if isinstance(who, Operator):
-        return who
+async def viewer(caller: Annotated[Caller, Depends(caller)]) -> Operator:
+    """Return the caller if it holds an API key. Raises ApiProblem `forbidden`."""
+    if isinstance(caller, Operator):
+        return caller
     raise ApiProblem("forbidden", "this needs an operator's or a viewer's key")
 
 
-async def reader(study: StudyName, who: Annotated[Caller, Depends(caller)]) -> Caller:
-    """Whoever holds an API key, or takes part in the study. Raises ApiProblem `forbidden`."""
-    if isinstance(who, Operator) or who.study == study:
-        return who
+async def reader(study: StudyName, caller: Annotated[Caller, Depends(caller)]) -> Caller:
+    """Return the caller if it holds an API key or takes part in the study. Raises ApiProblem `forbidden`."""
+    if isinstance(caller, Operator) or caller.study == study:
+        return caller
     raise ApiProblem("forbidden", "the client takes part in another study")
 
 
-async def member(study: StudyName, who: Annotated[Caller, Depends(caller)]) -> ClientCaller:
-    """A client of the study. Raises ApiProblem `forbidden`."""
-    if isinstance(who, ClientCaller) and who.study == study:
-        return who
+async def member(study: StudyName, caller: Annotated[Caller, Depends(caller)]) -> ClientCaller:
+    """Return a client of the study. Raises ApiProblem `forbidden`."""
+    if isinstance(caller, ClientCaller) and caller.study == study:
+        return caller
     raise ApiProblem("forbidden", "this is for the clients of the study, signed with their own keys")
 
 
-async def itself(client: ClientName, who: Annotated[ClientCaller, Depends(member)]) -> ClientCaller:
-    """The client that the path names. Raises ApiProblem `forbidden`."""
-    if who.name == client:
-        return who
+async def itself(client: ClientName, caller: Annotated[ClientCaller, Depends(member)]) -> ClientCaller:
+    """Return the client that the path names. Raises ApiProblem `forbidden`."""
+    if caller.name == client:
+        return caller
     raise ApiProblem("forbidden", "a client speaks for itself only")
 
 
 async def streaming_itself(
-    study: StudyName, client: ClientName, who: Annotated[Caller, Depends(signer)]
+    study: StudyName, client: ClientName, caller: Annotated[Caller, Depends(signer)]
 ) -> ClientCaller:
     """As `itself`, for a handler that reads the body itself and compares its digest before anything is recorded."""
-    return await itself(client, await member(study, who))
+    return await itself(client, await member(study, caller))
 
 
 OperatorOnly = Annotated[Operator, Depends(operator)]

@@ -1,7 +1,7 @@
-"""Bodies on their way in and out: streamed, hashed on the fly, never held whole.
+"""Bodies of requests and answers: streamed, hashed on the fly, never held whole.
 
-A body that announces too much is refused before a byte of it is read; one that does not announce its length is
-counted; one that trickles in is cut off; one that ends early is never taken for whole.
+A body that announces too much is refused before a byte of it is read. One that does not announce its length is
+counted. One that trickles in is cut off. One that ends early is never taken for whole.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ T = TypeVar("T")
 class Body:
     """The body of one request as it is read. `limit` may be moved until the first byte is asked for.
 
-    limit, announced, received  bytes; announced is None without a Content-Length
-    idle_seconds, least_rate    as in `server.config.Settings`; least_rate 0 asks for no rate
+    limit, announced, received  bytes. announced is None without a Content-Length
+    idle_seconds, min_rate      as in `server.config.Settings`. A min_rate of 0 asks for no rate
     started_at                  seconds on the event loop's clock
     """
 
     limit: int
     announced: int | None
     idle_seconds: float
-    least_rate: int
+    min_rate: int
     received: int = 0
     complete: bool = False
     started_at: float = field(default=0.0)
@@ -71,10 +71,13 @@ class Body:
             raise ClientDisconnect
 
     def latest(self, now: float) -> float:
-        """When the next piece must be here: soon after this one, and the whole no slower than the least rate."""
-        if self.least_rate == 0:
+        """Return the time by which the next piece is due.
+
+        It is soon after this one, and the whole comes no slower than the least rate.
+        """
+        if self.min_rate == 0:
             return now + self.idle_seconds
-        return min(now, self.started_at + self.received / self.least_rate) + self.idle_seconds
+        return min(now, self.started_at + self.received / self.min_rate) + self.idle_seconds
 
 
 class Intake:
@@ -83,11 +86,11 @@ class Intake:
     Sits outside `Problems`, which answers what this raises.
     """
 
-    def __init__(self, app: ASGIApp, *, limit: int, idle_seconds: float, least_rate: int) -> None:
+    def __init__(self, app: ASGIApp, *, limit: int, idle_seconds: float, min_rate: int) -> None:
         self._app = app
         self._limit = limit
         self._idle_seconds = idle_seconds
-        self._least_rate = least_rate
+        self._min_rate = min_rate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -95,7 +98,7 @@ class Intake:
             return
         clock = asyncio.get_running_loop().time
         headers = Headers(scope=scope)
-        body = Body(self._limit, _announced(headers), self._idle_seconds, self._least_rate, started_at=clock())
+        body = Body(self._limit, _announced(headers), self._idle_seconds, self._min_rate, started_at=clock())
         # With neither header a request has no body (RFC 9112, 6.3).
         body.complete = body.announced is None and "transfer-encoding" not in headers
         scope[_SCOPE_KEY] = body
@@ -115,7 +118,7 @@ class Intake:
             return message
 
         async def closing(message: Message) -> None:
-            # Whoever still sends a body that nobody will read is told to stop.
+            # A sender whose body is not read any more is told to stop.
             if message["type"] == "http.response.start" and not body.complete and body.announced != 0:
                 message.setdefault("headers", [])
                 MutableHeaders(scope=message)["connection"] = "close"
@@ -125,7 +128,7 @@ class Intake:
 
 
 def body_of(scope: Scope) -> Body:
-    """The guarded body of this request."""
+    """Return the guarded body of this request."""
     return cast(Body, scope[_SCOPE_KEY])
 
 
@@ -138,41 +141,41 @@ def _announced(headers: Headers) -> int | None:
 
 MEDIA_TYPE = "application/octet-stream"
 PIECE_BYTES = 1 << 20
-# 18 digits fit every size; a longer number is not read at all.
+# 18 digits fit every size. A longer number is not read at all.
 _SINGLE_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 BODY = {"requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}}
 
 
 def or_else(model: type[BaseModel], description: str) -> dict[int | str, dict[str, Any]]:
-    """How OpenAPI says that a write may be answered with 200, too: it was here already, or is replaced."""
+    """Return OpenAPI's form of a write that may be answered with 200, too: it was here already, or is replaced."""
     return {200: {"model": model, "description": description}}
 
 
 def answered(response: Response, written: Written[T]) -> T:
-    """The body of a write that may be repeated, with 201 when it is new and 200 when it was here."""
+    """Return the body of a write that may be repeated, with 201 when it is new and 200 when it was here."""
     response.status_code = 201 if written.created else 200
     return written.body
 
 
-def as_json(found: BaseModel | None, status: int = 200) -> Response:
-    """The document as it is: the framework would check its own answer, and in a thread. Nothing there: 204."""
-    return json_answer(None if found is None else found.model_dump_json().encode(), status)
+def as_json(view: BaseModel | None, status: int = 200) -> Response:
+    """Return the document as it is, or 204 for None. The framework would check its own answer, and in a thread."""
+    return json_answer(None if view is None else view.model_dump_json().encode(), status)
 
 
-def json_answer(found: bytes | None, status: int = 200) -> Response:
-    """JSON that was made before. Nothing there: 204."""
-    if found is None:
+def json_answer(content: bytes | None, status: int = 200) -> Response:
+    """Return JSON that was made before, or 204 for None."""
+    if content is None:
         return Response(status_code=204)
-    return Response(found, status, media_type="application/json")
+    return Response(content, status, media_type="application/json")
 
 
 @asynccontextmanager
 async def received(request: Request, blobs: Blobs, limit: int) -> AsyncGenerator[IncomingFile]:
-    """The whole body of at most `limit` bytes in a temporary file, hashed; gone at the end unless it is kept.
+    """Yield the whole body of at most `limit` bytes in a temporary file, hashed. It is removed at the end unless kept.
 
     Raises:
-        ApiProblem: `body-too-large`, before reading if the length is announced; `body-too-slow`.
+        ApiProblem: `body-too-large`, before reading if the length is announced, or `body-too-slow`.
         ClientDisconnect: the body ended early.
     """
     body = body_of(request.scope)
@@ -184,7 +187,7 @@ async def received(request: Request, blobs: Blobs, limit: int) -> AsyncGenerator
 
 
 async def _pump(request: Request, incoming: IncomingFile) -> None:
-    """Writes one piece in a thread while the next one is collected: two pieces in memory, whatever the size."""
+    """Write one piece in a thread while the next one is collected: two pieces in memory, however long the body is."""
     pieces, size = list[bytes](), 0
     writing: asyncio.Future[None] | None = None
     try:
@@ -210,14 +213,14 @@ def _write(incoming: IncomingFile, pieces: list[bytes]) -> None:
 
 
 async def discarded(request: Request, size: int) -> None:
-    """Read a repeated body to its end: whoever is cut off in the middle of sending would try for ever."""
+    """Read a repeated body to its end: a client that is cut off in the middle of sending would try for ever."""
     body_of(request.scope).limit = size
     async for _ in request.stream():
         pass
 
 
 def model_answer(request: Request, model: StoredModel) -> Response:
-    """A model with its ETag: 304 for who has it, 206 for one range, 416 for a range outside."""
+    """Return a model with its ETag: 304 for a client that has it, 206 for one range, 416 for a range outside."""
     size, etag = model.info.bytes, f'"{model.info.sha256}"'
     # A model is for members only, and `latest` moves: no shared cache, and asked about before every use.
     headers = {"ETag": etag, "Accept-Ranges": "bytes", "Cache-Control": "private, no-cache"}
@@ -226,9 +229,9 @@ def model_answer(request: Request, model: StoredModel) -> Response:
         return Response(status_code=304, headers=headers)
     start, stop, status = 0, size, 200
     # Any other form of Range is ignored, as RFC 9110, 14.2 allows: the whole model answers it.
-    wanted = _SINGLE_RANGE.fullmatch(request.headers.get("range", ""))
-    if wanted and request.headers.get("if-range", etag) == etag:
-        start, stop = _bounds(wanted[1], wanted[2], size)
+    single_range = _SINGLE_RANGE.fullmatch(request.headers.get("range", ""))
+    if single_range and request.headers.get("if-range", etag) == etag:
+        start, stop = _bounds(single_range[1], single_range[2], size)
         status = 206
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
     headers["Content-Length"] = str(stop - start)
@@ -244,7 +247,7 @@ def _tags(header: str) -> set[str]:
 
 
 def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
-    """[start, stop) of a range header's two numbers; a missing first one counts from the end (RFC 9110, 14.1.2)."""
+    """Return [start, stop) of a range header. Without a first number it counts from the end (RFC 9110, 14.1.2)."""
     start = int(first) if first else max(0, size - int(last or 0))
     stop = min(size, int(last) + 1) if first and last else size
     if start >= stop:

@@ -26,18 +26,18 @@ Node = dict[str, Any]
 _REF = "#/components/schemas/"
 _SIGNED = """A hospital signs every request: a JWT (`EdDSA`, its Ed25519 identity key), new for each, with the claims
 
-- `iss`, `sub`: the client's name and the study's, as enrolled;
-- `aud`: the coordinator's public origin, `https://study.example.org`;
-- `htm`, `htu`: the method in capitals, and origin, path and query as they are sent;
-- `bh`: SHA-256 of the body in hex, of no bytes where there is no body;
-- `iat`, `exp`: whole seconds since 1970, `exp` at most 60 later;
-- `jti`: in a POST and in the rotation of a key, 16 to 64 letters, digits, `-` and `_` that were not used before;
+- `iss`, `sub`: the client's name and the study's, as enrolled
+- `aud`: the coordinator's public origin, `https://study.example.org`
+- `htm`, `htu`: the method in capitals, and origin, path and query as they are sent
+- `bh`: SHA-256 of the body in hex, of no bytes where there is no body
+- `iat`, `exp`: whole seconds since 1970, `exp` at most 60 later
+- `jti`: in a POST and in the rotation of a key, 16 to 64 letters, digits, `-` and `_` that were not used before
 - `pro`, `ver`: the number of the protocol that the program speaks, from 1, and its version. Without them it is 1 and
-  unknown; a study may need more.
+  unknown. A study may need more.
 
 Other signatures in bodies, but those of a secure sum, are Ed25519 over the length of a label (four octets, the highest
 first), the label, and the SHA-256 of the document as canonical JSON (UTF-8, keys in the order of their code points, no
-spaces); octets in JSON are base64url without padding. An enrolment's label is `wardround/1/enrolment`."""
+spaces). Octets in JSON are base64url without padding. An enrolment's label is `wardround/1/enrolment`."""
 _SCHEMES = {
     "client": {
         "type": "http",
@@ -48,21 +48,21 @@ _SCHEMES = {
     "key": {
         "type": "http",
         "scheme": "bearer",
-        "description": "An operator's or a viewer's API key, as it was shown: `wrk_<id>_<secret>`. Nothing is signed.",
+        "description": "An operator's or a viewer's API key, as it was shown: `wrk_<id>_<secret>`. No signature.",
     },
 }
-# What is 422 for a field is 400 for a body that cannot be read at all.
+# Mistakes in a field are 422, and a body that cannot be read at all is 400.
 _UNREADABLE = "invalid-request"
 # A line of a docstring's table: names, at least two spaces, words.
 _ROW = re.compile(r"(\w+(?:, \w+)*)  +(\S.*)")
 
 
 def describe(app: FastAPI) -> Node:
-    """The OpenAPI document of `app`."""
+    """Return the OpenAPI document of `app`."""
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     components = document.setdefault("components", {})
     schemas: Node = components.setdefault("schemas", {})
-    # FastAPI's own form of a 422; ours is a problem document like every other error.
+    # FastAPI's own form of a 422. Ours is a problem document like every other error.
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     schemas["Problem"] = Problem.model_json_schema(ref_template=_REF + "{model}")
@@ -79,7 +79,7 @@ def _complete(path: str, method: str, operation: Node, schemas: Node) -> None:
     operation["responses"].pop("422", None)
     responses: Node = operation["responses"]
     if method == "put" and "201" in responses and "200" not in responses:
-        # What is sent again is answered again.
+        # A repeated request is answered again.
         responses["200"] = responses["201"] | {"description": "Recorded before"}
     for content in _contents(operation):
         content.setdefault("example", example_of(content.get("schema", {}), schemas))
@@ -98,37 +98,37 @@ def _contents(operation: Node) -> Iterator[Node]:
 
 
 def _refused(status: int, codes: list[str]) -> Node:
-    """The answer of one status: a problem with one of these codes."""
-    shown = {code: {"value": problem_example(code, status)} for code in codes}
+    """Return the answer of one status: a problem with one of these codes."""
+    examples = {code: {"value": problem_example(code, status)} for code in codes}
     narrowed = {"type": "object", "properties": {"code": {"enum": codes, "description": "one of these"}}}
     return {
         "description": "; ".join(f"`{code}`: {CATALOGUE[code].title}" for code in codes),
-        "content": {MEDIA_TYPE: {"schema": {"allOf": [{"$ref": f"{_REF}Problem"}, narrowed]}, "examples": shown}},
+        "content": {MEDIA_TYPE: {"schema": {"allOf": [{"$ref": f"{_REF}Problem"}, narrowed]}, "examples": examples}},
     }
 
 
 def problem_example(code: str, status: int | None = None) -> Node:
-    """A problem document as `server.api.problems.answer` makes it; what to do is said in docs/api-errors.md."""
+    """Return a problem document as `server.api.problems.answer` makes it. docs/api-errors.md says how to react."""
     kind = CATALOGUE[code]
-    named = {
+    details = {
         "type": f"urn:wardround:problem:{code}",
         "title": kind.title,
         "status": status or kind.status,
         "code": code,
     }
-    return named | {"detail": "what to do next", "request_id": "5f0c1d2e3a4b5c6d"}
+    return details | {"detail": "what to do next", "request_id": "5f0c1d2e3a4b5c6d"}
 
 
 def _describe_fields(schema: Node, table: Mapping[str, str]) -> None:
     for name, field in schema.get("properties", {}).items():
-        found = table.get(name) or field.get("description")
-        if found:
-            field["description"] = found
+        description = table.get(name) or field.get("description")
+        if description:
+            field["description"] = description
 
 
 @functools.cache
 def _tables() -> dict[str, dict[str, str]]:
-    """By name of a message: what its docstring says of its fields."""
+    """Return by name of a message the descriptions of fields in its docstring."""
     return {kind.__name__: docstring_table(kind) for kind in _messages(Message)}
 
 
@@ -139,30 +139,30 @@ def _messages(kind: type[Message]) -> Iterator[type[Message]]:
 
 
 def docstring_table(kind: type[Message]) -> dict[str, str]:
-    """What the docstring of a message says of its fields; those of its parents where it says nothing."""
-    found: dict[str, str] = {}
+    """Return the descriptions of fields in a message's docstring, with those of its parents where it has none."""
+    rows: dict[str, str] = {}
     for parent in reversed(kind.__mro__):
         names: list[str] = []
         for line in inspect.cleandoc(parent.__doc__ or "").splitlines() if issubclass(parent, Message) else ():
             row = _ROW.fullmatch(line)
             if row and set(row[1].split(", ")) <= set(kind.model_fields):
                 names = row[1].split(", ")
-                found |= dict.fromkeys(names, row[2])
+                rows |= dict.fromkeys(names, row[2])
             elif names and line.startswith("  "):
-                found |= {name: f"{found[name]} {line.strip()}" for name in names}
+                rows |= {name: f"{rows[name]} {line.strip()}" for name in names}
             else:
                 names = []
-    return found
+    return rows
 
 
 @functools.cache
 def _written() -> Node:
-    """Examples by the name of their message; `@Name` stands for the example of that name."""
+    """Return examples by the name of their message. `@Name` stands for the example of that name."""
     return cast("Node", json.loads(Path(__file__).with_name("examples.json").read_text()))
 
 
 def example_of(schema: Node, schemas: Node) -> Any:
-    """A value that fits: written down, where it is one of ours, and else the smallest there is."""
+    """Return a value that fits: a written example of ours, and else the smallest there is."""
     if (reference := schema.get("$ref")) is not None:
         name = reference.removeprefix(_REF)
         return _filled(_written()[name]) if name in _written() else example_of(schemas[name], schemas)

@@ -1,4 +1,4 @@
-"""The page that shows the API's description: Swagger UI from its own wheel, no foreign host, nothing inline."""
+"""The page that shows the API's description: Swagger UI from its own wheel, no foreign host, no inline code."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def docs() -> HTMLResponse:
 
 
 def swagger_ui() -> Path:
-    """The folder of Swagger UI's files in the installed wheel `fastapi-offline`.
+    """Return the folder of Swagger UI's files in the installed wheel `fastapi-offline`.
 
     Raises:
         AssetsMissing: the wheel is not installed, or lacks a file that the page names.
@@ -69,11 +69,11 @@ def mount_static(app: FastAPI) -> None:
         AssetsMissing: as `swagger_ui`.
     """
     # The narrower path comes first: the first mount that matches answers.
-    app.mount("/static/swagger-ui", _Asked(directory=swagger_ui()), name="swagger-ui")
-    app.mount("/static", _Asked(directory=STATIC), name="static")
+    app.mount("/static/swagger-ui", _RevalidatedFiles(directory=swagger_ui()), name="swagger-ui")
+    app.mount("/static", _RevalidatedFiles(directory=STATIC), name="static")
 
 
-class _Asked(StaticFiles):
+class _RevalidatedFiles(StaticFiles):
     """Browsers ask whether a file is still the same: after an upgrade they would mix scripts of two versions."""
 
     def file_response(self, *args: Any, **options: Any) -> Response:

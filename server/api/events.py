@@ -1,4 +1,4 @@
-"""What happens in a study, as server-sent events for a dashboard; polling works as well."""
+"""Events of a study, as server-sent events for a dashboard. Polling works as well."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from server.api.auth import After, Caller, Context, Here, Reader, SignedRoute, StudyName, require_standing
+from server.api.auth import After, Caller, Context, Reader, RequestContext, SignedRoute, StudyName, require_standing
 from server.api.lanes import Lane
 from server.domain.errors import Rejected
 from server.services import events
@@ -37,21 +37,26 @@ _STREAM: dict[int | str, Any] = {200: {"content": {"text/event-stream": {"schema
 
 @router.get("/events", response_class=StreamingResponse, responses=_STREAM)
 async def stream_events(
-    study: StudyName, who: Reader, here: Here, after: After = 0, wait: Wait = 300, last_event_id: LastEventId = None
+    study: StudyName,
+    caller: Reader,
+    context: RequestContext,
+    after: After = 0,
+    wait: Wait = 300,
+    last_event_id: LastEventId = None,
 ) -> StreamingResponse:
-    """Events above `after`, then those to come. Ends after `wait` seconds, and once the caller may read no longer."""
-    # A browser that comes back repeats the old address; where it stopped is in this header.
+    """Stream events above `after`, then those to come. Ends after `wait` seconds, or once the caller may not read."""
+    # A browser that comes back repeats the old address. This header says where it stopped.
     start = int(last_event_id) if last_event_id is not None else after
-    room = partial(here.lanes.streams.require_room, who.lane)
+    room = partial(context.lanes.streams.require_room, caller.lane)
     # Before the database is asked for anything, and again when it is this one's turn: many may come at once.
     room()
-    async with here.lanes.thread(who.lane, heavy=False):
+    async with context.lanes.thread(caller.lane, heavy=False):
         room()
         # Before the answer begins: an unknown study is a 404, not a stream that breaks off.
-        first = await run_in_threadpool(events.since, here.coordinator, study, start)
-    seconds = min(wait, here.settings.event_stream_seconds)
-    lines = _lines(here, who, study, start, seconds, first)
-    return _Stream(here.lanes.streams, who.lane, lines)
+        first = await run_in_threadpool(events.since, context.coordinator, study, start)
+    seconds = min(wait, context.settings.event_stream_seconds)
+    lines = _lines(context, caller, study, start, seconds, first)
+    return _Stream(context.lanes.streams, caller.lane, lines)
 
 
 class _Stream(StreamingResponse):
@@ -67,30 +72,30 @@ class _Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-async def _since(here: Context, who: Caller, study: str, last: int) -> list[Event] | None:
-    """None once `who` may read no longer."""
-    found = await run_in_threadpool(events.since, here.coordinator, study, last)
+async def _since(context: Context, caller: Caller, study: str, last: int) -> list[Event] | None:
+    """Return None once `caller` may read no longer."""
+    page = await run_in_threadpool(events.since, context.coordinator, study, last)
     try:
-        # After the reading: whoever left before it is told nothing of it.
-        await require_standing(here, who)
+        # After the reading: a client that left before it gets no event.
+        await require_standing(context, caller)
     except Rejected:
         return None
-    return found
+    return page
 
 
 async def _lines(
-    here: Context, who: Caller, study: str, last: int, wait: float, found: list[Event] | None
+    context: Context, caller: Caller, study: str, last: int, wait: float, first_events: list[Event] | None
 ) -> AsyncIterator[str]:
     now = asyncio.get_running_loop().time
     end = now() + wait
-    while found is not None:
-        for event in found:
+    while first_events is not None:
+        for event in first_events:
             last = event.id
             yield f"id: {event.id}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n"
-        if now() >= end or here.watcher.closed:
+        if now() >= end or context.watcher.closed:
             return
-        # A full page may not be the last: wait only when nothing was found.
-        if not found and not await here.watcher.wait(study, last, min(KEEP_ALIVE_SECONDS, end - now())):
+        # A full page may not be the last: wait only after an empty one.
+        if not first_events and not await context.watcher.wait(study, last, min(KEEP_ALIVE_SECONDS, end - now())):
             # A comment line, so that proxies do not close a silent connection.
             yield ": still here\n\n"
-        found = await _since(here, who, study, last)
+        first_events = await _since(context, caller, study, last)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from fastapi import APIRouter
 
-from server.api.auth import Here
+from server.api.auth import RequestContext
 from server.api.problems import RETRY_AFTER_SECONDS, ApiProblem
 from server.services.readiness import CHECK_SECONDS, NoAnswer
 from server.telemetry import logger
@@ -19,11 +19,11 @@ router = APIRouter(tags=["health"])
 
 
 class Versions(Message):
-    """What this coordinator is.
+    """The version of this coordinator and of its protocol.
 
     version       of its program
-    protocol      the number of the protocol that it speaks; it takes part in studies that need no more
-    min_protocol  the least number that it understands; what a study needs of its hospitals is said with every answer
+    protocol      the number of the protocol that it speaks. It takes part in studies that need no more
+    min_protocol  the least number that it understands. Every answer says which number a study needs of its hospitals
     """
 
     version: str
@@ -42,44 +42,44 @@ class Health(Message):
 
 @router.get("/version")
 async def show_version() -> Versions:
-    """The program's version, and the numbers of the protocol that it speaks."""
+    """Return the program's version, and the numbers of the protocol that it speaks."""
     return Versions(version=program_version(), protocol=PROTOCOL, min_protocol=UNNUMBERED)
 
 
 @router.get("/livez")
 async def livez() -> Health:
-    """The process answers."""
+    """Report that the process answers."""
     return Health(status="ok")
 
 
 @router.get("/readyz")
-async def readyz(here: Here) -> Health:
-    """The database answers a question, and the folder or object store of model files takes a file, each in time.
+async def readyz(context: RequestContext) -> Health:
+    """Report whether the database answers, and whether the folder or object store of model files takes a file, in time.
 
-    Who asks within a second of a good answer is given that one.
+    A request within a second of a good answer gets that answer.
     """
     # Not in a thread of the framework: while the database hangs, requests that wait for it have them all.
-    asked = here.readiness.ask()
-    errors = await asyncio.gather(*(_error(what, result) for what, result in asked.items()))
-    reasons = [_reason(what, error) for what, error in zip(asked, errors, strict=True) if error is not None]
+    checks = context.readiness.ask()
+    errors = await asyncio.gather(*(_error(name, result) for name, result in checks.items()))
+    reasons = [_reason(name, error) for name, error in zip(checks, errors, strict=True) if error is not None]
     if reasons:
         detail = f"{'; '.join(reasons)}; try again"
         raise ApiProblem("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS)
     return Health(status="ok")
 
 
-async def _error(what: str, result: Future[object]) -> Exception | None:
+async def _error(name: str, result: Future[object]) -> Exception | None:
     try:
         # Shielded: the result is shared with others, and is not given up because one of them stops waiting.
         await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(result)), CHECK_SECONDS)
     except TimeoutError:
-        return NoAnswer(f"{what} gave no answer within {CHECK_SECONDS:g} seconds")
+        return NoAnswer(f"{name} gave no answer within {CHECK_SECONDS:g} seconds")
     except Exception as error:  # noqa: BLE001 - a load balancer must hear 503, whatever stands in the way
         return error
     return None
 
 
-def _reason(what: str, error: Exception) -> str:
-    """For whoever asks, without a word about the inside; that is in the log alone."""
+def _reason(name: str, error: Exception) -> str:
+    """Return the reason for the caller, without internal details. Those are in the log alone."""
     logger.warning("not ready", exc_info=error)
-    return str(error) if isinstance(error, NoAnswer) else f"{what} is away"
+    return str(error) if isinstance(error, NoAnswer) else f"{name} is away"

@@ -1,7 +1,7 @@
-"""How much of this process one caller may use at once, so that the others are served meanwhile.
+"""Limits on how much of this process one caller may use at once, so that the others are served meanwhile.
 
-A request that needs one of the process's few threads first takes a place in its caller's lane. Some places of a lane go
-on at once, as many more wait in order and hold no thread, and who comes then is told to come again.
+A request that needs one of the process's few threads first takes a place in its caller's lane. Some places of a lane
+go on at once, and as many more wait in order and hold no thread. Further requests are told to come again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from server.api.problems import RETRY_AFTER_SECONDS, ApiProblem
 
 # Of the framework's forty threads.
 THREADS_OF_ONE = 8
-# Of what takes long: computing, on processors that everybody shares.
+# Limits of long computations, on processors that all callers share.
 HEAVY_OF_ONE, HEAVY_OF_ALL = 2, 2
 STREAMS_OF_ONE = 16
 
@@ -23,7 +23,7 @@ STREAMS_OF_ONE = 16
 @dataclass
 class _Places:
     turns: asyncio.Semaphore
-    taken: int = 0
+    used: int = 0
 
 
 @dataclass
@@ -32,32 +32,32 @@ class Lane:
 
     at_once: int
     waiting: int
-    what: str
+    noun: str
     _callers: dict[str, _Places] = field(default_factory=dict[str, _Places])
 
     def require_room(self, caller: str) -> None:
         """Raises ApiProblem `too-many-requests`: every place of this caller is taken."""
         places = self._callers.get(caller)
-        if places is not None and places.taken >= self.at_once + self.waiting:
+        if places is not None and places.used >= self.at_once + self.waiting:
             raise ApiProblem(
                 "too-many-requests",
-                f"the same key has {places.taken} {self.what} here already: send the same request again later, and "
+                f"the same key has {places.used} {self.noun} here already: send the same request again later, and "
                 "fewer at once",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
 
     @asynccontextmanager
     async def place(self, caller: str) -> AsyncGenerator[None]:
-        """A place of this caller's, once it is its turn. Raises as `require_room`."""
+        """Hold a place of this caller's, once it is its turn. Raises as `require_room`."""
         self.require_room(caller)
         places = self._callers.setdefault(caller, _Places(asyncio.Semaphore(self.at_once)))
-        places.taken += 1
+        places.used += 1
         try:
             async with places.turns:
                 yield
         finally:
-            places.taken -= 1
-            if not places.taken:
+            places.used -= 1
+            if not places.used:
                 del self._callers[caller]
 
 
@@ -65,7 +65,7 @@ class Lanes:
     """The lanes of one process.
 
     threads  requests that are carried out in a thread
-    heavy    those of them that compute for long; those of all callers take turns, too
+    heavy    those of them that compute for long. Heavy requests of all callers take turns, too
     streams  event streams
     """
 
@@ -79,18 +79,19 @@ class Lanes:
     async def thread(
         self, caller: str, *, heavy: bool, ready: Callable[[], Awaitable[object]] | None = None
     ) -> AsyncGenerator[None]:
-        """While a thread works for this caller.
+        """Hold a place for the caller while a thread works for it.
 
-        ready  what only the caller can bring about, such as the end of its body: waited for in no place of the others
+        ready  a step that depends on the caller, such as the end of its body: it is awaited before a
+               shared place is taken
 
         Raises:
-            ApiProblem: `too-many-requests`; whatever `ready` raises.
+            ApiProblem: `too-many-requests`. Errors of `ready` pass through.
         """
         if not heavy:
             async with self.threads.place(caller):
                 yield
             return
-        # First the caller's own turn: whoever has many waiting stands in the others' way with two of them.
+        # First the caller's own turn: a caller with many requests keeps the others waiting with two of them at most.
         async with self.heavy.place(caller):
             if ready is not None:
                 await ready()

@@ -1,4 +1,4 @@
-"""What many requests ask the database in the same moment is asked together."""
+"""Batches of database lookups: requests that ask in the same moment are answered by one question."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from starlette.concurrency import run_in_threadpool
 K = TypeVar("K")
 V = TypeVar("V")
 # More would keep the first of them waiting for the last.
-_MOST = 64
-# One that meets a broken connection keeps nobody else waiting.
+_MAX_BATCH = 64
+# A question that meets a broken connection keeps no other waiting.
 _AT_ONCE = 4
 
 
 class Lookups(Generic[K, V]):
-    """Questions that come while looks are under way are answered by the next one; nobody waits for company.
+    """Lookups in batches: questions that come while looks are under way are answered by the next look, without a delay.
 
-    Nothing is remembered: what is answered was read after it was asked for.
+    Answers are not remembered: each was read after it was asked for.
 
     Args:
-        look: the answers to some questions, in their order, an exception where one has none; runs in the thread pool.
-        at_once: a look takes less time than another thread: everybody makes its own, where it is.
+        look: returns the answers to some questions, in their order, with an exception where one has none. Runs in the
+            thread pool.
+        at_once: a look takes less time than another thread, so every question makes its own, in the event loop.
     """
 
     def __init__(self, look: Callable[[Sequence[K]], Sequence[V | Exception]], *, at_once: bool) -> None:
@@ -34,7 +35,7 @@ class Lookups(Generic[K, V]):
         self._looking: set[asyncio.Task[None]] = set()
 
     async def ask(self, question: K) -> V:
-        """Raises whatever there is instead of an answer."""
+        """Return the answer. Raises the exception that stands in its place."""
         if self._at_once:
             (answer,) = self._look((question,))
             if isinstance(answer, Exception):
@@ -43,7 +44,7 @@ class Lookups(Generic[K, V]):
         future = self._waiting.get(question)
         if future is None:
             future = self._waiting[question] = asyncio.get_running_loop().create_future()
-            # A look ends by itself when nobody waits. In a context of its own: the next one is for others.
+            # A look ends by itself when no question waits. In a context of its own: the next one is for others.
             if len(self._looking) < _AT_ONCE:
                 task = asyncio.create_task(self._answer(), context=Context())
                 self._looking.add(task)
@@ -53,7 +54,7 @@ class Lookups(Generic[K, V]):
 
     async def _answer(self) -> None:
         while self._waiting:
-            questions = tuple(self._waiting)[:_MOST]
+            questions = tuple(self._waiting)[:_MAX_BATCH]
             futures = [self._waiting.pop(question) for question in questions]
             try:
                 answers = await run_in_threadpool(self._look, questions)

@@ -1,7 +1,7 @@
-"""Every error the API can answer with, in one table, and the one place that turns exceptions into problem+json.
+"""The catalogue of the API's errors, and the one place that turns exceptions into problem+json.
 
-A code is stable, a title is short, a detail says what to do next. Nothing submitted is ever echoed, nothing
-internal ever leaves.
+A code is stable, a title is short, a detail says what to do next. Submitted values are never echoed, and internal
+details never leave.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from study_protocol.wire.values import Message
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 2.0
-# A body of nothing but mistakes does not get an answer of its own length.
+# A body that only consists of mistakes does not get an answer of its own length.
 MAX_FIELDS = 16
 PARAMETERS = ("study", "client", "round", "query", "state", "version", "key", "wait", "after", "limit")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -61,7 +61,7 @@ CATALOGUE: dict[str, ProblemKind] = {
     "forbidden": ProblemKind(403, "Not allowed for this caller"),
     "client-too-old": ProblemKind(403, "The study needs a newer program"),
     "too-many-requests": ProblemKind(429, "Too many requests of one caller at once"),
-    # What was asked for
+    # The resource
     "not-found": ProblemKind(404, "No such resource"),
     "unknown-study": ProblemKind(404, "No such study"),
     "unknown-model": ProblemKind(404, "No such model version"),
@@ -139,7 +139,7 @@ class ApiProblem(Exception):
 def answer(
     code: str, detail: str, *, status: int | None = None, headers: Mapping[str, str] | None = None, **members: Any
 ) -> Response:
-    """The problem document of `code` (RFC 9457)."""
+    """Return the problem document of `code` (RFC 9457)."""
     entry = CATALOGUE[code]
     status = status or entry.status
     problem = Problem(
@@ -162,7 +162,9 @@ def answer(
 
 
 def problem_of(error: Exception) -> Response:
-    """The one table from exceptions to answers; what it does not know is `internal` and logged with its place."""
+    """Return the answer for an exception, by the one table. Unknown exceptions are `internal` and logged with their
+    place.
+    """
     match error:
         case ApiProblem():
             return answer(error.code, error.detail, **error.members)
@@ -180,7 +182,7 @@ def problem_of(error: Exception) -> Response:
             fields = [place for place, _ in places]
             return answer("invalid-request", f"correct these and send again: {reasons}", fields=fields)
         case HTTPException() if isinstance(error.__cause__, ApiProblem | ClientDisconnect):
-            # The framework wraps whatever stops it from reading a JSON body.
+            # The framework wraps every error that stops it from reading a JSON body.
             return problem_of(error.__cause__)
         case HTTPException() if error.status_code in _OF_STATUS:
             code = _OF_STATUS[error.status_code]
@@ -197,20 +199,20 @@ def problem_of(error: Exception) -> Response:
             return answer("unavailable", "a file of this study is gone: restore the blobs from their backup")
         case StoreAway():
             logger.warning("the object store is away", exc_info=error)
-            detail = "nothing was changed; send the same request again"
+            detail = "no state was changed: send the same request again"
             return answer("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS)
         case _ if _is_passing(error):
             logger.warning("unavailable", exc_info=error)
-            detail = "nothing was changed; send the same request again"
+            detail = "no state was changed: send the same request again"
             return answer("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS)
         case _:
             logger.error("internal", exc_info=error)
-            return answer("internal", "tell the operator the request id; sending the same request again is safe")
+            return answer("internal", "tell the operator the request id. Sending the same request again is safe")
 
 
 def _place(location: Sequence[Any]) -> str:
-    """Where a request is wrong, in the API's own words: a name that the caller made up is not repeated."""
-    # Which form of settings was meant stands behind `settings`; it is no name that the caller wrote.
+    """Return the place of a mistake in the API's own words: a name that the caller made up is not repeated."""
+    # The form of the settings stands behind `settings`, and is not a name that the caller wrote.
     if (at := next((i for i, part in enumerate(location) if part == "settings"), None)) is not None:
         location = [*location[: at + 1], *location[at + 2 :]]
     return ".".join(str(part) if isinstance(part, int) or part in _words() else "…" for part in location)
@@ -226,7 +228,7 @@ def _words() -> frozenset[str]:
 
 
 def _is_passing(error: Exception) -> bool:
-    """The database is away or overloaded, or the disk is full: true again later."""
+    """Return whether the database is away or overloaded, or the disk is full: the request may succeed later."""
     if isinstance(error, DBAPIError):
         return isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated
     return isinstance(error, PoolTimeout) or (isinstance(error, OSError) and error.errno in _FULL)
@@ -237,7 +239,7 @@ async def answer_exception(_: Request, error: Exception) -> Response:
 
 
 class Problems:
-    """Innermost of our layers: what a handler or `Intake` raises becomes a problem document; nothing else leaves."""
+    """The innermost of our layers: every error of a handler or of `Intake` becomes a problem document."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

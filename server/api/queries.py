@@ -9,17 +9,17 @@ from fastapi import APIRouter, Path, Query, Response
 from server.api.auth import (
     After,
     ClientName,
-    Here,
     Itself,
     OperatorOnly,
     PageSize,
     Reader,
+    RequestContext,
     SignedRoute,
     StudyName,
     Viewer,
 )
 from server.api.bodies import answered, or_else
-from server.api.rounds import own, sees_clients
+from server.api.rounds import own_client_of, sees_clients
 from server.services.queries import ask, show
 from study_protocol.study import queries as messages
 from study_protocol.study.queries import Consent, QueryDocument, QueryForecast, QueryList, QueryState
@@ -29,31 +29,36 @@ QueryNumber = Annotated[int, Path(ge=1, le=2**31 - 1, description="the query, fr
 InState = Annotated[QueryState | None, Query(description="only those in this state")]
 
 
-@router.post("", status_code=201, responses=or_else(messages.Query, "The same query, asked before: it costs nothing"))
+@router.post("", status_code=201, responses=or_else(messages.Query, "The same query, asked before: it has no cost"))
 def ask_query(
-    study: StudyName, document: QueryDocument, response: Response, _: OperatorOnly, here: Here
+    study: StudyName, document: QueryDocument, response: Response, _: OperatorOnly, context: RequestContext
 ) -> messages.Query:
     """Ask. A query that could pass a limit is refused before any hospital computes. Repeatable: equal documents are one
     query, and one that failed is tried anew."""
-    return answered(response, ask.ask(here.coordinator, study, document))
+    return answered(response, ask.ask(context.coordinator, study, document))
 
 
 @router.post("/forecast")
-def forecast_query(study: StudyName, document: QueryDocument, _: Viewer, here: Here) -> QueryForecast:
-    """What a query would cost now, and how much noise its answer would have; nobody is asked."""
-    return ask.forecast(here.coordinator, study, document)
+def forecast_query(study: StudyName, document: QueryDocument, _: Viewer, context: RequestContext) -> QueryForecast:
+    """Return the cost of a query now, and how much noise its answer would have. No hospital is asked."""
+    return ask.forecast(context.coordinator, study, document)
 
 
 @router.get("")
 def list_queries(
-    study: StudyName, who: Reader, here: Here, state: InState = None, after: After = 0, limit: PageSize = 100
+    study: StudyName,
+    caller: Reader,
+    context: RequestContext,
+    state: InState = None,
+    after: After = 0,
+    limit: PageSize = 100,
 ) -> QueryList:
-    """Queries in order of their numbers, without their answers."""
+    """Return queries in order of their numbers, without their answers."""
     return show.list_queries(
-        here.coordinator,
+        context.coordinator,
         study,
-        with_clients=sees_clients(who),
-        own=own(who),
+        with_clients=sees_clients(caller),
+        own_client=own_client_of(caller),
         state=state,
         after=after,
         limit=limit,
@@ -61,9 +66,11 @@ def list_queries(
 
 
 @router.get("/{query}")
-def show_query(study: StudyName, query: QueryNumber, who: Reader, here: Here) -> messages.Query:
-    """One query with its answer, once it has one."""
-    return show.show_query(here.coordinator, study, query, with_clients=sees_clients(who), own=own(who))
+def show_query(study: StudyName, query: QueryNumber, caller: Reader, context: RequestContext) -> messages.Query:
+    """Return one query with its answer, once it has one."""
+    return show.show_query(
+        context.coordinator, study, query, with_clients=sees_clients(caller), own_client=own_client_of(caller)
+    )
 
 
 @router.put("/{query}/consents/{client}", status_code=201, responses=or_else(Consent, "Said before"))
@@ -74,7 +81,7 @@ def put_consent(
     consent: Consent,
     response: Response,
     _: Itself,
-    here: Here,
+    context: RequestContext,
 ) -> Consent:
-    """A hospital's word on a query that waits. Its round begins once enough hospitals have said yes."""
-    return answered(response, ask.consent(here.coordinator, study, query, client, consent))
+    """Record a hospital's word on a query that waits. Its round begins once enough hospitals have said yes."""
+    return answered(response, ask.consent(context.coordinator, study, query, client, consent))

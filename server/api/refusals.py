@@ -1,4 +1,4 @@
-"""Which errors of the catalogue each operation can answer with, beside those that follow from what it reads.
+"""The errors of the catalogue that each operation can answer with, beside those that follow from its input.
 
 Tests compare this with every problem that they are answered: a code that is missing here fails them.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# Nobody signs these: monitors have no key, and whoever enrols is about to make one.
+# Unsigned requests: monitors have no key, and an enrolling hospital is about to make one.
 OPEN = frozenset({"/version", "/livez", "/readyz", "/v1/enrolments"})
 _WITHOUT_A_STORE = ("/version", "/livez")
 _TENSORS = ("malformed-tensors", "wrong-names", "wrong-shape", "wrong-dtype", "not-finite")
@@ -53,7 +53,7 @@ _OF_SESSIONS = (
 
 
 def refusals_of(path: str, method: str, operation: Mapping[str, Any]) -> frozenset[str]:
-    """The codes of one operation of the OpenAPI document; its path as a template, its method in small letters."""
+    """Return the codes of one operation of the OpenAPI document. `path` is a template, `method` is in small letters."""
     codes = {"internal", "unavailable"} if path not in _WITHOUT_A_STORE else {"internal"}
     if path not in OPEN:
         codes |= {"bad-token", "bad-signature", "wrong-target", "clock-skew", "revoked", "forbidden", "digest-mismatch"}

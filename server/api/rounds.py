@@ -1,6 +1,6 @@
 """One round as a hospital goes through it, and the history of rounds.
 
-Who took part in which round is shown to operators; a hospital sees its own part.
+Operators see which hospitals took part in each round. A hospital sees its own part.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from server.api.auth import (
     Caller,
     ClientCaller,
     ClientName,
-    Here,
     Itself,
     Member,
     PageSize,
     Reader,
+    RequestContext,
     RoundNumber,
     SignedRoute,
     StreamingItself,
@@ -38,14 +38,19 @@ from study_protocol.study.messages import Assignment, Refusal, RoundList, RoundV
 router = APIRouter(prefix="/v1/studies/{study}", route_class=SignedRoute)
 
 
-@router.get("/assignment", tags=["assignments"], responses={204: {"description": "Nothing to do yet"}})
-async def next_assignment(study: StudyName, client: Member, here: Here, wait: Wait = 25) -> Assignment:
-    """The signed assignment as soon as there is one, 204 when the time is up, 409 when the study is finished."""
-    asked = here.coordinator, study, client.name
-    found = await poll(
-        here, client, study, wait, partial(find_assignment, *asked), glance=partial(glance_at_assignment, *asked)
+@router.get("/assignment", tags=["assignments"], responses={204: {"description": "No step is due yet"}})
+async def next_assignment(study: StudyName, client: Member, context: RequestContext, wait: Wait = 25) -> Assignment:
+    """Return the signed assignment as soon as there is one, 204 when the time is up, 409 when the study is finished."""
+    arguments = context.coordinator, study, client.name
+    assignment = await poll(
+        context,
+        client,
+        study,
+        wait,
+        partial(find_assignment, *arguments),
+        glance=partial(glance_at_assignment, *arguments),
     )
-    return as_json(found)  # pyright: ignore[reportReturnType] - the model says what the answer holds
+    return as_json(assignment)  # pyright: ignore[reportReturnType] - the model says what the answer holds
 
 
 @router.put(
@@ -62,19 +67,19 @@ async def put_update(
     request: Request,
     response: Response,
     sender: StreamingItself,
-    here: Here,
+    context: RequestContext,
     witness: Witness = None,
 ) -> UpdateReceipt:
-    """The update as safetensors, with its log-moments. Recorded durably when this answers."""
+    """Take the update as safetensors, with its log-moments. Recorded durably when this answers."""
     slot = await run_in_threadpool(
-        submit_update.begin, here.coordinator, study, round, client, sender.body_sha256, witness
+        submit_update.begin, context.coordinator, study, round, client, sender.body_sha256, witness
     )
     if isinstance(slot, UpdateReceipt):
         await discarded(request, slot.bytes)
         response.status_code = 200
         return slot
-    async with received(request, here.coordinator.blobs, slot.limit) as incoming:
-        written = await run_in_threadpool(submit_update.submit, here.coordinator, slot, incoming, sender.body_sha256)
+    async with received(request, context.coordinator.blobs, slot.limit) as incoming:
+        written = await run_in_threadpool(submit_update.submit, context.coordinator, slot, incoming, sender.body_sha256)
     return answered(response, written)
 
 
@@ -91,33 +96,42 @@ def put_refusal(
     refusal: Refusal,
     response: Response,
     _: Itself,
-    here: Here,
+    context: RequestContext,
     witness: Witness = None,
 ) -> Refusal:
-    """The site policy or the hospital's own budget says no to this round."""
-    written = submit_update.refuse(here.coordinator, study, round, client, refusal, witness)
+    """Record that the site policy or the hospital's own budget refuses this round."""
+    written = submit_update.refuse(context.coordinator, study, round, client, refusal, witness)
     return answered(response, written)
 
 
-def sees_clients(who: Caller) -> bool:
-    """Whether the names of hospitals are shown."""
-    return isinstance(who, Operator) and who.role == "operator"
+def sees_clients(caller: Caller) -> bool:
+    """Return whether the names of hospitals are shown."""
+    return isinstance(caller, Operator) and caller.role == "operator"
 
 
-def own(who: Caller) -> str | None:
-    """The hospital whose own part is shown to it."""
-    return who.name if isinstance(who, ClientCaller) else None
+def own_client_of(caller: Caller) -> str | None:
+    """Return the hospital that is shown its own part."""
+    return caller.name if isinstance(caller, ClientCaller) else None
 
 
 @router.get("/rounds", tags=["rounds"])
-def list_rounds(study: StudyName, who: Reader, here: Here, after: After = 0, limit: PageSize = 100) -> RoundList:
-    """Rounds in order of their numbers."""
+def list_rounds(
+    study: StudyName, caller: Reader, context: RequestContext, after: After = 0, limit: PageSize = 100
+) -> RoundList:
+    """Return rounds in order of their numbers."""
     return views.list_rounds(
-        here.coordinator, study, with_clients=sees_clients(who), own=own(who), after=after, limit=limit
+        context.coordinator,
+        study,
+        with_clients=sees_clients(caller),
+        own_client=own_client_of(caller),
+        after=after,
+        limit=limit,
     )
 
 
 @router.get("/rounds/{round}", tags=["rounds"])
-def show_round(study: StudyName, round: RoundNumber, who: Reader, here: Here) -> RoundView:
-    """One round."""
-    return views.show_round(here.coordinator, study, round, with_clients=sees_clients(who), own=own(who))
+def show_round(study: StudyName, round: RoundNumber, caller: Reader, context: RequestContext) -> RoundView:
+    """Return one round."""
+    return views.show_round(
+        context.coordinator, study, round, with_clients=sees_clients(caller), own_client=own_client_of(caller)
+    )

@@ -1,7 +1,8 @@
-"""The secure sum of one round: five steps. Each is a write that may be repeated, and is answered with what comes next.
+"""The secure sum of one round: five steps. Each step is a write that may be repeated.
 
-What comes next is a list that all who take part make together. A write waits for it as long as it is asked to, and is
-answered with `null` when the time is up: it is recorded, and the list can be waited for by itself.
+The answer to a write is the list of the next step, which all participants make together. A write waits for it as long
+as it is asked to. When the time is up it is answered with `null`: it is recorded, and the list has a request of its
+own.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from starlette.concurrency import run_in_threadpool
 
 from server.api.auth import (
     Context,
-    Here,
     Itself,
     Member,
+    RequestContext,
     RoundNumber,
     SignedRoute,
     StreamingItself,
@@ -31,7 +32,7 @@ from server.api.problems import ApiProblem
 from server.domain.secure_sum import Message, Phase
 from server.services.secure_sum import exchanges, lists
 from server.services.secure_sum.exchanges import Heard
-from server.services.secure_sum.lists import What
+from server.services.secure_sum.lists import ListName
 from study_protocol.secure_sum.messages import (
     MANIFEST_HEADER,
     ConsistencyList,
@@ -51,91 +52,105 @@ from study_protocol.wire.signing import from_base64url
 
 router = APIRouter(prefix="/v1/studies/{study}/rounds/{round}/secure-sum", tags=["secure sum"], route_class=SignedRoute)
 
-Left = Annotated[Phase | None, Query(description="wait until the session has left this phase")]
+LeftPhase = Annotated[Phase | None, Query(description="wait until the session has left this phase")]
 Next = Annotated[float, Query(ge=0, le=55, allow_inf_nan=False, description="seconds to wait for the list")]
 _NOTHING_YET: dict[int | str, dict[str, Any]] = {204: {"description": "Not frozen yet"}}
 
 
 @router.get("")
 async def session(
-    study: StudyName, round: RoundNumber, me: Member, here: Here, phase: Left = None, wait: Wait = 25
+    study: StudyName, round: RoundNumber, me: Member, context: RequestContext, phase: LeftPhase = None, wait: Wait = 25
 ) -> SessionView:
-    """The signed parameters and the phase; with `phase`, as soon as it is another one or the time is up."""
+    """Return the signed parameters and the phase. With `phase`, wait until the phase has changed or the time is up."""
 
     def look() -> tuple[int, SessionView | None]:
-        mark, view = lists.read_session(here.coordinator, study, round)
+        mark, view = lists.read_session(context.coordinator, study, round)
         return mark, None if view.phase == phase else view
 
-    found = await poll(here, me, study, wait, look)
-    return found or (await run_in_threadpool(lists.read_session, here.coordinator, study, round))[1]
+    view = await poll(context, me, study, wait, look)
+    return view or (await run_in_threadpool(lists.read_session, context.coordinator, study, round))[1]
 
 
-async def _list(here: Context, me: Member, round: int, what: What, wait: float) -> bytes | None:
-    """The list once it is frozen."""
+async def _list(context: Context, me: Member, round_number: int, name: ListName, wait: float) -> bytes | None:
+    """Return the list once it is frozen."""
     # Without a thread, a database and a second look at who asks: that was looked at a moment ago.
-    found = lists.seen(here.coordinator, me.study, round, what, me.name)
-    return found or await _awaited(here, me, round, what, wait)
+    listed = lists.frozen_list(context.coordinator, me.study, round_number, name, me.name)
+    return listed or await _awaited(context, me, round_number, name, wait)
 
 
 async def _awaited(
-    here: Context, me: Member, round: int, what: What, wait: float, mark: int | None = None
+    context: Context, me: Member, round_number: int, name: ListName, wait: float, mark: int | None = None
 ) -> bytes | None:
     """As `_list`. mark: the newest event by the time that was looked last."""
-    asked = here.coordinator, me.study, round, what, me.name
-    return await poll(here, me, me.study, wait, partial(lists.shown, *asked), mark, partial(lists.glance, *asked))
+    arguments = context.coordinator, me.study, round_number, name, me.name
+    return await poll(
+        context, me, me.study, wait, partial(lists.read_list, *arguments), mark, partial(lists.glance, *arguments)
+    )
 
 
-async def _said(
-    here: Context, me: Itself, round: int, message: Message, then: tuple[What, float], witness: str | None = None
+async def _put_message(
+    context: Context,
+    me: Itself,
+    round_number: int,
+    message: Message,
+    then: tuple[ListName, float],
+    witness: str | None = None,
 ) -> Response:
-    # `Itself` has compared the path with the signer; the message names its sender once more.
+    # `Itself` has compared the path with the signer. The message names its sender once more.
     if message.client != me.name:
         raise ApiProblem("forbidden", "a client speaks for itself only")
-    heard = await exchanges.put(here.coordinator, me.study, round, message, witness)
-    return await _answered(here, me, round, heard, then)
+    heard = await exchanges.put(context.coordinator, me.study, round_number, message, witness)
+    return await _answered(context, me, round_number, heard, then)
 
 
-async def _answered(here: Context, me: Itself, round: int, heard: Heard, then: tuple[What, float]) -> Response:
-    what, wait = then
-    found = lists.seen(here.coordinator, me.study, round, what, me.name)
-    if found is None and heard.created and wait > 0:
-        # Who asks is looked at when there is something to answer with.
-        found = await _awaited(here, me, round, what, wait, heard.mark)
+async def _answered(
+    context: Context, me: Itself, round_number: int, heard: Heard, then: tuple[ListName, float]
+) -> Response:
+    name, wait = then
+    listed = lists.frozen_list(context.coordinator, me.study, round_number, name, me.name)
+    if listed is None and heard.created and wait > 0:
+        # The caller is checked again before an answer is sent.
+        listed = await _awaited(context, me, round_number, name, wait, heard.mark)
     else:
         # The body and the commit may have taken their time.
-        await require_standing(here, me)
+        await require_standing(context, me)
         if wait > 0:
-            # Whoever says it again may have missed what came of it, and so may this process.
-            found = found or await _awaited(here, me, round, what, wait)
-    return json_answer(found or b"null", 201 if heard.created else 200)
+            # A repeated message may mean that the client, and this process as well, missed its result.
+            listed = listed or await _awaited(context, me, round_number, name, wait)
+    return json_answer(listed or b"null", 201 if heard.created else 200)
 
 
 @router.put("/keys/{client}", status_code=201)
 async def put_keys(
-    round: RoundNumber, message: KeysMessage, me: Itself, here: Here, wait: Next = 0, witness: Witness = None
+    round: RoundNumber,
+    message: KeysMessage,
+    me: Itself,
+    context: RequestContext,
+    wait: Next = 0,
+    witness: Witness = None,
 ) -> KeyList | None:
-    """Step 0: two public keys of this session, signed by the identity key. Answered with everybody's keys."""
-    return await _said(here, me, round, message, ("keys", wait), witness)  # pyright: ignore[reportReturnType]
+    """Step 0: send two public keys of this session, signed by the identity key. Answered with all clients' keys."""
+    return await _put_message(context, me, round, message, ("keys", wait), witness)  # pyright: ignore[reportReturnType]
 
 
 @router.get("/keys", responses=_NOTHING_YET)
-async def get_keys(round: RoundNumber, me: Member, here: Here, wait: Next = 0) -> KeyList:
-    """Everybody's keys, once the set is frozen."""
-    return json_answer(await _list(here, me, round, "keys", wait))  # pyright: ignore[reportReturnType]
+async def get_keys(round: RoundNumber, me: Member, context: RequestContext, wait: Next = 0) -> KeyList:
+    """Return the keys of all clients, once the set is frozen."""
+    return json_answer(await _list(context, me, round, "keys", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.put("/shares/{client}", status_code=201)
 async def put_shares(
-    round: RoundNumber, message: SharesMessage, me: Itself, here: Here, wait: Next = 0
+    round: RoundNumber, message: SharesMessage, me: Itself, context: RequestContext, wait: Next = 0
 ) -> Inbox | None:
     """Step 1: shares of this client's secrets, sealed for each neighbour. Answered with the shares for this client."""
-    return await _said(here, me, round, message, ("inbox", wait))  # pyright: ignore[reportReturnType]
+    return await _put_message(context, me, round, message, ("inbox", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.get("/shares/{client}", responses=_NOTHING_YET)
-async def get_shares(round: RoundNumber, me: Itself, here: Here, wait: Next = 0) -> Inbox:
-    """Who has sent shares, and those that the neighbours sealed for this client."""
-    return json_answer(await _list(here, me, round, "inbox", wait))  # pyright: ignore[reportReturnType]
+async def get_shares(round: RoundNumber, me: Itself, context: RequestContext, wait: Next = 0) -> Inbox:
+    """Return the senders of shares, and the shares that the neighbours sealed for this client."""
+    return json_answer(await _list(context, me, round, "inbox", wait))  # pyright: ignore[reportReturnType]
 
 
 _Sealed = Annotated[
@@ -155,7 +170,7 @@ async def put_masked(
     round: RoundNumber,
     request: Request,
     me: StreamingItself,
-    here: Here,
+    context: RequestContext,
     manifest: Annotated[Manifest, Depends(_manifest)],
     wait: Next = 0,
 ) -> SurvivorList | None:
@@ -165,52 +180,52 @@ async def put_masked(
     """
     if manifest.client != me.name:
         raise ApiProblem("forbidden", "a client speaks for itself only")
-    slot = await run_in_threadpool(exchanges.begin_octets, here.coordinator, me.study, round, manifest)
+    slot = await run_in_threadpool(exchanges.begin_octets, context.coordinator, me.study, round, manifest)
     if slot.repeated:
         await discarded(request, slot.limit)
         heard = Heard(0, created=False)
     else:
-        async with received(request, here.coordinator.blobs, slot.limit) as incoming:
-            octets = await run_in_threadpool(exchanges.keep_octets, here.coordinator, slot, incoming, me.body_sha256)
-        heard = await exchanges.put(here.coordinator, me.study, round, manifest, octets=octets)
-    return await _answered(here, me, round, heard, ("survivors", wait))  # pyright: ignore[reportReturnType]
+        async with received(request, context.coordinator.blobs, slot.limit) as incoming:
+            octets = await run_in_threadpool(exchanges.keep_octets, context.coordinator, slot, incoming, me.body_sha256)
+        heard = await exchanges.put(context.coordinator, me.study, round, manifest, octets=octets)
+    return await _answered(context, me, round, heard, ("survivors", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.get("/survivors", responses=_NOTHING_YET)
-async def get_survivors(round: RoundNumber, me: Member, here: Here, wait: Next = 0) -> SurvivorList:
-    """Whose vectors are in the sum, with their signed manifests."""
-    return json_answer(await _list(here, me, round, "survivors", wait))  # pyright: ignore[reportReturnType]
+async def get_survivors(round: RoundNumber, me: Member, context: RequestContext, wait: Next = 0) -> SurvivorList:
+    """Return the clients in the sum, with their signed manifests."""
+    return json_answer(await _list(context, me, round, "survivors", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.put("/consistency/{client}", status_code=201)
 async def put_consistency(
-    round: RoundNumber, message: ConsistencyMessage, me: Itself, here: Here, wait: Next = 0
+    round: RoundNumber, message: ConsistencyMessage, me: Itself, context: RequestContext, wait: Next = 0
 ) -> ConsistencyList | None:
     """Step 3: this client's signature over the survivor set that it was shown. Answered with enough of the others'."""
-    return await _said(here, me, round, message, ("consistency", wait))  # pyright: ignore[reportReturnType]
+    return await _put_message(context, me, round, message, ("consistency", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.get("/consistency", responses=_NOTHING_YET)
-async def get_consistency(round: RoundNumber, me: Member, here: Here, wait: Next = 0) -> ConsistencyList:
-    """Enough signatures over one survivor set."""
-    return json_answer(await _list(here, me, round, "consistency", wait))  # pyright: ignore[reportReturnType]
+async def get_consistency(round: RoundNumber, me: Member, context: RequestContext, wait: Next = 0) -> ConsistencyList:
+    """Return enough signatures over one survivor set."""
+    return json_answer(await _list(context, me, round, "consistency", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.put("/unmask/{client}", status_code=201)
 async def put_unmask(
-    round: RoundNumber, message: UnmaskMessage, me: Itself, here: Here, wait: Next = 0
+    round: RoundNumber, message: UnmaskMessage, me: Itself, context: RequestContext, wait: Next = 0
 ) -> SumResult | None:
     """Step 4: one share of every neighbour, of the kind that the survivor set prescribes. Answered with the result."""
-    return await _said(here, me, round, message, ("result", wait))  # pyright: ignore[reportReturnType]
+    return await _put_message(context, me, round, message, ("result", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.get("/result", responses=_NOTHING_YET)
-async def get_result(round: RoundNumber, me: Member, here: Here, wait: Next = 0) -> SumResult:
-    """The digests of the opened sums, signed."""
-    return json_answer(await _list(here, me, round, "result", wait))  # pyright: ignore[reportReturnType]
+async def get_result(round: RoundNumber, me: Member, context: RequestContext, wait: Next = 0) -> SumResult:
+    """Return the digests of the opened sums, signed."""
+    return json_answer(await _list(context, me, round, "result", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.put("/left/{client}", status_code=204)
-def put_left(round: RoundNumber, me: Itself, here: Here) -> None:
-    """This client sends nothing more in this session: nobody waits for it."""
-    exchanges.leave(here.coordinator, me.study, round, me.name)
+def put_left(round: RoundNumber, me: Itself, context: RequestContext) -> None:
+    """Leave the session: the client sends no more, and the session does not wait for it."""
+    exchanges.leave(context.coordinator, me.study, round, me.name)

@@ -12,11 +12,11 @@ from server.api.auth import (
     ClientCaller,
     ClientName,
     Context,
-    Here,
     Itself,
     OperatorOnly,
     PageSize,
     Reader,
+    RequestContext,
     SignedRoute,
     StreamingOperator,
     StudyName,
@@ -62,7 +62,7 @@ from study_protocol.wire.values import NAME_PATTERN
 router = APIRouter(prefix="/v1", route_class=SignedRoute)
 Version = Annotated[str, Path(pattern=r"^(latest|0|[1-9][0-9]{0,8})$", description="a round's number, or `latest`")]
 ModelNumber = Annotated[
-    int, Path(ge=0, le=2**31 - 1, description="the round that made the model; 0 is the initial one")
+    int, Path(ge=0, le=2**31 - 1, description="the round that made the model, 0 for the initial one")
 ]
 AfterName = Annotated[str | None, Query(pattern=NAME_PATTERN, description="everything behind this name")]
 OfRound = Annotated[
@@ -71,7 +71,7 @@ OfRound = Annotated[
 ]
 OfModel = Annotated[
     int | None,
-    Query(ge=1, le=2**31 - 1, description="of the model that this round released; left out: of the study as it is now"),
+    Query(ge=1, le=2**31 - 1, description="of the model that this round released. Left out: of the study as it is now"),
 ]
 _SAYS_ITS_VERSION: dict[int | str, dict[str, Any]] = {
     200: {
@@ -92,98 +92,100 @@ _TENSORS = {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "bin
 
 
 @router.post("/studies", tags=["studies"], status_code=201, responses=or_else(Study, "It exists, exactly so"))
-def create_study(request: StudyCreate, response: Response, _: OperatorOnly, here: Here) -> Study:
+def create_study(request: StudyCreate, response: Response, _: OperatorOnly, context: RequestContext) -> Study:
     """Open a study: its settings freeze, its budget and its ledger begin."""
-    return answered(response, studies.create(here.coordinator, request))
+    return answered(response, studies.create(context.coordinator, request))
 
 
 @router.get("/studies", tags=["studies"])
-def list_studies(_: Viewer, here: Here, after: AfterName = None, limit: PageSize = 100) -> StudyList:
-    """All studies in order of their names."""
-    return studies.list_studies(here.coordinator, after, limit)
+def list_studies(_: Viewer, context: RequestContext, after: AfterName = None, limit: PageSize = 100) -> StudyList:
+    """Return all studies in order of their names."""
+    return studies.list_studies(context.coordinator, after, limit)
 
 
 @router.get("/studies/{study}", tags=["studies"], responses=_SAYS_ITS_VERSION)
-def show_study(study: StudyName, who: Reader, response: Response, here: Here) -> Study:
-    """One study with its settings, its state and its newest model.
+def show_study(study: StudyName, caller: Reader, response: Response, context: RequestContext) -> Study:
+    """Return one study with its settings, its state and its newest model.
 
-    Headers say which version answers, which number of the protocol it speaks, and to a hospital which one its study
-    needs: older programs refuse a body with fields that they do not know.
+    Headers say which version answers and which number of the protocol it speaks. A hospital also learns which number
+    its study needs: older programs refuse a body with fields that they do not know.
     """
     response.headers.update({VERSION_HEADER: program_version(), PROTOCOL_HEADER: str(PROTOCOL)})
-    if isinstance(who, ClientCaller):
-        response.headers[STUDY_PROTOCOL_HEADER] = str(who.protocol)
-    return studies.show(here.coordinator, study)
+    if isinstance(caller, ClientCaller):
+        response.headers[STUDY_PROTOCOL_HEADER] = str(caller.protocol)
+    return studies.show(context.coordinator, study)
 
 
-def _act(here: Context, study: str, action: Action) -> Study:
-    return studies.act(here.coordinator, study, action)
+def _act(context: Context, study: str, action: Action) -> Study:
+    return studies.act(context.coordinator, study, action)
 
 
 @router.post("/studies/{study}/start", tags=["studies"])
-def start_study(study: StudyName, _: OperatorOnly, here: Here) -> Study:
-    """From now on rounds begin. Repeatable."""
-    return _act(here, study, "start")
+def start_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
+    """Start the study: from now on rounds begin. Repeatable."""
+    return _act(context, study, "start")
 
 
 @router.post("/studies/{study}/pause", tags=["studies"])
-def pause_study(study: StudyName, _: OperatorOnly, here: Here) -> Study:
-    """The round under way ends; no other begins. Repeatable."""
-    return _act(here, study, "pause")
+def pause_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
+    """Pause the study: the round under way ends, and no other begins. Repeatable."""
+    return _act(context, study, "pause")
 
 
 @router.post("/studies/{study}/resume", tags=["studies"])
-def resume_study(study: StudyName, _: OperatorOnly, here: Here) -> Study:
-    """Rounds begin again. Repeatable."""
-    return _act(here, study, "resume")
+def resume_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
+    """Resume the study: rounds begin again. Repeatable."""
+    return _act(context, study, "resume")
 
 
 @router.post("/studies/{study}/stop", tags=["studies"])
-def stop_study(study: StudyName, _: OperatorOnly, here: Here) -> Study:
-    """Final. What was charged stays charged. Repeatable."""
-    return _act(here, study, "stop")
+def stop_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
+    """Stop the study for good. Every charge stays. Repeatable."""
+    return _act(context, study, "stop")
 
 
 @router.delete("/studies/{study}", tags=["studies"], status_code=204)
-def delete_study(study: StudyName, _: OperatorOnly, here: Here) -> None:
+def delete_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> None:
     """End a study that was never started: it is in no list any more. Its ledger is kept, its name stays used."""
-    studies.delete(here.coordinator, study)
+    studies.delete(context.coordinator, study)
 
 
 @router.post("/studies/{study}/invitations", tags=["enrolments"], status_code=201)
-def invite(study: StudyName, request: InvitationCreate, _: OperatorOnly, here: Here) -> Invitation:
-    """A one-time token for one client. Shown once."""
-    return enrolment.invite(here.coordinator, study, request)
+def invite(study: StudyName, request: InvitationCreate, _: OperatorOnly, context: RequestContext) -> Invitation:
+    """Invite a client with a one-time token. Shown once."""
+    return enrolment.invite(context.coordinator, study, request)
 
 
 @router.post("/enrolments", tags=["enrolments"], status_code=201, responses=or_else(Enrolment, "Enrolled before"))
-def enrol(request: EnrolmentRequest, response: Response, here: Here) -> Enrolment:
-    """Exchange an invitation for membership; the new key proves itself. Repeatable with the same token and key."""
-    return answered(response, enrolment.enrol(here.coordinator, request))
+def enrol(request: EnrolmentRequest, response: Response, context: RequestContext) -> Enrolment:
+    """Exchange an invitation for membership. The new key proves itself. Repeatable with the same token and key."""
+    return answered(response, enrolment.enrol(context.coordinator, request))
 
 
 @router.get("/studies/{study}/roster", tags=["roster"])
-def show_roster(study: StudyName, _: Reader, here: Here, round: OfRound = None) -> Roster:
-    """Names and identity keys with the fingerprint that hospitals compare out of band."""
-    return views.roster(here.coordinator, study, round)
+def show_roster(study: StudyName, _: Reader, context: RequestContext, round: OfRound = None) -> Roster:
+    """Return names and identity keys with the fingerprint that hospitals compare out of band."""
+    return views.roster(context.coordinator, study, round)
 
 
 @router.put("/studies/{study}/clients/{client}/key", tags=["roster"], dependencies=[Depends(used_once)])
-def rotate_key(study: StudyName, client: ClientName, request: KeyRotation, _: Itself, here: Here) -> RosterEntry:
-    """A client's new identity key, signed for by the old one."""
-    return enrolment.rotate_key(here.coordinator, study, client, request)
+def rotate_key(
+    study: StudyName, client: ClientName, request: KeyRotation, _: Itself, context: RequestContext
+) -> RosterEntry:
+    """Replace a client's identity key. The old one signs for it."""
+    return enrolment.rotate_key(context.coordinator, study, client, request)
 
 
 @router.put("/studies/{study}/clients/{client}/revoked", tags=["roster"])
-def revoke(study: StudyName, client: ClientName, _: OperatorOnly, here: Here) -> RosterEntry:
-    """The operator puts a client out, from the next round on."""
-    return enrolment.revoke(here.coordinator, study, client)
+def revoke(study: StudyName, client: ClientName, _: OperatorOnly, context: RequestContext) -> RosterEntry:
+    """Revoke a client, from the next round on."""
+    return enrolment.revoke(context.coordinator, study, client)
 
 
 @router.put("/studies/{study}/clients/{client}/withdrawn", tags=["roster"], dependencies=[Depends(leaving)])
-def withdraw(study: StudyName, client: ClientName, _: Itself, here: Here) -> RosterEntry:
-    """A hospital leaves."""
-    return enrolment.withdraw(here.coordinator, study, client)
+def withdraw(study: StudyName, client: ClientName, _: Itself, context: RequestContext) -> RosterEntry:
+    """Withdraw a hospital."""
+    return enrolment.withdraw(context.coordinator, study, client)
 
 
 @router.put(
@@ -194,15 +196,14 @@ def withdraw(study: StudyName, client: ClientName, _: Itself, here: Here) -> Ros
     responses=or_else(ModelInfo, "Here"),
 )
 async def put_initial_model(
-    study: StudyName, request: Request, response: Response, _: StreamingOperator, here: Here
+    study: StudyName, request: Request, response: Response, _: StreamingOperator, context: RequestContext
 ) -> ModelInfo:
-    """The initial weights as safetensors. They freeze names, shapes and types; the same bytes may come again.
+    """Set the initial weights as safetensors. They freeze names, shapes and types. The same bytes may come again.
 
-    Metadata in the header may lack; a file that says which study it is of must be of this one, its settings and
-    round 0.
+    Metadata in the header may lack. A file that names its study must be of this one, its settings and round 0.
     """
-    async with received(request, here.coordinator.blobs, here.settings.model_limit_bytes) as incoming:
-        return answered(response, await run_in_threadpool(models.put_initial, here.coordinator, study, incoming))
+    async with received(request, context.coordinator.blobs, context.settings.model_limit_bytes) as incoming:
+        return answered(response, await run_in_threadpool(models.put_initial, context.coordinator, study, incoming))
 
 
 @router.get(
@@ -211,16 +212,16 @@ async def put_initial_model(
     response_class=Response,
     responses={200: _TENSORS, 206: _TENSORS, 304: {"description": "Same"}},
 )
-def get_model(study: StudyName, version: Version, request: Request, _: Reader, here: Here) -> Response:
-    """A published model as safetensors. ETag is its SHA-256; one byte range is honoured.
+def get_model(study: StudyName, version: Version, request: Request, _: Reader, context: RequestContext) -> Response:
+    """Return a published model as safetensors. ETag is its SHA-256, and one byte range is honoured.
 
     The header's `__metadata__` says what it is, in texts: `wardround` (version of this format, 1), `study`, `round`,
-    `task`, `task_parameters` and `columns` (canonical JSON), `settings_sha256`, and `ledger_entries` and
-    `ledger_sha256`: the study's ledger up to the entry that settled the round (0 and zeros in round 0). One round has
+    `task`, `task_parameters` and `columns` (canonical JSON), `settings_sha256`, `ledger_entries` and `ledger_sha256`.
+    The last two are the study's ledger up to the entry that settled the round (0 and zeros in round 0). One round has
     the same bytes for ever.
     """
     number = None if version == "latest" else int(version)
-    return model_answer(request, views.locate_model(here.coordinator, study, number))
+    return model_answer(request, views.locate_model(context.coordinator, study, number))
 
 
 @router.put(
@@ -230,17 +231,22 @@ def get_model(study: StudyName, version: Version, request: Request, _: Reader, h
     responses=or_else(Metrics, "Replaced"),
 )
 def put_metrics(
-    study: StudyName, version: ModelNumber, values: Metrics, response: Response, _: OperatorOnly, here: Here
+    study: StudyName,
+    version: ModelNumber,
+    values: Metrics,
+    response: Response,
+    _: OperatorOnly,
+    context: RequestContext,
 ) -> Metrics:
-    """Later numbers for the same model replace earlier ones."""
-    return answered(response, models.record_metrics(here.coordinator, study, version, values))
+    """Record a model's metrics. Later numbers replace earlier ones."""
+    return answered(response, models.record_metrics(context.coordinator, study, version, values))
 
 
 @router.get("/studies/{study}/budget", tags=["budget"], response_model=BudgetStatement)
-def read_budget(study: StudyName, _: Reader, here: Here) -> Response:
-    """ε spent, reserved and remaining for every limit, with the signed head of the ledger behind it."""
+def read_budget(study: StudyName, _: Reader, context: RequestContext) -> Response:
+    """Return ε spent, reserved and remaining for every limit, with the signed head of the ledger behind it."""
     # Written here: the framework would validate the answer a second time, on one more thread.
-    return Response(views.read_budget(here.coordinator, study).model_dump_json(), media_type="application/json")
+    return Response(views.read_budget(context.coordinator, study).model_dump_json(), media_type="application/json")
 
 
 @router.get(
@@ -249,16 +255,18 @@ def read_budget(study: StudyName, _: Reader, here: Here) -> Response:
     response_model=SignedCertificate,
     dependencies=[Depends(takes_long)],
 )
-def read_certificate(study: StudyName, _: Reader, here: Here, round: OfModel = None) -> Response:
-    """What ε means here, and everything it rests on, computed from the ledger and signed by the coordinator."""
-    signed = certificates.certificate(here.coordinator, study, round)
+def read_certificate(study: StudyName, _: Reader, context: RequestContext, round: OfModel = None) -> Response:
+    """Return the meaning of ε in this study and its grounds, computed from the ledger and signed by the coordinator."""
+    signed = certificates.certificate(context.coordinator, study, round)
     return Response(signed.model_dump_json(), media_type="application/json")
 
 
 @router.get("/studies/{study}/ledger", tags=["ledger"], response_model=LedgerPage)
-def read_ledger(study: StudyName, _: Reader, here: Here, after: After = 0, limit: PageSize = 500) -> Response:
-    """Entries above `after`, with the signed head of the whole ledger."""
-    return json_answer(ledger_pages.read_ledger(here.coordinator, study, after, limit))
+def read_ledger(
+    study: StudyName, _: Reader, context: RequestContext, after: After = 0, limit: PageSize = 500
+) -> Response:
+    """Return entries above `after`, with the signed head of the whole ledger."""
+    return json_answer(ledger_pages.read_ledger(context.coordinator, study, after, limit))
 
 
 @router.put(
@@ -268,10 +276,15 @@ def read_ledger(study: StudyName, _: Reader, here: Here, after: After = 0, limit
     responses=or_else(WitnessedHead, "This head, or a later one, is kept already"),
 )
 def put_witness(
-    study: StudyName, client: ClientName, signed: SignedLedgerHead, response: Response, _: Itself, here: Here
+    study: StudyName,
+    client: ClientName,
+    signed: SignedLedgerHead,
+    response: Response,
+    _: Itself,
+    context: RequestContext,
 ) -> WitnessedHead:
-    """A hospital vouches for the ledger up to this head: once the study has ended, when no update carries it."""
-    return answered(response, witnesses.put(here.coordinator, study, client, signed))
+    """Keep the signed head of a hospital, for the time after the study, when no update carries it."""
+    return answered(response, witnesses.put(context.coordinator, study, client, signed))
 
 
 @router.put(
@@ -281,7 +294,12 @@ def put_witness(
     responses=or_else(WitnessedHead, "This head, or a later one, is kept already"),
 )
 def put_outside_witness(
-    study: StudyName, name: WitnessName, signed: SignedLedgerHead, response: Response, _: Reader, here: Here
+    study: StudyName,
+    name: WitnessName,
+    signed: SignedLedgerHead,
+    response: Response,
+    _: Reader,
+    context: RequestContext,
 ) -> WitnessedHead:
-    """An auditor whom the settings name vouches for the ledger up to this head; the signature says who it is."""
-    return answered(response, witnesses.put_outside(here.coordinator, study, name, signed))
+    """Keep the signed head of an auditor that the settings name: it vouches for the ledger so far."""
+    return answered(response, witnesses.put_outside(context.coordinator, study, name, signed))

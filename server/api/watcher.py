@@ -1,7 +1,7 @@
-"""One watcher per process wakes whoever waits for news of a study, and holds nothing while nobody does.
+"""One watcher per process wakes requests that wait for news of a study, and holds no resources while none wait.
 
-Waiting costs a future: no thread, no database session. What counts as news is a number per study that only grows. It is
-told as soon as it is committed by this process, or heard of another one; for the rest one look serves everybody.
+Waiting costs a future: no thread, no database session. News is a number per study that only grows. It is told as soon
+as it is committed by this process, or heard of another one. For the rest one look serves all requests.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ class Watcher:
     """Wakes waiters when the mark of their study moves.
 
     Args:
-        read_marks: the newest event number of each of these studies; runs in the thread pool, one call at a time.
+        read_marks: returns the newest event number of each of these studies. It runs in the thread pool, one call at a
+            time.
         interval: seconds between two looks.
-        at_once: a look takes less time than another thread: it is made where it is.
+        at_once: a look takes less time than another thread, so it is made in the event loop.
     """
 
     def __init__(
@@ -37,17 +38,18 @@ class Watcher:
         self._since: dict[asyncio.Future[None], int] = {}
         self._looking: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        # What was told, and when; whoever has looked just before and begins to wait now must not sleep through it.
-        self._told: dict[str, tuple[int, float]] = {}
+        # The marks that were told, and when. A request that has just looked and begins to wait must not sleep through
+        # them.
+        self._latest_marks: dict[str, tuple[int, float]] = {}
         self.closed = False
 
     @property
     def waiting(self) -> int:
-        """How many wait now. Safe from any thread."""
+        """Return how many requests wait now. Safe from any thread."""
         return len(self._since)
 
     async def wait(self, study: str, since: int, seconds: float) -> bool:
-        """True as soon as the study's mark is above `since`; False after `seconds` or when the process stops."""
+        """Return True as soon as the study's mark is above `since`. False after `seconds` or when the process stops."""
         if self.closed or seconds <= 0:
             return False
         self._loop = asyncio.get_running_loop()
@@ -55,16 +57,16 @@ class Watcher:
         self._since[future] = since
         self._waiting.setdefault(study, set()).add(future)
         # After it is in the set, and not before: what is told from here on finds it.
-        mark, at = self._told.get(study, (0, 0.0))
+        mark, at = self._latest_marks.get(study, (0, 0.0))
         # Not for ever: of a database that went back to an older state, what was told before is no news.
         if mark > since and time.monotonic() - at < _FRESH_SECONDS:
             future.set_result(None)
-        # The look ends by itself when nobody waits, so whoever comes first starts it again.
+        # The look ends by itself when no request waits, so the first one starts it again.
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
         try:
             await asyncio.wait_for(future, seconds)
-            # Closing also fulfils the future; that is no news.
+            # Closing also fulfils the future, but that is no news.
             return not self.closed
         except TimeoutError:
             return False
@@ -75,9 +77,9 @@ class Watcher:
                 del self._waiting[study]
 
     def tell(self, study: str, mark: int) -> None:
-        """The study's newest event has this number. Safe from any thread."""
-        self._told[study] = mark, time.monotonic()
-        # Nobody has waited here yet, or the process is stopping.
+        """Note that the study's newest event has this number. Safe from any thread."""
+        self._latest_marks[study] = mark, time.monotonic()
+        # No request has waited yet, or the process is stopping.
         with suppress(RuntimeError):
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._wake, {study: mark})

@@ -1,6 +1,6 @@
-"""Content-addressed files: their names, the port to where they are kept, and a body on its way there.
+"""Content-addressed files: their names, the port of their store, and a body on its way there.
 
-A file is kept under its own SHA-256. What is kept is durable; what is opened was compared with its name. Two stores
+A file is kept under its own SHA-256. A kept file is durable, and an opened one was compared with its name. Two stores
 offer the port: folders (`server/db/file_blobs.py`) and an S3-compatible object store (`server/db/object_blobs.py`).
 """
 
@@ -28,19 +28,19 @@ _MODELS, _UPDATE, _MASKED = "models/", "update.", "masked."
 
 @dataclass(frozen=True)
 class Place:
-    """Where files of one kind lie: a folder, and how their names in it begin."""
+    """The place of files of one kind: a folder, and how their names in it begin."""
 
     folder: str
     kind: str
 
     @property
     def stays(self) -> bool:
-        """Whether nothing of it is ever removed."""
+        """Return whether its files are never removed."""
         return self.folder.startswith(_MODELS)
 
     @property
     def is_of_a_hospital(self) -> bool:
-        """Whether a hospital sent it, so that no copy of it may outlive its round."""
+        """Return whether a hospital sent it, so that no copy of it may outlive its round."""
         return self.kind.startswith((_UPDATE, _MASKED))
 
     def name(self, sha256: str) -> str:
@@ -49,48 +49,48 @@ class Place:
     def key(self, sha256: str) -> str:
         return f"{self.folder}/{self.name(sha256)}"
 
-    def shown(self, sha256: str) -> str:
-        """For the log, which names no hospital."""
+    def log_name(self, sha256: str) -> str:
+        """Return a name for the log, without the hospital."""
         return f"{self.folder}/….{sha256}"
 
 
 def models_of(study: str) -> Place:
-    """Published models."""
+    """Return the place of published models."""
     return Place(f"{_MODELS}{study}", "model")
 
 
 def optimisers_of(study: str) -> Place:
-    """The server optimiser's state after a release."""
+    """Return the place of the server optimiser's state after a release."""
     return Place(f"optimisers/{study}", "state")
 
 
-def round_folder(study: str, round: int) -> str:
-    """Everything of one round that is scrubbed after it: one folder, so that one entry is all that is made for it."""
-    return f"{ROUNDS}/{study}/{round}"
+def round_folder(study: str, round_number: int) -> str:
+    """Return the folder of one round's files that are scrubbed after it. One entry is made for all of them."""
+    return f"{ROUNDS}/{study}/{round_number}"
 
 
-def update_of(study: str, round: int, client: str) -> Place:
-    """One client's update. Apart from the others', whose bytes may be the same."""
-    return Place(round_folder(study, round), f"{_UPDATE}{client}")
+def update_of(study: str, round_number: int, client: str) -> Place:
+    """Return the place of one client's update. It is apart from the others', whose bytes may be the same."""
+    return Place(round_folder(study, round_number), f"{_UPDATE}{client}")
 
 
-def masked_of(study: str, round: int, client: str) -> Place:
-    """One client's masked vectors."""
-    return Place(round_folder(study, round), f"{_MASKED}{client}")
+def masked_of(study: str, round_number: int, client: str) -> Place:
+    """Return the place of one client's masked vectors."""
+    return Place(round_folder(study, round_number), f"{_MASKED}{client}")
 
 
-def sum_of(study: str, round: int, vector: str) -> Place:
-    """The opened sum of one vector."""
-    return Place(round_folder(study, round), f"sum.{vector}")
+def sum_of(study: str, round_number: int, vector: str) -> Place:
+    """Return the place of the opened sum of one vector."""
+    return Place(round_folder(study, round_number), f"sum.{vector}")
 
 
-def noised_of(study: str, round: int) -> Place:
-    """The sum of the updates with the coordinator's own noise."""
-    return Place(round_folder(study, round), "noised")
+def noised_of(study: str, round_number: int) -> Place:
+    """Return the place of the sum of the updates with the coordinator's own noise."""
+    return Place(round_folder(study, round_number), "noised")
 
 
 class StoreAway(Exception):
-    """The store cannot be asked now. Nothing was changed; the same again may succeed."""
+    """The store cannot be asked now. No file was changed, and the same call may succeed later."""
 
     # Its text may stand in the log.
     names_nobody = True
@@ -109,7 +109,7 @@ class Blob:
 
 
 class OpenedFile:
-    """A file that is open for reading. It stays whole until it is closed, whoever removes its name."""
+    """A file that is open for reading. It stays whole until it is closed, even if its name is removed."""
 
     def __init__(self, path: Path) -> None:
         self.descriptor = -1
@@ -123,7 +123,7 @@ class OpenedFile:
         self.close()
 
     def __del__(self) -> None:
-        # An answer that nobody asked to begin never comes to its end.
+        # An answer whose reading was never begun does not come to its end.
         self.close()
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class OpenedFile:
             os.close(descriptor)
 
     def read(self, offset: int, size: int) -> bytes:
-        """At most `size` bytes; none behind the end."""
+        """Return at most `size` bytes, and none behind the end."""
         return os.pread(self.descriptor, size, offset)
 
 
@@ -168,11 +168,11 @@ class IncomingFile:
         self.bytes += len(data)
 
     def opened(self) -> OpenedFile:
-        """What was written so far, for reading."""
+        """Open the bytes written so far, for reading."""
         return OpenedFile(self.path)
 
     def sync(self) -> None:
-        """Durable up to here."""
+        """Make the bytes so far durable."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -180,17 +180,17 @@ class IncomingFile:
 
 
 class Blobs(Protocol):
-    """Where models, updates and sums are kept. Any number of threads, processes and machines may use one store.
+    """The port of the store of models, updates and sums, for any number of threads, processes and machines.
 
-    Raises StoreAway wherever the store does not answer, OSError where this machine's disk fails.
+    Raises StoreAway if the store does not answer, OSError if this machine's disk fails.
     """
 
     def receive(self, limit: int) -> AbstractContextManager[IncomingFile]:
-        """A temporary file for at most `limit` bytes; it is gone at the end unless it was kept."""
+        """Yield a temporary file for at most `limit` bytes. It is removed at the end unless it was kept."""
         ...
 
     def keep(self, incoming: IncomingFile, place: Place) -> Blob:
-        """Give it its name. Durable, and found by everybody, when this returns; `incoming` cannot be used then."""
+        """Give it its name. It is durable and visible to all processes when this returns, and `incoming` is used up."""
         ...
 
     def write(self, place: Place, data: bytes) -> Blob:
@@ -198,15 +198,17 @@ class Blobs(Protocol):
         ...
 
     def open(self, place: Place, sha256: str) -> OpenedFile | None:
-        """The file, its bytes compared with its name; None if it is gone. One that is damaged is logged, and gone."""
+        """Return the file, its bytes compared with its name. None if it is gone. A damaged file is logged and counts as
+        gone.
+        """
         ...
 
     def has(self, place: Place, sha256: str) -> bool:
-        """Whether there is a file of this name; its bytes are not looked at."""
+        """Return whether there is a file of this name. Its bytes are not looked at."""
         ...
 
-    def kept(self, place: Place) -> list[str]:
-        """The hashes of all files in the place."""
+    def hashes(self, place: Place) -> list[str]:
+        """Return the hashes of all files in the place."""
         ...
 
     def remove(self, place: Place, sha256: str) -> None:
@@ -218,35 +220,35 @@ class Blobs(Protocol):
         ...
 
     def folders(self, under: str) -> list[str]:
-        """The folders directly inside `under`."""
+        """Return the folders directly inside `under`."""
         ...
 
     def sweep(self, older_than_seconds: float) -> int:
-        """Remove temporary files that a killed process left; returns how many."""
+        """Remove temporary files that a killed process left, and return how many."""
         ...
 
     def check(self) -> None:
-        """Takes a file and gives it back. Raises StoreAway, StoreUnusable, OSError."""
+        """Write a file and remove it again. Raises StoreAway, StoreUnusable, OSError."""
         ...
 
 
 class Comparison:
-    """Which files were compared with their hashes by this process: none twice, while it is not written to."""
+    """Files that this process has compared with their hashes: each once, while it is not written to."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[object, ...], None] = OrderedDict()
+        self._compared: OrderedDict[tuple[object, ...], None] = OrderedDict()
         self._lock = threading.Lock()
 
     def note(self, descriptor: int, sha256: str) -> None:
-        """Its bytes were hashed as they were written."""
+        """Note that the file's bytes were hashed as they were written."""
         with self._lock:
-            self._known[_identity(descriptor, sha256)] = None
-            while len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
+            self._compared[_identity(descriptor, sha256)] = None
+            while len(self._compared) > _REMEMBERED:
+                self._compared.popitem(last=False)
 
     def holds(self, descriptor: int, sha256: str) -> bool:
-        """Whether the file has this SHA-256."""
-        if _identity(descriptor, sha256) in self._known:
+        """Return whether the file has this SHA-256."""
+        if _identity(descriptor, sha256) in self._compared:
             return True
         if hashed(descriptor) != sha256:
             return False
@@ -255,12 +257,12 @@ class Comparison:
 
 
 def hashed(descriptor: int) -> str:
-    """The SHA-256 (hex) of an opened file."""
-    found, offset = hashlib.sha256(), 0
+    """Return the SHA-256 (hex) of an opened file."""
+    digest, offset = hashlib.sha256(), 0
     while piece := os.pread(descriptor, _HASHED_AT_ONCE, offset):
-        found.update(piece)
+        digest.update(piece)
         offset += len(piece)
-    return found.hexdigest()
+    return digest.hexdigest()
 
 
 def _identity(descriptor: int, sha256: str) -> tuple[object, ...]:

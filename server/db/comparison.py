@@ -1,8 +1,8 @@
-"""Are the rows still what was signed? Whoever can write to the database, but has no key, must change nothing unnoticed.
+"""Comparison of the rows with what was signed: a change by a person without the key must be noticed.
 
 The newest ledger entry says how the study stood after it, and its hash is in the head that the coordinator's key
-signed. What is not in it is not noticed here: see the threat model. Nor is a database that was set back as a whole to
-an older state, ledger and all: that is consistent, and only hospitals remember the head they saw.
+signed. Values outside it are not checked here: see the threat model. A database that was set back as a whole to an
+older state, ledger and all, is consistent as well. Only hospitals remember the head they saw.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _LAST = select(LedgerRow).where(LedgerRow.study_id == bindparam("study")).order_
 
 
 class DatabaseDiffers(Exception):
-    """A row of this study is not what the coordinator signed. The text names it; nothing may be built on the study."""
+    """A row of this study is not what the coordinator signed. The text names it, and the study must not go on."""
 
-    def __init__(self, study: str, what: str) -> None:
-        super().__init__(f"study {study}: {what}")
+    def __init__(self, study: str, difference: str) -> None:
+        super().__init__(f"study {study}: {difference}")
         self.study = study
-        self.what = what
+        self.difference = difference
 
 
 def entry_of(row: LedgerRow) -> Entry:
-    """The entry as it was hashed.
+    """Return the entry as it was hashed.
 
     Raises:
         LedgerError: it is none any more.
@@ -57,7 +57,7 @@ def entry_of(row: LedgerRow) -> Entry:
 
 
 def require_as_signed(tx: Transaction, signer: SigningKey, study: StudyRow, budget: BudgetRow) -> Entry:
-    """The newest entry of the study's ledger, if settings, roster and budget are what it says they were after it.
+    """Return the newest ledger entry, if settings, roster and budget are what it says they were after it.
 
     Raises:
         DatabaseDiffers: names the first that is not.
@@ -67,10 +67,10 @@ def require_as_signed(tx: Transaction, signer: SigningKey, study: StudyRow, budg
         standing = Standing.within(newest)
     except LedgerError as error:
         raise DatabaseDiffers(study.name, f"the ledger's newest entry is none: {error.reason}") from error
-    # Who leaves or takes another key after the last entry is in no ledger any more; nobody is sampled then either.
-    for what, same in _compared(tx, study, budget, standing, ended=newest.kind == "finished"):
-        if not same:
-            raise DatabaseDiffers(study.name, f"{what} in the database is not what the signed ledger says")
+    # A member that leaves or rotates its key after the last entry is in no ledger any more. No client is sampled then.
+    for subject, is_equal in _compared(tx, study, budget, standing, ended=newest.kind == "finished"):
+        if not is_equal:
+            raise DatabaseDiffers(study.name, f"{subject} in the database is not what the signed ledger says")
     return newest
 
 
@@ -92,28 +92,28 @@ def _compared(
     yield "whether it can continue", budget.can_continue == standing.can_continue
     yield "the newest round of its budget", budget.round == budget.state["last_round"]
     yield "its max_steps", budget.max_steps == study.settings["privacy"].get("max_steps", 0)
-    shown = {"limits": budget.limits, "percentiles": budget.percentiles}
-    yield "the statement of its budget", _is(shown, standing.statement_sha256)
+    statement = {"limits": budget.limits, "percentiles": budget.percentiles}
+    yield "the statement of its budget", _is(statement, standing.statement_sha256)
 
 
 def _is(value: object, sha256: str) -> bool:
     try:
         return digest(value) == sha256
     except (TypeError, ValueError):
-        # Not even JSON, as a text in which somebody has struck out a bracket.
+        # Not even JSON, such as a text that lacks a bracket.
         return False
 
 
 def require_whole(tx: Transaction, study: StudyRow, budget: BudgetRow) -> None:
-    """Every entry from the first hangs on the one before, up to the newest: what is dear, once for every lease.
+    """Check that every entry hangs on the one before, from the first to the newest: slow, so once for every lease.
 
     Raises:
         DatabaseDiffers: names the first entry that does not.
     """
     reached = (0, GENESIS)
     while True:
-        wanted = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.sequence > reached[0])
-        page = tx.session.scalars(wanted.order_by(LedgerRow.sequence).limit(_PAGE)).all()
+        statement = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.sequence > reached[0])
+        page = tx.session.scalars(statement.order_by(LedgerRow.sequence).limit(_PAGE)).all()
         if not page:
             break
         try:
@@ -128,29 +128,29 @@ def require_whole(tx: Transaction, study: StudyRow, budget: BudgetRow) -> None:
         raise DatabaseDiffers(study.name, "its ledger does not lead to the head that was signed")
 
 
-def require_asked(tx: Transaction, study: StudyRow, round: int) -> None:
-    """That a round asks the query which the ledger charged.
+def require_asked(tx: Transaction, study: StudyRow, round_number: int) -> None:
+    """Check that a round asks the query which the ledger charged.
 
     Raises:
         DatabaseDiffers: it asks another one, or none.
     """
-    charged = (LedgerRow.study_id == study.id, LedgerRow.round == round, LedgerRow.kind == "asked")
+    charged = (LedgerRow.study_id == study.id, LedgerRow.round == round_number, LedgerRow.kind == "asked")
     entry = tx.session.scalars(select(LedgerRow).where(*charged)).one_or_none()
-    asks = (RoundRow.study_id == study.id, RoundRow.number == round, QueryRow.study_id == study.id)
+    asks = (RoundRow.study_id == study.id, RoundRow.number == round_number, QueryRow.study_id == study.id)
     sha256 = tx.session.scalar(select(QueryRow.sha256).where(*asks, QueryRow.number == RoundRow.query))
     if entry is None or sha256 is None or json.loads(entry.body).get("query") != sha256:
         raise DatabaseDiffers(study.name, "a round asks another query than the one that the ledger charges")
 
 
 def round_that_opened(tx: Transaction, study: StudyRow, sha256: str) -> int | None:
-    """The round whose sum of this query the ledger has settled: hospitals answer it no more. None: there is none."""
-    charged = [round for round, asked in _asked(tx, study).items() if asked == sha256]
+    """Return the round whose sum of this query the ledger has settled, or None. Hospitals answer it no more."""
+    charged = [round for round, digest in _query_digests(tx, study).items() if digest == sha256]
     settled = (LedgerRow.study_id == study.id, LedgerRow.kind == "settled", LedgerRow.round.in_(charged))
     return tx.session.scalar(select(func.min(LedgerRow.round)).where(*settled))
 
 
 def require_queries_as_charged(tx: Transaction, study: StudyRow, sha256: str | None = None) -> None:
-    """That every query stands where the ledger's entries of its rounds have left it; sha256: this one alone.
+    """Check that every query has the state that the ledger's entries of its rounds imply. sha256: this query alone.
 
     A row that is set back would have an answered question asked anew, and an open one asked twice.
 
@@ -158,7 +158,7 @@ def require_queries_as_charged(tx: Transaction, study: StudyRow, sha256: str | N
         DatabaseDiffers: names the first that does not.
     """
     # Of each query the newest round.
-    newest = {query: round for round, query in _asked(tx, study).items()}
+    newest = {query: round for round, query in _query_digests(tx, study).items()}
     ended = (LedgerRow.study_id == study.id, LedgerRow.round.in_(newest.values()), LedgerRow.kind != "asked")
     endings: dict[int | None, str] = {
         row.round: row.kind for row in tx.session.scalars(select(LedgerRow).where(*ended))
@@ -176,30 +176,30 @@ def require_queries_as_charged(tx: Transaction, study: StudyRow, sha256: str | N
         state = None if round is None else tx.session.scalar(
             select(RoundRow.state).where(RoundRow.study_id == study.id, RoundRow.number == round)
         )  # fmt: skip
-        left = (row.state, state)
-        if row.round != round or left not in _LEFT[None if round is None else endings.get(round, "asked")]:
-            what = f"query {row.number} stands in the database where the ledger's entries have not left it"
-            raise DatabaseDiffers(study.name, what)
+        states = (row.state, state)
+        if row.round != round or states not in _STATES_AFTER[None if round is None else endings.get(round, "asked")]:
+            difference = f"query {row.number} stands in the database where the ledger's entries have not left it"
+            raise DatabaseDiffers(study.name, difference)
 
 
-_NOTHING: set[tuple[str, str | None]] = {
+_WITHOUT_ANSWER: set[tuple[str, str | None]] = {
     (query, end) for query in ("failed", "waiting") for end in ("abandoned", "stopped")
 }
 # By the newest entry of the newest round that asked a query: in which states the query and that round may be.
-_LEFT: dict[str | None, set[tuple[str, str | None]]] = {
+_STATES_AFTER: dict[str | None, set[tuple[str, str | None]]] = {
     None: {("waiting", None), ("failed", None)},
     "asked": {("asked", "collecting")},
     "settled": {("asked", "settled"), ("answered", "released"), ("failed", "abandoned"), ("failed", "stopped")},
-    "cancelled": _NOTHING,
-    "charged-in-full": _NOTHING,
+    "cancelled": _WITHOUT_ANSWER,
+    "charged-in-full": _WITHOUT_ANSWER,
 }
 
 
-def _asked(tx: Transaction, study: StudyRow) -> dict[int, str]:
-    """The digest of what each round asked, in the order of the ledger."""
-    wanted = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.kind == "asked")
-    found = tx.session.scalars(wanted.order_by(LedgerRow.sequence))
-    return {row.round: json.loads(row.body).get("query") for row in found if row.round is not None}
+def _query_digests(tx: Transaction, study: StudyRow) -> dict[int, str]:
+    """Return the digest of each round's query, in the order of the ledger."""
+    statement = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.kind == "asked")
+    entries = tx.session.scalars(statement.order_by(LedgerRow.sequence))
+    return {row.round: json.loads(row.body).get("query") for row in entries if row.round is not None}
 
 
 def _newest(tx: Transaction, signer: SigningKey, study: StudyRow, budget: BudgetRow) -> Entry:

@@ -19,8 +19,9 @@ _INCOMING = ".incoming"
 class FileBlobs:
     """Files under `root`: `server.db.blobs.Blobs`.
 
-    disposable  holds copies alone: where somebody deletes the folder it is made again. Else a folder that is gone is a
-                disk that is not there, and nothing may be written to another one in its place
+    disposable  the folder only holds copies, so a deleted folder is made again. Otherwise a folder that is gone is a
+                disk
+                that is not mounted, and no file may be written to another disk in its place
     """
 
     def __init__(self, root: Path, *, disposable: bool = False) -> None:
@@ -52,11 +53,11 @@ class FileBlobs:
         return Blob(incoming.sha256, incoming.bytes)
 
     def move(self, incoming: IncomingFile, place: Place) -> None:
-        """Give it its name, nothing else: not durable."""
+        """Give the file its name, without making it durable."""
         self._compared.note(incoming.descriptor, incoming.sha256)
         folder = self.root / place.folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # A file of this name has the same bytes: replacing it changes nothing.
+        # A file of this name has the same bytes, so replacing it makes no difference.
         incoming.path.rename(folder / place.name(incoming.sha256))
 
     def write(self, place: Place, data: bytes) -> Blob:
@@ -76,13 +77,13 @@ class FileBlobs:
             opened.close()
             raise
         opened.close()
-        logger.error("a file is not what its name says: it is not used", extra={"event": place.shown(sha256)})
+        logger.error("a file is not what its name says: it is not used", extra={"event": place.log_name(sha256)})
         return None
 
     def has(self, place: Place, sha256: str) -> bool:
         return (self.root / place.key(sha256)).is_file()
 
-    def kept(self, place: Place) -> list[str]:
+    def hashes(self, place: Place) -> list[str]:
         folder, beginning = self.root / place.folder, f"{place.kind}."
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
         return [name.removeprefix(beginning) for name in names if name.startswith(beginning)]
@@ -130,7 +131,7 @@ class _Folder:
     """Names that were made in it, and up to which of them it is on the disk."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    named: int = 0
+    created: int = 0
     synced: int = 0
     waiting: int = 0
 
@@ -145,13 +146,13 @@ class _FolderSyncs:
     def sync(self, folder: Path) -> None:
         with self._lock:
             state = self._folders.setdefault(folder, _Folder())
-            state.named += 1
+            state.created += 1
             state.waiting += 1
-            mine = state.named
+            mine = state.created
         try:
             with state.lock:
                 if state.synced < mine:
-                    upto = state.named
+                    upto = state.created
                     _sync(folder)
                     state.synced = upto
         finally:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 T = TypeVar("T")
-# One transaction under way (`server.db.session.Transaction`), whatever it is.
+# One transaction under way (`server.db.session.Transaction`), of any kind.
 X = TypeVar("X")
 X_co = TypeVar("X_co", covariant=True)
 # More would keep the first of them waiting for the last.
-_MOST = 64
+_MAX_GROUP = 64
 # While others keep coming, a transaction waits for them: at most so many seconds after the last one, and altogether.
 _PAUSE, _LONGEST = 0.002, 0.05
 # Groups, and pieces that could not be committed together.
@@ -25,13 +25,13 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True)
 class _Piece:
-    """context: of whoever asks, below whose span its transaction is shown. taken: by a thread that runs it alone."""
+    """context: of the caller, below whose span its transaction is shown. claimed: by a thread that runs it alone."""
 
     name: str
     work: Callable[[Any], Any]
     context: Context = field(default_factory=copy_context)
     done: Future[Any] = field(default_factory=Future[Any])
-    taken: list[bool] = field(default_factory=list[bool])
+    claimed: list[bool] = field(default_factory=list[bool])
 
 
 class Write(Protocol[X_co]):
@@ -41,10 +41,10 @@ class Write(Protocol[X_co]):
 
 
 class Groups(Generic[X]):
-    """Writes about one study that come while another is being committed share the next transaction.
+    """Groups of writes: those about one study that come while another is being committed share the next transaction.
 
-    Whoever comes alone waits for nobody. One thread commits for all of a group. Each piece sees what the pieces before
-    it have done. A piece that raises takes nobody with it: all is rolled back, and each is run alone.
+    A single write does not wait. One thread commits for all of a group. Each piece sees the changes of the pieces
+    before it. A piece that raises harms no other: all is rolled back, and each is run alone.
     """
 
     def __init__(self, write: Write[X]) -> None:
@@ -56,53 +56,55 @@ class Groups(Generic[X]):
         self._last: dict[str, float] = {}
         self._groups = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="commit")
         # Apart: those of one study must not keep the groups of the others waiting.
-        self._alone = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="commit-alone")
+        self._single_executor = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="commit-alone")
 
     def write(self, study: str, name: str, work: Callable[[X], T]) -> Future[T]:
-        """What `work` returns, possibly in one transaction with others of this study; done once it is committed."""
+        """Return the future result of `work`, which may share a transaction with others. It is done once it is
+        committed.
+        """
         piece = _Piece(name, work)
-        # Whoever asked may go away, and would take it back; it is under way.
+        # The caller may go away, and would take the work back, but it is under way.
         piece.done.set_running_or_notify_cancel()
         with self._lock:
             now = time.monotonic()
             company = now - self._last.get(study, 0.0) < _LONGEST
             self._last[study] = now
             if study not in self._waiting:
-                # Before it is noted that somebody commits: a process that ends takes no more work.
+                # Before the study is marked as busy: a process that ends takes no more work.
                 self._groups.submit(self._commit_next, study, company)
                 self._waiting[study] = deque()
             self._waiting[study].append(piece)
         return cast("Future[T]", piece.done)
 
     def waiting(self, study: str) -> list[str]:
-        """Names of the pieces that nobody commits yet."""
+        """Return the names of the pieces that wait for a commit."""
         with self._lock:
             return [piece.name for piece in self._waiting.get(study, ())]
 
     def _commit_next(self, study: str, company: bool) -> None:
-        """One group, and then this study's turn comes after that of the others."""
+        """Commit one group. Then this study's turn comes after that of the others."""
         if company:
             self._gather(study)
         with self._lock:
             waiting = self._waiting[study]
-            group = [waiting.popleft() for _ in range(min(_MOST, len(waiting)))]
+            group = [waiting.popleft() for _ in range(min(_MAX_GROUP, len(waiting)))]
         self._commit(group)
         with self._lock:
             if not waiting:
-                # Under the lock: whoever comes after this is the first again.
+                # Under the lock: the next piece after this is the first again.
                 del self._waiting[study]
                 return
         try:
             self._groups.submit(self._commit_next, study, True)
         except RuntimeError:
-            # The process ends, or may start no thread: nobody is left waiting.
+            # The process ends, or may start no thread: no piece is left waiting.
             self._commit_next(study, company=False)
 
     def _gather(self, study: str) -> None:
         with self._lock:
             waiting = self._waiting[study]
         end, before = time.monotonic() + _LONGEST, 0
-        while before < len(waiting) < _MOST and time.monotonic() < end:
+        while before < len(waiting) < _MAX_GROUP and time.monotonic() < end:
             before = len(waiting)
             time.sleep(_PAUSE)
 
@@ -113,7 +115,7 @@ class Groups(Generic[X]):
             # At once: where the database is away, each would wait as long for it as all before it together.
             for piece in group:
                 try:
-                    self._alone.submit(self._commit_alone, piece)
+                    self._single_executor.submit(self._commit_alone, piece)
                 except RuntimeError:
                     self._commit_alone(piece)
 
@@ -121,12 +123,12 @@ class Groups(Generic[X]):
         try:
             # It may be queued although its thread could not be started, and come here twice.
             with self._lock:
-                if piece.taken:
+                if piece.claimed:
                     return
-                piece.taken.append(True)
+                piece.claimed.append(True)
             piece.done.set_result(piece.context.run(self._write, piece.name, piece.work))
         except StopIteration as error:
-            # Nothing that waits can be told of one.
+            # A future cannot pass on a StopIteration.
             piece.done.set_exception(RuntimeError(f"{piece.name} ended early: {error!r}"))
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits for this piece
             piece.done.set_exception(error)

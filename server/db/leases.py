@@ -1,4 +1,4 @@
-"""Who may move a study's rounds on: a lease with a fencing number, which every commit of its holder checks."""
+"""Leases of studies: one worker moves a study's rounds on, and every commit of it checks the lease's fencing number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ register(*(f"worker.{side}-{point}" for side in ("before", "after") for point in
 
 
 class LeaseLost(Exception):
-    """Another worker has taken over; nothing of this transaction is committed."""
+    """Another worker has taken over, and this transaction is not committed."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Lease:
     seconds: float
 
     def check(self, tx: Transaction) -> None:
-        """Renew the lease inside `tx`, which can then commit only while nobody has taken over.
+        """Renew the lease inside `tx`, which can then commit only while no other worker has taken over.
 
         Raises:
             LeaseLost: the fencing number is not the newest.
@@ -42,19 +42,19 @@ class Lease:
 
 
 def commit_under_lease(database: Database, lease: Lease, point: Point, work: Callable[[Transaction], T]) -> T:
-    """Run `work` in the transaction `worker-<point>`; commit durably if the lease is still ours.
+    """Run `work` in the transaction `worker-<point>`, and commit durably if the lease is still ours.
 
     There is a failpoint on either side of the commit.
 
     Raises:
-        LeaseLost: another worker has taken over; nothing was changed.
+        LeaseLost: another worker has taken over. No row was changed.
     """
 
     def guarded(tx: Transaction) -> T:
-        # First: the lease's row stays locked until the commit, so that nobody takes over between check and commit.
+        # First: the lease's row stays locked until the commit, so that no worker takes over between check and commit.
         lease.check(tx)
         result = work(tx)
-        # So that whoever is killed at this failpoint has sent every statement, and only the COMMIT is missing.
+        # A process that is killed at this failpoint has sent every statement, and only the COMMIT is missing.
         tx.session.flush()
         failpoint(f"worker.before-{point}")
         return result
@@ -65,12 +65,12 @@ def commit_under_lease(database: Database, lease: Lease, point: Point, work: Cal
 
 
 def is_free_for(tx: Transaction, owner: str) -> ColumnElement[bool]:
-    """Whether `owner` may take the lease: it is nobody's, its own already, or has run out."""
+    """Return whether `owner` may take the lease: it is free, its own already, or has run out."""
     return or_(LeaseRow.owner.is_(None), LeaseRow.owner == owner, LeaseRow.expires_at <= tx.time)
 
 
 def acquire(tx: Transaction, study_id: int, owner: str, seconds: float) -> Lease | None:
-    """The study's lease if it is free, run out or the owner's already; else None. One conditional UPDATE."""
+    """Return the study's lease if it is free, run out or the owner's already, else None. One conditional UPDATE."""
     take = (
         update(LeaseRow)
         .where(LeaseRow.study_id == study_id, is_free_for(tx, owner))
@@ -84,7 +84,7 @@ def acquire(tx: Transaction, study_id: int, owner: str, seconds: float) -> Lease
 
 def release(tx: Transaction, lease: Lease) -> None:
     """Let another worker have it at once."""
-    # By fence, not by owner: whoever was overtaken frees nothing.
+    # By fence, not by owner: a worker that was overtaken frees no lease.
     mine = update(LeaseRow).where(LeaseRow.study_id == lease.study_id, LeaseRow.fence == lease.fence)
     tx.session.execute(mine.values(owner=None, written_by=tx.name))
 

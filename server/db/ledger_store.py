@@ -27,7 +27,7 @@ _OTHER_MODEL = "a model in the database is not the one that the signed ledger na
 
 @dataclass(frozen=True)
 class Statement:
-    """What a budget in `state` shows, but for the numbers that take long. Computed while nothing is locked."""
+    """The statement of a budget in `state`, without the numbers that take long. Computed while no row is locked."""
 
     state: Mapping[str, Any]
     limits: list[Any]
@@ -35,12 +35,12 @@ class Statement:
 
     @classmethod
     def of(cls, budget: Budget) -> Self:
-        """Computed now, from every account."""
+        """Compute the statement now, from every account."""
         return cls(budget.state(), budget.statements(whole=False), budget.percentiles())
 
 
 @dataclass
-class Account:
+class LedgerAccount:
     """One study's budget inside one transaction, its row locked."""
 
     tx: Transaction
@@ -50,60 +50,64 @@ class Account:
     budget: Budget
     newest: Entry
 
-    def record(self, kind: Kind, round: int | None, event: Mapping[str, Any], ready: Statement | None = None) -> None:
+    def record(
+        self, kind: Kind, round_number: int | None, event: Mapping[str, Any], ready: Statement | None = None
+    ) -> None:
         """Apply one event to the budget, append it, and write the statement and the signed head beside it.
 
-        `ready`: the statement as `statement_after` found it; used if it is still that of the budget's state.
+        `ready`: the result of `statement_after`, used if it is still that of the budget's state.
 
         Raises:
-            accounting.LedgerError: the event cannot happen now; nothing is written.
+            accounting.LedgerError: the event cannot happen now, and no row is written.
         """
-        # Before the row is added: an event that cannot happen raises here and leaves nothing behind.
-        self.budget.happen(self.newest.sequence + 1, kind, round, event)
-        self._append(kind, round, event, _write_statement(self.row, self.budget, ready))
+        # Before the row is added: an event that cannot happen raises here and leaves no trace.
+        self.budget.happen(self.newest.sequence + 1, kind, round_number, event)
+        self._append(kind, round_number, event, _write_statement(self.row, self.budget, ready))
 
     def record_roster(self, change: RosterChange) -> None:
-        """A member came, left or has another key; nothing is spent."""
+        """Record that a member came, left or has another key. No budget is spent."""
         self._record_unspent("roster", None, {"change": change})
 
     def record_release(self, model: ModelRow) -> None:
-        """A model is released, or the initial one is set: from now on no other file passes for it.
+        """Record that a model is released, or the initial one set: from now on no other file passes for it.
 
         Raises:
             DatabaseDiffers: the ledger names another file already.
         """
-        if _named(self.tx, self.study, model.version) is not None:
-            # Somebody has set the database back to before the release: no second entry, and no second file.
+        if _release_entry(self.tx, self.study, model.version) is not None:
+            # The database was set back to before the release: no second entry, and no second file.
             require_released(self.tx, self.study, model)
             return
         self._record_unspent("released", model.version or None, {"sha256": model.sha256, "bytes": model.bytes})
 
-    def _record_unspent(self, kind: Kind, round: int | None, event: Mapping[str, Any]) -> None:
-        self.budget.happen(self.newest.sequence + 1, kind, round, event)
-        self._append(kind, round, event, Statement(self.row.state, self.row.limits, self.row.percentiles))
+    def _record_unspent(self, kind: Kind, round_number: int | None, event: Mapping[str, Any]) -> None:
+        self.budget.happen(self.newest.sequence + 1, kind, round_number, event)
+        self._append(kind, round_number, event, Statement(self.row.state, self.row.limits, self.row.percentiles))
 
-    def _append(self, kind: Kind, round: int | None, event: Mapping[str, Any], shown: Statement) -> None:
-        standing = _standing(self.tx, self.study, self.budget, shown)
-        entry = append(self.newest, kind, round, {**event, **standing.to_dict()})
+    def _append(self, kind: Kind, round_number: int | None, event: Mapping[str, Any], statement: Statement) -> None:
+        standing = _standing(self.tx, self.study, self.budget, statement)
+        entry = append(self.newest, kind, round_number, {**event, **standing.to_dict()})
         self.tx.session.add(_ledger_row(self.tx, self.row.study_id, entry))
         self.newest = entry
         _sign(self.row, self.signer, self.study.name, entry)
 
-    def conclude(self, kind: Kind, round: RoundRow, event: Mapping[str, Any], ready: Statement | None = None) -> None:
+    def conclude(
+        self, kind: Kind, round_row: RoundRow, event: Mapping[str, Any], ready: Statement | None = None
+    ) -> None:
         """Record what became of a round's reservation, and beside the round what every limit has spent by then.
 
         Raises:
             accounting.LedgerError: as `record`.
         """
-        self.record(kind, round.number, event, ready)
-        shown = ("level", "definition", "epsilon", "spent")
-        # A level that nothing protects is stated with no ε: there is nothing it could have spent.
+        self.record(kind, round_row.number, event, ready)
+        fields = ("level", "definition", "epsilon", "spent")
+        # An unprotected level is stated with no ε, because it has no budget to spend.
         limited = [limit for limit in self.row.limits if limit["epsilon"] is not None]
-        round.spent = [{name: limit[name] for name in shown} for limit in limited]
+        round_row.spent = [{name: limit[name] for name in fields} for limit in limited]
 
 
 def budget_of(tx: Transaction, signer: SigningKey, study: StudyRow) -> Budget:
-    """The study's budget, to look at. Raises DatabaseDiffers: settings, roster or budget are not what was signed."""
+    """Return the study's budget, to look at. Raises DatabaseDiffers: settings, roster or budget are not as signed."""
     row = tx.session.get_one(BudgetRow, study.id)
     require_as_signed(tx, signer, study, row)
     return _restored(study, row)
@@ -112,27 +116,27 @@ def budget_of(tx: Transaction, signer: SigningKey, study: StudyRow) -> Budget:
 def open_account(tx: Transaction, signer: SigningKey, study: StudyRow, plan: AnyPlan) -> None:
     """Start the ledger of a new study. The caller has made sure that one round fits (`Budget.open`)."""
     row, budget = BudgetRow(study_id=study.id, max_steps=plan.max_steps), Budget(plan)
-    shown = _write_statement(row, budget)
+    statement = _write_statement(row, budget)
     event = {"study": study.name, "settings": study.settings, "plan": plan.to_dict()}
-    entry = append(None, "opened", None, {**event, **_standing(tx, study, budget, shown).to_dict()})
+    entry = append(None, "opened", None, {**event, **_standing(tx, study, budget, statement).to_dict()})
     _sign(row, signer, study.name, entry)
     tx.session.add(_ledger_row(tx, study.id, entry))
     tx.session.add(row)
 
 
-def lock_account(tx: Transaction, signer: SigningKey, study: StudyRow) -> Account:
-    """The study's account; nobody else can change it before this transaction ends.
+def lock_account(tx: Transaction, signer: SigningKey, study: StudyRow) -> LedgerAccount:
+    """Return the study's account, locked until this transaction ends.
 
     Raises:
         DatabaseDiffers: settings, roster or budget are not what was signed.
     """
     row = tx.session.get_one(BudgetRow, study.id, with_for_update=True)
     newest = require_as_signed(tx, signer, study, row)
-    return Account(tx, signer, study, row, _restored(study, row), newest)
+    return LedgerAccount(tx, signer, study, row, _restored(study, row), newest)
 
 
 def require_unchanged(tx: Transaction, signer: SigningKey, study: StudyRow, *, whole: bool = False) -> None:
-    """That settings, roster and budget are what was signed; `whole`: every entry of the ledger, too.
+    """Check that settings, roster and budget are what was signed. `whole`: every entry of the ledger, too.
 
     Raises:
         DatabaseDiffers: they are not.
@@ -145,9 +149,9 @@ def require_unchanged(tx: Transaction, signer: SigningKey, study: StudyRow, *, w
 
 
 def statement_after(
-    tx: Transaction, signer: SigningKey, study: StudyRow, kind: Kind, round: int | None, event: Mapping[str, Any]
+    tx: Transaction, signer: SigningKey, study: StudyRow, kind: Kind, round_number: int | None, event: Mapping[str, Any]
 ) -> Statement:
-    """What the budget will show once this event is recorded.
+    """Return the statement of the budget once this event is recorded.
 
     Raises:
         DatabaseDiffers: settings, roster or budget are not what was signed.
@@ -155,15 +159,15 @@ def statement_after(
     row = tx.session.get_one(BudgetRow, study.id)
     require_as_signed(tx, signer, study, row)
     budget = _restored(study, row)
-    budget.happen(row.entries + 1, kind, round, event)
+    budget.happen(row.entries + 1, kind, round_number, event)
     return Statement.of(budget)
 
 
 def limits_of(study: StudyRow, row: BudgetRow) -> list[dict[str, Any]]:
-    """The limits as statements show them, without reports.
+    """Return the limits as statements show them, without reports.
 
-    Ready since the ledger was written. What an earlier version wrote, before statements said what a chance is computed
-    from, is computed again from the same state.
+    They are ready since the ledger was written. Versions before statements named the grounds of a chance wrote them
+    differently: those are computed again from the same state.
     """
     if all("guess_from" in (limit["certificate"] or {"guess_from": None}) for limit in row.limits):
         return row.limits
@@ -171,7 +175,10 @@ def limits_of(study: StudyRow, row: BudgetRow) -> list[dict[str, Any]]:
 
 
 def reports_of(study: StudyRow, row: BudgetRow) -> list[list[dict[str, Any]]]:
-    """The tighter numbers beside each limit, as the budget's state gives them: tenths of a second for each limit."""
+    """Return the tighter numbers beside each limit, as the budget's state gives them.
+
+    This takes tenths of a second for each limit.
+    """
     return _restored(study, row).reports()
 
 
@@ -181,70 +188,70 @@ def _restored(study: StudyRow, row: BudgetRow) -> Budget:
 
 
 def entries(tx: Transaction, study_id: int, after: int, limit: int) -> list[Entry]:
-    """At most `limit` entries above `after`, in order."""
-    wanted = select(LedgerRow).where(LedgerRow.study_id == study_id, LedgerRow.sequence > after)
-    return [entry_of(row) for row in tx.session.scalars(wanted.order_by(LedgerRow.sequence).limit(limit))]
+    """Return at most `limit` entries above `after`, in order."""
+    entries_after = select(LedgerRow).where(LedgerRow.study_id == study_id, LedgerRow.sequence > after)
+    return [entry_of(row) for row in tx.session.scalars(entries_after.order_by(LedgerRow.sequence).limit(limit))]
 
 
-def settled_at(tx: Transaction, study: StudyRow, round: int) -> tuple[int, str]:
-    """Sequence and hash of the entry that settled a round; no later entry moves it.
+def settled_at(tx: Transaction, study: StudyRow, round_number: int) -> tuple[int, str]:
+    """Return the sequence and hash of the entry that settled a round. No later entry moves it.
 
     Raises:
         DatabaseDiffers: the ledger holds none.
     """
-    wanted = select(LedgerRow.sequence, LedgerRow.sha256).where(
-        LedgerRow.study_id == study.id, LedgerRow.round == round, LedgerRow.kind == "settled"
+    statement = select(LedgerRow.sequence, LedgerRow.sha256).where(
+        LedgerRow.study_id == study.id, LedgerRow.round == round_number, LedgerRow.kind == "settled"
     )
-    found = tx.session.execute(wanted).one_or_none()
-    if found is None:
+    entry = tx.session.execute(statement).one_or_none()
+    if entry is None:
         raise DatabaseDiffers(study.name, "its ledger does not hold the entry that settled a round")
-    return found.sequence, found.sha256
+    return entry.sequence, entry.sha256
 
 
 def names_models(tx: Transaction, study: StudyRow) -> bool:
-    """Whether the study's ledger names its models: it does from the initial one on, or never."""
-    return _named(tx, study, 0) is not None
+    """Return whether the study's ledger names its models: it does from the initial one on, or never."""
+    return _release_entry(tx, study, 0) is not None
 
 
 def require_released(tx: Transaction, study: StudyRow, model: ModelRow) -> None:
-    """That a model's row is the one that the ledger names, where it names models.
+    """Check that a model's row is the one that the ledger names, where it names models.
 
     Raises:
         DatabaseDiffers: it names another file, or none for this round.
     """
     if not names_models(tx, study):
         return
-    entry = _named(tx, study, model.version)
-    named = None if entry is None else entry_of(entry).body
-    if named is None or (named["sha256"], named["bytes"]) != (model.sha256, model.bytes):
+    entry = _release_entry(tx, study, model.version)
+    release = None if entry is None else entry_of(entry).body
+    if release is None or (release["sha256"], release["bytes"]) != (model.sha256, model.bytes):
         raise DatabaseDiffers(study.name, _OTHER_MODEL)
 
 
-def require_base(tx: Transaction, study: StudyRow, model: ModelRow, round: int) -> None:
-    """That a round begins with the newest model that the ledger names before it; raises as `require_released`."""
+def require_base(tx: Transaction, study: StudyRow, model: ModelRow, round_number: int) -> None:
+    """Check that a round begins with the newest model that the ledger names before it. Raises as `require_released`."""
     require_released(tx, study, model)
     of_round = func.coalesce(LedgerRow.round, 0)
-    wanted = (LedgerRow.study_id == study.id, LedgerRow.kind == "released", of_round < round)
-    newest = tx.session.scalar(select(func.max(of_round)).where(*wanted))
+    earlier_releases = (LedgerRow.study_id == study.id, LedgerRow.kind == "released", of_round < round_number)
+    newest = tx.session.scalar(select(func.max(of_round)).where(*earlier_releases))
     if newest is not None and newest != model.version:
         raise DatabaseDiffers(study.name, _OTHER_MODEL)
 
 
 def _require_all_released(tx: Transaction, study: StudyRow) -> None:
-    """Every model at once; raises as `require_released`."""
-    wanted = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.kind == "released")
-    named = named_models(map(entry_of, tx.session.scalars(wanted)))
-    models = tx.session.scalars(select(ModelRow).where(ModelRow.study_id == study.id)) if named else ()
+    """Check every model at once. Raises as `require_released`."""
+    releases = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.kind == "released")
+    models_by_version = named_models(map(entry_of, tx.session.scalars(releases)))
+    models = tx.session.scalars(select(ModelRow).where(ModelRow.study_id == study.id)) if models_by_version else ()
     for model in models:
-        found = named.get(model.version)
-        if found is None or (found.sha256, found.bytes) != (model.sha256, model.bytes):
+        released = models_by_version.get(model.version)
+        if released is None or (released.sha256, released.bytes) != (model.sha256, model.bytes):
             raise DatabaseDiffers(study.name, _OTHER_MODEL)
 
 
-def _named(tx: Transaction, study: StudyRow, version: int) -> LedgerRow | None:
+def _release_entry(tx: Transaction, study: StudyRow, version: int) -> LedgerRow | None:
     of_round = LedgerRow.round.is_(None) if version == 0 else LedgerRow.round == version
-    wanted = (LedgerRow.study_id == study.id, LedgerRow.kind == "released", of_round)
-    return tx.session.scalars(select(LedgerRow).where(*wanted)).one_or_none()
+    conditions = (LedgerRow.study_id == study.id, LedgerRow.kind == "released", of_round)
+    return tx.session.scalars(select(LedgerRow).where(*conditions)).one_or_none()
 
 
 def _ledger_row(tx: Transaction, study_id: int, entry: Entry) -> LedgerRow:
@@ -264,19 +271,19 @@ def _ledger_row(tx: Transaction, study_id: int, entry: Entry) -> LedgerRow:
 def _write_statement(row: BudgetRow, budget: Budget, ready: Statement | None = None) -> Statement:
     row.state, row.can_continue, row.round = budget.state(), budget.can_continue, budget.last_round
     # Something may have been recorded since `ready` was computed.
-    shown = ready if ready is not None and ready.state == row.state else Statement.of(budget)
-    row.limits, row.percentiles = shown.limits, shown.percentiles
-    return shown
+    statement = ready if ready is not None and ready.state == row.state else Statement.of(budget)
+    row.limits, row.percentiles = statement.limits, statement.percentiles
+    return statement
 
 
-def _standing(tx: Transaction, study: StudyRow, budget: Budget, shown: Statement) -> Standing:
+def _standing(tx: Transaction, study: StudyRow, budget: Budget, statement: Statement) -> Standing:
     active = active_members(tx, study.id)
     return Standing(
         settings_sha256=digest(study.settings),
         roster_sha256=roster_fingerprint(study.name, active),
         members=len(active),
-        state_sha256=digest(shown.state),
-        statement_sha256=digest({"limits": shown.limits, "percentiles": shown.percentiles}),
+        state_sha256=digest(statement.state),
+        statement_sha256=digest({"limits": statement.limits, "percentiles": statement.percentiles}),
         can_continue=budget.can_continue,
     )
 

@@ -1,4 +1,4 @@
-"""What other processes have committed: PostgreSQL tells it in that moment, SQLite says whether there is something."""
+"""Notifications of commits of other processes: PostgreSQL sends them at once, SQLite says whether there are some."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ logger = logging.getLogger("wardround.news")
 
 @contextmanager
 def news_of(database: Database) -> Generator[None]:
-    """Within, the listeners of `database` are told what other processes announce, from a thread of its own.
+    """Tell the listeners of `database` the announcements of other processes, from a thread of its own.
 
-    It may miss something while the database is away: whoever listens looks by itself from time to time, too.
+    Announcements are missed while the database is away, so listeners also look by themselves from time to time.
     """
     if database.engine.dialect.name != "postgresql":
         yield
@@ -48,7 +48,7 @@ class _News:
         while not self.stopping.is_set():
             try:
                 self._listen()
-            # Whatever it was: without this thread nothing of other processes is heard until this one ends.
+            # On any error: without this thread no news of other processes is heard until this one ends.
             except Exception as error:
                 logger.warning("news of other processes are not heard now", exc_info=error)
                 self.stopping.wait(_PAUSE_SECONDS)
@@ -68,8 +68,8 @@ class _News:
                         return
 
 
-class Changes:
-    """Whether anything was committed since the last question, by whichever process; the question costs next to nothing.
+class ChangeDetector:
+    """Detects commits since the last question, by any process. The question costs almost no time.
 
     PostgreSQL tells by itself (`News`), and may have been misheard: there the answer is yes every few seconds.
     """
@@ -79,13 +79,13 @@ class Changes:
         self._is_sqlite = database.engine.dialect.name == "sqlite"
         self._connection: Connection | None = None
         self._version: int | None = None
-        self._asked = 0.0
+        self._last_question = 0.0
 
     def since_last(self) -> bool:
         if not self._is_sqlite:
-            if time.monotonic() - self._asked < _BLIND_SECONDS:
+            if time.monotonic() - self._last_question < _BLIND_SECONDS:
                 return False
-            self._asked = time.monotonic()
+            self._last_question = time.monotonic()
             return True
         if self._connection is None:
             # The number counts what others than this very connection have committed.

@@ -1,7 +1,7 @@
 """Blobs in an S3-compatible object store, with a bounded cache of files on this machine.
 
-An object is kept once it was read back and has the hash of what was sent. What is read is compared with its name
-before anybody sees it, and lies in the cache, from which files may go at any time: whoever has opened one keeps it.
+An object is kept once it was read back and has the hash of what was sent. An object that is read is compared with its
+name before it is used, and lies in the cache. Files may leave the cache at any time, and opened ones stay readable.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PROBE_SHA256 = hashlib.sha256(b"\0").hexdigest()
 # No check takes nearly as long.
 _PROBE_LEFT = timedelta(hours=1)
 _REFUSALS = (PermissionDeniedError, UnauthenticatedError)
-# What a store says of itself may quote an object's name, or hold what a terminal obeys.
+# A store's own error text may quote an object's name, or hold control sequences of a terminal.
 _ITS_WORDS = re.compile(r"(?<=status code: )(\d+[^:]*):.*")
 _NAMING = re.compile(r"\S*/\S*|[^ -~]+")
 
@@ -54,17 +54,19 @@ def open_store(
     secret: str = "",
     patience_seconds: float = 10,
 ) -> S3Store:
-    """The store of s3://bucket/prefix. What is not given is looked for where S3 tools look: AWS_* of the environment,
-    a web identity's token file, the container's or the machine's own credentials.
+    """Open the store of s3://bucket/prefix.
+
+    Missing options are looked for where S3 tools look: AWS_* of the environment, a web identity's token file, the
+    container's or the machine's own credentials.
 
     patience_seconds  how long one operation is tried again before the store counts as away
 
     Raises:
-        StoreUnusable: what is given fits no store.
+        StoreUnusable: the options fit no store.
     """
     parts = urlsplit(address)
-    given = {"endpoint": endpoint, "region": region, "access_key_id": key_id, "secret_access_key": secret}
-    config: dict[str, Any] = {name: value for name, value in given.items() if value}
+    options = {"endpoint": endpoint, "region": region, "access_key_id": key_id, "secret_access_key": secret}
+    config: dict[str, Any] = {name: value for name, value in options.items() if value}
     try:
         return S3Store(
             parts.netloc,
@@ -73,7 +75,7 @@ def open_store(
             client_options={
                 "allow_http": endpoint.startswith("http://"),
                 "connect_timeout": timedelta(seconds=5),
-                # Of silence inside an answer, whatever its length.
+                # Limit of silence inside an answer of any length.
                 "read_timeout": timedelta(seconds=20),
                 "timeout": timedelta(hours=1),
             },
@@ -86,8 +88,8 @@ def open_store(
 class ObjectBlobs:
     """Objects of one bucket, under one prefix: `server.db.blobs.Blobs`.
 
-    cache  folder of this machine; its processes may share it
-    limit  bytes that the cache holds when nobody has a file open
+    cache  folder of this machine, which its processes may share
+    limit  bytes that the cache holds while no file is open
     """
 
     def __init__(self, store: S3Store, cache: Path, limit: int) -> None:
@@ -104,10 +106,10 @@ class ObjectBlobs:
         with _asking(), _missing_is_away():
             obstore.put(self._store, key, incoming.path, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
         # Not what the store says of it, but what it gives back.
-        with self.receive(incoming.bytes) as found:
-            if not self._fetched(key, found) or found.sha256 != sha256:
+        with self.receive(incoming.bytes) as stored:
+            if not self._fetched(key, stored) or stored.sha256 != sha256:
                 raise StoreAway("the object store gave back other bytes than were sent")
-        # Whoever takes updates in is not always who clears them away.
+        # The process that takes updates in is not always the one that clears them away.
         if not place.is_of_a_hospital:
             self._cached(incoming, place)
         return Blob(sha256, incoming.bytes)
@@ -120,7 +122,7 @@ class ObjectBlobs:
     def open(self, place: Place, sha256: str) -> OpenedFile | None:
         if place.stays and (opened := self._in_cache(place, sha256)):
             return opened
-        # What is cached of a round that was cleared elsewhere is not there any more.
+        # Cached files of a round that was cleared elsewhere are gone, too.
         size = self._size(place.key(sha256))
         if size is None:
             self.cache.remove(place, sha256)
@@ -132,7 +134,7 @@ class ObjectBlobs:
             if not self._fetched(place.key(sha256), incoming):
                 return None
             if incoming.sha256 != sha256:
-                event = place.shown(sha256)
+                event = place.log_name(sha256)
                 logger.error("an object is not what its name says: it is not used", extra={"event": event})
                 return None
             try:
@@ -155,7 +157,7 @@ class ObjectBlobs:
     def has(self, place: Place, sha256: str) -> bool:
         return self._size(place.key(sha256)) is not None
 
-    def kept(self, place: Place) -> list[str]:
+    def hashes(self, place: Place) -> list[str]:
         beginning = f"{place.folder}/{place.kind}."
         return [key.removeprefix(beginning) for key in self._keys(place.folder) if key.startswith(beginning)]
 
@@ -173,24 +175,24 @@ class ObjectBlobs:
 
     def folders(self, under: str) -> list[str]:
         with _asking():
-            there = set(_listed(self._store, under))
+            prefixes = set(_listed(self._store, under))
         # Copies here may be of what another worker has cleared.
-        return sorted(there.union(self.cache.folders(under)))
+        return sorted(prefixes.union(self.cache.folders(under)))
 
     def sweep(self, older_than_seconds: float) -> int:
         return self.cache.sweep(older_than_seconds)
 
     def check(self) -> None:
-        """A byte goes there, comes back, is listed, and goes away again."""
+        """Write a byte, read it back, list it, and remove it again."""
         self.cache.check()
         # A name of its own: another process may be taking its own away in this moment.
         probe = Place(_PROBES, os.urandom(8).hex())
         try:
-            kept = self.write(probe, b"\0")
-            self._tidy_probes(probe.key(kept.sha256))
-            self.remove(probe, kept.sha256)
+            probe_file = self.write(probe, b"\0")
+            self._tidy_probes(probe.key(probe_file.sha256))
+            self.remove(probe, probe_file.sha256)
         except StoreAway as error:
-            # Who does not answer is not waited for again: a later check takes it away.
+            # A probe whose removal is not answered is left: a later check takes it away.
             if error.__cause__ is None or isinstance(error.__cause__, _REFUSALS):
                 with suppress(StoreAway):
                     self.remove(probe, _PROBE_SHA256)
@@ -200,17 +202,17 @@ class ObjectBlobs:
     def _tidy_probes(self, mine: str) -> None:
         """Take away what a killed process left long ago, by the store's own clock. Raises StoreAway without `mine`."""
         with _asking():
-            found = {
+            modified_at = {
                 str(entry["path"]): entry["last_modified"]
                 for page in _pages(self._store, f"{_PROBES}/")
                 for entry in page
             }
-        if mine not in found:
+        if mine not in modified_at:
             raise StoreAway("the object store does not list what it keeps")
-        left = [key for key, at in found.items() if found[mine] - at > _PROBE_LEFT]
-        if left:
+        stale = [key for key, at in modified_at.items() if modified_at[mine] - at > _PROBE_LEFT]
+        if stale:
             with _asking(), suppress(FileNotFoundError):
-                obstore.delete(self._store, left)
+                obstore.delete(self._store, stale)
 
     def _size(self, key: str) -> int | None:
         with _asking():
@@ -224,14 +226,14 @@ class ObjectBlobs:
             return [str(entry["path"]) for page in _pages(self._store, f"{folder}/") for entry in page]
 
     def _fetched(self, key: str, incoming: IncomingFile) -> bool:
-        """Write the object's bytes into the file; False if there is none."""
+        """Write the object's bytes into the file, and return False if there is none."""
         with _asking():
             try:
                 answer = obstore.get(self._store, key)
             except FileNotFoundError:
                 return False
             if answer.meta["size"] > incoming.limit:
-                # It cannot be what its name says; as many bytes as fit are enough to see it.
+                # It cannot be what its name says. As many bytes as fit are enough to see it.
                 return self._fetched_beginning(key, incoming)
             for piece in answer.stream(min_chunk_size=_READ_BYTES):
                 incoming.write(bytes(piece))
@@ -246,7 +248,7 @@ class ObjectBlobs:
         try:
             self.cache.move(incoming, place)
         except FileNotFoundError:
-            # Somebody deletes the cache in this moment: it is a copy.
+            # The cache was deleted in this moment: it is a copy.
             return
         with self._lock:
             self._added += incoming.bytes
@@ -257,14 +259,14 @@ class ObjectBlobs:
 
     def _evict(self, limit: int) -> None:
         """Take the files away that were not used for longest, until the rest fits. Open ones stay whole."""
-        found: list[tuple[float, int, Path]] = []
+        files: list[tuple[float, int, Path]] = []
         for path in self.cache.root.rglob("*.*"):
             with suppress(FileNotFoundError):
                 if path.is_file() and path.parent.name != ".incoming":
                     status = path.stat()
-                    found.append((status.st_atime, status.st_size, path))
-        total = sum(size for _, size, _ in found)
-        for _, size, path in sorted(found):
+                    files.append((status.st_atime, status.st_size, path))
+        total = sum(size for _, size, _ in files)
+        for _, size, path in sorted(files):
             if total <= limit:
                 return
             path.unlink(missing_ok=True)
@@ -273,8 +275,8 @@ class ObjectBlobs:
 
 def _listed(store: S3Store, under: str) -> list[str]:
     # The library's overloads name a type of a package that is not needed.
-    found: Any = obstore.list_with_delimiter(store, under)  # pyright: ignore[reportUnknownMemberType]
-    return [str(prefix) for prefix in found["common_prefixes"]]
+    listing: Any = obstore.list_with_delimiter(store, under)  # pyright: ignore[reportUnknownMemberType]
+    return [str(prefix) for prefix in listing["common_prefixes"]]
 
 
 def _pages(store: S3Store, under: str) -> Iterable[Iterable[Mapping[str, Any]]]:
@@ -283,7 +285,7 @@ def _pages(store: S3Store, under: str) -> Iterable[Iterable[Mapping[str, Any]]]:
 
 @contextmanager
 def _asking() -> Generator[None]:
-    """What the store says no to, or does not say, is StoreAway: nothing is lost, and a person can mend it."""
+    """Turn refusals and silence of the store into StoreAway: no data is lost, and a person can mend it."""
     try:
         yield
     except (BaseError, TimeoutError, ConnectionError) as error:
@@ -307,14 +309,16 @@ def _first_line(error: BaseException) -> str:
 
 
 def _without_names(error: BaseException) -> str:
-    """The reason without addresses, paths and the store's words: an object's name holds the hospital's, which no log
-    may."""
+    """Return the reason without addresses, paths and the store's words.
+
+    An object's name holds the hospital's, which no log may.
+    """
     return _NAMING.sub("…", _ITS_WORDS.sub(r"\1", _first_line(error)))[:300]
 
 
 @contextmanager
 def _missing_is_away() -> Generator[None]:
-    """What is written to cannot be missing, unless it is the bucket."""
+    """Raise StoreAway for a missing target of a write: only the bucket can be missing."""
     try:
         yield
     except FileNotFoundError as error:

@@ -12,7 +12,7 @@ from study_protocol.study.queries import QueryState
 
 
 class QueryRow(Base):
-    """One question about the hospitals' patients. Its document is public; the answer carries noise and a signature."""
+    """One question about the hospitals' patients. Its document is public. The answer carries noise and a signature."""
 
     __tablename__ = "queries"
     __table_args__ = (
@@ -21,7 +21,7 @@ class QueryRow(Base):
         CheckConstraint("number >= 1", name="number"),
         CheckConstraint("(state = 'answered') = (answer IS NOT NULL)", name="answered_has_an_answer"),
         CheckConstraint("(state = 'failed') = (reason IS NOT NULL)", name="failed_for_a_reason"),
-        # The same question over the same records is one query, whoever asks.
+        # The same question over the same records is one query, even from two operators.
         Index("uq_queries_document", "study_id", "sha256", unique=True),
         index_where("state IN ('waiting', 'asked')", "ix_queries_open", "study_id", unique=False),
     )
@@ -39,7 +39,7 @@ class QueryRow(Base):
 
 
 class ConsentRow(Base):
-    """What one hospital said of one query before its round began."""
+    """The consent or refusal of one hospital to one query before its round began."""
 
     __tablename__ = "consents"
     __table_args__ = (

@@ -14,8 +14,8 @@ RawRows: TypeAlias = tuple[tuple[Any, ...], ...]
 
 def _columns(*tables: Any) -> list[Any]:
     # Every column of every table, so that none is forgotten. JSON as text: parsing it would cost more than all else.
-    found = [column for table in tables for column in table.columns]
-    return [cast(column, Text) if isinstance(column.type, JSON) else column for column in found]
+    columns = [column for table in tables for column in table.columns]
+    return [cast(column, Text) if isinstance(column.type, JSON) else column for column in columns]
 
 
 def _of(row: Any) -> Table:
@@ -40,6 +40,6 @@ _MEMBERS = (
 
 
 def raw_rows(tx: Transaction, study: str) -> RawRows:
-    """The study, its budget, the newest entry of its ledger and all its members; nothing where there is no study."""
-    found = [tx.session.execute(wanted, {"study": study}).all() for wanted in (_STUDY, _MEMBERS)]
-    return tuple(tuple(row) for rows in found for row in rows)
+    """Return the study, its budget, the newest entry of its ledger and all its members. Empty if there is no study."""
+    results = [tx.session.execute(statement, {"study": study}).all() for statement in (_STUDY, _MEMBERS)]
+    return tuple(tuple(row) for rows in results for row in rows)

@@ -57,28 +57,28 @@ def find_study(tx: Transaction, name: str) -> StudyRow:
 
 
 def find_with_budget(tx: Transaction, name: str) -> tuple[StudyRow, BudgetRow]:
-    """The study and its budget, in one question. Raises Rejected `unknown-study`."""
+    """Return the study and its budget, in one question. Raises Rejected `unknown-study`."""
     study, budget = _known_study(tx.session.execute(_WITH_BUDGET, {"study": name}).one_or_none())
     return study, budget
 
 
 def lock_study(tx: Transaction, name: str) -> StudyRow:
-    """The study, for a transaction that changes it. Raises Rejected `unknown-study`."""
+    """Return the study, for a transaction that changes it. Raises Rejected `unknown-study`."""
     return _study(tx, _STUDY.with_for_update(), name)
 
 
-def _study(tx: Transaction, wanted: Select[StudyRow], name: str) -> StudyRow:
-    return _known_study(tx.session.scalars(wanted, {"study": name}).one_or_none())
+def _study(tx: Transaction, statement: Select[StudyRow], name: str) -> StudyRow:
+    return _known_study(tx.session.scalars(statement, {"study": name}).one_or_none())
 
 
-def _known_study(found: T | None) -> T:
-    if found is None:
+def _known_study(row: T | None) -> T:
+    if row is None:
         raise unknown_study()
-    return found
+    return row
 
 
 def settings_of(row: StudyRow) -> AnySettings:
-    """The settings that were frozen when the study was created. Raises RowBroken."""
+    """Return the settings that were frozen when the study was created. Raises RowBroken."""
     try:
         return settings_from(row.settings)
     except WRONG_VALUE as error:
@@ -86,12 +86,12 @@ def settings_of(row: StudyRow) -> AnySettings:
 
 
 def model_spec_of(row: StudyRow) -> Spec:
-    """Names, shapes and types of its model; empty before the initial weights are here."""
+    """Return names, shapes and types of its model. Empty before the initial weights are here."""
     return spec_from_json(row.model_spec or {})
 
 
 def find_client(tx: Transaction, study_id: int, name: str) -> ClientRow | None:
-    """The member of this name, whatever its state."""
+    """Return the member of this name, in any state."""
     return tx.session.get(ClientRow, (study_id, name))
 
 
@@ -107,129 +107,129 @@ def known_client(tx: Transaction, study_id: int, client: str) -> ClientRow:
 
 
 def clients(tx: Transaction, study_id: int) -> Sequence[ClientRow]:
-    """All members, whatever their state, by name."""
+    """Return all members, in any state, by name."""
     return tx.session.scalars(select(ClientRow).where(ClientRow.study_id == study_id).order_by(ClientRow.name)).all()
 
 
 def active_members(tx: Transaction, study_id: int) -> list[tuple[str, str]]:
-    """Name and encoded public key of everybody who takes part now, by name: what a roster's fingerprint is of."""
-    found = tx.session.execute(_ACTIVE, {"study": study_id})
-    return [(name, public_key) for name, public_key in found]
+    """Return name and encoded public key of every active member, by name. A roster's fingerprint is made of these."""
+    members = tx.session.execute(_ACTIVE, {"study": study_id})
+    return [(name, public_key) for name, public_key in members]
 
 
 def find_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
     """Raises Rejected `round-unknown`."""
-    return _known(tx.session.get(RoundRow, (study_id, number)))
+    return _require_round(tx.session.get(RoundRow, (study_id, number)))
 
 
 def share_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
-    """The round, held as it is until the transaction ends; many may hold it. Raises Rejected `round-unknown`."""
-    # Hospitals write their own rows side by side; who closes the round takes it alone and so waits for them.
-    return _known(tx.session.get(RoundRow, (study_id, number), with_for_update={"read": True}))
+    """Return the round, held until the transaction ends. Many may hold it. Raises Rejected `round-unknown`."""
+    # Hospitals write their own rows side by side. A close takes the round alone and so waits for them.
+    return _require_round(tx.session.get(RoundRow, (study_id, number), with_for_update={"read": True}))
 
 
 def lock_round(tx: Transaction, study_id: int, number: int) -> RoundRow:
-    """That round, for a transaction that moves it. Raises Rejected `round-unknown`."""
-    return _known(tx.session.get(RoundRow, (study_id, number), with_for_update=True))
+    """Return that round, for a transaction that moves it. Raises Rejected `round-unknown`."""
+    return _require_round(tx.session.get(RoundRow, (study_id, number), with_for_update=True))
 
 
-def _known(row: RoundRow | None) -> RoundRow:
+def _require_round(row: RoundRow | None) -> RoundRow:
     if row is None:
         raise Rejected("round-unknown", "this study has had no such round")
     return row
 
 
 def open_round(tx: Transaction, study_id: int) -> RoundRow | None:
-    """The round under way, to look at. Raises RowBroken: there are two."""
+    """Return the round under way, to look at. Raises RowBroken: there are two."""
     return _the_one(tx.session.scalars(_under_way(study_id)).all())
 
 
 def lock_open_round(tx: Transaction, study_id: int) -> RoundRow | None:
-    """The round under way, for a transaction that moves it. Raises RowBroken: there are two."""
+    """Return the round under way, for a transaction that moves it. Raises RowBroken: there are two."""
     return _the_one(tx.session.scalars(_under_way(study_id).with_for_update()).all())
 
 
-def _the_one(found: Sequence[RoundRow]) -> RoundRow | None:
-    if len(found) > 1:
+def _the_one(round_rows: Sequence[RoundRow]) -> RoundRow | None:
+    if len(round_rows) > 1:
         raise RowBroken("rounds has two that are under way")
-    return found[0] if found else None
+    return round_rows[0] if round_rows else None
 
 
 def _under_way(study_id: int) -> Select[RoundRow]:
     return select(RoundRow).where(RoundRow.study_id == study_id, RoundRow.ended_at.is_(None))
 
 
-def lock_participant(tx: Transaction, round: RoundRow, client: str) -> ParticipantRow:
+def lock_participant(tx: Transaction, round_row: RoundRow, client: str) -> ParticipantRow:
     """Raises Rejected `not-sampled`."""
-    row = tx.session.get(ParticipantRow, (round.study_id, round.number, client), with_for_update=True)
+    row = tx.session.get(ParticipantRow, (round_row.study_id, round_row.number, client), with_for_update=True)
     if row is None:
-        raise Rejected("not-sampled", "this client takes no part in this round; wait for the next assignment")
+        raise Rejected("not-sampled", "this client takes no part in this round: wait for the next assignment")
     return row
 
 
-def participants(tx: Transaction, round: RoundRow) -> Sequence[ParticipantRow]:
-    """Everybody sampled in this round, by name."""
-    wanted = select(ParticipantRow).where(
-        ParticipantRow.study_id == round.study_id, ParticipantRow.round == round.number
+def participants(tx: Transaction, round_row: RoundRow) -> Sequence[ParticipantRow]:
+    """Return the rows of all clients sampled in this round, by name."""
+    statement = select(ParticipantRow).where(
+        ParticipantRow.study_id == round_row.study_id, ParticipantRow.round == round_row.number
     )
-    return tx.session.scalars(wanted.order_by(ParticipantRow.client)).all()
+    return tx.session.scalars(statement.order_by(ParticipantRow.client)).all()
 
 
-def is_awaited(tx: Transaction, round: RoundRow) -> bool:
-    """Whether somebody who was sampled has not answered yet."""
-    open = (ParticipantRow.study_id == round.study_id, ParticipantRow.round == round.number)
+def is_awaited(tx: Transaction, round_row: RoundRow) -> bool:
+    """Return whether a sampled client has not answered yet."""
+    open = (ParticipantRow.study_id == round_row.study_id, ParticipantRow.round == round_row.number)
     return (
         tx.session.scalar(select(ParticipantRow.client).where(*open, ParticipantRow.state == "sampled").limit(1))
         is not None
     )
 
 
-def presence(tx: Transaction, round: RoundRow) -> tuple[int, int]:
-    """How many were sampled in this round, and how many of them have said anything in it."""
-    sampled = participants(tx, round)
+def presence(tx: Transaction, round_row: RoundRow) -> tuple[int, int]:
+    """Return how many were sampled in this round, and how many of them have sent anything in it."""
+    sampled = participants(tx, round_row)
     spoken = select(SessionMessageRow.client).where(
-        SessionMessageRow.study_id == round.study_id, SessionMessageRow.round == round.number
+        SessionMessageRow.study_id == round_row.study_id, SessionMessageRow.round == round_row.number
     )
-    said = set(tx.session.scalars(spoken.distinct())) | {row.client for row in sampled if row.state != "sampled"}
-    return len(sampled), len(said)
+    present = set(tx.session.scalars(spoken.distinct())) | {row.client for row in sampled if row.state != "sampled"}
+    return len(sampled), len(present)
 
 
 def attendance(tx: Transaction, rows: Sequence[ParticipantRow], session: SessionRow | None) -> Attendance:
-    """What became of the sampled clients, read from the rows of their round."""
+    """Return the attendance of the sampled clients, read from the rows of their round."""
 
     def names(state: Answer) -> frozenset[str]:
         return frozenset(row.client for row in rows if row.state == state)
 
     sending = frozenset(row.client for row in rows if row.sending_since is not None)
-    seen = Attendance(names("received"), names("sampled"), names("missing"), sending)
+    counts = Attendance(names("received"), names("sampled"), names("missing"), sending)
     if session is None:
-        return seen
+        return counts
     # Also those that have left: their records may carry the largest bound.
     enrolled = frozenset(client.name for client in clients(tx, session.study_id))
-    return replace(seen, survivors=frozenset(session.survivors), enrolled=enrolled)
+    return replace(counts, survivors=frozenset(session.survivors), enrolled=enrolled)
 
 
 def findings(rows: Sequence[ParticipantRow]) -> tuple[Findings, ...]:
-    """What was found in every update received."""
+    """Return the findings of every update received."""
     return tuple(
         Findings(row.distance, moments_in(report_from_dict(row.log_moments))) for row in rows if row.state == "received"
     )
 
 
 def refusals(rows: Sequence[ParticipantRow]) -> frozenset[str]:
-    """The codes of all that was refused."""
+    """Return the codes of all that was refused."""
     return frozenset(row.refusal_code for row in rows if row.refusal_code is not None)
 
 
-def find_session(tx: Transaction, study_id: int, round: int) -> SessionRow | None:
-    """The round's secure sum; None where updates came in the clear and nothing was summed under masks."""
-    return tx.session.get(SessionRow, (study_id, round))
+def find_session(tx: Transaction, study_id: int, round_number: int) -> SessionRow | None:
+    """Return the round's secure sum. None if updates came in the clear and no sum was made under masks."""
+    return tx.session.get(SessionRow, (study_id, round_number))
 
 
 def latest_model(tx: Transaction, study_id: int) -> ModelRow | None:
-    """The newest published model; None before the initial weights are here."""
-    wanted = select(ModelRow).where(ModelRow.study_id == study_id).order_by(ModelRow.version.desc()).limit(1)
-    return tx.session.scalars(wanted).one_or_none()
+    """Return the newest published model. None before the initial weights are here."""
+    statement = select(ModelRow).where(ModelRow.study_id == study_id).order_by(ModelRow.version.desc()).limit(1)
+    return tx.session.scalars(statement).one_or_none()
 
 
 def enter_state(
@@ -240,18 +240,20 @@ def enter_state(
     pause_reason: str | None = None,
     stop_reason: StopReason | None = None,
 ) -> None:
-    """The study is in `state` from now on, and its watchers are told; it is locked by this transaction."""
+    """Set the study's state, and tell its watchers. This transaction has locked the study."""
     study.state, study.pause_reason, study.stop_reason = state, pause_reason, stop_reason
     study.state_since = tx.now()
     append_event(tx, study, f"study-{state}")
 
 
-def append_event(tx: Transaction, study: StudyRow, kind: str, round: int | None = None, *, work: bool = True) -> None:
-    """Number it after the study's newest event; the study is locked by this transaction.
+def append_event(
+    tx: Transaction, study: StudyRow, kind: str, round_number: int | None = None, *, work: bool = True
+) -> None:
+    """Number the event after the study's newest one. This transaction has locked the study.
 
     work  whether a worker has something to do now
     """
-    # One number says whether there is news: waiting requests compare it, and nothing else is read for them.
+    # One number says whether there is news: waiting requests compare it, and read no other column.
     study.version += 1
     tx.announce(study.name, study.version, work=work)
-    tx.session.add(EventRow(study_id=study.id, number=study.version, kind=kind, round=round, at=tx.now()))
+    tx.session.add(EventRow(study_id=study.id, number=study.version, kind=kind, round=round_number, at=tx.now()))

@@ -17,12 +17,12 @@ from study_protocol.versions import program_version
 
 
 class SchemaOutdated(Exception):
-    """The tables are not those of this version; the text says what to do."""
+    """The tables are not those of this version. The text says what to do."""
 
 
 @dataclass(frozen=True)
 class Migrated:
-    """What one call of `migrate` did: `before` is None where there were no tables, and `after` where nothing was to do.
+    """The result of one call of `migrate`. `before` is None without tables, and `after` is None without a migration.
 
     before, after  revisions
     """
@@ -32,10 +32,10 @@ class Migrated:
 
 
 def migrate(engine: Engine) -> Migrated:
-    """Run every migration that is missing. Repeatable; a second process waits for the first.
+    """Run every migration that is missing. Repeatable. A second process waits for the first.
 
     Raises:
-        SchemaOutdated: the tables are a later version's. Nothing was changed.
+        SchemaOutdated: the tables are a later version's, and were not changed.
     """
     ran: list[MigrationInfo] = []
     with engine.connect() as connection:
@@ -43,16 +43,16 @@ def migrate(engine: Engine) -> Migrated:
         config = _config(connection)
         # Told under the lock: what stood there before may be another process's doing a moment ago.
         config.attributes["on_version_apply"] = _noting(ran)
-        # On PostgreSQL each migration has committed by itself; on SQLite all of them end here.
+        # On PostgreSQL each migration has committed by itself. On SQLite all of them end here.
         command.upgrade(config, "head")
         connection.commit()
         if not ran:
             return Migrated(revision(connection), None)
-    return Migrated(_one(ran[0].source_revision_ids), _one(ran[-1].destination_revision_ids))
+    return Migrated(_first_revision(ran[0].source_revision_ids), _first_revision(ran[-1].destination_revision_ids))
 
 
 def is_current(engine: Engine) -> bool:
-    """Whether the tables are those of this version."""
+    """Return whether the tables are those of this version."""
     with engine.connect() as connection:
         return revision(connection) == head()
 
@@ -66,24 +66,25 @@ def require_current(engine: Engine) -> None:
 
 
 def revision(connection: Connection) -> str | None:
-    """The newest migration that has run here."""
+    """Return the newest migration that has run here."""
     return MigrationContext.configure(connection).get_current_revision()
 
 
 def head() -> str | None:
-    """The newest migration there is."""
+    """Return the newest migration there is."""
     return ScriptDirectory.from_config(_config(None)).get_current_head()
 
 
 def _require_known(connection: Connection) -> None:
-    found = revision(connection)
-    # Else whatever comes would be begun inside the transaction of this question.
+    stored_revision = revision(connection)
+    # Otherwise the next statement would begin inside the transaction of this question.
     connection.rollback()
-    known = {script.revision for script in ScriptDirectory.from_config(_config(None)).walk_revisions()}
-    if found is not None and found not in known:
+    known_revisions = {script.revision for script in ScriptDirectory.from_config(_config(None)).walk_revisions()}
+    if stored_revision is not None and stored_revision not in known_revisions:
         raise SchemaOutdated(
-            f"the database is at revision {found}, which this version ({program_version()}) does not know: a later one "
-            "has worked with it. Install that version again, or restore the backup from before it; nothing was changed"
+            f"the database is at revision {stored_revision}, which this version ({program_version()}) does not know: "
+            "a later one has worked with it. Nothing was changed. Install that version again, or restore the backup "
+            "from before it"
         )
 
 
@@ -94,7 +95,7 @@ def _noting(ran: list[MigrationInfo]) -> Callable[..., None]:
     return note
 
 
-def _one(revisions: Sequence[str]) -> str | None:
+def _first_revision(revisions: Sequence[str]) -> str | None:
     return revisions[0] if revisions else None
 
 
@@ -109,5 +110,5 @@ def _config(connection: Connection | None) -> Config:
 def _scripts() -> Path:
     package = Path(server.__file__).parent
     installed = package / "migrations"
-    # A checkout keeps them at its top; a wheel carries them inside the package.
+    # A checkout keeps them at its top. A wheel carries them inside the package.
     return installed if installed.is_dir() else package.parent / "migrations"

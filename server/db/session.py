@@ -36,10 +36,10 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
 from server.db.groups import Groups
-from server.observation.observer import UNOBSERVED, Observer
+from server.observation.observer import UNOBSERVED, ProcessObserver
 
 T = TypeVar("T")
-# What a listener is told: a study's name and the number of its newest event; 0 where only a worker has to look.
+# Arguments of a listener: a study's name and the number of its newest event, 0 if only a worker has to look.
 Listener = Callable[[str, int], None]
 ATTEMPTS = 8
 LOCK_WAIT_SECONDS = 10.0
@@ -55,20 +55,20 @@ _NOTIFY = text("SELECT pg_notify(:channel, :news)")
 _RETRY_STATES = ("40001", "40P01", "55P03")
 
 
-class Clock(Protocol):
-    """What may stand for the database's own clock."""
+class DatabaseClock(Protocol):
+    """A stand-in for the database's own clock."""
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Return seconds since the epoch."""
         ...
 
 
 class Transaction:
-    """One transaction under way; `name` is what its rows remember.
+    """One transaction under way. Its rows remember `name`.
 
     time    the database's own clock as an expression, so that processes on several hosts agree
-    shared  what pieces of work that are committed together find out once; empty at the start
-    news    what is told once this is committed: study → number of its newest event, or 0
+    shared  facts that pieces of work which are committed together find out once. Empty at the start
+    news    announcements after the commit: study → number of its newest event, or 0
     work    studies of these for which a worker has something to do now
     """
 
@@ -83,7 +83,7 @@ class Transaction:
         self._now: float | None = None
 
     def announce(self, study: str, event: int = 0, *, work: bool = True) -> None:
-        """Once this is committed, wake whoever waits for news of the study, in every process.
+        """Wake the requests that wait for news of the study, in every process, once this is committed.
 
         work  whether a worker has something to do now
         """
@@ -96,7 +96,7 @@ class Transaction:
         self.afterwards.append(act)
 
     def now(self) -> float:
-        """Seconds since the epoch, read once per transaction."""
+        """Return seconds since the epoch."""
         if self._now is None:
             # Asking the time must not send half-changed rows ahead.
             with self.session.no_autoflush:
@@ -115,9 +115,9 @@ class Database:
         self,
         url: URL | str,
         *,
-        clock: Clock | None = None,
+        clock: DatabaseClock | None = None,
         attempts: int = ATTEMPTS,
-        observer: Observer = UNOBSERVED,
+        observer: ProcessObserver = UNOBSERVED,
     ) -> None:
         self.engine = connect(url)
         # The same pool: readers and writers take turns on its connections.
@@ -134,28 +134,28 @@ class Database:
         self._observer = observer
 
     def write(self, name: str, work: Callable[[Transaction], T]) -> T:
-        """Run `work` in one transaction and commit it durably; run it again after a serialisation failure or a lock.
+        """Run `work` in one transaction and commit it durably. It runs again after a serialisation failure or a lock.
 
-        `work` therefore changes nothing outside the transaction. Whatever it raises rolls everything back.
+        `work` therefore changes no state outside the transaction. Its exceptions roll everything back.
         """
         return self._run(name, work, self.engine)
 
     def write_with_others(self, group: str, name: str, work: Callable[[Transaction], T]) -> Future[T]:
-        """As `write`; what others write in this group in the same moment is committed in one transaction with it.
+        """Write as `write`, in one transaction with others of this group that write in the same moment.
 
-        All of a group lock the same rows in the same order. What `work` has locked or read is then known to those after
-        it (`Transaction.shared`). Done once it is committed; whatever `work` raises is raised by the result.
+        All of a group lock the same rows in the same order. Locked or read rows are then known to the later pieces
+        (`Transaction.shared`). The result is done once it is committed, and raises the exceptions of `work`.
         """
         return self._groups.write(group, name, work)
 
     def read(self, name: str, work: Callable[[Transaction], T]) -> T:
-        """Run `work` on one snapshot of the database; it cannot write."""
+        """Run `work` on one snapshot of the database. It cannot write."""
         return self._run(name, work, self._readers)
 
     def look(self, question: Executable, values: Mapping[str, Any]) -> Sequence[Row[*tuple[Any, ...]]]:
-        """The rows that answer one question, without a transaction around it: for what is asked at every request.
+        """Return the rows that answer one question, without a transaction around it: for questions of every request.
 
-        No row of these is an object of the ORM, so nobody has looked whether it is sound.
+        These rows are not objects of the ORM, so they have not been checked for soundness.
         """
         started = time.perf_counter()
         with self._lookers.connect() as connection:
@@ -164,9 +164,9 @@ class Database:
         return rows
 
     def listen(self, listener: Listener, *, work: bool = False) -> None:
-        """Tell `listener` of everything that this process commits; it is called in the thread that commits.
+        """Tell `listener` of every commit of this process. It is called in the thread that commits.
 
-        work  only of what a worker has to look at
+        work  only news that a worker has to look at
         """
         self._listeners.append((listener, work))
 
@@ -182,10 +182,12 @@ class Database:
         self._lookers.dispose()
 
     def _run(self, name: str, work: Callable[[Transaction], T], engine: Engine) -> T:
-        with self._observer.transaction(name) as again:
-            return self._repeat(name, work, engine, again)
+        with self._observer.transaction(name) as count_retry:
+            return self._repeat(name, work, engine, count_retry)
 
-    def _repeat(self, name: str, work: Callable[[Transaction], T], engine: Engine, again: Callable[[], None]) -> T:
+    def _repeat(
+        self, name: str, work: Callable[[Transaction], T], engine: Engine, count_retry: Callable[[], None]
+    ) -> T:
         for attempt in range(1, self._attempts + 1):
             with self._sessions(bind=engine, info={"transaction": name}) as session:
                 tx = Transaction(name, session, self.time)
@@ -200,9 +202,9 @@ class Database:
                 else:
                     self._committed(tx)
                     return result
-            # Outside the `with`, so that no connection is held; at random, so that two that met do not meet again.
+            # Outside the `with`, so that no connection is held. At random, so that two that met do not meet again.
             time.sleep(_PAUSES.uniform(0, 0.005 * 2**attempt))
-            again()
+            count_retry()
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _committed(self, tx: Transaction) -> None:
@@ -213,7 +215,7 @@ class Database:
 
 
 def _notify(tx: Transaction) -> None:
-    """Other processes are told by the database, in the moment of the commit; SQLite cannot, and is looked at."""
+    """Tell other processes in the moment of the commit. SQLite cannot, so they look by themselves."""
     if tx.news and tx.session.get_bind().dialect.name == "postgresql":
         for study, number in tx.news.items():
             news = f"{study}:{number}:{int(study in tx.work)}"
@@ -221,17 +223,17 @@ def _notify(tx: Transaction) -> None:
 
 
 def is_retryable(error: DBAPIError) -> bool:
-    """Whether the same transaction may succeed if it is run again."""
+    """Return whether the same transaction may succeed if it is run again."""
     if getattr(error.orig, "sqlstate", None) in _RETRY_STATES:
         return True
-    # SQLite has no SQLSTATE; its driver says it in words.
+    # SQLite has no SQLSTATE. Its driver says it in words.
     return isinstance(error, OperationalError) and "database is locked" in str(error.orig)
 
 
 def connect(url: URL | str, *, transactions: bool = True) -> Engine:
-    """An engine whose SQLite is durable (WAL, synchronous FULL) and begins writes with the write lock.
+    """Return an engine whose SQLite is durable (WAL, synchronous FULL) and begins writes with the write lock.
 
-    transactions  False: SQLite's driver begins nothing, and every statement is by itself
+    transactions  False: SQLite's driver begins no transaction, and every statement is by itself
     """
     engine = create_engine(url, json_deserializer=_read_json, **_options(url))
     if engine.dialect.name == "sqlite":
@@ -245,7 +247,7 @@ def connect(url: URL | str, *, transactions: bool = True) -> Engine:
 
 
 def _read_json(text: str) -> Any:
-    """What a JSON column holds; what is no JSON stays text, which is not what anybody signed or a model reads."""
+    """Return the value of a JSON column. Invalid JSON stays text, which neither a signature nor a model accepts."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -255,16 +257,15 @@ def _read_json(text: str) -> Any:
 def _options(url: URL | str) -> dict[str, Any]:
     if str(url).startswith("sqlite"):
         return {"connect_args": {"timeout": LOCK_WAIT_SECONDS}, "pool_size": 20}
-    # A connection that died while the database was away is replaced before it is used.
-    # Writers lock the rows that they decide on, and READ COMMITTED shows them as they are after the wait; a snapshot
-    # would fail there.
-    # A peer that is gone without a word is given up after seconds, not after the quarter of an hour that the kernel
-    # takes: everybody's next question may wait behind this one.
-    gone = {"connect_timeout": 10, "tcp_user_timeout": 10_000}
-    return {"pool_pre_ping": True, "pool_size": 20, "isolation_level": "READ COMMITTED", "connect_args": gone}
+    # A connection that died while the database was away is replaced before it is used. Writers lock the rows that they
+    # decide on, and READ COMMITTED shows them as they are after the wait. A snapshot would fail there. A silent peer is
+    # given up after seconds, not after the quarter of an hour that the kernel takes: all next questions may wait behind
+    # it.
+    timeouts = {"connect_timeout": 10, "tcp_user_timeout": 10_000}
+    return {"pool_pre_ping": True, "pool_size": 20, "isolation_level": "READ COMMITTED", "connect_args": timeouts}
 
 
-def _time(engine: Engine, clock: Clock | None) -> ColumnElement[float]:
+def _time(engine: Engine, clock: DatabaseClock | None) -> ColumnElement[float]:
     if clock is not None:
         # Asked whenever a statement is executed, not when it is put together.
         return bindparam("clock", callable_=clock.now, type_=Double, unique=True)
@@ -275,20 +276,20 @@ def _time(engine: Engine, clock: Clock | None) -> ColumnElement[float]:
 
 
 def _looking(engine: Engine) -> Engine:
-    """For single questions without a transaction."""
+    """Return an engine for single questions without a transaction."""
     if engine.dialect.name != "sqlite":
         return engine.execution_options(isolation_level="AUTOCOMMIT")
-    # Its own connections, so that a question waits for nobody who writes.
+    # Its own connections, so that a question does not wait for writers.
     return connect(engine.url, transactions=False)
 
 
 def _make_private(database: str | None) -> None:
-    """The file is its owner's alone, and so are the two beside it, whose mode SQLite copies from it."""
+    """Make the file its owner's alone, and so the two beside it, whose mode SQLite copies from it."""
     if not database:
         return
-    # Before SQLite makes it, with the mode of the umask. What is wrong with a path, SQLite says itself.
-    # Never a file that is there: closing any descriptor of it takes this process's locks away, and with them what keeps
-    # other processes from deleting the log with acknowledged commits in it (sqlite.org/howtocorrupt.html, 2.2).
+    # Before SQLite makes it, with the mode of the umask. SQLite itself reports a wrong path. An existing file is never
+    # opened here: closing any descriptor of it takes this process's locks away. Those keep other processes from
+    # deleting the log with acknowledged commits in it (sqlite.org/howtocorrupt.html, 2.2).
     with _making, suppress(OSError):
         os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     for path in (Path(database), Path(f"{database}-wal"), Path(f"{database}-shm")):
@@ -297,10 +298,10 @@ def _make_private(database: str | None) -> None:
 
 
 def keep_private(path: Path, mode: int) -> None:
-    """Take away what `mode` does not allow; whoever does not own it cannot, and leaves it to its owner."""
-    found = path.stat()
-    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & ~mode:
-        path.chmod(stat.S_IMODE(found.st_mode) & mode)
+    """Take away what `mode` does not allow. A process that does not own the file leaves it to its owner."""
+    status = path.stat()
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & ~mode:
+        path.chmod(stat.S_IMODE(status.st_mode) & mode)
 
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:

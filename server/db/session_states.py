@@ -1,7 +1,7 @@
-"""Sessions as this process saw them last: what was said is read once, and then only what came since.
+"""Cache of secure-sum sessions: messages are read once, and then only the new ones.
 
-A value is the truth while the session's row has the version that it was read at; a list that was frozen in it stays so
-for ever. Nothing is kept here that is not committed.
+A value is the truth while the session's row has the version that it was read at. A list that was frozen in it stays so
+for ever. Only committed states are kept here.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from server.db.tables import SessionRow
 from server.domain.secure_sum_session import Declined, Session, changed
 from study_protocol.secure_sum.messages import SumResult
 
-# Sessions under way; a value holds some hundred bytes for each pair of neighbours.
-_MOST = 16
+# Sessions under way. A value holds some hundred bytes for each pair of neighbours.
+_MAX_STATES = 16
 
 
 @dataclass
-class State:
-    """One session: `mark` is the number of the study's newest event when it was read.
+class SessionState:
+    """One session. `mark` is the number of the study's newest event when it was read.
 
-    ended  nothing more is said: what was sealed is not kept, and not everything that was said is here
-    lists  what everybody is shown, as JSON, by its name
+    ended  no message follows. Sealed shares are not kept, and some messages are missing here
+    lists  the lists that all clients see, as JSON, by name
     """
 
     version: int
@@ -38,31 +38,31 @@ class State:
     ended: bool
     lists: dict[str, bytes] = field(default_factory=dict[str, bytes])
 
-    def shown(self, name: str, view: Callable[[Session], BaseModel | Declined]) -> bytes | Declined:
-        """A list that is the same for everybody."""
-        known = self.lists.get(name)
-        if known is not None:
-            return known
-        found = view(self.session)
-        if isinstance(found, Declined):
-            return found
-        return self.lists.setdefault(name, found.model_dump_json().encode())
+    def render(self, name: str, view: Callable[[Session], BaseModel | Declined]) -> bytes | Declined:
+        """Return a list that is the same for all clients."""
+        cached = self.lists.get(name)
+        if cached is not None:
+            return cached
+        answer = view(self.session)
+        if isinstance(answer, Declined):
+            return answer
+        return self.lists.setdefault(name, answer.model_dump_json().encode())
 
 
 class States:
-    """One per process; safe from any thread."""
+    """The sessions of one process. Safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._states: OrderedDict[tuple[str, int], State] = OrderedDict()
+        self._states: OrderedDict[tuple[str, int], SessionState] = OrderedDict()
         self._refreshing: dict[tuple[str, int], threading.Lock] = {}
 
-    def seen(self, study: str, round: int) -> State | None:
+    def cached(self, study: str, round_number: int) -> SessionState | None:
         """As it was seen last, which may be a while ago."""
-        return self._states.get((study, round))
+        return self._states.get((study, round_number))
 
     def under_way(self, study: str, event: int) -> list[int]:
-        """Rounds that were not over when they were seen last, before this event of the study."""
+        """Return rounds that were not over when they were seen last, before this event of the study."""
         with self._lock:
             return [
                 key[1]
@@ -71,17 +71,17 @@ class States:
             ]
 
     def current(self, tx: Transaction, study: str, row: SessionRow) -> Session:
-        """The session as it is in this transaction, with what the transaction itself has changed."""
+        """Return the session as it is in this transaction, including the transaction's own changes."""
         key = ("session", study, row.round)
         if key not in tx.shared:
             tx.shared[key] = self._read(tx, study, row)
         return tx.shared[key]
 
     def change(self, tx: Transaction, study: str, row: SessionRow, session: Session, mark: int) -> None:
-        """What the transaction has made of it; seen by others once it is committed."""
-        known = self.seen(study, row.round)
+        """Set the session as the transaction changed it. Others see it once it is committed."""
+        cached = self.cached(study, row.round)
         # The row is locked: what this process knows besides was lost, as when a standby took over without it.
-        if known is not None and known.version > row.version:
+        if cached is not None and cached.version > row.version:
             self.forget(study, row.round)
         first = ("session-changed", study, row.round) not in tx.shared
         tx.shared["session", study, row.round] = session
@@ -89,12 +89,12 @@ class States:
         if first:
             tx.after_commit(lambda: self._keep(study, row, tx.shared["session-changed", study, row.round]))
 
-    def refreshed(self, database: Database, study: str, round: int) -> State | None:
-        """As it is now; None where there is no such session. One thread reads, the others wait for what it finds."""
+    def refreshed(self, database: Database, study: str, round_number: int) -> SessionState | None:
+        """Return the session as it is now, or None. One thread reads, and the others wait for its result."""
 
-        def work(tx: Transaction) -> State | None:
+        def work(tx: Transaction) -> SessionState | None:
             study_row = rows.find_study(tx, study)
-            row = rows.find_session(tx, study_row.id, round)
+            row = rows.find_session(tx, study_row.id, round_number)
             if row is None:
                 return None
             state = _state(row, study_row.version, self._read(tx, study, row))
@@ -102,56 +102,58 @@ class States:
             return state
 
         with self._lock:
-            refreshing = self._refreshing.setdefault((study, round), threading.Lock())
-        known = self.seen(study, round)
+            refreshing = self._refreshing.setdefault((study, round_number), threading.Lock())
+        cached = self.cached(study, round_number)
         with refreshing:
-            # Somebody has read it while this thread waited.
-            state = self.seen(study, round)
-            if state is not None and state is not known:
+            # Another thread has read it while this one waited.
+            state = self.cached(study, round_number)
+            if state is not None and state is not cached:
                 return state
             return database.read("read-session", work)
 
-    def forget(self, study: str, round: int) -> None:
-        """Its round is over: what was sealed in it is erased."""
+    def forget(self, study: str, round_number: int) -> None:
+        """Drop the session of a round that is over: sealed shares in it are erased."""
         with self._lock:
-            self._states.pop((study, round), None)
-            self._refreshing.pop((study, round), None)
+            self._states.pop((study, round_number), None)
+            self._refreshing.pop((study, round_number), None)
 
     def _read(self, tx: Transaction, study: str, row: SessionRow) -> Session:
-        known = self.seen(study, row.round)
+        cached = self.cached(study, row.round)
         # An older snapshot than the newest, or a database that has lost what it had acknowledged: the rows are right.
-        if known is None or known.version > row.version:
+        if cached is None or cached.version > row.version:
             return load_session(tx, row)
-        # Of one that has ended nothing but its lists is asked for.
-        if known.ended or known.version == row.version:
-            return known.session
-        return continue_session(tx, row, known.session, known.version)
+        # Of a session that has ended only the lists are needed.
+        if cached.ended or cached.version == row.version:
+            return cached.session
+        return continue_session(tx, row, cached.session, cached.version)
 
-    def _keep(self, study: str, row: SessionRow, state: State) -> None:
+    def _keep(self, study: str, row: SessionRow, state: SessionState) -> None:
         key = (study, row.round)
         with self._lock:
-            known = self._states.get(key)
+            cached = self._states.get(key)
             # Two that have read may come here in any order.
-            if known is not None and known.version > state.version:
+            if cached is not None and cached.version > state.version:
                 return
-            if known is not None:
+            if cached is not None:
                 # Frozen lists are the same in every later state.
-                state.lists.update(known.lists)
+                state.lists.update(cached.lists)
             self._states[key] = state
             self._states.move_to_end(key)
             # One round of a study is under way: what was sealed in those before it need not be looked up any more.
-            for earlier in [kept for kept in self._states if kept[0] == study and kept[1] < row.round]:
+            for earlier in [
+                cached_key for cached_key in self._states if cached_key[0] == study and cached_key[1] < row.round
+            ]:
                 del self._states[earlier]
                 self._refreshing.pop(earlier, None)
-            while len(self._states) > _MOST:
+            while len(self._states) > _MAX_STATES:
                 old, _ = self._states.popitem(last=False)
                 self._refreshing.pop(old, None)
 
 
-def _state(row: SessionRow, mark: int, session: Session) -> State:
+def _state(row: SessionRow, mark: int, session: Session) -> SessionState:
     if not has_ended(row):
-        return State(row.version, mark, session, ended=False)
-    state = State(row.version, mark, changed(session, shares={}, unmasks={}), ended=True)
+        return SessionState(row.version, mark, session, ended=False)
+    state = SessionState(row.version, mark, changed(session, shares={}, unmasks={}), ended=True)
     if row.result is not None:
         state.lists["result"] = SumResult.model_validate(row.result).model_dump_json().encode()
     return state

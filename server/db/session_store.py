@@ -46,11 +46,11 @@ _parameters = lru_cache(maxsize=64)(SessionParameters.from_bytes)
 
 
 # Steps whose messages `forget_shares` leaves.
-_KEPT = ("keys", "manifest", "consistency")
+_LASTING_STEPS = ("keys", "manifest", "consistency")
 
 
 class MessageForgotten(LookupError):
-    """What was said is erased with its round (`forget_shares`); that it was said is known."""
+    """The message was erased with its round (`forget_shares`). That it was sent is known."""
 
 
 # None: erased.
@@ -101,22 +101,22 @@ def parameters_of(row: SessionRow) -> SessionParameters:
 
 
 def masks_updates(row: SessionRow) -> bool:
-    """Whether updates are among the session's vectors; else they came in the clear."""
+    """Return whether updates are among the session's vectors. Otherwise they came in the clear."""
     return any(_parameters(row.parameters).vector(name) is not None for name in (UPDATE, ANSWER))
 
 
 def has_ended(row: SessionRow) -> bool:
-    """Whether nothing more is said in it: its sums are open, or there will be none."""
+    """Return whether no message follows: its sums are open, or there will be none."""
     return row.phase in ("summed", "failed")
 
 
 def end_of(row: SessionRow) -> SecureSumEnd:
-    """What a session that has ended, or is cut off now, means for its round."""
+    """Return the consequence for its round of a session that has ended, or is cut off now."""
     return SecureSumEnd(row.failure, row.opened, masks_updates(row))
 
 
 def opened_sums(row: SessionRow) -> tuple[tuple[VectorSpec, str], ...]:
-    """Every vector with the SHA-256 of its opened sum; none before they are open."""
+    """Return every vector with the SHA-256 of its opened sum. Empty before they are open."""
     if row.result is None:
         return ()
     digests = SumResult.model_validate(row.result).digests
@@ -124,36 +124,36 @@ def opened_sums(row: SessionRow) -> tuple[tuple[VectorSpec, str], ...]:
 
 
 def members_at_opening(row: SessionRow | None) -> tuple[str, dict[str, str]] | None:
-    """Fingerprint of the roster that the session was opened with, and its members' identity keys."""
+    """Return the fingerprint of the roster that the session was opened with, and its members' identity keys."""
     if row is None or row.members is None:
         return None
     return _parameters(row.parameters).roster, row.members
 
 
-def lock_session(tx: Transaction, study_id: int, round: int) -> SessionRow | None:
-    """For a transaction that changes it."""
-    return tx.session.get(SessionRow, (study_id, round), with_for_update=True)
+def lock_session(tx: Transaction, study_id: int, round_number: int) -> SessionRow | None:
+    """Return the session, for a transaction that changes it."""
+    return tx.session.get(SessionRow, (study_id, round_number), with_for_update=True)
 
 
 def load_session(tx: Transaction, row: SessionRow) -> Session:
-    """The session with all that was said in it.
+    """Return the session with all its messages.
 
     Raises:
         RowBroken: its rows are not what the coordinator writes.
     """
-    said = _said(tx, row, after=0)
-    _require_sets(row, said)
-    keys = _messages(KeysMessage, said["keys"])
+    bodies = _bodies(tx, row, after=0)
+    _require_sets(row, bodies)
+    keys = _messages(KeysMessage, bodies["keys"])
     return Session(
         parameters=_parameters(row.parameters),
         roster={name: _identity(key) for name, key in row.roster.items()},
         phase=row.phase,
         keys=keys,
-        shares=_messages(SharesMessage, said["shares"]),
-        manifests=_messages(Manifest, said["manifest"]),
-        consistency=_messages(ConsistencyMessage, said["consistency"]),
-        unmasks=_messages(UnmaskMessage, said["unmask"]),
-        left=frozenset(said["left"]),
+        shares=_messages(SharesMessage, bodies["shares"]),
+        manifests=_messages(Manifest, bodies["manifest"]),
+        consistency=_messages(ConsistencyMessage, bodies["consistency"]),
+        unmasks=_messages(UnmaskMessage, bodies["unmask"]),
+        departed=frozenset(bodies["left"]),
         cohort=tuple(keys[name] for name in row.cohort),
         sharers=tuple(row.sharers),
         survivors=tuple(row.survivors),
@@ -162,12 +162,12 @@ def load_session(tx: Transaction, row: SessionRow) -> Session:
 
 
 def continue_session(tx: Transaction, row: SessionRow, session: Session, version: int) -> Session:
-    """The session as its rows are now, from what it was at an earlier `version`: only what came since is read."""
-    said = _said(tx, row, after=version)
+    """Return the session as its rows are now, from its state at an earlier `version`: only newer messages are read."""
+    bodies = _bodies(tx, row, after=version)
     fresh: dict[str, Any] = {}
     for name, step, model in _MESSAGES:
-        if said[step]:
-            fresh[name] = {**getattr(session, name), **_messages(model, said[step])}
+        if bodies[step]:
+            fresh[name] = {**getattr(session, name), **_messages(model, bodies[step])}
     keys = fresh.get("keys", session.keys)
     # Frozen once: the same values stay, and all that was worked out of them.
     if not session.cohort and row.cohort:
@@ -176,25 +176,27 @@ def continue_session(tx: Transaction, row: SessionRow, session: Session, version
         fresh["sharers"] = tuple(row.sharers)
     if not session.survivors and row.survivors:
         fresh["survivors"] = tuple(row.survivors)
-    return changed(session, phase=row.phase, failure=row.failure, left=session.left | said["left"].keys(), **fresh)
+    return changed(
+        session, phase=row.phase, failure=row.failure, departed=session.departed | bodies["left"].keys(), **fresh
+    )
 
 
-def _require_sets(row: SessionRow, said: Mapping[str, Mapping[str, _Body]]) -> None:
+def _require_sets(row: SessionRow, bodies: Mapping[str, Mapping[str, _Body]]) -> None:
     frozen = {"keys": row.cohort, "shares": row.sharers, "manifest": row.survivors}
-    if any(not said[name].keys() >= set(names) for name, names in frozen.items()):
+    if any(not bodies[name].keys() >= set(names) for name, names in frozen.items()):
         raise RowBroken("secure_sum_messages lacks what the session has frozen")
     if not set(row.survivors) <= set(row.sharers) <= set(row.cohort) <= row.roster.keys():
         raise RowBroken("secure_sum_sessions holds sets of which one is not in the one before")
 
 
 def require_readable(tx: Transaction, study_id: int) -> None:
-    """That every session of the study can be loaded with all that was said in it. Raises RowBroken."""
+    """Check that every session of the study can be loaded with all its messages. Raises RowBroken."""
     for row in tx.session.scalars(select(SessionRow).where(SessionRow.study_id == study_id)):
         session = load_session(tx, row)
-        said: tuple[Mapping[str, Any], ...] = (
+        message_maps: tuple[Mapping[str, Any], ...] = (
             session.keys, session.shares, session.manifests, session.consistency, session.unmasks
         )  # fmt: skip
-        for messages in said:
+        for messages in message_maps:
             for client in messages:
                 # Those of an ended round are erased.
                 with suppress(MessageForgotten):
@@ -215,7 +217,7 @@ def store_phase(tx: Transaction, row: SessionRow, session: Session) -> None:
 
 
 def touch(tx: Transaction, row: SessionRow) -> None:
-    """Before anything of the session is written: what this transaction writes has a number of its own."""
+    """Take a new number for the rows of this transaction, before any row of the session is written."""
     key = ("touched", row.study_id, row.round)
     if key not in tx.shared:
         tx.shared[key] = True
@@ -225,7 +227,7 @@ def touch(tx: Transaction, row: SessionRow) -> None:
 def record_message(
     tx: Transaction, row: SessionRow, client: str, step: Step, body: str | None, octets_sha256: str | None = None
 ) -> None:
-    """What an admitted message says; at the commit IntegrityError if the client has said something there.
+    """Record an admitted message. At the commit IntegrityError if the client has another message there.
 
     octets_sha256  of a manifest: the file that holds the octets of all its vectors
     """
@@ -235,52 +237,52 @@ def record_message(
 
 
 def said_by(tx: Transaction, row: SessionRow, client: str, step: Step) -> SessionMessageRow | None:
-    """What the client said at this step."""
+    """Return the client's message at this step."""
     return tx.session.get(SessionMessageRow, (row.study_id, row.round, client, step))
 
 
-def is_awaited(tx: Transaction, study_id: int, round: int, client: str) -> bool:
-    """Whether the session waits for what the client says next, once it has its update."""
-    row = rows.find_session(tx, study_id, round)
+def is_awaited(tx: Transaction, study_id: int, round_number: int, client: str) -> bool:
+    """Return whether the session waits for the client's next message, once it has its update."""
+    row = rows.find_session(tx, study_id, round_number)
     # An update in the clear arrives before the vectors.
     waited_for = {} if row is None else {phase: getattr(row, names) for phase, names in AWAITED.items()}
     if row is None or client not in waited_for.get(row.phase, ()):
         return False
-    last = (tx.session.get(SessionMessageRow, (study_id, round, client, step)) for step in ("unmask", "left"))
+    last = (tx.session.get(SessionMessageRow, (study_id, round_number, client, step)) for step in ("unmask", "left"))
     return not any(last)
 
 
 def octets_of(tx: Transaction, row: SessionRow, clients: Sequence[str]) -> list[tuple[str, str]]:
-    """(client, SHA-256) of the files with the survivors' masked vectors."""
-    wanted = select(SessionMessageRow.client, SessionMessageRow.octets_sha256).where(
+    """Return (client, SHA-256) of the files with the survivors' masked vectors."""
+    statement = select(SessionMessageRow.client, SessionMessageRow.octets_sha256).where(
         SessionMessageRow.study_id == row.study_id,
         SessionMessageRow.round == row.round,
         SessionMessageRow.step == "manifest",
     )
-    found = {client: sha256 for client, sha256 in tx.session.execute(wanted) if sha256 is not None}
-    return [(client, found[client]) for client in clients]
+    digests = {client: sha256 for client, sha256 in tx.session.execute(statement) if sha256 is not None}
+    return [(client, digests[client]) for client in clients]
 
 
-def forget_shares(tx: Transaction, study_id: int, round: int) -> None:
-    """Scrub what could help to rebuild a secret; that it was said stays."""
-    said = update(SessionMessageRow).where(
+def forget_shares(tx: Transaction, study_id: int, round_number: int) -> None:
+    """Scrub the shares that could help to rebuild a secret. Their existence stays on record."""
+    deletion = update(SessionMessageRow).where(
         SessionMessageRow.study_id == study_id,
-        SessionMessageRow.round == round,
+        SessionMessageRow.round == round_number,
         SessionMessageRow.step.in_(("shares", "unmask")),
     )
-    # Not row by row: what somebody else has written there goes, too.
-    tx.session.execute(said.values(body=None, written_by=tx.name).execution_options(synchronize_session=False))
+    # Not row by row: rows of other writers go, too.
+    tx.session.execute(deletion.values(body=None, written_by=tx.name).execution_options(synchronize_session=False))
 
 
-def _said(tx: Transaction, row: SessionRow, *, after: int) -> dict[str, dict[str, _Body]]:
-    wanted = select(SessionMessageRow.step, SessionMessageRow.client, SessionMessageRow.body).where(
+def _bodies(tx: Transaction, row: SessionRow, *, after: int) -> dict[str, dict[str, _Body]]:
+    statement = select(SessionMessageRow.step, SessionMessageRow.client, SessionMessageRow.body).where(
         SessionMessageRow.study_id == row.study_id,
         SessionMessageRow.round == row.round,
         SessionMessageRow.number > after,
     )
-    said: dict[str, dict[str, _Body]] = {step: {} for step in get_args(Step)}
-    for step, client, body in tx.session.execute(wanted):
-        if body is None and step in _KEPT:
+    bodies: dict[str, dict[str, _Body]] = {step: {} for step in get_args(Step)}
+    for step, client, body in tx.session.execute(statement):
+        if body is None and step in _LASTING_STEPS:
             raise RowBroken("secure_sum_messages lacks a message that is never erased")
-        said[step][client] = body
-    return said
+        bodies[step][client] = body
+    return bodies

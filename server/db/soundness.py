@@ -1,6 +1,6 @@
-"""Is a row one that these programs can have written? Looked at whenever one is loaded, so that no code meets another.
+"""Checks of single rows: can these programs have written it? Every loaded row is checked, so that code meets no other.
 
-The database's own types and CHECKs keep most of it. Whoever owns the database can switch them off, and SQLite takes any
+The database's own types and CHECKs keep most of it. An owner of the database can switch them off, and SQLite takes any
 value in any column.
 """
 
@@ -28,9 +28,9 @@ from study_protocol.wire.text import Text
 from study_protocol.wire.values import NAME_PATTERN
 
 Check = Callable[[Any], object]
-# What code raises that is handed a value which it cannot have written.
+# Exceptions of code that is handed a value which it cannot have written.
 WRONG_VALUE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
-# Times that a message can say: up to the end of the year 9999. What is no time may be as large as a clip norm.
+# Times that a message can say: up to the end of the year 9999. Other numbers may be as large as a clip norm.
 _LAST_SECOND, _NO_TIMES = 253_402_300_799.0, ("participants.distance",)
 # Whole numbers that every reader of JSON reads alike.
 _LARGEST = 2**53
@@ -46,8 +46,8 @@ class RowBroken(Exception):
     """A row holds what no program of ours wrote there. The text names table and column, never the value."""
 
 
-# What is inside of a document or a text. The settings are parsed where they are asked for; those of the budget are
-# compared by their digests.
+# Checks inside a document or a text. The settings are parsed when they are asked for. Those of the budget are compared
+# by their digests.
 _INSIDE: Mapping[str, Check] = {
     "studies.title": _TEXT.validate_python,
     "studies.model_spec": spec_from_json,
@@ -89,7 +89,7 @@ def require_sound(tx: Transaction, study_id: int) -> None:
         kind = mapper.class_
         if (owner := mapper.columns.get("study_id")) is None:
             continue
-        # For what loading one raises; nothing is kept.
+        # For the exceptions of loading. The objects are not kept.
         tx.session.scalars(select(kind).where(owner == study_id)).all()
         for rule in _rules(kind):
             broken = select(owner).where(owner == study_id, text(f"NOT ({rule.sqltext})")).limit(1)
@@ -104,8 +104,8 @@ def require_sound(tx: Transaction, study_id: int) -> None:
     for number in tx.session.scalars(select(RoundRow.base_version).where(*trained).distinct()):
         if tx.session.get(ModelRow, (study_id, number)) is None:
             raise RowBroken("models lacks the model that a round began with")
-    asked = (RoundRow.study_id == study_id, RoundRow.query.is_not(None))
-    for number in tx.session.scalars(select(RoundRow.query).where(*asked).distinct()):
+    conditions = (RoundRow.study_id == study_id, RoundRow.query.is_not(None))
+    for number in tx.session.scalars(select(RoundRow.query).where(*conditions).distinct()):
         if tx.session.get(QueryRow, (study_id, number)) is None:
             raise RowBroken("queries lacks the query that a round asked")
 
@@ -121,24 +121,24 @@ def _refreshed(row: Base, _context: object, _names: object) -> None:
 
 
 def _require(row: Base) -> None:
-    held = row.__dict__
+    columns = row.__dict__
     for name, check in _checks(type(row)):
         # Of a row that is refreshed in part the rest is not here, which is no fault of what is stored.
-        if name not in held:
+        if name not in columns:
             continue
         try:
-            check(held[name])
+            check(columns[name])
         except (*WRONG_VALUE, SigningError) as error:
             raise RowBroken(f"{row.__tablename__}.{name} holds what the coordinator never writes") from error
     if isinstance(row, QueryRow):
-        _require_one_query(row, held)
+        _require_one_query(row, columns)
 
 
-def _require_one_query(row: QueryRow, held: Mapping[str, Any]) -> None:
-    """That document, digest and answer are of one query, as far as they are loaded."""
-    if {"document", "sha256"} <= set(held) and QueryDocument.model_validate(row.document).digest() != row.sha256:
+def _require_one_query(row: QueryRow, columns: Mapping[str, Any]) -> None:
+    """Check that document, digest and answer are of one query, as far as they are loaded."""
+    if {"document", "sha256"} <= set(columns) and QueryDocument.model_validate(row.document).digest() != row.sha256:
         raise RowBroken("queries.document is not what its digest says")
-    if held.get("answer") is not None and {"number", "sha256"} <= set(held):
+    if columns.get("answer") is not None and {"number", "sha256"} <= set(columns):
         stated = SignedAnswer.model_validate(row.answer).published
         if (stated.query, stated.sha256) != (row.number, row.sha256):
             raise RowBroken("queries.answer is another query's")
@@ -158,33 +158,33 @@ def _check(column: Any, words: tuple[str, ...] | None) -> Check:
     inside = _INSIDE.get(str(column))
     kind, pattern = column.type, _PATTERNS.get(id(column.type))
     if words is not None:
-        held: Check = partial(_one_of, words)
+        check: Check = partial(_one_of, words)
     elif isinstance(kind, String):
-        held = partial(_text, pattern)
+        check = partial(_text, pattern)
     elif isinstance(kind, Boolean):
-        held = partial(_of_type, bool)
+        check = partial(_of_type, bool)
     elif isinstance(kind, Integer):
-        held = partial(_whole, 2**31 - 1 if type(kind) is Integer else _LARGEST)
+        check = partial(_whole, 2**31 - 1 if type(kind) is Integer else _LARGEST)
     elif isinstance(kind, Double):
-        held = partial(_number, sys.float_info.max if str(column) in _NO_TIMES else _LAST_SECOND)
+        check = partial(_number, sys.float_info.max if str(column) in _NO_TIMES else _LAST_SECOND)
     elif isinstance(kind, LargeBinary):
-        held = partial(_of_type, bytes)
+        check = partial(_of_type, bytes)
     else:
-        held = _anything
-    return partial(_held, column.nullable is True, held, inside or _anything)
+        check = _anything
+    return partial(_check_value, column.nullable is True, check, inside or _anything)
 
 
-def _held(nullable: bool, held: Check, inside: Check, value: Any) -> None:
+def _check_value(nullable: bool, check: Check, inside: Check, value: Any) -> None:
     if value is None:
         if not nullable:
             raise ValueError("it is missing")
         return
-    held(value)
+    check(value)
     inside(value)
 
 
 def _anything(_: Any) -> None:
-    """A document, whose inside is looked at instead."""
+    """Accept a document, whose inside is checked instead."""
 
 
 def _of_type(kind: type, value: Any) -> None:

@@ -1,8 +1,8 @@
-"""The tables. Every invariant that the database can keep is a CHECK; the migrations build exactly this.
+"""The tables. Every invariant that the database can keep is a CHECK, and the migrations build exactly this.
 
 Times are seconds since the epoch on the database's clock. `written_by` is the transaction that last wrote a row.
-Of a secure sum: one session a round, what every client said in it, where its octets lie. After the round the octets
-and shares go; keys, signatures, sets and digests stay for audit.
+Of a secure sum: one session a round, every client's messages in it, the place of its octets. After the round the octets
+and shares go. Keys, signatures, sets and digests stay for audit.
 """
 
 from __future__ import annotations
@@ -67,24 +67,24 @@ class Base(DeclarativeBase):
 
 
 def one_of(column: str, words: Any) -> CheckConstraint:
-    """The column holds one of the words of a `Literal`."""
+    """Require that the column holds one of the words of a `Literal`."""
     listed = ", ".join(f"'{word}'" for word in get_args(words))
     return CheckConstraint(f"{column} IN ({listed})", name=column, info={"column": column, "words": get_args(words)})
 
 
 def hexadecimal(column: str, name: str) -> CheckConstraint:
-    """The column is as long as a SHA-256 in hexadecimal."""
+    """Require that the column is as long as a SHA-256 in hexadecimal."""
     return CheckConstraint(f"length({column}) = 64", name=name)
 
 
 def index_where(condition: str, name: str, *columns: str, unique: bool = True) -> Index:
-    """An index over the rows that fulfil the condition."""
-    where = text(condition)
-    return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
+    """Return an index over the rows that fulfil the condition."""
+    clause = text(condition)
+    return Index(name, *columns, unique=unique, sqlite_where=clause, postgresql_where=clause)
 
 
 class OperatorKeyRow(Base):
-    """API keys of people; only the hash of the secret is kept."""
+    """API keys of people. Only the hash of the secret is kept."""
 
     __tablename__ = "operator_keys"
     __table_args__ = (one_of("role", Role), hexadecimal("secret_sha256", "secret"))
@@ -132,7 +132,7 @@ class StudyRow(Base):
 
 
 class BudgetRow(Base):
-    """The privacy budget of one study and its ready-made statement: what GET budget reads, whatever the history."""
+    """The privacy budget of one study and its ready-made statement for GET budget, for a history of any length."""
 
     __tablename__ = "budgets"
     __table_args__ = (CheckConstraint("entries >= 1", name="entries"), hexadecimal("head_sha256", "head"))
@@ -152,7 +152,7 @@ class BudgetRow(Base):
 
 
 class LedgerRow(Base):
-    """The append-only ledger; triggers refuse UPDATE and DELETE."""
+    """The append-only ledger. Triggers refuse UPDATE and DELETE."""
 
     __tablename__ = "ledger"
     __table_args__ = (
@@ -162,7 +162,7 @@ class LedgerRow(Base):
         hexadecimal("sha256", "sha256"),
         hexadecimal("previous", "previous"),
         Index("uq_ledger_one_kind_per_round", "study_id", "round", "kind", unique=True),
-        # Whoever ends a round a second time, in whatever way, fails here: a charge is neither doubled nor taken back.
+        # A second end of a round fails here: a charge is neither doubled nor taken back.
         index_where(_IS_ENDING, "uq_ledger_one_ending_per_round", "study_id", "round"),
     )
 
@@ -194,7 +194,7 @@ class WitnessRow(Base):
 
 
 class InvitationRow(Base):
-    """One-time tokens; only the hash of the secret is kept."""
+    """One-time tokens. Only the hash of the secret is kept."""
 
     __tablename__ = "invitations"
     __table_args__ = (
@@ -247,7 +247,7 @@ class RoundRow(Base):
         CheckConstraint("scrubbed_at IS NULL OR ended_at IS NOT NULL", name="scrubbed_after_its_end"),
         # Two workers that open a round at once: one of them fails.
         index_where("ended_at IS NULL", "uq_rounds_one_open", "study_id"),
-        # What a worker looks through several times a second: its size does not grow with the history.
+        # Workers look through these several times a second: the index does not grow with the history.
         index_where("scrubbed_at IS NULL", "ix_rounds_unscrubbed", "study_id", "number", unique=False),
     )
 
@@ -295,7 +295,7 @@ class ParticipantRow(Base):
 
 
 class ModelRow(Base):
-    """Published models. Version = the round that made it; 0 is the initial one."""
+    """Published models. Version = the round that made it. 0 is the initial one."""
 
     __tablename__ = "models"
     __table_args__ = (
@@ -314,7 +314,7 @@ class ModelRow(Base):
 
 
 class EventRow(Base):
-    """What happened, for the dashboard; holds nothing that a viewer may not see."""
+    """Events of a study, for the dashboard. They hold only what a viewer may see."""
 
     __tablename__ = "events"
 
@@ -326,7 +326,7 @@ class EventRow(Base):
 
 
 class LeaseRow(Base):
-    """Who moves a study's rounds on. `fence` grows with every change of hands; commits name it."""
+    """The worker that moves a study's rounds on. `fence` grows with every change of hands, and commits name it."""
 
     __tablename__ = "leases"
     __table_args__ = (CheckConstraint("fence >= 0", name="fence"),)
@@ -340,7 +340,8 @@ class LeaseRow(Base):
 class SessionRow(Base):
     """One session: its signed parameters, its phase, and the sets that froze on the way.
 
-    What grows with the clients is loaded when it is asked for: most requests need to know how far it has come only.
+    Columns that grow with the clients are loaded on demand: most requests only need to know how far the session has
+    come.
     """
 
     __tablename__ = "secure_sum_sessions"
@@ -379,7 +380,7 @@ class SessionRow(Base):
 
 
 class SessionMessageRow(Base):
-    """What one client said at one step; said once."""
+    """The message of one client at one step. It is sent once."""
 
     __tablename__ = "secure_sum_messages"
     __table_args__ = (
@@ -387,7 +388,7 @@ class SessionMessageRow(Base):
         one_of("step", Step),
         CheckConstraint("(step = 'manifest') = (octets_sha256 IS NOT NULL)", name="manifest_has_its_octets"),
         hexadecimal("octets_sha256", "octets"),
-        # What came since somebody has looked.
+        # Messages since the last look.
         Index("ix_secure_sum_messages_number", "study_id", "round", "number"),
     )
 

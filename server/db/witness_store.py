@@ -1,4 +1,4 @@
-"""Which head of the ledger each witness has signed; the newest one of each is kept, and shown to everybody."""
+"""Signed heads of the ledger by witness. The newest one of each is kept, and shown to all readers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from study_protocol.study.witness import from_header, require_witnessed
 
 
 def keep_header(tx: Transaction, study: StudyRow, client: str, header: str | None) -> None:
-    """What a request carried, if it carried a signed head. Raises as `keep_witness`."""
+    """Keep the signed head of a request that carries one. Raises as `keep_witness`."""
     if header is not None:
         key = known_client(tx, study.id, client).public_key
         keep_witness(tx, study.id, from_header(header, study=study.name, client=client, public_key=key))
 
 
 def keep_witness(tx: Transaction, study_id: int, witness: WitnessedHead) -> bool:
-    """Keep it if it is newer than what is kept of this client; False if it is not.
+    """Keep the head if it is newer than the one kept of this client, and return whether it is.
 
     Raises:
         SigningError: the signature is not that of the key beside it.
@@ -29,8 +29,8 @@ def keep_witness(tx: Transaction, study_id: int, witness: WitnessedHead) -> bool
     """
     require_witnessed(witness)
     # First, because a number may be larger than a database can hold.
-    known = witness.head.entries <= tx.session.get_one(BudgetRow, study_id).entries
-    entry = tx.session.get(LedgerRow, (study_id, witness.head.entries)) if known else None
+    is_recorded = witness.head.entries <= tx.session.get_one(BudgetRow, study_id).entries
+    entry = tx.session.get(LedgerRow, (study_id, witness.head.entries)) if is_recorded else None
     # Never passed on: it would stop the others, who cannot tell whose ledger is the right one.
     if entry is None or entry.sha256 != witness.head.sha256:
         raise Rejected(
@@ -40,7 +40,7 @@ def keep_witness(tx: Transaction, study_id: int, witness: WitnessedHead) -> bool
     if row is None:
         tx.session.add(_row(study_id, witness))
         return True
-    # An older one is a repetition that was long on its way; under another key the same head is news.
+    # An older one is a repetition that was long on its way. Under another key the same head is news.
     repeated = (row.entries, row.public_key) == (witness.head.entries, witness.public_key)
     if repeated or row.entries > witness.head.entries:
         return False
@@ -50,19 +50,19 @@ def keep_witness(tx: Transaction, study_id: int, witness: WitnessedHead) -> bool
 
 
 def witnesses(tx: Transaction, study: StudyRow) -> list[WitnessedHead]:
-    """The newest signed head of each client, by name.
+    """Return the newest signed head of each client, by name.
 
-    Where the sampling of clients is credited a signed head would tell in which round its hospital was drawn: there
-    nothing of clients is shown before the study has ended, and then only who signed the ledger's last entry. Outside
-    witnesses are never drawn.
+    If the sampling of clients is credited, a signed head would tell in which round its hospital was drawn. Then no
+    heads of clients are shown before the study has ended. Afterwards only the signers of the ledger's last entry are
+    shown. Outside witnesses are never drawn.
     """
-    wanted = select(WitnessRow).where(WitnessRow.study_id == study.id).order_by(WitnessRow.client)
+    statement = select(WitnessRow).where(WitnessRow.study_id == study.id).order_by(WitnessRow.client)
     settings = settings_of(study)
     if hides_attendance(settings):
-        outside = WitnessRow.client.in_([one.name for one in settings.schedule.witnesses])
+        outside = WitnessRow.client.in_([witness.name for witness in settings.schedule.witnesses])
         last = WitnessRow.entries == tx.session.get_one(BudgetRow, study.id).entries
-        wanted = wanted.where(or_(outside, last) if study.state == "finished" else outside)
-    return [_shown(study.name, row) for row in tx.session.scalars(wanted)]
+        statement = statement.where(or_(outside, last) if study.state == "finished" else outside)
+    return [_view(study.name, row) for row in tx.session.scalars(statement)]
 
 
 def _row(study_id: int, witness: WitnessedHead) -> WitnessRow:
@@ -76,6 +76,6 @@ def _row(study_id: int, witness: WitnessedHead) -> WitnessRow:
     )
 
 
-def _shown(study: str, row: WitnessRow) -> WitnessedHead:
+def _view(study: str, row: WitnessRow) -> WitnessedHead:
     head = LedgerHead(study=study, entries=row.entries, sha256=row.sha256)
     return WitnessedHead(client=row.client, public_key=row.public_key, head=head, signature=row.signature)

@@ -1,4 +1,4 @@
-"""What an update must look like to be taken."""
+"""Admission of updates: the form that an update must have to be taken."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from accounting.plan.report import CumulativeMoments
 from server.domain.errors import Rejected
 from study_protocol.study.central_noise import CLIP_TOLERANCE, EXACT, CentralNoise
 from study_protocol.study.settings import Privacy, StudySettings
-from study_protocol.wire.tensor_files import Tensors, read
+from study_protocol.wire.tensor_files import ReadableTensors, read
 from study_protocol.wire.tensors import TERMS, UPDATE, Array, Spec, prefixed, terms_spec
 
-# Numbers that are copied to float64 at once: 8 MiB, whatever the size of a tensor.
+# Numbers that are copied to float64 at once: 8 MiB, for tensors of any size.
 _CHUNK = 1 << 20
-# Each of n additions, in whatever order, loses at most 2⁻⁵³ of the sum (Higham 2002, section 3.1): twice that, which
-# covers the roundings of the squares, of their sum and of the root.
+# Each of n additions, in any order, loses at most 2⁻⁵³ of the sum (Higham 2002, section 3.1). Twice that covers the
+# roundings of the squares, of their sum and of the root.
 _LOST = _CHUNK * 2.0**-52
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What the coordinator keeps of an update beside its bytes.
+    """The numbers of an update that the coordinator keeps beside its bytes.
 
-    distance     scheme client: its norm on the scale of the clip norm, rounded up; None where hospitals add the noise
+    distance     scheme client: its norm on the scale of the clip norm, rounded up. None where hospitals add the noise
     log_moments  parallel with a Bayesian limit: the client's own cumulative log-moment bounds, nats
     """
 
@@ -37,12 +37,12 @@ class Findings:
 
 
 def update_spec(model: Spec) -> Spec:
-    """The update alone."""
+    """Return the update alone."""
     return prefixed(model, UPDATE)
 
 
 def body_spec(settings: StudySettings, model: Spec) -> Spec:
-    """The tensors that an update's body must hold: the update, and the log-moments where the study has some."""
+    """Return the tensors that an update's body must hold: the update, and the log-moments where the study has some."""
     if not expects_log_moments(settings):
         return update_spec(model)
     orders = settings.privacy.bayesian.orders if settings.privacy.bayesian else ()
@@ -50,7 +50,7 @@ def body_spec(settings: StudySettings, model: Spec) -> Spec:
 
 
 def expects_log_moments(settings: StudySettings) -> bool:
-    """Whether hospitals report their cumulative bounds beside the update."""
+    """Return whether hospitals report their cumulative bounds beside the update."""
     privacy = settings.privacy
     return privacy.estimates_records and privacy.masking is None
 
@@ -61,20 +61,20 @@ def coordinates(model: Spec) -> int:
 
 
 def mechanism(settings: StudySettings, model: Spec) -> CentralNoise | None:
-    """The coordinator's own noise, if the study has any."""
+    """Return the coordinator's own noise, if the study has any."""
     return central_noise(settings.privacy, coordinates(model))
 
 
 def central_noise(privacy: Privacy, coordinates: int) -> CentralNoise | None:
-    """The coordinator's mechanism; None where the hospitals add the noise themselves."""
+    """Return the coordinator's mechanism. None where the hospitals add the noise themselves."""
     return privacy.noise_of_updates(coordinates) if privacy.rules.central else None
 
 
-def examine(settings: StudySettings, model: Spec, body: Tensors, longest: float) -> Findings:
+def examine(settings: StudySettings, model: Spec, body: ReadableTensors, longest: float) -> Findings:
     """Walk once over the tensors of a body whose names and shapes are checked already.
 
     Args:
-        longest: what `longest_update` says; of no meaning where whole updates are clipped.
+        longest: the result of `longest_update`. It is not used where whole updates are clipped.
 
     Raises:
         Rejected: `clip-exceeded`, `norm-exceeded`, `invalid-request` (log-moments that cannot be costs).
@@ -90,12 +90,12 @@ def examine(settings: StudySettings, model: Spec, body: Tensors, longest: float)
     norm, noise = _norm(squares), mechanism(settings, model)
     if noise is None and not norm <= longest:
         bound = "the clipped sum, projected on sum_radius, and its noise do not come so far"
-        raise Rejected("norm-exceeded", f"the update's norm is above the study's bound: {bound}; look for the reason")
+        raise Rejected("norm-exceeded", f"the update's norm is above the study's bound: {bound}. Look for the reason")
     return Findings(_distance(noise, norm), _moments(log_moments))
 
 
-def examine_answer(body: Tensors) -> None:
-    """A hospital's part of a query: whole numbers that add up exactly.
+def examine_answer(body: ReadableTensors) -> None:
+    """Check a hospital's part of a query: whole numbers that add up exactly.
 
     Raises:
         Rejected: `invalid-request`.
@@ -110,13 +110,13 @@ __all__ = ["CLIP_TOLERANCE", "EXACT", "CentralNoise", "central_noise"]
 
 
 def _square(values: Array) -> float:
-    """The squared norm of a piece, too small by less than `_LOST` of itself."""
-    # Float32 squares may overflow; float64 ones may not. Not a product of vectors, which starts threads.
+    """Return the squared norm of a piece, too small by less than `_LOST` of itself."""
+    # Float32 squares may overflow, and float64 ones may not. Not a product of vectors, which starts threads.
     return float(np.square(values, dtype=np.float64).sum())
 
 
 def _norm(squares: Sequence[float]) -> float:
-    """The square root of their sum, never below the exact norm."""
+    """Return the square root of their sum, never below the exact norm."""
     return math.nextafter(math.sqrt(math.fsum(squares) * (1 + _LOST)), math.inf)
 
 
@@ -124,7 +124,7 @@ def _distance(noise: CentralNoise | None, norm: float) -> float | None:
     if noise is None:
         return None
     if not noise.admits(norm):
-        raise Rejected("clip-exceeded", "the update's norm is above the study's clip norm; clip it and send again")
+        raise Rejected("clip-exceeded", "the update's norm is above the study's clip norm: clip it and send again")
     return noise.accounted_distance(norm)
 
 

@@ -1,8 +1,8 @@
-"""How long the update of a client can be that keeps to the study. What is longer is refused, or drawn back to it.
+"""Bounds on the length of a client's update that keeps to the study. Longer ones are refused, or scaled down to them.
 
-One local step adds g = (S + Z)/B to the update: ‖S‖ ≤ R, the settings' sum radius; Z the client's own noise; B the
-expected batch size. An honest update passes its bound with probability at most 10⁻¹² a round. docs/private-training.md
-derives every bound.
+One local step adds g = (S + Z)/B to the update. ‖S‖ ≤ R is the settings' sum radius, Z the client's own noise, and B
+the expected batch size. An honest update passes its bound with probability at most 10⁻¹² a round.
+docs/private-training.md derives every bound.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from study_protocol.study.robustness import LOG_ODDS
 from study_protocol.study.settings import StudySettings
 from study_protocol.study.training import LocalOptimiser
-from study_protocol.wire.tensor_files import Tensors, pieces
+from study_protocol.wire.tensor_files import ReadableTensors, pieces
 from study_protocol.wire.tensors import Array
 
 # The noise's grid beside its deviation, and what clipping and summing in float32 add to the sensitivity, both rounded
@@ -26,17 +26,19 @@ _FLOAT32 = 2.0**-24
 
 
 def noise_length(coordinates: int, log_odds: float = LOG_ODDS) -> float:
-    """A length that `coordinates` standard normal numbers pass with probability at most e^-log_odds.
+    """Return a length that `coordinates` standard normal numbers pass with probability at most e^-log_odds.
 
-    Laurent & Massart 2000, Lemma 1. It needs E exp(t‖Z‖²) ≤ (1 − 2t)^(−d/2) and nothing else of the law. The discrete
-    Gaussian has it: E exp(⟨u, Z⟩) ≤ exp(‖u‖²s²/2) (Canonne, Kamath & Steinke 2020, Fact 18), taken at u = √(2t) G with
-    G normal, and the mean over G.
+    Laurent & Massart 2000, Lemma 1. Of the law it only needs E exp(t‖Z‖²) ≤ (1 − 2t)^(−d/2). The discrete Gaussian has
+    it. E exp(⟨u, Z⟩) ≤ exp(‖u‖²s²/2) (Canonne, Kamath & Steinke 2020, Fact 18) is taken at u = √(2t) G with G normal,
+    and then the mean over G.
     """
     return math.sqrt(coordinates + 2 * math.sqrt(coordinates * log_odds) + 2 * log_odds)
 
 
-def longest_update(settings: StudySettings, coordinates: int, round: int, *, anchor: float, clients: int = 1) -> float:
-    """Bound on the L2 norm of the sum of the updates of `clients` clients in round `round`.
+def longest_update(
+    settings: StudySettings, coordinates: int, round_number: int, *, anchor: float, clients: int = 1
+) -> float:
+    """Return a bound on the L2 norm of the sum of the updates of `clients` clients in round `round_number`.
 
     Args:
         anchor: `anchor` of what the round starts from.
@@ -51,7 +53,7 @@ def longest_update(settings: StudySettings, coordinates: int, round: int, *, anc
         longest = clients * mean + math.sqrt(clients) * std * noise_length(coordinates)
         return (longest + clients * anchor) * (1 + 8 * _FLOAT32)
     steps = training.local_steps
-    rate = training.learning_rate * training.learning_rate_schedule.share(round, settings.rounds)
+    rate = training.learning_rate * training.learning_rate_schedule.share(round_number, settings.rounds)
     if training.local_optimiser.name == "adam":
         reached = mean + std * noise_length(coordinates, LOG_ODDS + math.log(clients * steps))
         each = np.minimum(
@@ -69,15 +71,16 @@ def longest_update(settings: StudySettings, coordinates: int, round: int, *, anc
 
 
 def has_anchor(settings: StudySettings) -> bool:
-    """Whether `longest_update` depends on the model that a round starts from."""
+    """Return whether `longest_update` depends on the model that a round starts from."""
     if settings.privacy.rules.clips_updates:
         return False
     return settings.training.algorithm == "fedavg" or settings.training.clipping_centre != "zero"
 
 
-def anchor(settings: StudySettings, weights: Tensors, previous: Tensors | None) -> float:
-    """The norm of the weights, whose rounding is in a difference of weights; or of the centre of clipping, which is
-    added to a gradient.
+def anchor(settings: StudySettings, weights: ReadableTensors, previous: ReadableTensors | None) -> float:
+    """Return the norm of the weights, whose rounding is in a difference of weights.
+
+    If gradients are sent, it is the norm of the centre of clipping, which is added to a gradient.
 
     previous: the weights released before these, None where there are none.
     """
@@ -90,7 +93,7 @@ def anchor(settings: StudySettings, weights: Tensors, previous: Tensors | None) 
 
 
 def norm(squares: Iterable[float]) -> float:
-    """L2 norm of a vector out of the squared norms of its parts."""
+    """Return the L2 norm of a vector out of the squared norms of its parts."""
     return math.sqrt(math.fsum(squares))
 
 
@@ -99,7 +102,7 @@ def _square(values: Array) -> float:
 
 
 def _one_step(settings: StudySettings, coordinates: int) -> tuple[float, float]:
-    """(bound on the sum before its noise, deviation of the noise), both divided by the expected batch size."""
+    """Return (bound on the sum before its noise, deviation of the noise), both divided by the expected batch size."""
     privacy, radius = settings.privacy, settings.sum_radius
     if radius is None:
         raise ValueError(f"scheme {privacy.scheme} has no noise of its clients")
@@ -109,21 +112,24 @@ def _one_step(settings: StudySettings, coordinates: int) -> tuple[float, float]:
 
 
 def _weights(optimiser: LocalOptimiser, steps: int) -> NDArray[np.float64]:
-    """(steps,) how often each step's gradient is in the whole way: 1, or (1 − β^(K−j+1))/(1 − β) under momentum."""
+    """Return (steps,) how often each step's gradient is in the whole way.
+
+    That is 1, or (1 − β^(K−j+1))/(1 − β) under momentum.
+    """
     if optimiser.name == "plain":
         return np.ones(steps)
     return (1 - optimiser.momentum ** np.arange(steps, 0.0, -1.0)) / (1 - optimiser.momentum)
 
 
 def _adam_steps(optimiser: LocalOptimiser, steps: int) -> NDArray[np.float64]:
-    """(steps,) most that one coordinate moves in each step of Adam, in learning rates; may be infinite.
+    """Return (steps,) the largest move of one coordinate in each step of Adam, in learning rates. It may be infinite.
 
-    With bias corrections |m̂|/√v̂ ≤ (1 − β₁)/(1 − β₁ᵏ) · √((1 − β₂ᵏ)/(1 − β₂) · Σ_{i<k} (β₁²/β₂)ⁱ), by the inequality
-    of Cauchy and Schwarz, whatever the gradients were.
+    With bias corrections |m̂|/√v̂ ≤ (1 − β₁)/(1 − β₁ᵏ) · √((1 − β₂ᵏ)/(1 − β₂) · Σ_{i<k} (β₁²/β₂)ⁱ) for all gradients,
+    by the inequality of Cauchy and Schwarz.
     """
     first, second, k = optimiser.momentum, optimiser.second_momentum, np.arange(1.0, steps + 1)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         ratio = np.float64(first * first) / second if first else np.float64(0)
         summed = np.cumsum(ratio ** (k - 1))
-        found = (1 - first) / (1 - first**k) * np.sqrt((1 - second**k) / (1 - second) * summed)
-    return np.where(np.isfinite(found), found, np.inf)
+        bound = (1 - first) / (1 - first**k) * np.sqrt((1 - second**k) / (1 - second) * summed)
+    return np.where(np.isfinite(bound), bound, np.inf)

@@ -1,4 +1,6 @@
-"""What the coordinator says no to. A rejection changes nothing; its code is stable, its text says what to do next."""
+"""Rejections by the coordinator. A rejection changes no state. Its code is stable, and its text says what to do
+next.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ Code = Literal[WhoAsks, Unknown, Forbids, Body, Length, Tensors, "first-round-ov
 
 
 class Rejected(Exception):
-    """`code` is one of `Code`; `extra` holds what a program may want to read, never a submitted value."""
+    """A refused request. `code` is one of `Code`. `extra` holds values for programs, never a submitted value."""
 
     def __init__(self, code: Code, detail: str, **extra: Any) -> None:
         super().__init__(f"{code}: {detail}")

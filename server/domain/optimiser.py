@@ -16,7 +16,7 @@ from server.domain.release import OutOfBounds, Real, require_finite
 from study_protocol.study.bounds import MAX_WEIGHT
 from study_protocol.study.settings import StudySettings
 from study_protocol.study.training import ServerOptimiser
-from study_protocol.wire.tensor_files import Arrays, Piece, Tensors, gathered, pieces, runs
+from study_protocol.wire.tensor_files import Arrays, Piece, ReadableTensors, gather_tensors, pieces, runs
 from study_protocol.wire.tensors import Array, Spec
 
 _FIRST, _SECOND, _STEPS = "first/", "second/", "steps"
@@ -24,14 +24,14 @@ _Float32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class State:
-    """What the optimiser remembers after `steps` releases.
+class OptimiserState:
+    """The optimiser's memory after `steps` releases.
 
     moments  None before the first release: all are 0. Else names as in `state_spec`.
     """
 
     steps: int
-    moments: Tensors | None
+    moments: ReadableTensors | None
 
     def moment(self, prefix: str, name: str, start: int, stop: int) -> Array:
         if self.moments is None:
@@ -39,26 +39,28 @@ class State:
         return self.moments.piece(prefix + name, start, stop)
 
 
-def begin() -> State:
-    """The state before the first release."""
-    return State(0, None)
+def begin() -> OptimiserState:
+    """Return the state before the first release."""
+    return OptimiserState(0, None)
 
 
-def restored(saved: Tensors) -> State:
-    """A state out of the tensors that `new_state` made."""
-    return State(int(saved.piece(_STEPS, 0, 1)[0]), saved)
+def restored(saved: ReadableTensors) -> OptimiserState:
+    """Return a state out of the tensors that `new_state` made."""
+    return OptimiserState(int(saved.piece(_STEPS, 0, 1)[0]), saved)
 
 
 def state_spec(optimiser: ServerOptimiser, model: Spec) -> Spec:
-    """Names, shapes and types of a saved state. The plain optimiser has none to save."""
+    """Return Names, shapes and types of a saved state. The plain optimiser has none to save."""
     spec: Spec = {_STEPS: ((1,), "float64")}
     return spec | {
         prefix + name: (shape, "float32") for prefix in _moments(optimiser) for name, (shape, _) in model.items()
     }
 
 
-def new_weights(settings: StudySettings, weights: Tensors, total: Tensors, state: State) -> Iterator[Piece]:
-    """The model after a round: one step against a gradient (fedsgd), along a difference of weights (fedavg).
+def new_weights(
+    settings: StudySettings, weights: ReadableTensors, total: ReadableTensors, state: OptimiserState
+) -> Iterator[Piece]:
+    """Yield the model after a round: one step against a gradient (fedsgd), along a difference of weights (fedavg).
 
     total  the noised sum, on the scale of the updates
 
@@ -79,15 +81,17 @@ def new_weights(settings: StudySettings, weights: Tensors, total: Tensors, state
         yield name, start, new
 
 
-def new_state(settings: StudySettings, weights: Tensors, total: Tensors, state: State) -> Iterator[Piece]:
-    """The optimiser's state after a round, in the order in which it is saved.
+def new_state(
+    settings: StudySettings, weights: ReadableTensors, total: ReadableTensors, state: OptimiserState
+) -> Iterator[Piece]:
+    """Yield the optimiser's state after a round, in the order in which it is saved.
 
     weights  before the round
 
     Raises:
         NotFinite: a moment leaves the range of float32.
     """
-    # As a float: float32 and float64 are what these files may hold; exact up to 2^53 steps.
+    # As a float: float32 and float64 are the types of these files. Exact up to 2^53 steps.
     yield _STEPS, 0, np.array([state.steps + 1], np.float64)
     for prefix in _moments(settings.training.optimiser):
         for name in sorted(total.spec):
@@ -95,27 +99,31 @@ def new_state(settings: StudySettings, weights: Tensors, total: Tensors, state: 
                 direction = _direction(settings, weights, total, name, start, stop)
                 with np.errstate(over="ignore", invalid="ignore"):
                     moment = _moment(settings.training.optimiser, prefix, direction, state, name, start, stop)
-                    found: _Float32 = moment.astype(np.float32)
-                require_finite(found)
-                yield prefix + name, start, found
+                    moments: _Float32 = moment.astype(np.float32)
+                require_finite(moments)
+                yield prefix + name, start, moments
 
 
-def released(settings: StudySettings, weights: Tensors, total: Tensors, state: State) -> tuple[dict[str, Array], State]:
-    """The model after a round and the optimiser's state, in memory. Raises NotFinite."""
+def released(
+    settings: StudySettings, weights: ReadableTensors, total: ReadableTensors, state: OptimiserState
+) -> tuple[dict[str, Array], OptimiserState]:
+    """Return the model after a round and the optimiser's state, in memory. Raises NotFinite."""
     model = weights.spec
-    saved = gathered(state_spec(settings.training.optimiser, model), new_state(settings, weights, total, state))
-    return gathered(model, new_weights(settings, weights, total, state)), restored(Arrays(saved))
+    saved = gather_tensors(state_spec(settings.training.optimiser, model), new_state(settings, weights, total, state))
+    return gather_tensors(model, new_weights(settings, weights, total, state)), restored(Arrays(saved))
 
 
 def _moments(optimiser: ServerOptimiser) -> tuple[str, ...]:
     return {"plain": (), "momentum": (_FIRST,), "adam": (_FIRST, _SECOND)}[optimiser.name]
 
 
-def _direction(settings: StudySettings, weights: Tensors, total: Tensors, name: str, start: int, stop: int) -> Real:
-    """The average's piece, over the public constant that stands for the realised count, whoever came."""
+def _direction(
+    settings: StudySettings, weights: ReadableTensors, total: ReadableTensors, name: str, start: int, stop: int
+) -> Real:
+    """Return the average's piece, over the public constant that stands for the realised count of clients."""
     average = total.piece(name, start, stop) / settings.privacy.expected_clients
     if settings.training.algorithm != "fedsgd":
-        # A mean difference of weights points where the clients went; each of their steps met the prior.
+        # A mean difference of weights points where the clients went. Each of their steps met the prior.
         return average
     prior = settings.training.prior
     if prior is not None:
@@ -124,7 +132,7 @@ def _direction(settings: StudySettings, weights: Tensors, total: Tensors, name: 
     return -1.0 * average
 
 
-def _step(optimiser: ServerOptimiser, direction: Real, state: State, name: str, start: int, stop: int) -> Real:
+def _step(optimiser: ServerOptimiser, direction: Real, state: OptimiserState, name: str, start: int, stop: int) -> Real:
     match optimiser.name:
         case "plain":
             return direction
@@ -140,7 +148,7 @@ def _step(optimiser: ServerOptimiser, direction: Real, state: State, name: str, 
 
 
 def _moment(
-    optimiser: ServerOptimiser, prefix: str, direction: Real, state: State, name: str, start: int, stop: int
+    optimiser: ServerOptimiser, prefix: str, direction: Real, state: OptimiserState, name: str, start: int, stop: int
 ) -> Real:
     before = state.moment(prefix, name, start, stop).astype(np.float64)
     if optimiser.name == "momentum":

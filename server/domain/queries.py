@@ -17,7 +17,7 @@ from study_protocol.queries.answer import Answer, NoisedSum
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.queries import LimitAfter, QueryDocument, QueryNoise
 
-# Beyond the last second that a message can say: nothing falls due by itself.
+# Beyond the last second that a message can say: such a time never falls due.
 NEVER = 253_402_300_799.0
 _MOST_NOISE = 1e6
 WARNING = (
@@ -27,58 +27,60 @@ WARNING = (
 
 
 @dataclass(frozen=True)
-class Consents:
-    """What the active hospitals have said of one query. needed: without so many it is not asked."""
+class ConsentTally:
+    """The consents and refusals of the active hospitals to one query. needed: fewer consents open no round."""
 
     active: frozenset[str]
-    allowed: frozenset[str]
+    granted: frozenset[str]
     refused: frozenset[str]
     needed: int
 
     @property
     def hopeless(self) -> bool:
-        """Whether too many have refused, of at least as many as are needed."""
+        """Return whether too many have refused, of at least as many as are needed."""
         return len(self.active) >= self.needed > len(self.active - self.refused)
 
     def due_at(self, since: float, patience: float) -> float | None:
-        """When its round may begin, in seconds; None: not before somebody else consents.
+        """Return when its round may begin, in seconds. None: more consents are needed first.
 
         since     when it was asked
-        patience  seconds for which hospitals that say nothing are waited for, once there are enough others
+        patience  seconds for which silent hospitals are waited for, once enough others consent
         """
-        if len(self.allowed & self.active) < self.needed:
+        if len(self.granted & self.active) < self.needed:
             return None
-        silent = self.active - self.allowed - self.refused
+        silent = self.active - self.granted - self.refused
         return since + patience if silent else since
 
 
 def shares_of(settings: AnySettings) -> int:
-    """Among how many honest hospitals the noise of a query is shared at least; 1: every one adds the whole of it."""
+    """Return the least number of honest hospitals that share the noise of a query. 1: every one adds the whole of
+    it.
+    """
     masking = settings.privacy.masking
     return 1 if masking is None else masking.honest_survivors
 
 
 def noise_of(document: QueryDocument, settings: AnySettings, hospitals: int) -> QueryNoise:
-    """The noise that is sure, and the noise that so many hospitals really add."""
+    """Return the noise that is sure, and the noise that so many hospitals really add."""
     grid = document.question.grid()
     sure = grid.std * grid.spacing
     return QueryNoise(guaranteed=sure, present=sure * math.sqrt(hospitals / shares_of(settings)), spacing=grid.spacing)
 
 
 def answer_of(document: QueryDocument, noise: QueryNoise, total: NDArray[np.float64], suppress_below: int) -> Answer:
-    """What the noised sum says; total: (cells,) in grid steps."""
-    # Of the published numbers alone, so that whoever has them finds the same intervals.
+    """Return the answer that the noised sum gives. total: (cells,) in grid steps."""
+    # From the published numbers alone, so that every reader finds the same intervals.
     seed = int.from_bytes(hashlib.sha256(document.digest().encode() + total.tobytes()).digest()[:8], "big")
-    found = document.question.answer(NoisedSum(total * noise.spacing, noise.present, seed))
-    return found.suppressed(suppress_below)
+    answer = document.question.answer(NoisedSum(total * noise.spacing, noise.present, seed))
+    return answer.suppressed(suppress_below)
 
 
 def effects(budget: Budget, cost: QueryCost) -> list[LimitAfter]:
-    """What a query of this cost would do to every limit."""
-    found: list[LimitAfter] = []
+    """Return the effect of a query of this cost on every limit."""
+    limits: list[LimitAfter] = []
     for account in budget.accounts:
         limit, after = account.limit, account.epsilon_after_query(cost)
-        found.append(
+        limits.append(
             LimitAfter(
                 level=limit.level.value,
                 definition="bayesian" if limit.definition == "bayesian" else "classical",
@@ -87,16 +89,18 @@ def effects(budget: Budget, cost: QueryCost) -> list[LimitAfter]:
                 after=after if math.isfinite(after) else None,
             )
         )
-    return found
+    return limits
 
 
-def least_noise(budget: Budget, cost: QueryCost) -> float | None:
-    """The least noise multiplier, to three digits, with which the same query fits every limit now; None: none does."""
+def min_noise_multiplier(budget: Budget, cost: QueryCost) -> float | None:
+    """Return the least noise multiplier, to three digits, with which the query fits every limit now. None: none
+    does.
+    """
 
     def fits(multiplier: float) -> bool:
         # The grid becomes finer with the noise: only the ratio counts.
-        tried = replace(cost, sensitivity=cost.noise_std / multiplier)
-        return all(account.fits_query(tried) for account in budget.accounts)
+        candidate = replace(cost, sensitivity=cost.noise_std / multiplier)
+        return all(account.fits_query(candidate) for account in budget.accounts)
 
     if not fits(_MOST_NOISE):
         return None
@@ -107,7 +111,9 @@ def least_noise(budget: Budget, cost: QueryCost) -> float | None:
     return rounded_up(high, 3)
 
 
-def consents_of(active: Collection[str], said: Collection[tuple[str, bool]], needed: int) -> Consents:
-    """Of the hospitals that are active now."""
-    allowed = frozenset(client for client, allows in said if allows)
-    return Consents(frozenset(active), allowed, frozenset(client for client, allows in said if not allows), needed)
+def consents_of(active: Collection[str], answers: Collection[tuple[str, bool]], needed: int) -> ConsentTally:
+    """Return the consents of the hospitals that are active now."""
+    consenting = frozenset(client for client, allows in answers if allows)
+    return ConsentTally(
+        frozenset(active), consenting, frozenset(client for client, allows in answers if not allows), needed
+    )

@@ -1,7 +1,7 @@
-"""From the updates of a settled round to their sum: added up or aggregated otherwise, with the coordinator's noise.
+"""The sum of the updates of a settled round: added up or aggregated otherwise, with the coordinator's noise.
 
 Pure: bodies and draws come in, numbers go out, piece by piece. Every number depends on the same place of every update
-alone, so that a model of any size takes as much memory as one piece of each update.
+alone. A model of any size therefore takes as much memory as one piece of each update.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from server.domain.admission import EXACT, CentralNoise, mechanism
 from server.domain.bounds import norm
 from study_protocol.secure_sum.vectors import RingVector, VectorSpec, decode_signed
 from study_protocol.study.settings import StudySettings
-from study_protocol.wire.tensor_files import Piece, Tensors, gathered, pieces
+from study_protocol.wire.tensor_files import Piece, ReadableTensors, gather_tensors, pieces
 from study_protocol.wire.tensors import UPDATE, Array, Spec
 
 logger = logging.getLogger("wardround.worker")
@@ -32,7 +32,7 @@ _SORTED = 1 << 22
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedSum:
     """A sum of updates that was made under masks.
 
     words    words(start, stop) -> (stop − start,) of the sum's data words
@@ -45,7 +45,7 @@ class Opened:
 
 
 class NotFinite(Exception):
-    """The aggregate holds NaN or an infinity, or does not fit the grid: nothing can be released from it.
+    """The aggregate holds NaN or an infinity, or does not fit the grid, so no model can be released from it.
 
     reason  of the round, which ends without a model
     """
@@ -60,31 +60,33 @@ class OutOfBounds(NotFinite):
 
 
 def summed_spec(model: Spec) -> Spec:
-    """Names, shapes and types of a sum of updates."""
+    """Return Names, shapes and types of a sum of updates."""
     return {name: (shape, "float64") for name, (shape, _) in model.items()}
 
 
 def noised_sum(
-    settings: StudySettings, model: Spec, updates: Sequence[Tensors], opened: Opened | None, draw: Draw
+    settings: StudySettings, model: Spec, updates: Sequence[ReadableTensors], opened: OpenedSum | None, draw: Draw
 ) -> dict[str, Real]:
-    """What `noised_pieces` and `drawn_back` make, in memory: parameter name -> float64 of the parameter's shape."""
+    """Return the results of `noised_pieces` and `rescaling_factor` in memory: parameter name -> float64 of the
+    parameter's shape.
+    """
     squares = list[float]()
-    found = noised_pieces(settings, model, updates, opened, draw)
-    total = gathered(summed_spec(model), measured(found, squares))
-    shrink = None if opened is None else drawn_back(squares, opened.longest)
+    pieces = noised_pieces(settings, model, updates, opened, draw)
+    total = gather_tensors(summed_spec(model), measured(pieces, squares))
+    shrink = None if opened is None else rescaling_factor(squares, opened.longest)
     return total if shrink is None else {name: values * shrink for name, values in total.items()}
 
 
 def noised_pieces(
-    settings: StudySettings, model: Spec, updates: Sequence[Tensors], opened: Opened | None, draw: Draw
+    settings: StudySettings, model: Spec, updates: Sequence[ReadableTensors], opened: OpenedSum | None, draw: Draw
 ) -> Iterator[Piece]:
-    """The sum of a round's updates on their own scale, with the coordinator's noise where the study has it.
+    """Return the sum of a round's updates on their own scale, with the coordinator's noise where the study has it.
 
-    Where the study asks for a median or a trimmed mean: that, times expected_clients. A sum that was `opened` may be
-    longer than honest hospitals make it: see `drawn_back`.
+    A study with a median or a trimmed mean gets that, times expected_clients. A sum that was `opened` may be
+    longer than honest hospitals make it: see `rescaling_factor`.
 
     Args:
-        updates: bodies that came in the clear; tensors that are no part of the update are passed over.
+        updates: bodies that came in the clear. ReadableTensors that are no part of the update are passed over.
         opened: the sum that was made under masks.
 
     Returns:
@@ -94,37 +96,37 @@ def noised_pieces(
         NotFinite: NaN or an infinity, or a sum that is not on the grid of the noise or leaves its range.
     """
     if settings.robustness.aggregation != "mean":
-        found = _robust(settings, model, updates)
+        pieces = _robust(settings, model, updates)
     else:
-        found = _added(model, updates, opened, mechanism(settings, model), draw)
-    for name, start, values in found:
+        pieces = _added(model, updates, opened, mechanism(settings, model), draw)
+    for name, start, values in pieces:
         require_finite(values)
         yield name, start, values
 
 
 def measured(values: Iterable[Piece], squares: list[float]) -> Iterator[Piece]:
-    """Hand pieces on, and note the squared norm of each."""
+    """Yield the pieces unchanged, and note the squared norm of each."""
     for name, start, piece in values:
         squares.append(float(np.square(piece, dtype=np.float64).sum()))
         yield name, start, piece
 
 
-def drawn_back(squares: Sequence[float], longest: float) -> float | None:
-    """By what to multiply an opened sum of these squared norms, so that it is at most `longest` long; None: it is.
+def rescaling_factor(squares: Sequence[float], longest: float) -> float | None:
+    """Return the factor by which an opened sum of these squared norms is at most `longest` long. None: it is already.
 
-    After the noise, so that it is post-processing: who wrote too much into a sum under masks is not to be seen.
+    After the noise, so that it is post-processing: it does not reveal a client that wrote too much into a masked sum.
     """
-    found = norm(squares)
-    if not found > longest:
+    length = norm(squares)
+    if not length > longest:
         return None
     logger.warning("an opened sum was longer than honest hospitals make it, and was drawn back")
-    return longest / found
+    return longest / length
 
 
 def _added(
-    model: Spec, updates: Sequence[Tensors], opened: Opened | None, noise: CentralNoise | None, draw: Draw
+    model: Spec, updates: Sequence[ReadableTensors], opened: OpenedSum | None, noise: CentralNoise | None, draw: Draw
 ) -> Iterator[Piece]:
-    """With central noise every update is rounded to the grid first: totals in grid units are exact integers."""
+    """Yield the added updates. With central noise each is rounded to the grid first: totals in grid units are exact."""
     scale = 1.0 if noise is None else noise.spacing
     # The sensitivity counts one rounding, to this grid: off it the noise would be too small.
     if opened is not None and noise is not None and 2.0**-opened.spec.scale_bits != scale:
@@ -145,18 +147,18 @@ def _added(
         yield name, start, total
 
 
-def _integers(opened: Opened, start: int, size: int) -> Real:
-    """A piece of an opened sum in ring units."""
+def _integers(opened: OpenedSum, start: int, size: int) -> Real:
+    """Return a piece of an opened sum in ring units."""
     return decode_signed(opened.words(start, start + size), scale_bits=0)
 
 
 def _rounded(values: Array, noise: CentralNoise | None) -> Real:
-    found = values.astype(np.float64)
+    scaled = values.astype(np.float64)
     if noise is not None:
-        found /= noise.spacing
+        scaled /= noise.spacing
         # The noise's sensitivity has half a grid step in every coordinate for this.
-        np.rint(found, out=found)
-    return found
+        np.rint(scaled, out=scaled)
+    return scaled
 
 
 def _require_on_grid(total: Real) -> None:
@@ -165,11 +167,12 @@ def _require_on_grid(total: Real) -> None:
         raise NotFinite("the sum does not fit the grid")
 
 
-def _robust(settings: StudySettings, model: Spec, updates: Sequence[Tensors]) -> Iterator[Piece]:
-    """Median or trimmed mean of noised updates at every coordinate (Yin, Chen, Ramchandran & Bartlett 2018), times
-    expected_clients: what follows divides by it.
+def _robust(settings: StudySettings, model: Spec, updates: Sequence[ReadableTensors]) -> Iterator[Piece]:
+    """Yield the median or trimmed mean of noised updates at every coordinate.
+
+    Yin, Chen, Ramchandran & Bartlett 2018. Times expected_clients, because the later steps divide by it.
     """
-    kept = _kept(settings, len(updates))
+    middle = _middle(settings, len(updates))
     for name, start, stop in pieces(model):
         # Equal parts, and never of a single number of many: along one axis numpy adds in another order.
         parts = max(1, math.ceil(len(updates) * (stop - start) / _SORTED))
@@ -177,11 +180,11 @@ def _robust(settings: StudySettings, model: Spec, updates: Sequence[Tensors]) ->
         for begin, end in itertools.pairwise(bounds):
             rows = np.stack([update.piece(UPDATE + name, begin, end) for update in updates]).astype(np.float64)
             rows.sort(axis=0)
-            yield name, begin, rows[kept].mean(axis=0) * settings.privacy.expected_clients
+            yield name, begin, rows[middle].mean(axis=0) * settings.privacy.expected_clients
 
 
-def _kept(settings: StudySettings, updates: int) -> slice:
-    """Which of the sorted values of a coordinate are averaged: for a median the middle one, or the middle two."""
+def _middle(settings: StudySettings, updates: int) -> slice:
+    """Return the sorted values of a coordinate that are averaged: for a median the middle one, or the middle two."""
     trim = settings.robustness.trim
     cut = (updates - 1) // 2 if trim is None else trim
     return slice(cut, updates - cut)

@@ -42,19 +42,19 @@ _NEXT: dict[RoundState, frozenset[RoundState]] = {
     "stopped": frozenset(),
 }
 _LONGEST_PAUSE_SECONDS = 60.0
-# Rounds abandoned in a row after which the study waits for a person: for one reason, and for whatever reasons. Coins
-# that draw too few count for the second alone.
+# Rounds abandoned in a row after which the study waits for a person: for one reason, and for any reasons. Coins that
+# draw too few count for the second alone.
 SAME_REASON, ANY_REASON = 3, 10
 # In place of infinity, which JSON cannot say and a report refuses.
 _NO_BOUND = 1e300
 
 
 class IllegalMove(Exception):
-    """A round cannot go from this state to that one: somebody else moved it, or the caller is wrong."""
+    """A round cannot go from this state to that one: another process moved it, or the caller is wrong."""
 
 
 def move(state: RoundState, target: RoundState) -> RoundState:
-    """`target`, if a round may go there.
+    """Return `target`, if a round may go there.
 
     Raises:
         IllegalMove: it may not.
@@ -65,26 +65,28 @@ def move(state: RoundState, target: RoundState) -> RoundState:
 
 
 class Heads(Protocol):
-    """Who flips the coins of a sample."""
+    """Source of the coins of a sample."""
 
     def __call__(self, rate: float, *, client: str) -> bool:
-        """The client's own coin: True with probability exactly `rate`."""
+        """Return the client's own coin: True with probability exactly `rate`."""
         ...
 
 
 def sample(clients: Iterable[str], rate: float, heads: Heads) -> list[str]:
-    """Poisson sample of the clients, in order of their names; rate 1 takes them all."""
+    """Return a Poisson sample of the clients, in order of their names. A rate of 1 takes them all."""
     return [client for client in sorted(clients) if rate == 1.0 or heads(rate, client=client)]
 
 
 @dataclass(frozen=True)
 class Attendance:
-    """What became of the sampled clients.
+    """The sampled clients by outcome.
 
     received   their update, or all their masked vectors, is here
-    waiting    may still answer;  missing  will not: revoked, withdrawn or too late
-    sending    those of whose update a byte was ever let in, whatever became of it
-    survivors  whose vectors are in the secure sum;  enrolled  every client that ever joined the study
+    waiting    may still answer
+    missing    will not answer: revoked, withdrawn or too late
+    sending    at least a byte of their update was ever let in
+    survivors  their vectors are in the secure sum
+    enrolled   every client that ever joined the study
     """
 
     received: frozenset[str]
@@ -96,21 +98,23 @@ class Attendance:
 
     @property
     def silent(self) -> int:
-        """How many neither sent nor refused, if collecting ends now."""
+        """Return how many neither sent nor refused, if collecting ends now."""
         return len(self.waiting) + len(self.missing)
 
     def is_due(self, *, deadline: float, now: float) -> bool:
-        """Whether collecting ends: everybody has answered, or the deadline is over; both in seconds since the epoch."""
+        """Return whether collecting ends: all have answered, or the deadline is over. Both in seconds since the
+        epoch.
+        """
         return not self.waiting or now >= deadline
 
 
 @dataclass(frozen=True)
 class SecureSumEnd:
-    """How a round's secure sum ended.
+    """The end of a round's secure sum.
 
     failure        why there are no sums, None where they are open
-    opened         somebody may have opened shares
-    masks_updates  updates are among its vectors; else they came in the clear
+    opened         some client may have opened shares
+    masks_updates  updates are among its vectors. Otherwise they came in the clear
     """
 
     failure: str | None
@@ -127,7 +131,7 @@ class Settle:
 
 @dataclass(frozen=True)
 class Abandon:
-    """The round comes to nothing. `charged`: something of an update may have been seen, so it is charged in full."""
+    """The round is given up. `charged`: some part of an update may have been seen, so it is charged in full."""
 
     reason: str
     charged: bool
@@ -135,50 +139,50 @@ class Abandon:
 
 @dataclass(frozen=True)
 class Collected:
-    """What a round has when its collecting ends.
+    """The input of a round's end, once its collecting ends.
 
     findings    of every update that came in the clear
-    secure_sum  None where the study sums nothing under masks
+    secure_sum  None where the study makes no sum under masks
     refusals    codes of the refusals that hospitals gave
-    drawn       how many were sampled, None where that is not asked
+    sampled     how many were sampled, None where that is not asked
     """
 
     attendance: Attendance
     findings: tuple[Findings, ...]
     secure_sum: SecureSumEnd | None
     refusals: frozenset[str] = frozenset()
-    drawn: int | None = None
+    sampled: int | None = None
 
 
 def abandonment(min_clients: int, collected: Collected, *, lost: bool) -> Abandon | None:
-    """Why the round comes to nothing; None: it does not.
+    """Return why the round is given up. None: it is not.
 
-    Guarantee: a round is free only if nothing of any update can have been seen (`was_seen`).
+    Guarantee: a round is free only if no part of any update can have been seen (`was_seen`).
 
     Args:
         lost: the file of an update, or of the sum of the updates, is gone.
     """
     attendance, secure_sum = collected.attendance, collected.secure_sum
-    seen = was_seen(attendance, secure_sum)
+    reached = was_seen(attendance, secure_sum)
     if secure_sum is not None and secure_sum.failure is not None:
-        # The next rounds would end so too: whoever leads the study has to know why.
+        # The next rounds would end so too, so the study's lead has to know why.
         stuck = next((code for code in STUCK if code in collected.refusals), None)
-        return Abandon(stuck or secure_sum.failure, charged=seen)
+        return Abandon(stuck or secure_sum.failure, charged=reached)
     if len(attendance.received) < min_clients:
         # The coins' doing, which the next round may not repeat, is told apart from hospitals that are not there.
-        unlucky = collected.drawn is not None and collected.drawn < min_clients
-        return Abandon(TOO_FEW_DRAWN if unlucky else "too-few-clients", charged=seen)
+        unlucky = collected.sampled is not None and collected.sampled < min_clients
+        return Abandon(TOO_FEW_DRAWN if unlucky else "too-few-clients", charged=reached)
     if lost:
-        # What is gone here had arrived: it may have been seen.
+        # A lost file had arrived, so it may have been seen.
         return Abandon("updates-lost", charged=True)
     return None
 
 
 def settled(settings: StudySettings, collected: Collected, sums: Mapping[str, Values], *, publishes: bool) -> Settle:
-    """What a round of training shows of its cost.
+    """Return the report of a round of training on its cost.
 
     Args:
-        sums: the opened sums of everything but updates, by vector name; each (length,), log-moments in nats.
+        sums: the opened sums of everything but updates, by vector name. Each (length,), log-moments in nats.
         publishes: as in `masked_round_report`.
     """
     if collected.secure_sum is None:
@@ -188,7 +192,7 @@ def settled(settings: StudySettings, collected: Collected, sums: Mapping[str, Va
 
 
 def entry_of(ending: Settle | Abandon, settings: AnySettings) -> tuple[Kind, dict[str, Any]]:
-    """The ledger's entry for what became of a reservation. Clients and viewers read it as soon as it is written."""
+    """Return the ledger's entry for a reservation's outcome. Clients and viewers read it as soon as it is written."""
     match ending:
         case Settle(report):
             return "settled", {"report": report_to_dict(report) if shows_reports(settings) else None}
@@ -197,39 +201,41 @@ def entry_of(ending: Settle | Abandon, settings: AnySettings) -> tuple[Kind, dic
 
 
 def shows_reports(settings: AnySettings) -> bool:
-    """Whether each round's report is written down as it happens, and acted on."""
+    """Return whether each round's report is written down as it happens, and acted on."""
     return isinstance(settings, StudySettings) and settings.privacy.disclosure != "at-end"
 
 
 def no_session(fault: ParameterFault, sampled: int, *, members: int) -> Abandon:
-    """The end of a round whose session could not be opened: free, because nobody has been asked yet."""
+    """Return the end of a round whose session could not be opened: free, because no client has been asked yet."""
     too_few = fault.code in ("too-few-clients", "unreachable-threshold")
     chance = too_few and sampled < members
     return Abandon(TOO_FEW_DRAWN if chance else "too-few-clients" if too_few else fault.code, charged=False)
 
 
 def was_seen(attendance: Attendance, secure_sum: SecureSumEnd | None) -> bool:
-    """Whether somebody may know something of the round: a byte of a clear update, or opened shares of masked ones."""
+    """Return whether any part of the round may be known: a byte of a clear update, or opened shares of masked ones."""
     if secure_sum is None or not secure_sum.masks_updates:
         return bool(attendance.sending) or (secure_sum is not None and secure_sum.opened)
     return secure_sum.opened
 
 
 def pause_after(abandoned_in_a_row: int) -> float:
-    """Seconds until the next round begins: none after a release, 1, 2, 4, … 60 after rounds that came to nothing."""
-    # Beyond six doublings the longest pause holds; unbounded, the power would overflow in a study left alone for a day.
+    """Return seconds until the next round begins: 0 after a release, 1, 2, 4, … 60 after failed rounds."""
+    # Beyond six doublings the longest pause holds. Unbounded, the power would overflow in a study left alone for a day.
     return min(_LONGEST_PAUSE_SECONDS, 2.0 ** min(abandoned_in_a_row - 1, 6)) if abandoned_in_a_row else 0.0
 
 
 def pauses(reasons: Sequence[str]) -> bool:
-    """Whether a study pauses by itself. reasons: of the rounds abandoned in a row, the newest first."""
-    same = reasons[:SAME_REASON]
-    alike = len(same) == SAME_REASON and len(set(same)) == 1 and same[0] != TOO_FEW_DRAWN
-    return alike or len(reasons) >= ANY_REASON
+    """Return whether a study pauses by itself. reasons: of the rounds abandoned in a row, the newest first."""
+    newest = reasons[:SAME_REASON]
+    is_repeated = len(newest) == SAME_REASON and len(set(newest)) == 1 and newest[0] != TOO_FEW_DRAWN
+    return is_repeated or len(reasons) >= ANY_REASON
 
 
 def round_report(settings: StudySettings, findings: Sequence[Findings], attendance: Attendance) -> RoundReport | None:
-    """The report in updates that came in the clear, one of the findings for each; None charges the reservation."""
+    """Return the report in updates that came in the clear, one of the findings for each. None charges the
+    reservation.
+    """
     if settings.privacy.bayesian is None:
         return None
     if settings.privacy.rules.central:
@@ -244,9 +250,9 @@ def round_report(settings: StudySettings, findings: Sequence[Findings], attendan
 def masked_round_report(
     settings: StudySettings, sums: Mapping[str, Values], attendance: Attendance, *, publishes: bool
 ) -> RoundReport | None:
-    """The report in the opened sums, by vector name; None charges the reservation.
+    """Return the report in the opened sums, by vector name. None charges the reservation.
 
-    publishes: under disclosure `noised`, whether this round's histograms are real; otherwise they are zeros.
+    publishes: under disclosure `noised`, whether this round's histograms are real. Otherwise they are zeros.
     """
     privacy = settings.privacy
     if privacy.bayesian is None or (privacy.disclosure == "noised" and not publishes):
@@ -256,7 +262,7 @@ def masked_round_report(
     measured, histogram = Level.INSTANCE in privacy.rules.levels, histogram_name(privacy.rules)
     records = _moments(sums, attendance) if measured and not unreported else None
     clients = None if histogram is None else _counts(privacy, sums.get(histogram), attendance)
-    # One hospital can write any word: what no honest ones add up to says nothing, and would stop every hospital.
+    # One hospital can write any word. Sums that no honest hospitals make say little, and would stop every hospital.
     if clients is not None and fault_of_counts(settings, clients, len(attendance.survivors) + attendance.silent):
         clients = None
     if histogram is None or not measured:
@@ -274,21 +280,21 @@ def _moments(sums: Mapping[str, Values], attendance: Attendance) -> CumulativeMo
     metrics = sums.get(METRICS)
     # Summed once: afterwards every hospital says 0, so that two sums never differ by one hospital's number.
     records = float(metrics[0]) if metrics is not None and np.isfinite(metrics[0]) and metrics[0] > 0 else None
-    # A hospital that has left may hold the largest bound: the maximum is complete only with everybody.
+    # A hospital that has left may hold the largest bound: the maximum is complete only with all hospitals.
     return CumulativeMoments(bounds[0], tuple(bounds[1:]), attendance.survivors == attendance.enrolled, costs, records)
 
 
 def _counts(privacy: Privacy, reported: Values | None, attendance: Attendance) -> DistanceHistogram | None:
-    """The summed histogram; who is missing fills the top bin."""
+    """Return the summed histogram. Missing clients fill the top bin."""
     if reported is None:
         return None
     counts = [round(float(count)) for count in reported]
-    # The clip norm, which nobody can exceed: the worst case of whoever said nothing.
+    # The clip norm, which no client can exceed: the worst case of a client without a report.
     counts[-1] += attendance.silent
     if privacy.histogram_noise is None:
         return DistanceHistogram(tuple(counts)) if any(counts) else None
-    # Every survivor added its share; only the honest ones are relied on for privacy. Rounded up, because counts are
-    # corrected downwards by what so much noise can hide.
+    # Every survivor added its share. Only the honest ones are relied on for privacy. Rounded up, because counts are
+    # corrected downwards by the most that this noise can hide.
     noise = privacy.histogram_noise.std * math.sqrt(len(attendance.survivors) / privacy.histogram_shares)
     return DistanceHistogram(
         tuple(counts), len(attendance.survivors) + attendance.silent, math.nextafter(noise, math.inf)

@@ -1,8 +1,8 @@
-"""The coordinator's half of the secure sum as values: who may say what when, and when a set freezes.
+"""The coordinator's half of the secure sum as values: the messages that each step admits, and when a set freezes.
 
-A session moves keys → shares → masked → consistency → unmask → summed, or ends as failed. Each move freezes a
-set: U1 (keys known), U2 (shares delivered), U3 (vectors complete). Time comes in as seconds; a message that is not
-accepted is a value with a stable code; nothing here stores, waits or raises for what a client did.
+A session moves keys → shares → masked → consistency → unmask → summed, or ends as failed. Each move freezes a set: U1
+(keys known), U2 (shares delivered), U3 (vectors complete). Time comes in as seconds. A message that is not accepted is
+a value with a stable code. This module never stores, waits, or raises for a client's action.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ def admit_keys(session: Session, message: KeysMessage) -> Session | Repeated | D
     """Step 0. Needs all keys so far: one bad key would make every other client refuse the cohort."""
     if message.client not in session.roster:
         return Declined("unknown-client", f"{message.client} is not on the roster of this study")
-    held = _held(session, "keys", session.keys, message)
-    if held is not None:
-        return held
+    refusal = _early_answer(session, "keys", session.keys, message)
+    if refusal is not None:
+        return refusal
     # t is for that many: with more, t could be reached twice, once with each answer (2t > n + c).
     if len(session.keys) >= session.parameters.clients:
         return Declined("phase-closed", "the planned number of clients has advertised keys")
     statement = transcript.keys_statement(session.ph, message.client, message.share_key, message.mask_key)
     if not _signed(session, message.client, message.signature, statement):
         return Declined("bad-signature", "the keys are not signed for this session by this client")
-    # Hospitals refuse a list in which a key repeats, which would cost everybody the session.
+    # Hospitals refuse a list in which a key repeats, which would cost all of them the session.
     pair = {message.share_key, message.mask_key}
-    if len(pair) < 2 or not session.taken.isdisjoint(pair):
-        return Declined("malformed", "share_key and mask_key are two keys that nobody else uses")
+    if len(pair) < 2 or not session.advertised_keys.isdisjoint(pair):
+        return Declined("malformed", "share_key and mask_key are two keys that no other client uses")
     # Small order makes the shared secret a public constant (RFC 7748, 6.1).
     if not (masking.is_usable(message.share_key) and masking.is_usable(message.mask_key)):
         return Declined("malformed", "share_key and mask_key are X25519 keys that do not have small order")
     admitted = changed(session, keys=_with(session.keys, message))
-    vars(admitted)["taken"] = session.taken | pair
+    vars(admitted)["advertised_keys"] = session.advertised_keys | pair
     return admitted
 
 
 def admit_shares(session: Session, message: SharesMessage) -> Session | Repeated | Declined:
     """Step 1."""
-    held = _held(session, "shares", session.shares, message)
-    if held is not None:
-        return held
+    refusal = _early_answer(session, "shares", session.shares, message)
+    if refusal is not None:
+        return refusal
     if message.client not in session.graph.places:
         return _STRANGER
     if len(message.slots) != SLOT_BYTES * (len(session.graph.holders(message.client)) - 1):
@@ -76,14 +76,14 @@ def admit_shares(session: Session, message: SharesMessage) -> Session | Repeated
 
 def admit_manifest(session: Session, message: Manifest) -> Session | Repeated | Declined:
     """Step 2. Asked before the octets come, and again when they are stored durably and are those of `message`."""
-    held = _held(session, "masked", session.manifests, message)
-    if held is not None:
-        return held
+    refusal = _early_answer(session, "masked", session.manifests, message)
+    if refusal is not None:
+        return refusal
     if message.client not in session.sharer_set:
         return _STRANGER
     if set(message.digests) != {spec.name for spec in session.parameters.vectors}:
         return Declined("malformed", "digests names each vector of the session once")
-    # Signed with the vector: whoever was shown other senders of shares is noticed here.
+    # Signed with the vector: a client that was shown other senders of shares is noticed here.
     statement = transcript.masked_statement(session.h1, session.sharers_hash, message.client, message.digests)
     if not _signed(session, message.client, message.signature, statement):
         return Declined("bad-signature", "the vectors are not signed over this session's lists")
@@ -92,9 +92,9 @@ def admit_manifest(session: Session, message: Manifest) -> Session | Repeated | 
 
 def admit_consistency(session: Session, message: ConsistencyMessage) -> Session | Repeated | Declined:
     """Step 3. Signatures are still welcome while shares are being opened."""
-    held = _held(session, "consistency", session.consistency, message, until=("consistency", "unmask"))
-    if held is not None:
-        return held
+    refusal = _early_answer(session, "consistency", session.consistency, message, until=("consistency", "unmask"))
+    if refusal is not None:
+        return refusal
     if message.client not in session.survivor_set:
         return _STRANGER
     statement = transcript.consistency_statement(session.h1, session.survivors_hash)
@@ -105,9 +105,9 @@ def admit_consistency(session: Session, message: ConsistencyMessage) -> Session 
 
 def admit_unmask(session: Session, message: UnmaskMessage) -> Session | Repeated | Declined:
     """Step 4: one share of each neighbour in U2 and of the sender, of the kind that U3 prescribes."""
-    held = _held(session, "unmask", session.unmasks, message)
-    if held is not None:
-        return held
+    refusal = _early_answer(session, "unmask", session.unmasks, message)
+    if refusal is not None:
+        return refusal
     if message.client not in session.survivor_set:
         return _STRANGER
     peers = session.peers(message.client)
@@ -131,16 +131,16 @@ def admit_unmask(session: Session, message: UnmaskMessage) -> Session | Repeated
 
 
 def leave(session: Session, client: str) -> Session:
-    """The client will send nothing more: nobody waits for it. What it sent stays."""
-    return changed(session, left=session.left | {client})
+    """Return the session without waiting for the client, which will send no more. Its earlier messages stay."""
+    return changed(session, departed=session.departed | {client})
 
 
 def advance(session: Session, now: int) -> Session:
-    """The session after every move that is due at `now` (seconds since the epoch); itself when none is.
+    """Return the session after every move that is due at `now` (seconds since the epoch). Itself when none is.
 
-    U1, U2 and U3 freeze when everybody who may still come has come, or at their deadlines; with too few the
-    session fails. From then on it waits for t replies of every neighbourhood until it expires or too many have left; t
-    is never lowered.
+    U1, U2 and U3 freeze when all that may still come have come, or at their deadlines. With too few the session fails.
+    From then on it waits for t replies of every neighbourhood until it expires or too many have left. t is never
+    lowered.
     """
     moved = _move(session, now)
     while moved is not session:
@@ -149,14 +149,14 @@ def advance(session: Session, now: int) -> Session:
 
 
 def key_list(session: Session) -> KeyList | Declined:
-    """U1, once frozen."""
+    """Return U1, once frozen."""
     if not session.cohort:
         return Declined("too-early", "keys are still being collected")
     return KeyList(entries=session.cohort)
 
 
 def inbox(session: Session, client: str) -> Inbox | Declined:
-    """U2 once it is frozen, and the shares of the neighbours in it for `client`: `shares` of these is read."""
+    """Return U2 once it is frozen, and the shares of the neighbours in it for `client`, from their `shares`."""
     if not session.sharers:
         return Declined("too-early", "shares are still being collected")
     if client not in session.sharer_set:
@@ -166,21 +166,21 @@ def inbox(session: Session, client: str) -> Inbox | Declined:
 
 
 def survivor_list(session: Session) -> SurvivorList | Declined:
-    """U3 with the survivors' manifests, once frozen."""
+    """Return U3 with the survivors' manifests, once frozen."""
     if not session.survivors:
         return Declined("too-early", "masked vectors are still being collected")
     return SurvivorList(entries=tuple(session.manifests[name] for name in session.survivors))
 
 
 def consistency_list(session: Session) -> ConsistencyList | Declined:
-    """The survivors' signatures, once there are enough of them."""
+    """Return the survivors' signatures, once there are enough of them."""
     if len(session.consistency) < session.parameters.quorum or not session.survivors:
         return Declined("too-early", "signatures over the survivor list are still being collected")
     return ConsistencyList(entries=tuple(session.consistency[name] for name in sorted(session.consistency)))
 
 
 def is_openable(session: Session) -> bool:
-    """Whether every secret that the sum needs has t replies of its holders."""
+    """Return whether every secret that the sum needs has t replies of its holders."""
     # Counted from reply to reply: this is asked after each.
     return bool((session.replied[session.shared] >= session.parameters.threshold).all())
 
@@ -200,13 +200,13 @@ def _move(session: Session, now: int) -> Session:
         return _failed(session, "expired")
     match session.phase:
         case "keys":
-            # Whoever leaves before its keys is one fewer to wait for; whoever has sent them is counted.
-            absent = len(session.left - session.keys.keys())
+            # A client that leaves before its keys is one fewer to wait for. One that has sent them is counted.
+            absent = len(session.departed - session.keys.keys())
             if len(session.keys) + absent < parameters.clients and now < parameters.deadlines.keys:
                 return session
-            # Everybody's place and point follow from this order.
+            # Places and points of all members follow from this order.
             cohort = tuple(session.keys[name] for name in sorted(session.keys))
-            if len(cohort) < parameters.least:
+            if len(cohort) < parameters.min_clients:
                 return _failed(session, "too-few-keys")
             return changed(session, phase="shares", cohort=cohort)
         case "shares":
@@ -221,27 +221,27 @@ def _move(session: Session, now: int) -> Session:
             # So many signatures over one list: no other list can have as many.
             if len(session.consistency) >= parameters.quorum:
                 return changed(session, phase="unmask")
-            gone = (session.left & session.survivor_set) - session.consistency.keys()
-            hopeful = len(session.survivors) - len(gone) >= parameters.quorum
-            # Whoever leaves without having confirmed opens nothing either.
-            hopeful = hopeful and (not gone or _can_open(session, session.survivor_set - gone))
+            departed = (session.departed & session.survivor_set) - session.consistency.keys()
+            hopeful = len(session.survivors) - len(departed) >= parameters.quorum
+            # A client that leaves without having confirmed opens no shares either.
+            hopeful = hopeful and (not departed or _can_open(session, session.survivor_set - departed))
         case _:
-            gone = (session.left & session.survivor_set) - session.unmasks.keys()
-            hopeful = not gone or _can_open(session, session.survivor_set - gone)
+            departed = (session.departed & session.survivor_set) - session.unmasks.keys()
+            hopeful = not departed or _can_open(session, session.survivor_set - departed)
     return session if hopeful else _failed(session, "too-few-replies")
 
 
 def _freeze_sharers(session: Session) -> Session:
     frozen = changed(session, phase="masked", sharers=tuple(name for name in session.members if name in session.shares))
-    # Where some neighbourhood is too thin already, no survivors can open the sum.
-    if len(frozen.sharers) < session.parameters.least or not _holds(frozen, frozen.sharers):
+    # If some neighbourhood is too thin already, no survivors can open the sum.
+    if len(frozen.sharers) < session.parameters.min_clients or not _holds(frozen, frozen.sharers):
         return _failed(session, "too-few-shares")
     return frozen
 
 
 def _freeze_survivors(session: Session) -> Session:
     survivors = tuple(name for name in session.sharers if name in session.manifests)
-    if len(survivors) < session.parameters.least:
+    if len(survivors) < session.parameters.min_clients:
         return _failed(session, "too-few-survivors")
     if not _holds(session, survivors):
         return _failed(session, "too-sparse-survivors")
@@ -249,15 +249,15 @@ def _freeze_survivors(session: Session) -> Session:
 
 
 def _holds(session: Session, names: tuple[str, ...]) -> bool:
-    """Whether these can open the sum, and no colluders among them could take it apart."""
-    chosen = session.graph.mask(names)
+    """Return whether these can open the sum, and no colluders among them could take it apart."""
+    selected = session.graph.mask(names)
     parameters = session.parameters
-    opened = session.graph.can_open(session.shared, chosen, parameters.threshold)
-    return opened and session.graph.is_tied(chosen, parameters.colluders)
+    opened = session.graph.can_open(session.shared, selected, parameters.threshold)
+    return opened and session.graph.is_tied(selected, parameters.colluders)
 
 
 def _can_open(session: Session, names: Collection[str]) -> bool:
-    """Whether of every secret of U2 at least t of these hold a share."""
+    """Return whether at least t of these hold a share of every secret of U2."""
     return session.graph.can_open(session.shared, session.graph.mask(names), session.parameters.threshold)
 
 
@@ -267,33 +267,33 @@ def _failed(session: Session, failure: Failure) -> Session:
 
 def _awaited(session: Session, names: tuple[str, ...], arrived: Mapping[str, object]) -> bool:
     # Counted before anybody is looked for: this is asked after every message.
-    if len(arrived) + len(session.left) < len(names):
+    if len(arrived) + len(session.departed) < len(names):
         return True
-    return any(name not in arrived and name not in session.left for name in names)
+    return any(name not in arrived and name not in session.departed for name in names)
 
 
 def _with(rows: Mapping[str, M], message: M) -> Mapping[str, M]:
-    one = {message.client: message}
+    entry = {message.client: message}
     if isinstance(rows, dict):
-        return {**rows, **one}
+        return {**rows, **entry}
     if isinstance(rows, ChainMap):
-        return ChainMap({**rows.maps[0], **one}, *rows.maps[1:])
+        return ChainMap({**rows.maps[0], **entry}, *rows.maps[1:])
     # Stored rows are read when they are looked at: one more does not read the others.
-    return ChainMap(one, cast(MutableMapping[str, M], rows))
+    return ChainMap(entry, cast(MutableMapping[str, M], rows))
 
 
-def _held(
+def _early_answer(
     session: Session,
     phase: Phase,
     rows: Mapping[str, Message],
     message: Message,
     until: tuple[Phase, ...] | None = None,
 ) -> Repeated | Declined | None:
-    """What can be said before reading the message: repeated, conflicting, outside its phase, or None."""
-    known = rows.get(message.client)
+    """Return the answer that needs no reading of the message: repeated, conflicting, outside its phase, or None."""
+    stored = rows.get(message.client)
     # Before the phase: a lost answer may be asked for again long after the set froze.
-    if known is not None:
-        return Repeated() if known == message else Declined("conflict", "another message of this client is stored")
+    if stored is not None:
+        return Repeated() if stored == message else Declined("conflict", "another message of this client is stored")
     if session.phase == "failed":
         return Declined("session-failed", f"the session ended: {session.failure}")
     if session.phase not in (until or (phase,)):

@@ -1,6 +1,6 @@
-"""From t replies to the keys of the masks that lie on a sum: rebuild secrets, and name who sent wrong shares.
+"""Recovery of mask keys from t replies: rebuild secrets, and name the senders of wrong shares.
 
-Rebuilt secrets live only in the values returned here; they are never stored.
+Rebuilt secrets live only in the values returned here, and are never stored.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Recovered:
     suspects: tuple[str, ...]
 
     @cached_property
-    def agreements(self) -> dict[str, masking.Agreement]:
-        """With the private mask key of each lost client."""
-        return {name: masking.Agreement(name, private, self.h1) for name, private in self.mask_keys.items()}
+    def agreements(self) -> dict[str, masking.KeyAgreement]:
+        """Return the key agreements of each lost client's private mask key."""
+        return {name: masking.KeyAgreement(name, private, self.h1) for name, private in self.mask_keys.items()}
 
 
 @dataclass(frozen=True)
 class MaskKeys:
-    """The keys of the keystreams that lie on one vector's masked total, from the view of whoever takes them off."""
+    """The keys of the keystreams that lie on one vector's masked total, signed as the coordinator removes them."""
 
     add: tuple[bytes, ...] = field(repr=False)
     subtract: tuple[bytes, ...] = field(repr=False)
@@ -63,8 +63,8 @@ class _Replies:
     """All shares that were opened, as one array.
 
     words   (shares, 9): replies in the order of the names, each with its shares in their order
-    rows    [holder, owner] by place in U1: the share's row in `words`; -1 where there is none
-    points  [holder, owner]: where on the owner's polynomial the holder's share lies, counted from 1
+    rows    [holder, owner] by place in U1: the share's row in `words`, or -1 without one
+    points  [holder, owner]: the point of the holder's share on the owner's polynomial, counted from 1
     """
 
     members: tuple[str, ...]
@@ -77,13 +77,13 @@ class _Replies:
         graph = session.graph
         # Members are in the order of their names, and so are the replies and the shares in each.
         opened = b"".join(session.unmasks[name].shares for name in sorted(session.unmasks))
-        there = graph.adjacency & graph.mask(session.unmasks)[:, None] & graph.mask(session.sharers)[None, :]
-        rows = np.where(there, np.cumsum(there, dtype=np.intp).reshape(there.shape) - 1, -1)
+        replied = graph.adjacency & graph.mask(session.unmasks)[:, None] & graph.mask(session.sharers)[None, :]
+        rows = np.where(replied, np.cumsum(replied, dtype=np.intp).reshape(replied.shape) - 1, -1)
         points = np.cumsum(graph.adjacency, axis=0, dtype=np.intp)
         return cls(session.members, shamir.parse_share(opened).reshape(-1, shamir.LIMBS), rows, points)
 
     def holders(self, owner: int) -> list[_Holder]:
-        """Whose shares of the owner's secret are here, in the order of the names."""
+        """Return the holders whose shares of the owner's secret are here, in the order of the names."""
         return [
             _Holder(self.members[place], int(self.points[place, owner]), int(self.rows[place, owner]))
             for place in np.flatnonzero(self.rows[:, owner] >= 0)
@@ -96,13 +96,13 @@ class _Replies:
 def recover(session: Session) -> Recovered | Declined:
     """Rebuild b of every survivor and the mask key of every lost client, each from any t replies of its holders.
 
-    b is compared with its signed commitment and a mask key with the public key that was advertised, so a wrong
-    share is noticed, its sender is named, and other replies are used.
+    b is compared with its signed commitment, and a mask key with the public key that was advertised. A wrong share is
+    therefore noticed, its sender is named, and other replies are used.
     """
     threshold = session.parameters.threshold
     if not is_openable(session):
-        few = f"{len(session.unmasks)} replies are here, and {threshold} of every neighbourhood are needed"
-        return Declined("too-few-replies", few)
+        message = f"{len(session.unmasks)} replies are here, and {threshold} of every neighbourhood are needed"
+        return Declined("too-few-replies", message)
     replies = _Replies.of(session)
     candidates = _candidates(session, replies)
     secrets: dict[str, bytes] = {}
@@ -111,10 +111,10 @@ def recover(session: Session) -> Recovered | Declined:
         secret = candidates[owner]
         # Each is looked for by itself only where a share is wrong.
         if secret is None or not _is_secret_of(session, owner, secret):
-            found = _search(session, owner, replies, suspects)
-            if found is None:
+            recovered = _search(session, owner, replies, suspects)
+            if recovered is None:
                 return Declined("wrong-shares", f"no {threshold} replies agree on a secret of {owner}: more are needed")
-            secret, wrong = found
+            secret, wrong = recovered
             suspects |= wrong
         secrets[owner] = secret
     return Recovered(
@@ -126,12 +126,12 @@ def recover(session: Session) -> Recovered | Declined:
 
 
 def mask_keys_of(session: Session, recovered: Recovered, spec: VectorSpec) -> MaskKeys:
-    """What to add to the masked total of a vector and what to subtract, so that the sum remains."""
+    """Return the keys to add to the masked total of a vector and those to subtract, so that the sum remains."""
     add: list[bytes] = []
-    # Every survivor added its own; the lost have none in the sum.
+    # Every survivor added its own. The lost have none in the sum.
     subtract = [masking.self_mask_key(seed, session.h1, spec.name) for seed in recovered.seeds.values()]
     for lost, agreement in recovered.agreements.items():
-        # Nobody but its neighbours masked with it.
+        # Only its neighbours masked with it.
         for name in session.peers(lost):
             if name in session.survivor_set:
                 # The earlier name added the pair's mask, the later one subtracted it.
@@ -141,36 +141,36 @@ def mask_keys_of(session: Session, recovered: Recovered, spec: VectorSpec) -> Ma
 
 
 def summed(session: Session, digests: Mapping[str, bytes], sign: Callable[[bytes], bytes]) -> tuple[Session, SumResult]:
-    """The finished session and what is announced; `sign` is the coordinator's Ed25519 signature."""
+    """Return the finished session and its announcement. `sign` is the coordinator's Ed25519 signature."""
     statement = transcript.result_statement(session.h1, session.survivors_hash, digests)
     result = SumResult(survivors=session.survivors, digests=dict(digests), signature=sign(statement))
     return changed(session, phase="summed"), result
 
 
 def discarded(session: Session) -> Session:
-    """The session after a canary mismatch."""
+    """Return the session after a canary mismatch."""
     return changed(session, phase="failed", failure="canary-mismatch")
 
 
 def _candidates(session: Session, replies: _Replies) -> dict[str, bytes | None]:
-    """Each secret of U2 from the first t of its holders that replied: right wherever these have sent right shares.
+    """Return each secret of U2 from the first t of its holders that replied: right if these have sent right shares.
 
     Owners whose holders stand at the same points share Lagrange's weights, and one product.
     """
     threshold, places = session.parameters.threshold, session.graph.places
-    alike: dict[tuple[int, ...], list[tuple[str, NDArray[np.intp]]]] = {}
+    owners_by_points: dict[tuple[int, ...], list[tuple[str, NDArray[np.intp]]]] = {}
     for owner in session.sharers:
         column = replies.rows[:, places[owner]]
         first = np.flatnonzero(column >= 0)[:threshold]
         points = tuple(replies.points[first, places[owner]].tolist())
-        alike.setdefault(points, []).append((owner, column[first]))
-    found: dict[str, bytes | None] = {}
-    for points, owners in alike.items():
+        owners_by_points.setdefault(points, []).append((owner, column[first]))
+    candidates: dict[str, bytes | None] = {}
+    for points, owners in owners_by_points.items():
         rows = np.stack([rows for _, rows in owners], axis=1)
         words = replies.words[rows].reshape(len(points), -1)
         secrets = shamir.combine(shamir.weights_at(points), words)
-        found.update(zip((owner for owner, _ in owners), secrets, strict=True))
-    return found
+        candidates.update(zip((owner for owner, _ in owners), secrets, strict=True))
+    return candidates
 
 
 def _is_secret_of(session: Session, owner: str, secret: bytes) -> bool:
@@ -180,9 +180,9 @@ def _is_secret_of(session: Session, owner: str, secret: bytes) -> bool:
 
 
 def _search(session: Session, owner: str, replies: _Replies, suspects: set[str]) -> tuple[bytes, set[str]] | None:
-    """The secret from a subset that fits its commitment, and who sent shares off its polynomial."""
+    """Return the secret from a subset that fits its commitment, and the senders of shares off its polynomial."""
     holders = replies.holders(session.graph.places[owner])
-    # Whoever dealt one wrong share probably dealt more: its replies are tried last.
+    # A client that dealt one wrong share probably dealt more: its replies are tried last.
     trusted = sorted(holders, key=lambda holder: holder.client in suspects)
     for subset in islice(_subsets(trusted, session.parameters.threshold), _MAX_SUBSETS):
         points, shares = [holder.point for holder in subset], np.stack([replies.share(holder) for holder in subset])
@@ -194,7 +194,7 @@ def _search(session: Session, owner: str, replies: _Replies, suspects: set[str])
 
 
 def _subsets(holders: Sequence[_Holder], size: int) -> Iterator[Sequence[_Holder]]:
-    """Subsets of `size`, those that leave out few of the front first."""
+    """Yield subsets of `size`, those that leave out few of the front first."""
     for excluded in range(len(holders) - size + 1):
         front = holders[: size + excluded]
         for out in combinations(range(len(front)), excluded):

@@ -37,10 +37,10 @@ Failure = Literal[
     "canary-mismatch",
     "stopped",
 ]
-# What is worked out once, and from which fields: while these stay, the next session need not do it again.
+# Values that are computed once, and their inputs: while these stay, the next session need not compute them again.
 _WORKED_OUT = {
     "ph": {"parameters"},
-    "taken": {"keys"},
+    "advertised_keys": {"keys"},
     "h1": {"parameters", "cohort"},
     "members": {"cohort"},
     "graph": {"parameters", "cohort"},
@@ -55,7 +55,7 @@ _WORKED_OUT = {
 
 @dataclass(frozen=True)
 class Declined:
-    """Not accepted, and why. `code` is stable; `detail` tells the caller what to do and quotes nothing secret."""
+    """A message that was not accepted. `code` is stable. `detail` tells the caller what to do and quotes no secret."""
 
     code: Code
     detail: str
@@ -68,15 +68,15 @@ class Repeated:
 
 @dataclass(frozen=True)
 class Session:
-    """All that the coordinator knows of one session.
+    """The coordinator's knowledge of one session.
 
-    keys … unmasks    messages by client; a manifest is here only once the octets that it names are stored durably
-    left              clients that said they will not go on
+    keys … unmasks    messages by client. A manifest is here only once the octets that it names are stored durably
+    departed          clients that said they will not go on
     cohort, sharers, survivors   U1, U2, U3 once frozen, in the order of the names
 
-    To admit keys all keys are needed, to admit any later message only the rows of its client (and, once U3 is
-    frozen, the survivors' manifests); `advance` needs to know besides who said what, recovery everything. None of it
-    is read again for a session that `changed` has made of one that had it.
+    To admit keys all keys are needed. A later message only needs the rows of its client, and the survivors' manifests
+    once U3 is frozen. `advance` also needs the senders of each step, and recovery needs everything. None of it is read
+    again for a session that `changed` has made of one that had it.
     """
 
     parameters: SessionParameters
@@ -87,7 +87,7 @@ class Session:
     manifests: Mapping[str, Manifest] = field(default_factory=dict[str, Manifest])
     consistency: Mapping[str, ConsistencyMessage] = field(default_factory=dict[str, ConsistencyMessage])
     unmasks: Mapping[str, UnmaskMessage] = field(default_factory=dict[str, UnmaskMessage])
-    left: frozenset[str] = frozenset()
+    departed: frozenset[str] = frozenset()
     cohort: tuple[KeysMessage, ...] = ()
     sharers: tuple[str, ...] = ()
     survivors: tuple[str, ...] = ()
@@ -99,8 +99,8 @@ class Session:
         return transcript.parameters_hash(self.parameters.to_bytes())
 
     @cached_property
-    def taken(self) -> frozenset[bytes]:
-        """Every public key that somebody has advertised."""
+    def advertised_keys(self) -> frozenset[bytes]:
+        """Return every public key that a client has advertised."""
         return frozenset(key for entry in self.keys.values() for key in (entry.share_key, entry.mask_key))
 
     @cached_property
@@ -115,7 +115,7 @@ class Session:
 
     @cached_property
     def graph(self) -> Graph:
-        """Who in U1 exchanges shares and masks with whom."""
+        """Return the graph of the members of U1 that exchange shares and masks."""
         return graph_of(self.h1, self.members, self.parameters.neighbours)
 
     @cached_property
@@ -158,14 +158,14 @@ class Session:
         return transcript.survivors_hash(self.h1, statements)
 
     def peers(self, client: str) -> tuple[str, ...]:
-        """Of whose secrets `client` opens a share: its neighbours in U2 and itself, in the order of the names."""
+        """Return the owners of the secrets that `client` opens a share of: its neighbours in U2 and itself, by name."""
         return tuple(name for name in self.graph.holders(client) if name in self.sharer_set)
 
 
 def changed(session: Session, **fields: Any) -> Session:
-    """The session with other fields, and with all that was worked out of fields that stay."""
+    """Return the session with other fields, and with all cached values of fields that stay."""
     moved = replace(session, **fields)
-    known = vars(session)
-    stays = (name for name, inputs in _WORKED_OUT.items() if name in known and inputs.isdisjoint(fields))
-    vars(moved).update({name: known[name] for name in stays})
+    cached = vars(session)
+    stays = (name for name, inputs in _WORKED_OUT.items() if name in cached and inputs.isdisjoint(fields))
+    vars(moved).update({name: cached[name] for name in stays})
     return moved

@@ -19,9 +19,10 @@ _PIECE = 1 << 19
 def unmasked(
     spec: VectorSpec, vectors: Sequence[ReadWords], keys: MaskKeys, *, piece: int = _PIECE
 ) -> Iterator[RingVector]:
-    """The words of the sum in order: data in pieces of at most `piece` words, and the canary's as the last piece.
+    """Return the words of the sum in order: data in pieces of at most `piece` words, and the canary's as the last
+    piece.
 
-    Memory: two pieces, whatever the vector's length and the number of clients. A piece is used again for the next.
+    Memory: two pieces, for vectors of any length and any number of clients. A piece is used again for the next.
     """
     masks = masking.Masks(add=keys.add, subtract=keys.subtract)
     total, read = aligned(piece, spec.dtype), aligned(piece, spec.dtype)

@@ -17,7 +17,7 @@ _MOVES: dict[Action, tuple[StudyState, StudyState]] = {
 
 
 def move(state: StudyState, action: Action) -> StudyState:
-    """The state after an operator's action; an action whose effect is there already changes nothing.
+    """Return the state after an operator's action. An action that has taken effect already makes no change.
 
     Raises:
         Rejected: `study-finished`, `model-missing`, `study-not-running`.
@@ -28,18 +28,18 @@ def move(state: StudyState, action: Action) -> StudyState:
     if state in (origin, target):
         return target
     if state == "finished":
-        raise Rejected("study-finished", "a finished study stays finished; open a new one")
+        raise Rejected("study-finished", "a finished study stays finished: open a new one")
     if state == "draft":
         raise Rejected("model-missing", "upload the initial weights to models/0 first")
     if state == "paused":
-        raise Rejected("study-not-running", "the study is paused; resume it")
+        raise Rejected("study-not-running", "the study is paused: resume it")
     raise Rejected("study-not-running", "the study has not been started")
 
 
 def unknown_study() -> Rejected:
     return Rejected(
         "unknown-study",
-        "there is no study of this name: check its spelling; operators and viewers see all names with "
+        "there is no study of this name: check its spelling. Operators and viewers see all names with "
         "`wardround study list` (GET /v1/studies)",
     )
 
@@ -47,4 +47,4 @@ def unknown_study() -> Rejected:
 def require_open(state: StudyState) -> None:
     """Raises Rejected `study-finished`."""
     if state == "finished":
-        raise Rejected("study-finished", "the study is finished; nothing is taken or given any more")
+        raise Rejected("study-finished", "the study is finished: it takes and gives no more data")

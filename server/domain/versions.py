@@ -7,7 +7,7 @@ from study_protocol.versions import PROTOCOL, program_version
 
 
 def require_spoken(needed: int, spoken: int, program: str) -> None:
-    """`needed` by the study; `spoken` by a hospital's program of this version.
+    """Check that a hospital's program speaks the study's protocol: `needed` by the study, `spoken` by this version.
 
     Raises:
         Rejected: `client-too-old` (extra needed_protocol, spoken_protocol, coordinator_protocol, coordinator_version).
@@ -18,7 +18,7 @@ def require_spoken(needed: int, spoken: int, program: str) -> None:
         "client-too-old",
         f"this study needs programs that speak number {needed} of the protocol, and this one (version {program}) "
         f"speaks number {spoken}: install the version that the coordinator runs ({program_version()}) or a newer one "
-        "at this hospital, and start again with the same directory; nothing is lost",
+        "at this hospital, and start again with the same directory: no data is lost",
         needed_protocol=needed,
         spoken_protocol=spoken,
         coordinator_protocol=PROTOCOL,

@@ -1,1 +1,1 @@
-"""What a process tells of its own work: metrics for Prometheus, traces for OpenTelemetry; nothing unless asked."""
+"""Observation of a process: metrics for Prometheus and traces for OpenTelemetry, both off by default."""

@@ -1,7 +1,7 @@
 """Prometheus' counters and histograms of one process, in a registry of their own.
 
-A label never holds a hospital's name, an address or a word of a study's privacy: metrics are copied to systems that
-others run, and kept there.
+A label never holds a hospital's name, an address or a word of a study's privacy. Metrics are copied to systems of other
+operators, and kept there.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _STEP_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 @functools.lru_cache(maxsize=1024)
 def neutral(name: str) -> str:
-    """`name` as a label: each word of privacy is replaced by `*`."""
+    """Return `name` as a label: each word of privacy is replaced by `*`."""
     return _OF_PRIVACY.sub("*", name)
 
 
 class Instruments:
-    """Everything that is counted where it happens; `registry` also holds what is looked up when it is asked for."""
+    """The instruments that count events where they happen. `registry` also holds values that are read on demand."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -36,13 +36,17 @@ class Instruments:
         )
         self._request_seconds = Histogram(
             "wardround_request_seconds",
-            "From a request's first byte to its answer's last, with whatever it waited for.",
+            "From a request's first byte to its answer's last, including all waits.",
             labels,
             buckets=_REQUEST_SECONDS,
             registry=registry,
         )
-        self._taken = Counter("wardround_request_bytes", "Bytes of bodies that came in.", labels, registry=registry)
-        self._given = Counter("wardround_response_bytes", "Bytes of bodies that went out.", labels, registry=registry)
+        self._request_bytes = Counter(
+            "wardround_request_bytes", "Bytes of bodies that came in.", labels, registry=registry
+        )
+        self._response_bytes = Counter(
+            "wardround_response_bytes", "Bytes of bodies that went out.", labels, registry=registry
+        )
         self._transaction_seconds = Histogram(
             "wardround_transaction_seconds",
             "Database transactions, from the first attempt to the end of the last.",
@@ -58,7 +62,7 @@ class Instruments:
         )
         self._step_seconds = Histogram(
             "wardround_worker_step_seconds",
-            "Steps that this worker took, whatever came of them.",
+            "Steps that this worker took, successful or not.",
             ("kind",),
             buckets=_STEP_SECONDS,
             registry=registry,
@@ -79,40 +83,48 @@ class Instruments:
         self._answer = functools.cache(lambda *words: self._requests.labels(*words))
         self._transaction = functools.cache(self._find_transaction)
 
-    def answered(self, method: str, route: str, status: int, seconds: float, taken: int, given: int) -> None:
-        """One request, by the template of its address; `taken` and `given` are bytes of bodies."""
+    def answered(
+        self, method: str, route: str, status: int, seconds: float, request_bytes: int, response_bytes: int
+    ) -> None:
+        """Count one request, by the template of its address. `request_bytes` and `response_bytes` are bytes of
+        bodies.
+        """
         duration, into, out_of = self._request(method, route)
         self._answer(method, neutral(route), status).inc()
         duration.observe(seconds)
-        if taken:
-            into.inc(taken)
-        if given:
-            out_of.inc(given)
+        if request_bytes:
+            into.inc(request_bytes)
+        if response_bytes:
+            out_of.inc(response_bytes)
 
     def committed(self, name: str, seconds: float, retries: int) -> None:
-        """One transaction, however it ended."""
-        duration, again = self._transaction(name)
+        """Count one transaction, however it ended."""
+        duration, retry_counter = self._transaction(name)
         duration.observe(seconds)
         if retries:
-            again.inc(retries)
+            retry_counter.inc(retries)
 
     def stepped(self, kind: str, seconds: float) -> None:
-        """One step of a worker, however it ended."""
+        """Count one step of a worker, however it ended."""
         self._step_seconds.labels(neutral(kind)).observe(seconds)
         # A series that begins at its first failure shows no increase there.
         self._failures.labels(neutral(kind))
 
     def failed(self, kind: str) -> None:
-        """A step that will be tried again."""
+        """Count a step that will be tried again."""
         self._failures.labels(neutral(kind)).inc()
 
     def looked(self) -> None:
-        """A worker knows what is due."""
+        """Count a worker's look for due steps."""
         self._looked.set_to_current_time()
 
     def _find_request(self, method: str, route: str) -> tuple[Histogram, Counter, Counter]:
         words = (method, neutral(route))
-        return self._request_seconds.labels(*words), self._taken.labels(*words), self._given.labels(*words)
+        return (
+            self._request_seconds.labels(*words),
+            self._request_bytes.labels(*words),
+            self._response_bytes.labels(*words),
+        )
 
     def _find_transaction(self, name: str) -> tuple[Histogram, Counter]:
         return self._transaction_seconds.labels(neutral(name)), self._retries.labels(neutral(name))

@@ -1,4 +1,4 @@
-"""What is told of requests, transactions and a worker's steps, to whoever wants it: metrics, traces, both or nobody."""
+"""The observer of requests, transactions and a worker's steps: metrics, traces, both or neither."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from server.observation.spans import Spans
 
 
-def _again() -> None:
-    """Nobody counts how often a transaction was run again."""
+def _ignore_retry() -> None:
+    """Ignore that a transaction was run again."""
 
 
-_NOBODY: AbstractContextManager[Callable[[], None]] = nullcontext(_again)
+_UNOBSERVED_SPAN: AbstractContextManager[Callable[[], None]] = nullcontext(_ignore_retry)
 
 
 @dataclass(frozen=True)
-class Observer:
-    """Handed to whatever is observed. Without instruments and spans it costs a comparison.
+class ProcessObserver:
+    """The observer that is handed to every observed object. Without instruments and spans it costs a comparison.
 
     instruments  Prometheus' counters and histograms of this process
     spans        OpenTelemetry's, sent to a collector
@@ -33,31 +33,34 @@ class Observer:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody wants to know."""
+        """Return whether neither metrics nor traces are wanted."""
         return self.instruments is None and self.spans is None
 
     def transaction(self, name: str) -> AbstractContextManager[Callable[[], None]]:
-        """Around one named transaction with all its attempts; call what it gives before every further attempt."""
-        return _NOBODY if self.idle else self._transaction(name)
+        """Observe one named transaction with all its attempts. Call the yielded function before every further
+        attempt.
+        """
+        return _UNOBSERVED_SPAN if self.idle else self._transaction(name)
 
     def answered(self, name: str, started: float) -> None:
-        """A question that needs no transaction was answered by the database; it was put at `started`, in
-        `time.perf_counter`'s seconds. Cheaper than `transaction`, and no span: every request asks one.
+        """Count a question that needed no transaction. It was put at `started`, in `time.perf_counter`'s seconds.
+
+        Cheaper than `transaction`, and no span: every request asks one.
         """
         if self.instruments is not None:
             self.instruments.committed(name, time.perf_counter() - started, 0)
 
     def step(self, kind: str) -> AbstractContextManager[object]:
-        """Around one step of a worker."""
-        return _NOBODY if self.idle else self._step(kind)
+        """Observe one step of a worker."""
+        return _UNOBSERVED_SPAN if self.idle else self._step(kind)
 
     def failed(self, kind: str) -> None:
-        """A worker's step has failed, and its study is paused for a while."""
+        """Count a worker's failed step, whose study is paused for a while."""
         if self.instruments is not None:
             self.instruments.failed(kind)
 
     def looked(self) -> None:
-        """A worker has found out what is due."""
+        """Count a worker's look for due steps."""
         if self.instruments is not None:
             self.instruments.looked()
 
@@ -65,13 +68,13 @@ class Observer:
     def _transaction(self, name: str) -> Generator[Callable[[], None]]:
         retries, started = 0, time.perf_counter()
 
-        def again() -> None:
+        def count_retry() -> None:
             nonlocal retries
             retries += 1
 
         with nullcontext() if self.spans is None else self.spans.transaction(name) as ended:
             try:
-                yield again
+                yield count_retry
             finally:
                 if self.instruments is not None:
                     self.instruments.committed(name, time.perf_counter() - started, retries)
@@ -89,4 +92,4 @@ class Observer:
                     self.instruments.stepped(kind, time.perf_counter() - started)
 
 
-UNOBSERVED = Observer()
+UNOBSERVED = ProcessObserver()

@@ -7,18 +7,18 @@ from contextlib import nullcontext
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.observation.observer import Observer
+from server.observation.observer import ProcessObserver
 
-# Nothing of the address that somebody made up is repeated.
+# No part of an address that a stranger made up is repeated.
 UNKNOWN = "unknown"
 # A caller may write any word where a method belongs, and every new label would be kept for ever.
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
 class ObservedRequests:
-    """Outermost, so that it sees what every other layer answered; it changes nothing."""
+    """The outermost layer, so that it sees the answers of every other layer. It changes none."""
 
-    def __init__(self, app: ASGIApp, observer: Observer) -> None:
+    def __init__(self, app: ASGIApp, observer: ProcessObserver) -> None:
         self._app = app
         self._observer = observer
 
@@ -28,21 +28,21 @@ class ObservedRequests:
             return
         spans, instruments = self._observer.spans, self._observer.instruments
         method = scope["method"] if scope["method"] in METHODS else "_OTHER"
-        # 500 stands until an answer begins: whatever ends without one has failed.
-        status, taken, given, started = 500, 0, 0, time.perf_counter()
+        # 500 stands until an answer begins: a request that ends without one has failed.
+        status, request_bytes, response_bytes, started = 500, 0, 0, time.perf_counter()
 
         async def reading() -> Message:
-            nonlocal taken
+            nonlocal request_bytes
             message = await receive()
-            taken += len(message.get("body", b""))
+            request_bytes += len(message.get("body", b""))
             return message
 
         async def sending(message: Message) -> None:
-            nonlocal status, given
+            nonlocal status, response_bytes
             if message["type"] == "http.response.start":
                 status = message["status"]
             else:
-                given += len(message.get("body", b""))
+                response_bytes += len(message.get("body", b""))
             await send(message)
 
         with nullcontext() if spans is None else spans.request(method, scope) as ended:
@@ -52,7 +52,7 @@ class ObservedRequests:
                 route = _route(scope)
                 if instruments is not None:
                     seconds = time.perf_counter() - started
-                    instruments.answered(method, route, status, seconds, taken, given)
+                    instruments.answered(method, route, status, seconds, request_bytes, response_bytes)
                 if ended is not None:
                     ended(route, status)
 

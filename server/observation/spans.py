@@ -1,7 +1,7 @@
 """OpenTelemetry's spans of one process. Imported only where traces are wanted: `wardround[traces]`.
 
 A span holds templates, names of ours and numbers: no address, no client, no header, no body, no text of an exception.
-Where spans go and how many are kept, the standard variables `OTEL_…` say.
+The standard variables `OTEL_…` set the destination of spans and how many are kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CONTINUED = ("traceparent", "tracestate")
 
 
 class Spans:
-    """One span a request, a transaction, a worker's step; those of a request hang below the caller's `traceparent`."""
+    """One span a request, a transaction, a worker's step. Those of a request hang below the caller's `traceparent`."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
@@ -31,8 +31,8 @@ class Spans:
 
     @contextmanager
     def request(self, method: str, scope: Scope) -> Generator[Callable[[str, int], None]]:
-        """Around one request; what it gives is told the template of the address and the status at the end."""
-        # Headers are bytes in latin-1 by ASGI; a list of pairs, of which the last of a name counts.
+        """Observe one request. The yielded function is told the template of the address and the status at the end."""
+        # Headers are bytes in latin-1 by ASGI. In the list of pairs the last of a name counts.
         names = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         carrier = {name: names[name] for name in _CONTINUED if name in names}
         with self._tracer.start_as_current_span(
@@ -54,13 +54,13 @@ class Spans:
 
     @contextmanager
     def transaction(self, name: str) -> Generator[Callable[[int], None]]:
-        """Around one transaction; what it gives is told at the end how often it was run again."""
+        """Observe one transaction. The yielded function is told at the end how often it was run again."""
         with self._span(f"transaction {name}") as span:
             yield lambda retries: span.set_attribute("wardround.retries", retries)
 
     @contextmanager
     def step(self, kind: str) -> Generator[None]:
-        """Around one step of a worker."""
+        """Observe one step of a worker."""
         with self._span(f"step {kind}"):
             yield
 
@@ -81,8 +81,8 @@ class Spans:
 
 
 def exported_spans() -> Spans:
-    """Spans that go to the collector that `OTEL_EXPORTER_OTLP_ENDPOINT` names, in batches, by their own thread."""
-    # What describes the process comes from the variables; nothing of the machine is looked up.
+    """Return spans that go to the collector of `OTEL_EXPORTER_OTLP_ENDPOINT`, in batches, by their own thread."""
+    # The variables describe the process, and the machine is not inspected.
     resource = Resource({SERVICE_NAME: "wardround"}).merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

@@ -1,6 +1,6 @@
-"""The certificate of a study, computed from its ledger and signed; never from rows that are not what was signed.
+"""The certificate of a study, computed from its ledger and signed. Rows that differ from the ledger are never used.
 
-What was computed is found again by the ledger's head, before anything of the ledger is read. Else entries are read that
+Earlier results are found by the ledger's head, before any entry of the ledger is read. Otherwise entries are read that
 this process has not walked over yet, and for an earlier round those that follow the milestone before it.
 """
 
@@ -22,7 +22,7 @@ from server.domain.errors import Rejected
 from server.services.coordinator import Certified, Coordinator
 from server.services.differences import FOUND_BEFORE, stopping_where_rows_differ
 from server.services.views import model_info
-from study_protocol.documents.certify import Computed, Facts, bound_by, issued, stated
+from study_protocol.documents.certify import CertificateAccount, Facts, account_of, bound_by, issue_certificate
 from study_protocol.study.certificate import SignedCertificate
 from study_protocol.study.messages import ModelInfo
 from study_protocol.study.plan_of import PlanDiffers
@@ -32,11 +32,11 @@ _COMPUTING = threading.Lock()
 _CERTIFIED, _WALKS = 1024, 16
 
 
-def certificate(coordinator: Coordinator, study: str, round: int | None = None) -> SignedCertificate:
-    """Of the study as it is now, or of the model that `round` released.
+def certificate(coordinator: Coordinator, study: str, round_number: int | None = None) -> SignedCertificate:
+    """Return the certificate of the study as it is now, or of the model that `round_number` released.
 
     Raises:
-        Rejected: `unknown-study`, `unknown-model`; `study-finished` (extra stop_reason `database-differs`).
+        Rejected: `unknown-study`, `unknown-model`, or `study-finished` (extra stop_reason `database-differs`).
     """
 
     def work(tx: Transaction) -> tuple[Facts, int, Entry]:
@@ -50,29 +50,29 @@ def certificate(coordinator: Coordinator, study: str, round: int | None = None) 
             title=row.title,
             state=row.state,
             stop_reason=row.stop_reason,
-            # Whole seconds: nobody asks for more of a date.
+            # Whole seconds are enough for a date.
             issued_at=datetime.fromtimestamp(int(tx.now()), UTC),
             coordinator_key=coordinator.signer.public_key,
             head_signature=budget.signature,
-            model=_model(tx, row, round),
+            model=_model(tx, row, round_number),
         )
         return facts, row.id, newest
 
     def signed() -> SignedCertificate:
         facts, study_id, newest = coordinator.database.read("read-certificate", work)
-        made = issued(_computed(coordinator, study, study_id, newest, round), facts)
-        signature = coordinator.signer.sign(CERTIFICATE, made.model_dump(mode="json"))
-        return SignedCertificate(certificate=made, signature=signature)
+        body = issue_certificate(_computed(coordinator, study, study_id, newest, round_number), facts)
+        signature = coordinator.signer.sign(CERTIFICATE, body.model_dump(mode="json"))
+        return SignedCertificate(certificate=body, signature=signature)
 
     return stopping_where_rows_differ(coordinator, signed)
 
 
-def _model(tx: Transaction, study: StudyRow, round: int | None) -> ModelInfo | None:
-    if round is None:
+def _model(tx: Transaction, study: StudyRow, round_number: int | None) -> ModelInfo | None:
+    if round_number is None:
         newest = rows.latest_model(tx, study.id)
         # No record went into the initial one.
         return None if newest is None or newest.version == 0 else _signed_for(tx, study, newest)
-    row = tx.session.get(ModelRow, (study.id, round))
+    row = tx.session.get(ModelRow, (study.id, round_number))
     if row is None:
         raise Rejected("unknown-model", "this round released no model: GET …/rounds shows which did")
     return _signed_for(tx, study, row)
@@ -83,40 +83,49 @@ def _signed_for(tx: Transaction, study: StudyRow, model: ModelRow) -> ModelInfo:
     return model_info(model)
 
 
-def _computed(coordinator: Coordinator, study: str, study_id: int, newest: Entry, round: int | None) -> Computed:
-    """What the ledger with this head says, up to the charge of `round`."""
-    asked = study, round
-    known = coordinator.certified.get(asked)
-    if known is not None and known.computed.sha256 == newest.sha256:
-        return known.computed
+def _computed(
+    coordinator: Coordinator, study: str, study_id: int, newest: Entry, round_number: int | None
+) -> CertificateAccount:
+    """Return the numbers of the ledger with this head, up to the charge of `round_number`."""
+    key = study, round_number
+    cached = coordinator.certified.get(key)
+    if cached is not None and cached.computed.sha256 == newest.sha256:
+        return cached.computed
     # One at a time: it is computing, and others want this process, too.
     with _COMPUTING:
-        known = coordinator.certified.get(asked)
-        if known is None or known.computed.sha256 != newest.sha256:
+        cached = coordinator.certified.get(key)
+        if cached is None or cached.computed.sha256 != newest.sha256:
             try:
-                known = coordinator.certified[asked] = _certified(coordinator, study, study_id, newest, round, known)
+                cached = coordinator.certified[key] = _certified(
+                    coordinator, study, study_id, newest, round_number, cached
+                )
             except (LedgerError, PlanDiffers, InvalidArgument) as error:
                 coordinator.walks.pop(study, None)
                 raise DatabaseDiffers(study, str(error)) from error
             while len(coordinator.certified) > _CERTIFIED:
                 coordinator.certified.pop(next(iter(coordinator.certified)))
-        return known.computed
+        return cached.computed
 
 
 def _certified(
-    coordinator: Coordinator, study: str, study_id: int, newest: Entry, round: int | None, known: Certified | None
+    coordinator: Coordinator,
+    study: str,
+    study_id: int,
+    newest: Entry,
+    round_number: int | None,
+    cached: Certified | None,
 ) -> Certified:
     walk = _walk(coordinator, study, study_id, newest)
-    told_by, bound = walk.told_by(round), bound_by(walk.named_models, newest, walk.begun, round)
-    if known is not None and known.told_by == told_by:
-        # Later rounds change nothing of an earlier one's numbers.
-        return Certified(told_by, replace(known.computed, entries=newest.sequence, sha256=newest.sha256, bound=bound))
-    again = _entries(coordinator, study_id, *walk.since(round))
-    return Certified(told_by, stated(walk.opening, walk.history(round, again), newest, bound))
+    told_by, bound = walk.told_by(round_number), bound_by(walk.named_models, newest, walk.begun, round_number)
+    if cached is not None and cached.told_by == told_by:
+        # Later rounds do not change an earlier one's numbers.
+        return Certified(told_by, replace(cached.computed, entries=newest.sequence, sha256=newest.sha256, bound=bound))
+    entries = _entries(coordinator, study_id, *walk.since(round_number))
+    return Certified(told_by, account_of(walk.opening, walk.history(round_number, entries), newest, bound))
 
 
 def _walk(coordinator: Coordinator, study: str, study_id: int, newest: Entry) -> Walk:
-    """This process's walk along the study's ledger, up to its newest entry."""
+    """Return this process's walk along the study's ledger, up to its newest entry."""
     # Out of its place, and in again as the one that was used last.
     walk = coordinator.walks.pop(study, None)
     if walk is None or walk.newest.sequence > newest.sequence:
@@ -132,7 +141,7 @@ def _walk(coordinator: Coordinator, study: str, study_id: int, newest: Entry) ->
 
 
 def _entries(coordinator: Coordinator, study_id: int, after: int, last: int) -> list[Entry]:
-    """Those above `after`, up to `last`."""
+    """Return the entries above `after`, up to `last`."""
     if last <= after:
         return []
     return coordinator.database.read("read-ledger", lambda tx: entries(tx, study_id, after, last - after))

@@ -1,4 +1,4 @@
-"""What every use case is handed, and what those that may be repeated answer with."""
+"""The context of every use case, and the answer of those that may be repeated."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from server.db.blobs import Blobs
 from server.db.raw_rows import RawRows
 from server.db.session import Database
 from server.db.session_states import States
-from server.observation.observer import UNOBSERVED, Observer
+from server.observation.observer import UNOBSERVED, ProcessObserver
 from server.signing_key import SigningKey
-from study_protocol.documents.certify import Computed
+from study_protocol.documents.certify import CertificateAccount
 from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from study_protocol.randomness.source import AddressedCoins
 from study_protocol.study.messages import AssignmentBody, BudgetStatement, SignedParameters
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Written(Generic[T]):
-    """The answer to a write that may be repeated; `created` is False when it was here already."""
+    """The answer to a write that may be repeated. `created` is False when it was here already."""
 
     body: T
     created: bool
@@ -43,24 +43,23 @@ class Certified:
     """The numbers of a certificate, and the hashes of the entries that they follow from."""
 
     told_by: tuple[str, str]
-    computed: Computed
+    computed: CertificateAccount
 
 
 @dataclass(frozen=True)
 class Coordinator:
-    """Everything a use case may touch. Built once by whoever starts the process.
+    """The dependencies of the use cases. Built once, when the process starts.
 
     origin      public origin, for example `https://study.example.org`
     binds_models  new studies name every released model in their ledger
-    statements  by study, the last budget statement that this process compared with what was signed, beside the rows
-                that it was made of
+    statements  by study, the last budget statement that this process compared with what was signed, and its rows
     reports     by study, the tighter numbers beside its limits, and the charges that they are of
     assignments by study, the last assignment that this process put together
     pages       of ledgers, as JSON, by study and place, beside what each was made of
-    certified   what was computed of ledgers for certificates, by study and round
+    certified   results of ledgers for certificates, by study and round
     walks       by study, how far this process has walked along its ledger
     sessions    secure sums as this process saw them last
-    observer    whoever wants to know what this process does
+    observer    metrics and traces of this process
     """
 
     database: Database
@@ -85,4 +84,4 @@ class Coordinator:
     )
     walks: dict[str, Walk] = field(default_factory=dict[str, Walk], repr=False, compare=False)
     sessions: States = field(default_factory=States, repr=False, compare=False)
-    observer: Observer = field(default=UNOBSERVED, repr=False, compare=False)
+    observer: ProcessObserver = field(default=UNOBSERVED, repr=False, compare=False)

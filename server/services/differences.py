@@ -1,4 +1,4 @@
-"""A study whose rows are not what was signed is stopped for good: nothing may be built on it."""
+"""A study whose rows are not what was signed is stopped for good: no result may rest on it."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from server.services.coordinator import Coordinator
 
 logger = logging.getLogger("wardround.coordinator")
 T = TypeVar("T")
-# What comes of rows that no program of ours wrote, where it is not `DatabaseDiffers` at once.
+# Errors from rows that no program of ours wrote, where it is not `DatabaseDiffers` at once.
 UNREADABLE = (DatabaseDiffers, RowBroken, InvalidRequestError, LedgerError, *WRONG_VALUE)
-FOUND_BEFORE = "something in the database was not what the signed ledger says; the log names it"
+FOUND_BEFORE = "a value in the database was not what the signed ledger says: the log names it"
 WHAT_TO_DO = (
-    "somebody changed the database without the coordinator's key: keep a copy of it, find out who, and restore "
+    "the database was changed without the coordinator's key: keep a copy of it, find out who, and restore "
     "database and files together from a backup, or open a new study"
 )
 
 
 def stopping_where_rows_differ(coordinator: Coordinator, work: Callable[[], T]) -> T:
-    """What `work` returns; where it finds rows that are not what was signed, the study is stopped first.
+    """Return the result of `work`. If it finds rows that are not what was signed, the study is stopped first.
 
     Raises:
-        Rejected: `study-finished` with what differs and what to do; and whatever `work` raises.
+        Rejected: `study-finished` with the difference and what to do. Errors of `work` pass through.
     """
     try:
         return work()
@@ -45,32 +45,32 @@ def stopping_where_rows_differ(coordinator: Coordinator, work: Callable[[], T]) 
 
 
 def refused(difference: DatabaseDiffers) -> Rejected:
-    """What whoever asks about such a study is told."""
-    return Rejected("study-finished", f"{difference.what}; {WHAT_TO_DO}", stop_reason="database-differs")
+    """Return the rejection for requests to such a study."""
+    return Rejected("study-finished", f"{difference.difference}; {WHAT_TO_DO}", stop_reason="database-differs")
 
 
 def stop_differing(coordinator: Coordinator, study: str) -> tuple[DatabaseDiffers | None, bool]:
     """Finish the study and the round under way, without a word in the ledger, which others may have written.
 
-    Looked at once more under the study's lock: rows that somebody has set right meanwhile stop nothing.
+    The rows are compared once more under the study's lock: rows that were set right meanwhile do not stop it.
 
     Returns:
-        What differs, None where nothing does; and whether it is this call that has stopped the study.
+        The difference, None where there is none, and whether this call has stopped the study.
     """
     difference, stopped = coordinator.database.write("stop-differing", lambda tx: _stop(coordinator, tx, study))
     if difference is not None and stopped:
         extra = {"study": study, "event": "database-differs"}
-        logger.critical("%s; the study is stopped: %s", difference.what, WHAT_TO_DO, extra=extra)
+        logger.critical("%s: the study is stopped: %s", difference.difference, WHAT_TO_DO, extra=extra)
     return difference, stopped
 
 
 def _stop(coordinator: Coordinator, tx: Transaction, study: str) -> tuple[DatabaseDiffers | None, bool]:
     # By columns: its row may be one that cannot be loaded any more.
-    wanted = select(StudyRow.id, StudyRow.state, StudyRow.stop_reason).where(StudyRow.name == study)
-    known = tx.session.execute(wanted.with_for_update()).one_or_none()
-    if known is None:
+    statement = select(StudyRow.id, StudyRow.state, StudyRow.stop_reason).where(StudyRow.name == study)
+    study_row = tx.session.execute(statement.with_for_update()).one_or_none()
+    if study_row is None:
         return None, False
-    id, state, reason = known
+    id, state, reason = study_row
     if (state, reason) == ("finished", "database-differs"):
         return DatabaseDiffers(study, FOUND_BEFORE), False
     difference = _difference(coordinator, tx, study, id)
@@ -81,17 +81,17 @@ def _stop(coordinator: Coordinator, tx: Transaction, study: str) -> tuple[Databa
     under_way = (RoundRow.study_id == id) & RoundRow.ended_at.is_(None)
     number = tx.session.scalar(select(RoundRow.number).where(under_way))
     _write(tx, RoundRow, under_way, state="stopped", reason="database-differs", ended_at=tx.now())
-    # What is not opened yet must never be.
+    # Sums that are not opened yet must never be.
     going_on = (SessionRow.study_id == id) & SessionRow.phase.not_in(("summed", "failed"))
     _write(tx, SessionRow, going_on, phase="failed", failure="stopped", due_at=None, version=SessionRow.version + 1)
     _tell(tx, study, number)
     return difference, stopped
 
 
-def _difference(coordinator: Coordinator, tx: Transaction, study: str, id: int) -> DatabaseDiffers | None:
+def _difference(coordinator: Coordinator, tx: Transaction, study: str, study_id: int) -> DatabaseDiffers | None:
     try:
-        require_sound(tx, id)
-        require_readable(tx, id)
+        require_sound(tx, study_id)
+        require_readable(tx, study_id)
         require_unchanged(tx, coordinator.signer, rows.find_study(tx, study), whole=True)
     except DatabaseDiffers as difference:
         return difference
@@ -100,9 +100,9 @@ def _difference(coordinator: Coordinator, tx: Transaction, study: str, id: int) 
     return None
 
 
-def _write(tx: Transaction, kind: type[Any], where: ColumnElement[bool], **values: object) -> bool:
-    """Whether it could be written: a CHECK may refuse a row for what somebody else has put into it."""
-    statement = update(kind).where(where).values(**values, written_by=tx.name)
+def _write(tx: Transaction, kind: type[Any], condition: ColumnElement[bool], **values: object) -> bool:
+    """Return whether it could be written: a CHECK may refuse a row because of a foreign value in it."""
+    statement = update(kind).where(condition).values(**values, written_by=tx.name)
     try:
         with tx.session.begin_nested():
             tx.session.execute(statement.execution_options(synchronize_session=False))
@@ -112,13 +112,13 @@ def _write(tx: Transaction, kind: type[Any], where: ColumnElement[bool], **value
     return True
 
 
-def _tell(tx: Transaction, study: str, round: int | None) -> None:
-    """The events, where they can still be numbered."""
+def _tell(tx: Transaction, study: str, round_number: int | None) -> None:
+    """Append the events, if they can still be numbered."""
     try:
         with tx.session.begin_nested():
             row = rows.find_study(tx, study)
-            if round is not None:
-                rows.append_event(tx, row, "round-stopped", round)
+            if round_number is not None:
+                rows.append_event(tx, row, "round-stopped", round_number)
             rows.append_event(tx, row, "database-differs")
             rows.append_event(tx, row, "study-finished")
     except (RowBroken, IntegrityError) as error:

@@ -1,4 +1,4 @@
-"""What happened in a study, numbered from 1 without gaps."""
+"""The events of a study, numbered from 1 without gaps."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def since(coordinator: Coordinator, study: str, after: int = 0, limit: int = 500
     """Raises Rejected `unknown-study`."""
 
     def work(tx: Transaction) -> list[Event]:
-        wanted = select(EventRow).where(EventRow.study_id == rows.find_study(tx, study).id, EventRow.number > after)
-        found = tx.session.scalars(wanted.order_by(EventRow.number).limit(limit))
-        return [Event(id=row.number, kind=row.kind, study=study, round=row.round, at=at(row.at)) for row in found]
+        statement = select(EventRow).where(EventRow.study_id == rows.find_study(tx, study).id, EventRow.number > after)
+        events = tx.session.scalars(statement.order_by(EventRow.number).limit(limit))
+        return [Event(id=row.number, kind=row.kind, study=study, round=row.round, at=at(row.at)) for row in events]
 
     return coordinator.database.read("events-since", work)
 
 
 def marks(coordinator: Coordinator, studies: Collection[str]) -> dict[str, int]:
-    """The newest event number of each of these studies: one cheap query for everybody who waits."""
-    found = coordinator.database.look(_MARKS, {"studies": list(studies)})
-    # Whoever waits compares them; what is no number is no news, and must not end everybody's wait.
-    return {name: version for name, version in found if isinstance(version, int)}
+    """Return the newest event number of each of these studies: one cheap query for all waiting requests."""
+    versions = coordinator.database.look(_MARKS, {"studies": list(studies)})
+    # Waiting requests compare these. A value that is no number is no news, and must not end all waits.
+    return {name: version for name, version in versions if isinstance(version, int)}

@@ -1,4 +1,4 @@
-"""Whose key signs for a client. Asked at every request: one statement for all of a study, nothing remembered."""
+"""The keys that sign for clients. Asked at every request: one statement for all of a study, without a cache."""
 
 from __future__ import annotations
 
@@ -35,20 +35,21 @@ _key = lru_cache(maxsize=4096)(decode_public_key)
 
 @lru_cache(maxsize=1024)
 def _needed_by(settings: str) -> int:
-    """The number that this coordinator's wire needs for these settings, a text of JSON."""
+    """Return the number that this coordinator's wire needs for these settings, a text of JSON."""
     try:
         return min_protocol(json.loads(settings))
     except WRONG_VALUE:
-        # No settings: whoever asks for more than a key finds out, and the study is stopped.
+        # No settings: requests that need more than a key find this out, and the study is stopped.
         return UNNUMBERED
 
 
 @dataclass(frozen=True)
-class Known:
-    """A member of a study, whatever its state; `public_key` as it is written, `key` as it is used.
+class MemberIdentity:
+    """A member of a study, in any state. `public_key` is the text that is stored, `key` is its value.
 
-    protocol  the least number of the protocol that its program must speak in this study now, which may be more than
-              the study was created with
+    protocol  the least number of the protocol that its program must speak in this study now. It may be more than the
+              study
+              was created with
     """
 
     public_key: str
@@ -57,20 +58,21 @@ class Known:
     protocol: int
 
 
-def identify(coordinator: Coordinator, members: Sequence[tuple[str, str]]) -> list[Known | RowBroken | None]:
-    """Of each (study, client), in their order: its key and state, or what is wrong with its row.
+def identify(coordinator: Coordinator, members: Sequence[tuple[str, str]]) -> list[MemberIdentity | RowBroken | None]:
+    """Return for each (study, client), in their order, its key and state, or the fault of its row.
 
-    None where there is no such study or no such client: one query for whatever is missing, so time tells nothing.
+    None if there is no such study or no such client. One query answers for all missing names, so time tells no
+    difference.
     """
-    asked: defaultdict[str, set[str]] = defaultdict(set)
+    clients_by_study: defaultdict[str, set[str]] = defaultdict(set)
     for study, client in members:
-        asked[_named(study)].add(_named(client))
-    found = {study: _rows(coordinator, study, clients) for study, clients in asked.items()}
-    return [_known(found[_named(study)].get(_named(client))) for study, client in members]
+        clients_by_study[_valid_name(study)].add(_valid_name(client))
+    members_by_study = {study: _rows(coordinator, study, clients) for study, clients in clients_by_study.items()}
+    return [_member_of(members_by_study[_valid_name(study)].get(_valid_name(client))) for study, client in members]
 
 
-def _named(name: str) -> str:
-    # What is no name is in no row; PostgreSQL would refuse a text with NUL as an error.
+def _valid_name(name: str) -> str:
+    # An invalid name is in no row. PostgreSQL would refuse a text with NUL as an error.
     return name if NAME.fullmatch(name) else ""
 
 
@@ -82,7 +84,7 @@ def _rows(coordinator: Coordinator, study: str, clients: Collection[str]) -> Map
     return {name: tuple(member) for name, *member in rows}
 
 
-def _known(row: tuple[Any, ...] | None) -> Known | RowBroken | None:
+def _member_of(row: tuple[Any, ...] | None) -> MemberIdentity | RowBroken | None:
     if row is None:
         return None
     public_key, state, protocol, settings = row
@@ -95,4 +97,4 @@ def _known(row: tuple[Any, ...] | None) -> Known | RowBroken | None:
     if not is_protocol(protocol):
         return RowBroken("studies.protocol holds what the coordinator never writes")
     # A study that an older version created goes on over the wire of this one: its next session is of today's kind.
-    return Known(public_key, key, state, max(protocol, _needed_by(settings)))
+    return MemberIdentity(public_key, key, state, max(protocol, _needed_by(settings)))

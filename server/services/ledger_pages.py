@@ -18,7 +18,7 @@ from server.services.views import ledger_head
 from study_protocol.study.messages import LedgerEntry, LedgerPage, SignedLedgerHead
 
 
-# What a page is made of: who has signed what is told apart by how many have and how far, for a head only moves on.
+# The inputs of a page. The number of signed heads and their positions tell a change, for a head only moves on.
 def _signed(column: Any) -> Any:
     return select(column).where(WitnessRow.study_id == BudgetRow.study_id).correlate(BudgetRow).scalar_subquery()
 
@@ -35,28 +35,31 @@ _MAKING = threading.Lock()
 
 def read_ledger(coordinator: Coordinator, study: str, after: int = 0, limit: int = 500) -> bytes:
     """As `ledger_page`, as JSON. Raises Rejected `unknown-study`."""
-    found = coordinator.database.look(_STATE, {"study": study})
-    if not found:
+    state_rows = coordinator.database.look(_STATE, {"study": study})
+    if not state_rows:
         raise unknown_study()
-    state, page = tuple(found[0]), (study, after, limit)
-    known = coordinator.pages.get(page)
-    if known is not None and known[0] == state:
-        return known[1]
-    # Everybody comes at once: one makes it, the others wait for it.
+    state, page = tuple(state_rows[0]), (study, after, limit)
+    cached = coordinator.pages.get(page)
+    if cached is not None and cached[0] == state:
+        return cached[1]
+    # All clients come at once: one request makes it, the others wait for it.
     with _MAKING:
-        known = coordinator.pages.get(page)
-        if known is not None and known[0] == state:
-            return known[1]
-        made = ledger_page(coordinator, study, after, limit).model_dump_json().encode()
+        cached = coordinator.pages.get(page)
+        if cached is not None and cached[0] == state:
+            return cached[1]
+        body = ledger_page(coordinator, study, after, limit).model_dump_json().encode()
         # Made after the state was read: it may be newer than that, and is then made again for the next who asks.
-        coordinator.pages[page] = state, made
+        coordinator.pages[page] = state, body
         while len(coordinator.pages) > _PAGES:
             coordinator.pages.pop(next(iter(coordinator.pages)))
-        return made
+        return body
 
 
 def ledger_page(coordinator: Coordinator, study: str, after: int = 0, limit: int = 500) -> LedgerPage:
-    """Entries `after` + 1 and following with the signed head of the whole ledger. Raises Rejected `unknown-study`."""
+    """Return entries `after` + 1 and following with the signed head of the whole ledger.
+
+    Raises Rejected `unknown-study`.
+    """
 
     def work(tx: Transaction) -> LedgerPage:
         study_row = rows.find_study(tx, study)

@@ -1,4 +1,4 @@
-"""What stands in the database, counted for whoever watches over the coordinator: no hospital, nothing of privacy.
+"""Counts over the database, for monitoring of the coordinator: no hospital, no private value.
 
 A study is named by its public name, which is what an operator has to act on, and which logs and addresses hold anyway.
 """
@@ -21,7 +21,7 @@ _ENDED: tuple[Phase, ...] = ("summed", "failed")
 
 @dataclass(frozen=True)
 class Past:
-    """Counts of what has ended, over the whole history: reading them takes longer the more there is.
+    """Counts of ended work, over the whole history: the longer it is, the longer reading them takes.
 
     rounds    by outcome: released, abandoned, stopped
     sessions  secure sums by phase, of those that came to an end
@@ -37,7 +37,7 @@ class Past:
 
 @dataclass(frozen=True)
 class Measures:
-    """Counts over all studies; `idle_seconds` by study, of those that run.
+    """Counts over all studies. `idle_seconds` by study, of those that run.
 
     rounds    by state, of those under way
     sessions  secure sums by phase, of rounds under way
@@ -52,17 +52,19 @@ class Measures:
 
 
 def measure(coordinator: Coordinator) -> Measures:
-    """What is under way, in one snapshot: its cost does not grow with the history. Raises what the database raises."""
+    """Return counts of work under way, in one snapshot. The cost does not grow with the history. Database errors
+    pass through.
+    """
     return coordinator.database.read("measure", _measure)
 
 
 def measure_past(coordinator: Coordinator) -> Past:
-    """What has ended, in one snapshot. Raises what the database raises."""
+    """Return counts of ended work, in one snapshot. Database errors pass through."""
     return coordinator.database.read("measure-past", _measure_past)
 
 
 def _measure(tx: Transaction) -> Measures:
-    # Of both there is an index, which holds what is under way and nothing else.
+    # Of both there is an index, which only holds rows under way.
     is_open, unscrubbed = RoundRow.ended_at.is_(None), RoundRow.scrubbed_at.is_(None)
     updates = (
         select(func.sum(ParticipantRow.bytes))
@@ -87,14 +89,14 @@ def _measure(tx: Transaction) -> Measures:
 
 def _measure_past(tx: Transaction) -> Past:
     ended = select(RoundRow.state, func.count()).where(RoundRow.ended_at.is_not(None)).group_by(RoundRow.state)
-    wanted = (
+    statement = (
         select(SessionRow.phase, SessionRow.failure, func.count())
         .where(SessionRow.phase.in_(_ENDED))
         .group_by(SessionRow.phase, SessionRow.failure)
     )
-    found: Sequence[Any] = tx.session.execute(wanted).all()
-    failures = {str(failure): int(number) for _, failure, number in found if failure is not None}
-    summed = {str(phase): int(number) for phase, failure, number in found if failure is None}
+    counts: Sequence[Any] = tx.session.execute(statement).all()
+    failures = {str(failure): int(number) for _, failure, number in counts if failure is not None}
+    summed = {str(phase): int(number) for phase, failure, number in counts if failure is None}
     return Past(
         rounds=_counts(tx, ended),
         sessions=summed | ({"failed": sum(failures.values())} if failures else {}),
@@ -107,15 +109,15 @@ def _same_round(row: Any) -> ColumnElement[bool]:
     return and_(RoundRow.study_id == row.study_id, RoundRow.number == row.round)
 
 
-def _counts(tx: Transaction, wanted: Any) -> Mapping[str, int]:
-    found: Sequence[Any] = tx.session.execute(wanted).all()
-    return {str(word): int(number) for word, number in found}
+def _counts(tx: Transaction, statement: Any) -> Mapping[str, int]:
+    counts: Sequence[Any] = tx.session.execute(statement).all()
+    return {str(word): int(number) for word, number in counts}
 
 
 def _idle_seconds(tx: Transaction) -> Mapping[str, float]:
     # A study's newest event has the number that its row holds.
     newest = and_(EventRow.study_id == StudyRow.id, EventRow.number == StudyRow.version)
-    wanted = select(StudyRow.name, EventRow.at).join_from(StudyRow, EventRow, newest)
-    found = tx.session.execute(wanted.where(StudyRow.state == "running"))
+    statement = select(StudyRow.name, EventRow.at).join_from(StudyRow, EventRow, newest)
+    events = tx.session.execute(statement.where(StudyRow.state == "running"))
     # On the database's clock, which wrote the events.
-    return {name: max(0.0, tx.now() - at) for name, at in found}
+    return {name: max(0.0, tx.now() - at) for name, at in events}

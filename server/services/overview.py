@@ -1,4 +1,4 @@
-"""What the pages show: all studies at a glance, what changed in one of them, and its ledger as it was hashed."""
+"""The data of the pages: all studies at a glance, the changes in one of them, and its ledger as it was hashed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Counts = Mapping[Answer, int]
 
 
 @dataclass(frozen=True)
-class Glance:
+class StudyGlance:
     """One study at a glance. `limits` is None where the database is not what the coordinator signed."""
 
     study: Study
@@ -35,11 +35,11 @@ class Glance:
 
 
 @dataclass(frozen=True)
-class Changes:
-    """What changed in a study.
+class StudyChanges:
+    """The changes in a study.
 
     version  number of its newest event when this was read: ask with it for what is newer
-    rounds   in order of their numbers, each with what became of the hospitals that were asked; None: nobody is told
+    rounds   in order of their numbers, each with its hospitals by outcome, or None where that is hidden
     more     there are more of them
     """
 
@@ -50,17 +50,17 @@ class Changes:
 
 def glances(
     coordinator: Coordinator, after: str | None, limit: int, search: str | None
-) -> tuple[list[Glance], str | None]:
-    """Studies in order of their names, and behind which name there are more."""
+) -> tuple[list[StudyGlance], str | None]:
+    """Return studies in order of their names, and the name behind which there are more."""
     listed = lifecycle.list_studies(coordinator, after, limit, search)
 
-    def work(tx: Transaction) -> list[Glance]:
+    def work(tx: Transaction) -> list[StudyGlance]:
         return [_glance(coordinator, tx, study) for study in listed.studies]
 
     return coordinator.database.read("glance-at-studies", work), listed.next
 
 
-def _glance(coordinator: Coordinator, tx: Transaction, study: Study) -> Glance:
+def _glance(coordinator: Coordinator, tx: Transaction, study: Study) -> StudyGlance:
     row, budget = rows.find_with_budget(tx, study.study)
     limits, last = None, row.created_at
     try:
@@ -75,34 +75,36 @@ def _glance(coordinator: Coordinator, tx: Transaction, study: Study) -> Glance:
         limits = [LimitStatement.model_validate({**limit, "reports": []}) for limit in limits_of(row, budget)]
     except (DatabaseDiffers, RowBroken, *WRONG_VALUE):
         pass
-    return Glance(study, limits, views.at(last))
+    return StudyGlance(study, limits, views.at(last))
 
 
-def changes(coordinator: Coordinator, study: str, *, since: int, after: int, limit: int) -> Changes:
-    """Rounds above `after` that something happened to after event `since`, and the one under way.
+def changes(coordinator: Coordinator, study: str, *, since: int, after: int, limit: int) -> StudyChanges:
+    """Return rounds above `after` that had an event after event `since`, and the one under way.
 
     Raises:
         Rejected: `unknown-study`.
     """
 
-    def work(tx: Transaction) -> Changes:
+    def work(tx: Transaction) -> StudyChanges:
         row = rows.find_study(tx, study)
         # Before the rounds: what comes in between is told twice, and never missed.
         version = row.version
-        wanted = select(RoundRow).where(RoundRow.study_id == row.id, RoundRow.number > after)
+        statement = select(RoundRow).where(RoundRow.study_id == row.id, RoundRow.number > after)
         if since:
             touched = select(EventRow.round).where(
                 EventRow.study_id == row.id, EventRow.number > since, EventRow.round.is_not(None)
             )
-            wanted = wanted.where(or_(RoundRow.number.in_(touched), RoundRow.ended_at.is_(None)))
-        found = tx.session.scalars(wanted.order_by(RoundRow.number).limit(limit + 1)).all()
-        return Changes(version, _shown(tx, row, found[:limit]), len(found) > limit)
+            statement = statement.where(or_(RoundRow.number.in_(touched), RoundRow.ended_at.is_(None)))
+        round_rows = tx.session.scalars(statement.order_by(RoundRow.number).limit(limit + 1)).all()
+        return StudyChanges(version, _round_views(tx, row, round_rows[:limit]), len(round_rows) > limit)
 
     return coordinator.database.read("read-changes", work)
 
 
-def _shown(tx: Transaction, study: StudyRow, found: Sequence[RoundRow]) -> list[tuple[RoundView, Counts | None]]:
-    numbers = [round.number for round in found]
+def _round_views(
+    tx: Transaction, study: StudyRow, round_rows: Sequence[RoundRow]
+) -> list[tuple[RoundView, Counts | None]]:
+    numbers = [round.number for round in round_rows]
     models = select(ModelRow).where(ModelRow.study_id == study.id, ModelRow.version.in_(numbers))
     released = {model.version: model for model in tx.session.scalars(models)}
     answers = None if hides_attendance(rows.settings_of(study)) else _answers(tx, study.id, numbers)
@@ -111,25 +113,25 @@ def _shown(tx: Transaction, study: StudyRow, found: Sequence[RoundRow]) -> list[
             views.round_view(round, released.get(round.number), None),
             None if answers is None else answers.get(round.number, {}),
         )
-        for round in found
+        for round in round_rows
     ]
 
 
 def _answers(tx: Transaction, study_id: int, numbers: Sequence[int]) -> dict[int, dict[Answer, int]]:
-    """By round: how many hospitals were drawn, sent, refused, stayed away. No names."""
-    counted = (
+    """Return by round how many hospitals were drawn, sent, refused, stayed away. No names."""
+    statement = (
         select(ParticipantRow.round, ParticipantRow.state, func.count())
         .where(ParticipantRow.study_id == study_id, ParticipantRow.round.in_(numbers))
         .group_by(ParticipantRow.round, ParticipantRow.state)
     )
-    found: dict[int, dict[Answer, int]] = {}
-    for round, state, count in tx.session.execute(counted):
-        found.setdefault(round, {})[state] = count
-    return found
+    counts: dict[int, dict[Answer, int]] = {}
+    for round, state, count in tx.session.execute(statement):
+        counts.setdefault(round, {})[state] = count
+    return counts
 
 
 def ledger_lines(coordinator: Coordinator, study: str, *, after: int, limit: int) -> bytes:
-    """Entries above `after`, one a line: the very bytes whose SHA-256 is the entry's hash.
+    """Return entries above `after`, one a line: the very bytes whose SHA-256 is the entry's hash.
 
     Raises:
         Rejected: `unknown-study`.

@@ -1,6 +1,6 @@
-"""Whether the process can do its work: the database and the store of model files, asked side by side.
+"""Readiness of the process: the database and the store of model files are asked side by side.
 
-Neither is waited for longer than a short limit. What hangs keeps one thread, however often it is asked about.
+Neither is waited for longer than a short limit. A check that hangs keeps one thread, however often it is asked about.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from server.services.coordinator import Coordinator
 T = TypeVar("T")
 # For so long "ready" is said again.
 FRESH_SECONDS = 1.0
-# Of one check; whoever asks for readiness over a network waits a little longer than that.
+# Limit of one check. Clients that ask for readiness over a network wait a little longer than that.
 CHECK_SECONDS = 2.0
 # Of `wardround worker --check`, which opens everything anew.
 COMMAND_SECONDS = 10.0
 
 
 class NoAnswer(Exception):
-    """Something was not answered within its limit; the text says what."""
+    """A check was not answered within its limit. The text names it."""
 
     # It may stand in the log.
     names_nobody = True
 
 
 class Single(Generic[T]):
-    """Work that may hang, done by one thread at a time: whoever asks meanwhile gets the same result.
+    """Work that may hang, done by one thread at a time: further callers get the same result.
 
     fresh_seconds  for so long of `clock` a result is given again, so that work which strangers may ask for costs the
-                   same however often they ask. An error is not: what is well again is seen at once
+                   same
+                   however often they ask. An error is not kept, so that a recovery is seen at once
     """
 
     def __init__(
@@ -52,25 +53,25 @@ class Single(Generic[T]):
         self._fresh_until = -math.inf
 
     def ask(self) -> Future[T]:
-        """The result that is being worked out or was a moment ago, or a new one. Nobody may cancel it: it is shared."""
+        """Return the result under way, or of a moment ago, or a new one. It is shared, so it must not be cancelled."""
         with self._lock:
             running = self._running
             if running is None or (running.done() and self._clock() >= self._fresh_until):
                 running = self._running = Future()
-                # In the context of whoever asked first, of which its spans are. A daemon: what hangs must not keep the
-                # process from ending.
-                run, given = copy_context().run, (self._do, running)
-                threading.Thread(target=run, args=given, name=self._name, daemon=True).start()
+                # In the context of the first caller, which owns its spans. A daemon thread, so that work that hangs
+                # does not keep the process from ending.
+                run, arguments = copy_context().run, (self._do, running)
+                threading.Thread(target=run, args=arguments, name=self._name, daemon=True).start()
             return running
 
     def _do(self, result: Future[T]) -> None:
         try:
-            made = self._work()
+            value = self._work()
         except BaseException as error:  # noqa: BLE001 - whatever it is belongs to those who wait
             result.set_exception(error)
         else:
             self._fresh_until = self._clock() + self._fresh_seconds
-            result.set_result(made)
+            result.set_result(value)
 
 
 class Readiness:
@@ -82,9 +83,9 @@ class Readiness:
             "the store of model files": ("check-store", lambda: coordinator.blobs.check()),
         }
         self._checks: Mapping[str, Single[object]] = {
-            what: Single(name, work, fresh_seconds=FRESH_SECONDS, clock=clock) for what, (name, work) in works.items()
+            key: Single(name, work, fresh_seconds=FRESH_SECONDS, clock=clock) for key, (name, work) in works.items()
         }
 
     def ask(self) -> Mapping[str, Future[object]]:
-        """All checks, under way."""
-        return {what: check.ask() for what, check in self._checks.items()}
+        """Return all checks, under way."""
+        return {key: check.ask() for key, check in self._checks.items()}

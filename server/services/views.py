@@ -1,4 +1,4 @@
-"""What the coordinator shows: rows as messages, and every question that changes nothing."""
+"""Views of the coordinator: rows as messages, and every question that changes no row."""
 
 from __future__ import annotations
 
@@ -48,14 +48,16 @@ _REPORTING = threading.Lock()
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A published model. `open` gives its file, which never changes; FileNotFoundError if it is gone."""
+    """A published model. `open` gives its file, which never changes. It raises FileNotFoundError if the file is
+    gone.
+    """
 
     info: ModelInfo
     open: Callable[[], OpenedFile]
 
 
-def roster(coordinator: Coordinator, study: str, round: int | None = None) -> Roster:
-    """The members as they are, or, of a round that sums under masks, those active at its opening.
+def roster(coordinator: Coordinator, study: str, round_number: int | None = None) -> Roster:
+    """Return the members as they are, or, of a round that sums under masks, those active at its opening.
 
     Raises:
         Rejected: `unknown-study`.
@@ -63,7 +65,7 @@ def roster(coordinator: Coordinator, study: str, round: int | None = None) -> Ro
 
     def work(tx: Transaction) -> Roster:
         row = rows.find_study(tx, study)
-        opened_with = None if round is None else members_at_opening(rows.find_session(tx, row.id, round))
+        opened_with = None if round_number is None else members_at_opening(rows.find_session(tx, row.id, round_number))
         if opened_with is not None:
             then = [RosterEntry(client=name, public_key=key, state="active") for name, key in opened_with[1].items()]
             return Roster(study=study, members=then, fingerprint=opened_with[0])
@@ -78,59 +80,60 @@ def list_rounds(
     study: str,
     *,
     with_clients: bool,
-    own: str | None = None,
+    own_client: str | None = None,
     after: int = 0,
     limit: int = 100,
 ) -> RoundList:
-    """Rounds above `after`.
+    """Return rounds above `after`. Raises Rejected `unknown-study`.
 
-    `with_clients` shows who took part: for operators only. `own` shows a hospital its own part, from which it sees
-    whether its ledger knows of every update that it sent. Raises Rejected `unknown-study`.
+    with_clients  shows the participants, for operators only
+    own_client    shows a hospital its own part, which says whether its ledger knows of every update that it sent
     """
 
     def work(tx: Transaction) -> RoundList:
-        wanted = select(RoundRow).where(RoundRow.study_id == rows.find_study(tx, study).id, RoundRow.number > after)
-        found = tx.session.scalars(wanted.order_by(RoundRow.number).limit(limit + 1)).all()
-        more = found[limit - 1].number if len(found) > limit else None
-        return RoundList(rounds=[_shown(tx, row, with_clients, own) for row in found[:limit]], next=more)
+        statement = select(RoundRow).where(RoundRow.study_id == rows.find_study(tx, study).id, RoundRow.number > after)
+        round_rows = tx.session.scalars(statement.order_by(RoundRow.number).limit(limit + 1)).all()
+        more = round_rows[limit - 1].number if len(round_rows) > limit else None
+        return RoundList(rounds=[_view_for(tx, row, with_clients, own_client) for row in round_rows[:limit]], next=more)
 
     return coordinator.database.read("list-rounds", work)
 
 
 def show_round(
-    coordinator: Coordinator, study: str, round: int, *, with_clients: bool, own: str | None = None
+    coordinator: Coordinator, study: str, round_number: int, *, with_clients: bool, own_client: str | None = None
 ) -> RoundView:
     """Raises Rejected `unknown-study`, `round-unknown`."""
 
     def work(tx: Transaction) -> RoundView:
-        return _shown(tx, rows.find_round(tx, rows.find_study(tx, study).id, round), with_clients, own)
+        return _view_for(tx, rows.find_round(tx, rows.find_study(tx, study).id, round_number), with_clients, own_client)
 
     return coordinator.database.read("show-round", work)
 
 
-def _shown(tx: Transaction, row: RoundRow, with_clients: bool, own: str | None) -> RoundView:
+def _view_for(tx: Transaction, row: RoundRow, with_clients: bool, own_client: str | None) -> RoundView:
     model = tx.session.get(ModelRow, (row.study_id, row.number))
     if with_clients:
         return round_view(row, model, rows.participants(tx, row))
-    part = None if own is None else tx.session.get(ParticipantRow, (row.study_id, row.number, own))
+    part = None if own_client is None else tx.session.get(ParticipantRow, (row.study_id, row.number, own_client))
     return round_view(row, model, None if part is None else [part])
 
 
 def read_budget(coordinator: Coordinator, study: str) -> BudgetStatement:
-    """What the newest ledger entry has the digest of; rows that are anything else are not shown.
+    """Return the statement that the newest ledger entry has the digest of. Other rows are not shown.
 
     Raises:
-        Rejected: `unknown-study`; `study-finished` (extra stop_reason `database-differs`), whatever ended it before.
+        Rejected: `unknown-study`, or `study-finished` (extra stop_reason `database-differs`), even if it had ended
+        before.
     """
 
     def work(tx: Transaction) -> BudgetStatement:
-        stored, known = raw_rows(tx, study), coordinator.statements.get(study)
+        stored, cached = raw_rows(tx, study), coordinator.statements.get(study)
         # The same bytes were compared with what was signed, and this is what they say: it is neither old nor believed.
-        if known is not None and known[0] == stored:
-            return known[1]
+        if cached is not None and cached[0] == stored:
+            return cached[1]
         row, budget = rows.find_with_budget(tx, study)
         if row.stop_reason == "database-differs":
-            # Whatever it was, also an entry that only a walk of the whole ledger finds.
+            # Any difference, also an entry that only a walk of the whole ledger finds.
             raise DatabaseDiffers(study, FOUND_BEFORE)
         require_as_signed(tx, coordinator.signer, row, budget)
         statement = _statement(row, budget, _reports(coordinator, row, budget))
@@ -141,13 +144,13 @@ def read_budget(coordinator: Coordinator, study: str) -> BudgetStatement:
 
 
 def _reports(coordinator: Coordinator, study: StudyRow, row: BudgetRow) -> list[list[dict[str, Any]]]:
-    """Made when somebody asks, once for what was charged so far: no round waits for them."""
+    """Return the reports, computed on demand, once for all charges so far: no round waits for them."""
     charged = row.state["accounts"], row.state["finished"]
     with _REPORTING:
-        known = coordinator.reports.get(study.name)
-        if known is None or known[0] != charged:
-            known = coordinator.reports[study.name] = charged, reports_of(study, row)
-        return known[1]
+        cached = coordinator.reports.get(study.name)
+        if cached is None or cached[0] != charged:
+            cached = coordinator.reports[study.name] = charged, reports_of(study, row)
+        return cached[1]
 
 
 def _statement(study: StudyRow, row: BudgetRow, reports: list[list[dict[str, Any]]]) -> BudgetStatement:
@@ -160,10 +163,10 @@ def _statement(study: StudyRow, row: BudgetRow, reports: list[list[dict[str, Any
         can_continue=row.can_continue and study.stop_reason is None,
         pause_reason=pause_reason(study),
         stop_reason=study.stop_reason,
-        # Ready since the ledger was written, and what takes long since somebody asked.
+        # Ready since the ledger was written. The slow numbers are ready since the first request for them.
         limits=[
             LimitStatement.model_validate({**limit, "reports": more})
-            # Levels that nothing protects come last, and have none.
+            # Unprotected levels come last, and have none.
             for limit, more in zip(limits_of(study, row), chain(reports, repeat([])), strict=False)
         ],
         percentiles=[Percentile.model_validate(percentile) for percentile in row.percentiles],
@@ -172,22 +175,26 @@ def _statement(study: StudyRow, row: BudgetRow, reports: list[list[dict[str, Any
 
 
 def locate_model(coordinator: Coordinator, study: str, version: int | None = None) -> StoredModel:
-    """Version None: the latest. A file that the ledger does not name is not shown.
+    """Return a published model. Version None: the latest. A file that the ledger does not name is not shown.
 
     Raises:
-        Rejected: `unknown-study`, `unknown-model`; `study-finished` (extra stop_reason `database-differs`).
+        Rejected: `unknown-study`, `unknown-model`, or `study-finished` (extra stop_reason `database-differs`).
     """
 
     def work(tx: Transaction) -> ModelRow | None:
-        found = rows.find_study(tx, study)
-        row = rows.latest_model(tx, found.id) if version is None else tx.session.get(ModelRow, (found.id, version))
+        study_row = rows.find_study(tx, study)
+        row = (
+            rows.latest_model(tx, study_row.id)
+            if version is None
+            else tx.session.get(ModelRow, (study_row.id, version))
+        )
         if row is not None:
-            require_released(tx, found, row)
+            require_released(tx, study_row, row)
         return row
 
     row = stopping_where_rows_differ(coordinator, lambda: coordinator.database.read("locate-model", work))
     if row is None:
-        raise Rejected("unknown-model", "no such version: it is not published yet, or its round came to nothing")
+        raise Rejected("unknown-model", "no such version: it is not published yet, or its round was abandoned")
 
     def opened() -> OpenedFile:
         file = coordinator.blobs.open(models_of(study), row.sha256)
@@ -199,7 +206,7 @@ def locate_model(coordinator: Coordinator, study: str, version: int | None = Non
 
 
 def at(seconds: float) -> datetime:
-    """A time of the database, in seconds since the epoch, as messages say it."""
+    """Return a time of the database, in seconds since the epoch, as messages say it."""
     return datetime.fromtimestamp(seconds, UTC)
 
 
@@ -208,7 +215,7 @@ def model_info(row: ModelRow) -> ModelInfo:
 
 
 def pause_reason(row: StudyRow) -> PauseReason | None:
-    """Why the study is paused; None where it is not."""
+    """Return why the study is paused. None if it is not."""
     code = row.pause_reason
     return None if code is None else PauseReason(code=code, detail=in_words(code))
 

@@ -1,8 +1,8 @@
 """The charts' library, Vega with Vega-Lite and Vega-Embed, as one script out of the wheel `vl-convert-python`.
 
-It is made once: when the wheel of Wardround is built, or in a checkout when the coordinator starts first. Nothing of it
-stands in these sources, and whoever installs the wheel needs nothing more. Standard library only, because the build of
-the wheel runs this file where nothing else is installed.
+It is made once: when the wheel of Wardround is built, or in a checkout when the coordinator starts first. These sources
+do not contain it, and an installed wheel needs no other source. Standard library only, because the build of the wheel
+runs this file without other packages.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from functools import cached_property
 from pathlib import Path
 
 BUNDLE = Path(__file__).parent / "bundle" / "charts.js.gz"
-# Nothing but what the page calls, so that the bundler leaves out the rest.
+# Only the functions that the page calls, so that the bundler leaves out the rest.
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """The script, compressed; its name changes with its content, so that browsers may keep it for ever."""
+    """The script, compressed. Its name changes with its content, so that browsers may keep it for ever."""
 
     compressed: bytes
 
@@ -33,12 +33,12 @@ class Bundle:
 
     @property
     def script(self) -> bytes:
-        """For the rare browser that does not say that it takes gzip."""
+        """Return the script for the rare browser that does not say that it takes gzip."""
         return gzip.decompress(self.compressed)
 
 
 def find_bundle(path: Path = BUNDLE) -> Bundle | None:
-    """The script as it was made, or made now; None where it is not there and `vl-convert-python` is not installed."""
+    """Return the script, made now if need be. None if it is missing and `vl-convert-python` is not installed."""
     if not path.is_file():
         if importlib.util.find_spec("vl_convert") is None:
             return None
@@ -47,7 +47,7 @@ def find_bundle(path: Path = BUNDLE) -> Bundle | None:
 
 
 def make_bundle(path: Path = BUNDLE) -> None:
-    """Write the script; takes two seconds. Several processes may do it at once.
+    """Write the script, which takes two seconds. Several processes may do it at once.
 
     Raises:
         ImportError: `vl-convert-python` is not installed.

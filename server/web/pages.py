@@ -1,6 +1,6 @@
 """Two read-only pages. They hold no data: their scripts ask for a viewer's key and read the twins in JSON with it.
 
-So there is no cookie, nothing to forge, and nothing to leak from a cache.
+So there is no cookie that could be forged, and no cache that could leak.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from server.api.docs import PAGE_HEADERS
 from server.web.bundle import Bundle, find_bundle
 
 FOLDER = Path(__file__).parent
-# Open to anybody, because there is nothing in them; what has data wants a key.
+# Open to all, because the pages are empty. Data needs a key.
 router = APIRouter(include_in_schema=False)
 logger = logging.getLogger("wardround.dashboard")
 
@@ -53,7 +53,7 @@ def study_page(request: Request, study: StudyName) -> HTMLResponse:
 
 @router.get("/charts/{name}")
 def charts(request: Request, name: str) -> Response:
-    """The charts' library. Its name changes with its content, so whoever has it need not ask again."""
+    """Return the charts' library. Its name changes with its content, so a browser that has it need not ask again."""
     bundle = _charts(request)
     if bundle is None or name != bundle.name:
         raise HTTPException(404)

@@ -1,4 +1,4 @@
-"""What the pages show, as JSON: nothing that the reader's own key could not read elsewhere in the API."""
+"""The data of the pages, as JSON: only what the reader's own key could read elsewhere in the API."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AwareDatetime, Field
 
-from server.api.auth import After, Here, PageSize, Reader, SignedRoute, StudyName, Viewer
+from server.api.auth import After, PageSize, Reader, RequestContext, SignedRoute, StudyName, Viewer
 from server.api.queries import QueryNumber
-from server.api.rounds import own, sees_clients
+from server.api.rounds import own_client_of, sees_clients
 from server.domain.errors import Rejected
 from server.services import overview, views
 from server.services.queries import show
@@ -27,10 +27,11 @@ MOST_ROUNDS = 500
 AfterName = Annotated[str | None, Query(pattern=NAME_PATTERN, description="everything behind this name")]
 Search = Annotated[str | None, Query(max_length=200, description="in the name or the title, in any case")]
 Since = Annotated[
-    int, Query(ge=0, le=2**53, description="`version` of an earlier answer: only rounds that changed since; 0: all")
+    int,
+    Query(ge=0, le=2**53, description="`version` of an earlier answer: only rounds that changed since, 0 for all"),
 ]
-_SAME: dict[int | str, dict[str, Any]] = {
-    304: {"description": "Nothing is new since the answer with the ETag in If-None-Match"}
+_NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "The data has not changed since the answer with the ETag in If-None-Match"}
 }
 
 
@@ -39,7 +40,7 @@ class Glance(Message):
 
     study: Study = Field(description="its settings and its state")
     limits: list[LimitStatement] | None = Field(
-        description="as the budget says, without reports; null where the database is not what the coordinator signed"
+        description="as the budget says, without reports. null where the database is not what the coordinator signed"
     )
     last_activity: AwareDatetime = Field(description="when something happened last")
     most_rounds: int = Field(description="how many rounds are charged at most")
@@ -47,11 +48,11 @@ class Glance(Message):
 
 class Glances(Message):
     studies: list[Glance] = Field(description="in order of their names")
-    next: str | None = Field(description="ask for more with `after`; null at the end")
+    next: str | None = Field(description="ask for more with `after`, null at the end")
 
 
 class Answers(Message):
-    """What became of the hospitals that a round asked, as counts."""
+    """The hospitals that a round asked by outcome, as counts."""
 
     received: int = Field(description="whose update is here")
     refused: int = Field(description="that said no")
@@ -61,18 +62,18 @@ class Answers(Message):
 
 class ShownRound(RoundView):
     answers: Answers | None = Field(
-        description="null where nobody may learn how many were drawn: the study's guarantee counts on it"
+        description="null where the number of sampled hospitals is secret: the study's guarantee counts on it"
     )
 
 
 class StudyPage(Message):
-    """What the page of a study shows; who took part is never among it.
+    """The data of a study's page. It never names the participants.
 
     study    its settings and its state
     budget   null where the database is not what the coordinator signed
-    rounds   in order of their numbers; empty where the budget is null, for the database is not believed then
+    rounds   in order of their numbers, and empty where the budget is null, for the database is not believed then
     version  ask with it as `since` for what is newer
-    next     ask for more rounds with `after`; null at the end
+    next     ask for more rounds with `after`, null at the end
     most_rounds  how many rounds are charged at most
     """
 
@@ -97,7 +98,7 @@ class ShownQuery(Queried):
 
 class ShownQueries(Message):
     queries: list[ShownQuery] = Field(description="in order of their numbers, without answers")
-    next: int | None = Field(description="ask for more with `after`; null at the end")
+    next: int | None = Field(description="ask for more with `after`, null at the end")
 
 
 class Sentence(Message):
@@ -109,70 +110,88 @@ class Terms(Message):
     sentences: list[Sentence] = Field(description="in the order in which a person should read them")
 
 
-@router.get(".json", responses=_SAME, response_model=Glances)
+@router.get(".json", responses=_NOT_MODIFIED, response_model=Glances)
 def all_studies_json(
-    request: Request, _: Viewer, here: Here, after: AfterName = None, limit: PageSize = 25, search: Search = None
+    request: Request,
+    _: Viewer,
+    context: RequestContext,
+    after: AfterName = None,
+    limit: PageSize = 25,
+    search: Search = None,
 ) -> Response:
-    """What the page of all studies shows. The same again is a 304."""
-    found, more = overview.glances(here.coordinator, after, limit, search)
-    shown = [
+    """Return the data of the page of all studies. The same again is a 304."""
+    studies, more = overview.glances(context.coordinator, after, limit, search)
+    views = [
         Glance(
-            study=one.study,
-            limits=one.limits,
-            last_activity=one.last_activity,
-            most_rounds=one.study.settings.rounds,
+            study=glance.study,
+            limits=glance.limits,
+            last_activity=glance.last_activity,
+            most_rounds=glance.study.settings.rounds,
         )
-        for one in found
+        for glance in studies
     ]
-    return _unless_same(request, Glances(studies=shown, next=more))
+    return _unless_same(request, Glances(studies=views, next=more))
 
 
-@router.get("/{study}.json", responses=_SAME, response_model=StudyPage)
+@router.get("/{study}.json", responses=_NOT_MODIFIED, response_model=StudyPage)
 def study_page_json(
-    request: Request, study: StudyName, _: Reader, here: Here, since: Since = 0, after: After = 0
+    request: Request, study: StudyName, _: Reader, context: RequestContext, since: Since = 0, after: After = 0
 ) -> Response:
-    """What the page of a study shows: its state, its budget, and the rounds that are new. The same again is a 304."""
+    """Return the data of a study's page: state, budget, and the rounds that are new. The same again is a 304."""
     try:
-        spent = views.read_budget(here.coordinator, study)
-        changed = overview.changes(here.coordinator, study, since=since, after=after, limit=MOST_ROUNDS)
+        spent = views.read_budget(context.coordinator, study)
+        changed = overview.changes(context.coordinator, study, since=since, after=after, limit=MOST_ROUNDS)
     except Rejected as error:
         if error.extra.get("stop_reason") != "database-differs":
             raise
-        spent, changed = None, overview.Changes(0, [], more=False)
-    rounds = [_shown(view, answers) for view, answers in changed.rounds]
-    shown = lifecycle.show(here.coordinator, study)
+        spent, changed = None, overview.StudyChanges(0, [], more=False)
+    rounds = [_page_round(view, answers) for view, answers in changed.rounds]
+    study_view = lifecycle.show(context.coordinator, study)
     page = StudyPage(
-        study=shown,
+        study=study_view,
         budget=spent,
         rounds=rounds,
         version=changed.version,
         next=rounds[-1].round if changed.more else None,
-        most_rounds=shown.settings.rounds,
+        most_rounds=study_view.settings.rounds,
     )
     return _unless_same(request, page)
 
 
 @router.get("/{study}/terms.json", response_model=Terms)
-def study_terms_json(study: StudyName, _: Reader, here: Here) -> Terms:
-    """The study's settings in sentences: whom it protects, how far, and who sees what."""
-    said = in_words(lifecycle.show(here.coordinator, study).settings, mine=False)
-    return Terms(sentences=[Sentence(about=about, text=text) for about, text in said])
+def study_terms_json(study: StudyName, _: Reader, context: RequestContext) -> Terms:
+    """Return the study's settings in sentences: the protected persons, the strength, and the readers of each value."""
+    sentences = in_words(lifecycle.show(context.coordinator, study).settings, mine=False)
+    return Terms(sentences=[Sentence(about=about, text=text) for about, text in sentences])
 
 
-@router.get("/{study}/queries.json", responses=_SAME, response_model=ShownQueries)
-def queries_json(request: Request, study: StudyName, who: Reader, here: Here, after: After = 0) -> Response:
-    """Queries above `after` in plain words, without their answers. Who consents is for operators alone."""
-    found = show.list_queries(
-        here.coordinator, study, with_clients=sees_clients(who), own=own(who), after=after, limit=MOST_ROUNDS
+@router.get("/{study}/queries.json", responses=_NOT_MODIFIED, response_model=ShownQueries)
+def queries_json(
+    request: Request, study: StudyName, caller: Reader, context: RequestContext, after: After = 0
+) -> Response:
+    """Return queries above `after` in plain words, without their answers. Only operators see who consents."""
+    query_list = show.list_queries(
+        context.coordinator,
+        study,
+        with_clients=sees_clients(caller),
+        own_client=own_client_of(caller),
+        after=after,
+        limit=MOST_ROUNDS,
     )
-    return _unless_same(request, ShownQueries(queries=[_asked(one) for one in found.queries], next=found.next))
+    return _unless_same(
+        request, ShownQueries(queries=[_page_query(query) for query in query_list.queries], next=query_list.next)
+    )
 
 
-@router.get("/{study}/queries/{query}.json", responses=_SAME, response_model=ShownQuery)
-def query_json(request: Request, study: StudyName, query: QueryNumber, who: Reader, here: Here) -> Response:
-    """One query in plain words, with its answer once it has one."""
-    found = show.show_query(here.coordinator, study, query, with_clients=sees_clients(who), own=own(who))
-    return _unless_same(request, _asked(found))
+@router.get("/{study}/queries/{query}.json", responses=_NOT_MODIFIED, response_model=ShownQuery)
+def query_json(
+    request: Request, study: StudyName, query: QueryNumber, caller: Reader, context: RequestContext
+) -> Response:
+    """Return one query in plain words, with its answer once it has one."""
+    query_view = show.show_query(
+        context.coordinator, study, query, with_clients=sees_clients(caller), own_client=own_client_of(caller)
+    )
+    return _unless_same(request, _page_query(query_view))
 
 
 @router.get(
@@ -180,13 +199,18 @@ def query_json(request: Request, study: StudyName, query: QueryNumber, who: Read
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "one entry a line"}},
 )
-def ledger_text(study: StudyName, _: Reader, here: Here, after: After = 0, limit: PageSize = 500) -> Response:
-    """Ledger entries above `after`, one a line. SHA-256 of a line is the entry's hash, and the next line names it."""
-    lines = overview.ledger_lines(here.coordinator, study, after=after, limit=limit)
+def ledger_text(
+    study: StudyName, _: Reader, context: RequestContext, after: After = 0, limit: PageSize = 500
+) -> Response:
+    """Return ledger entries above `after`, one a line.
+
+    SHA-256 of a line is the entry's hash, and the next line names it.
+    """
+    lines = overview.ledger_lines(context.coordinator, study, after=after, limit=limit)
     return Response(lines, media_type="text/plain", headers={"Cache-Control": "no-store"})
 
 
-def _shown(view: RoundView, counts: overview.Counts | None) -> ShownRound:
+def _page_round(view: RoundView, counts: overview.Counts | None) -> ShownRound:
     answers = (
         None
         if counts is None
@@ -200,14 +224,16 @@ def _shown(view: RoundView, counts: overview.Counts | None) -> ShownRound:
     return ShownRound.model_validate({**dict(view), "answers": answers})
 
 
-def _asked(query: Queried) -> ShownQuery:
+def _page_query(query: Queried) -> ShownQuery:
     answered = query.answered
     signed = None if answered is None else canonical_json(answered.published.model_dump(mode="json")).decode()
     return ShownQuery.model_validate({**dict(query), "words": query.document.question.in_words(), "signed": signed})
 
 
 def _unless_same(request: Request, body: Message) -> Response:
-    """The body with its digest as ETag; 304 for who has these very bytes. No cache keeps it: it is for one key."""
+    """Return the body with its digest as ETag, or 304 for a client that has it. It is for one key, so no cache
+    keeps it.
+    """
     written = body.model_dump_json().encode()
     headers = {"ETag": f'"{hashlib.sha256(written).hexdigest()}"', "Cache-Control": "no-store"}
     if request.headers.get("if-none-match") == headers["ETag"]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from server.domain.admission import Findings
 from simulation.local_work import Accounts, ClientTask, LocalWork, Orders, Part
 from study_protocol.secure_sum.vectors import RingVector, VectorSpec
-from study_protocol.wire.tensor_files import Arrays, Tensors
+from study_protocol.wire.tensor_files import Arrays, ReadableTensors
 from study_protocol.wire.tensors import UPDATE, Array, Spec
 
 
@@ -26,7 +26,7 @@ class Done:
     accounts  what every client keeps
     """
 
-    updates: Sequence[Tensors]
+    updates: Sequence[ReadableTensors]
     findings: tuple[Findings, ...]
     sums: Mapping[str, RingVector]
     accounts: tuple[Accounts | None, ...]
@@ -127,5 +127,5 @@ class UpdateLayout:
             values = update[name].reshape(-1)
             into[start : start + len(values)] = values
 
-    def updates(self, rows: Iterable[NDArray[Any]]) -> list[Tensors]:
+    def updates(self, rows: Iterable[NDArray[Any]]) -> list[ReadableTensors]:
         return [FlatUpdate(self.spec, self.starts, row) for row in rows]

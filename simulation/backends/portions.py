@@ -13,7 +13,7 @@ from server.domain.admission import Findings
 from simulation.backends.base import Done, UpdateLayout, WordSums
 from simulation.local_work import Accounts, ClientStopped, ClientTask, LocalWork, Orders
 from study_protocol.study.settings import StudySettings
-from study_protocol.wire.tensor_files import Tensors
+from study_protocol.wire.tensor_files import ReadableTensors
 
 # Portions a worker and round: the last ones are short, so that no worker waits long for another.
 _PORTIONS = 8
@@ -73,7 +73,7 @@ def take_portion(
     return PortionResult(portion.slots, tuple(findings), tuple(accounts))
 
 
-def collected(turns: int, results: Iterable[PortionResult], updates: Sequence[Tensors], sums: WordSums) -> Done:
+def collected(turns: int, results: Iterable[PortionResult], updates: Sequence[ReadableTensors], sums: WordSums) -> Done:
     """A round's portions, which may come in any order, as one answer."""
     findings: list[Findings | None] = [None] * turns
     accounts: list[Accounts | None] = [None] * turns

@@ -34,7 +34,7 @@ from study_protocol.secure_sum.parameters import UPDATE as UPDATE_VECTOR
 from study_protocol.secure_sum.vectors import RingVector
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire import tensors
-from study_protocol.wire.tensor_files import Arrays, Tensors
+from study_protocol.wire.tensor_files import Arrays, ReadableTensors
 from study_protocol.wire.tensors import Array
 
 # As `private_learning.training.gradients` clips, so that float32 never passes the clip norm.
@@ -295,6 +295,6 @@ class _Round:
             named_tensors[name] = row[start : start + math.prod(shape)].reshape(shape)
         return named_tensors
 
-    def _updates(self) -> list[Tensors]:
+    def _updates(self) -> list[ReadableTensors]:
         rows: list[NDArray[Any]] = [row for block in self._rows for row in block]
         return self._layout.updates(rows or [self._total])

@@ -1,9 +1,9 @@
-"""What the cells of a hospital's table say. They stay as they are stored until somebody declares what a column holds.
+"""Cells of a hospital's table and their values. Cells stay as they are stored until a declaration says what they hold.
 
-`stored` keeps cells and their type, `column` lets programs compute with them, `making` makes columns out of what
-programs hold, `reading` turns cells into values, `spelling` knows how texts are written, `counting` says how many cells
-fit a declaration, and `digest` names a whole table. What a cell says depends on the cell, its stored type and public
-settings alone, never on another cell.
+`stored` keeps cells and their type, and `column` lets programs compute with them. `making` makes columns from arrays,
+lists and series. `reading` turns cells into values, and `spelling` knows how texts are written. `counting` says how
+many cells fit a declaration, and `digest` names a whole table. The value of a cell depends on the cell, its stored type
+and public settings alone, never on another cell.
 """
 
 from study_protocol.cells.column import Column

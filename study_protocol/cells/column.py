@@ -15,7 +15,7 @@ from study_protocol.cells.stored import Array, StoredCells
 
 @dataclass(frozen=True, eq=False)
 class Column(StoredCells, NDArrayOperatorsMixin):
-    """(n,) cells. Made by `column_of`; `reading` says what they mean under a declaration.
+    """(n,) cells, made by `column_of`. `reading` gives their values under a declaration.
 
     In arithmetic and comparisons, for NumPy and for torch, a column is its numbers, NaN where a cell is empty. Beside a
     text it is compared as a category. Cells that are no number raise DataError there, which counts them.
@@ -27,11 +27,11 @@ class Column(StoredCells, NDArrayOperatorsMixin):
         return self._numbers() if dtype is None else self._numbers().astype(dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        texts = [one for one in inputs if isinstance(one, str)]
+        texts = [operand for operand in inputs if isinstance(operand, str)]
         if method == "__call__" and texts and ufunc in (np.equal, np.not_equal):
             equal = read_categories(self, (texts[0],)).places == 0
             return equal if ufunc is np.equal else ~equal
-        plain = [np.asarray(one) if isinstance(one, Column) else one for one in inputs]
+        plain = [np.asarray(operand) if isinstance(operand, Column) else operand for operand in inputs]
         return getattr(ufunc, method)(*plain, **options)
 
     def __dlpack__(self, **options: Any) -> Any:
@@ -43,8 +43,8 @@ class Column(StoredCells, NDArrayOperatorsMixin):
     def _numbers(self) -> Array:
         numbers = read_numbers(self)
         if numbers.wrong.any():
-            where = f"column {self.name}" if self.name else "a column"
+            label = f"column {self.name}" if self.name else "a column"
             raise DataError(
-                f"{where}: {int(numbers.wrong.sum())} of {len(self)} cells are no numbers; the first is {numbers.kind}"
+                f"{label}: {int(numbers.wrong.sum())} of {len(self)} cells are no numbers. The first is {numbers.kind}"
             )
         return numbers.values

@@ -1,16 +1,16 @@
-"""One digest of a table, however it is stored: `wardround table 1`.
+"""Digest of a table in the format `wardround table 1`, which does not depend on how the table is stored.
 
-SHA-256 of a first line that names the columns, and of the sorted SHA-256 of all rows. Two tables have one digest if
-their columns have the same names, in any order, and their rows are the same, each as often, in any order. Cells are the
-same if they have one form:
+The digest is the SHA-256 of a first line that names the columns, and of the sorted SHA-256 of all rows. Two tables have
+one digest under two conditions. Their columns have the same names, in any order. Their rows are the same, each as
+often, in any order. Cells are the same if they have one form:
 
     empty    a cell without text, a null, NaN, no date
     Boolean  a stored one, or the words true and false in any capitals
     number   a stored one, or a text that writes a plain decimal number by the data set's declared mark, or one with an
-             exponent as Python does (1e-05). Whole numbers are exact, however long. Others are the float64 next to
-             them; of a stored number of 16 or 32 bits, the shortest decimal number that is its own
-    date     a stored one, or a text that writes one by the data set's declared order; to the microsecond
-    text     any other, in composed letters (NFC) and without spaces around it: 0744 is no 744, and NA is a text
+             exponent as Python does (1e-05). Whole numbers are exact, however long. Others are the nearest float64. A
+             stored number of 16 or 32 bits is the shortest decimal number that is its own
+    date     a stored one, or a text that writes one by the data set's declared order, to the microsecond
+    text     any other, in composed letters (NFC) and without spaces around it. 0744 is no 744, and NA is a text
 """
 
 from __future__ import annotations
@@ -36,40 +36,47 @@ _BETWEEN = b"\xff"
 _EMPTY = b"-"
 _TRUTHS = {"false": b"b0", "true": b"b1"}
 _DECIMAL = re.compile(r"(-?)(0|[1-9][0-9]*)(?:[.,]([0-9]+))?")
-# What `numbers_in` reads, and what is no plain decimal.
+# Texts that `numbers_in` reads and that are no plain decimals.
 _NOT_PLAIN = re.compile(r"[+eE]|^-?0[0-9]|^-?[.,]|[.,]$", re.MULTILINE)
 
 
 class TableDigest:
-    """The digest of a table that is read part by part; 32 bytes of each row are kept.
+    """The digest of a table that is read part by part. It keeps 32 bytes of each row.
 
-    names: of the columns. named: rows say whose they are.
+    Args:
+        names: names of the columns.
+        with_patients: whether each row includes the name of its patient.
     """
 
-    def __init__(self, names: Iterable[str], *, named: bool) -> None:
-        self._names, self._named = sorted(names), named
+    def __init__(self, names: Iterable[str], *, with_patients: bool) -> None:
+        self._names, self._with_patients = sorted(names), with_patients
         self._rows = bytearray()
 
     def add(self, columns: Mapping[str, Column], patients: Sequence[str]) -> None:
-        """Some rows. columns: all of the names, at least. patients: whose each row is, read where rows are named."""
+        """Add some rows.
+
+        Args:
+            columns: all of the names, at least.
+            patients: the patient of each row, read if rows include them.
+        """
         cells: list[Iterable[bytes]] = [cell_forms(columns[name]) for name in self._names]
-        whose = (f"p{patient}".encode("utf-8", "surrogatepass") for patient in patients)
-        cells.append(whose if self._named else repeat(b"", len(patients)))
+        patient_cells = (f"p{patient}".encode("utf-8", "surrogatepass") for patient in patients)
+        cells.append(patient_cells if self._with_patients else repeat(b"", len(patients)))
         for row in zip(*cells, strict=True):
             self._rows += hashlib.sha256(_BETWEEN.join(row)).digest()
 
     def hexdigest(self) -> str:
-        """Of all rows that were added, 64 digits."""
-        head = {"format": FORMAT, "columns": self._names, "patients": self._named}
-        found = hashlib.sha256(json.dumps(head, sort_keys=True).encode() + b"\n")
+        """Return the digest of all rows that were added, 64 digits."""
+        head = {"format": FORMAT, "columns": self._names, "patients": self._with_patients}
+        digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode() + b"\n")
         # In place.
         np.frombuffer(self._rows, "S32").sort()
-        found.update(self._rows)
-        return found.hexdigest()
+        digest.update(self._rows)
+        return digest.hexdigest()
 
 
 def cell_forms(column: Column) -> list[bytes]:
-    """(n,) the form of each cell; two cells are the same if theirs are."""
+    """Return the form of each cell, shape (n,). Two cells are the same if their forms are."""
     if column.words is not None:
         forms, places = _of_words(cast("list[str | None]", column.words.tolist()), column.spelling), column.values
     elif column.values.dtype.kind == "b":
@@ -139,16 +146,16 @@ def _number_form(text: str, spelling: Spelling) -> bytes | None:
 
 
 def _is_python_s(text: str) -> bool:
-    """Does Python write a float so?"""
+    """Return whether Python writes a float so."""
     try:
         return repr(float(text)) == text
     except ValueError:
         return False
 
 
-def digest_of(parts: Iterable[Any], names: Iterable[str], *, named: bool) -> str:
-    """The digest of a table in parts, each with `columns` and `patients`."""
-    digest = TableDigest(names, named=named)
+def digest_of(parts: Iterable[Any], names: Iterable[str], *, with_patients: bool) -> str:
+    """Return the digest of a table in parts, each with `columns` and `patients`."""
+    digest = TableDigest(names, with_patients=with_patients)
     for part in parts:
         digest.add(part.columns, part.patients)
     return digest.hexdigest()

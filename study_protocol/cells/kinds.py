@@ -1,4 +1,4 @@
-"""What a text that a declaration does not know may be, in words that quote nothing of it and say what to do."""
+"""Words for a text that a declaration does not know. They say what it may be and what to do, and do not quote it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}(?:[.,'’\s][0-9]{3})+(?:[.,][0-9]+)?"
 _PLAIN = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)?")
 # A currency, a sign of comparison, brackets, a long minus.
 _WITH_MORE = re.compile(r"[^\w\s]{0,2}\s*[0-9].*", re.DOTALL)
-_OTHER = "text: if it says that nothing was measured, missing-values of the study can name it"
+_PLAIN_TEXT = "text: if it stands for a missing value, missing-values of the study can name it"
 
 
 def kind_of_no_number(text: str, spelling: Spelling) -> str:
-    """Of a text that is no number in this spelling."""
+    """Return the kind of a text that is no number in this spelling."""
     if _YEAR_LAST.fullmatch(text):
         order = "" if spelling.dates else ", and their order with --dates"
         return f"a date with its year last: declare the column as dates{order}"
@@ -37,7 +37,7 @@ def kind_of_no_number(text: str, spelling: Spelling) -> str:
 
 
 def kind_of_no_date(text: str, spelling: Spelling) -> str:
-    """Of a text that is no date in this spelling."""
+    """Return the kind of a text that is no date in this spelling."""
     if _YEAR_LAST.fullmatch(text) and spelling.dates is None:
         return "a date with its year last: declare the order of day and month (--dates)"
     if _SHORT_YEAR.fullmatch(text):
@@ -50,25 +50,25 @@ def kind_of_no_date(text: str, spelling: Spelling) -> str:
         return "a date that is in no calendar, or has a time that is not understood: 2024-01-31 23:59 would be"
     if _PLAIN.fullmatch(text):
         return "a number and no date"
-    return _OTHER
+    return _PLAIN_TEXT
 
 
 def _kind_of_marked(text: str, spelling: Spelling) -> str:
-    """Of digits with one point or one comma."""
+    """Return the kind of digits with one point or one comma."""
     if spelling.decimal is None:
         return "a number whose comma or point may mean thousands: declare the decimal mark of the data set (--decimal)"
-    other: Decimal = "comma" if spelling.decimal == "point" else "point"
+    opposite: Decimal = "comma" if spelling.decimal == "point" else "point"
     if is_doubtful(text, Spelling()):
         return (
-            f"a number whose {other} may mean thousands, and the data set is declared with a decimal "
-            f"{spelling.decimal}: write it without the {other}"
+            f"a number whose {opposite} may mean thousands, and the data set is declared with a decimal "
+            f"{spelling.decimal}: write it without the {opposite}"
         )
     return (
-        f"a number with a {other}, and the data set is declared with a decimal {spelling.decimal}: write it so, or "
-        f"declare --decimal {other}"
+        f"a number with a {opposite}, and the data set is declared with a decimal {spelling.decimal}: write it so, or "
+        f"declare --decimal {opposite}"
     )
 
 
 def _more_or_other(text: str) -> str:
     more = _WITH_MORE.fullmatch(text)
-    return "a number with a sign or a unit: write the number alone" if more else _OTHER
+    return "a number with a sign or a unit: write the number alone" if more else _PLAIN_TEXT

@@ -18,18 +18,18 @@ from study_protocol.cells.stored import Array, day_text
 
 # Stored types whose cells need no words.
 _TYPED = "fiubM"
-# Types of Python of which a list is an array of numbers; of any other, and of several, each cell is written by itself.
+# A list of one of these types is an array of numbers. With any other type, or several, each cell is written by itself.
 _PLAIN = (bool, int, float)
 
 
 def column_of(values: Any, *, spelling: Spelling = AS_WRITTEN, name: str = "") -> Column:
-    """A column out of what programs hold: a `Column` as it is, NumPy arrays, lists, series of pandas.
+    """Return a column from a `Column`, a NumPy array, a list or a pandas series. A `Column` stays as it is.
 
-    Numbers, Booleans and dates of one type keep it. Where the cells are objects, every one is written as text by
+    Numbers, Booleans and dates of one type keep it. If the cells are objects, every one is written as text by
     itself: numbers in their own digits, bytes as UTF-8, dates as ISO 8601.
 
     Raises:
-        DataError: more than one axis, or cells that are neither text, number, Boolean, date nor empty; it counts them.
+        DataError: more than one axis, or cells that are neither text, number, Boolean, date nor empty. It counts them.
     """
     if isinstance(values, Column):
         return values
@@ -41,8 +41,8 @@ def column_of(values: Any, *, spelling: Spelling = AS_WRITTEN, name: str = "") -
     if array.dtype.kind in _TYPED and array.dtype.itemsize <= 8:
         if array.dtype.kind == "M":
             array = array.astype("datetime64[us]")
-            gone = np.isnat(array)
-            absent = gone if absent is None else absent | gone
+            nulls = np.isnat(array)
+            absent = nulls if absent is None else absent | nulls
         # A copy in the order of this machine: what programs hold may change.
         array = array.astype(array.dtype.newbyteorder("="))
         return Column(array, None, absent if absent is not None and absent.any() else None, spelling, name)
@@ -51,7 +51,7 @@ def column_of(values: Any, *, spelling: Spelling = AS_WRITTEN, name: str = "") -
 
 def _of_objects(cells: list[Any], absent: NDArray[np.bool_] | None, spelling: Spelling, name: str) -> Column:
     if absent is not None:
-        cells = [None if gone else cell for cell, gone in zip(cells, absent.tolist(), strict=True)]
+        cells = [None if is_null else cell for cell, is_null in zip(cells, absent.tolist(), strict=True)]
     texts, strange = list[str | None](), 0
     for cell in cells:
         if cell is None or type(cell) is str:
@@ -63,17 +63,17 @@ def _of_objects(cells: list[Any], absent: NDArray[np.bool_] | None, spelling: Sp
             texts.append(None)
             strange += 1
     if strange:
-        where = f"column {name}: " if name else ""
-        raise DataError(f"{where}{strange} of {len(cells)} cells are neither text, number, Boolean nor date")
+        label = f"column {name}: " if name else ""
+        raise DataError(f"{label}{strange} of {len(cells)} cells are neither text, number, Boolean nor date")
     return Column.of_texts(texts, spelling, name)
 
 
 def _array_of(values: Any) -> tuple[Array, NDArray[np.bool_] | None]:
-    """The cells, and which are empty where their type has no NaN."""
+    """Return the cells, and which are empty where their type has no NaN."""
     # Series of pandas with a type of its own: nullable numbers, categories, texts of Arrow. By shape, as pandas need
     # not be installed.
-    own = getattr(values, "array", None)
-    if own is not None and hasattr(values, "isna") and hasattr(values, "to_numpy"):
+    extension_array = getattr(values, "array", None)
+    if extension_array is not None and hasattr(values, "isna") and hasattr(values, "to_numpy"):
         return _of_series(values)
     if isinstance(values, list | tuple):
         return _of_list(cast("Sequence[Any]", values)), None
@@ -81,7 +81,7 @@ def _array_of(values: Any) -> tuple[Array, NDArray[np.bool_] | None]:
         values = _of_tensor(values)
     if isinstance(values, np.ma.MaskedArray):
         masked = cast("Any", values)
-        # What lies under a mask is no cell.
+        # A value under a mask is no cell.
         return np.asarray(masked.data), np.ma.getmaskarray(masked)
     array = np.asarray(values)
     return (_durations(array), np.isnat(array)) if array.dtype.kind == "m" else (array, None)
@@ -101,22 +101,24 @@ def _durations(array: Array) -> Array:
 
 
 def _of_series(values: Any) -> tuple[Array, NDArray[np.bool_] | None]:
-    gone = np.asarray(values.isna(), bool)
-    kept: Array = np.asarray(values[~gone].to_numpy())
+    nulls = np.asarray(values.isna(), bool)
+    present: Array = np.asarray(values[~nulls].to_numpy())
     stored: Any = values.dtype
-    if isinstance(stored, np.dtype) and kept.dtype.kind in "fiub":
+    if isinstance(stored, np.dtype) and present.dtype.kind in "fiub":
         return np.asarray(values.to_numpy()), None
-    if kept.dtype.kind == "m":
-        kept = _durations(kept)
+    if present.dtype.kind == "m":
+        present = _durations(present)
     # The type says what its cells are: Int64 whole numbers, boolean Booleans.
-    wanted: Any = getattr(cast(Any, stored), "numpy_dtype", None)
-    if kept.dtype.kind == "O" and isinstance(wanted, np.dtype) and wanted.kind in "fiub":
-        kept = kept.astype(cast("np.dtype[Any]", wanted))
-    whole = np.full(len(gone), None if kept.dtype.kind not in _TYPED else np.zeros(1, kept.dtype)[0], kept.dtype)
-    if kept.dtype.kind == "f":
-        whole = np.full(len(gone), math.nan, kept.dtype)
-    whole[~gone] = kept
-    return whole, gone
+    dtype: Any = getattr(cast(Any, stored), "numpy_dtype", None)
+    if present.dtype.kind == "O" and isinstance(dtype, np.dtype) and dtype.kind in "fiub":
+        present = present.astype(cast("np.dtype[Any]", dtype))
+    whole = np.full(
+        len(nulls), None if present.dtype.kind not in _TYPED else np.zeros(1, present.dtype)[0], present.dtype
+    )
+    if present.dtype.kind == "f":
+        whole = np.full(len(nulls), math.nan, present.dtype)
+    whole[~nulls] = present
+    return whole, nulls
 
 
 def _of_list(cells: Sequence[Any]) -> Array:
@@ -129,13 +131,13 @@ def _of_list(cells: Sequence[Any]) -> Array:
             pass
     if any(isinstance(cell, list | tuple | np.ndarray) for cell in cells):
         return np.zeros((1, 1))
-    made = np.empty(len(cells), object)
-    made[:] = cells
-    return made
+    objects = np.empty(len(cells), object)
+    objects[:] = cells
+    return objects
 
 
 def text_of(cell: object, spelling: Spelling) -> str | None:
-    """One cell as a file would write it; None: it is empty. Raises TypeError."""
+    """Return one cell as a file would write it, or None for an empty cell. Raises TypeError."""
     if cell is None or isinstance(cell, str):
         return cell
     if isinstance(cell, bytes):
@@ -146,7 +148,7 @@ def text_of(cell: object, spelling: Spelling) -> str | None:
         return None if np.isnat(moment) else day_text(str(cast(object, moment.astype("datetime64[us]"))))
     if isinstance(cell, float | decimal.Decimal | np.floating):
         number = cast("float | decimal.Decimal", cell)
-        # A signalling NaN of `decimal` compares with nothing.
+        # A signalling NaN of `decimal` cannot be compared.
         is_nan = number.is_nan() if isinstance(number, decimal.Decimal) else math.isnan(number)
         return None if is_nan else number_text(number, spelling)
     if isinstance(cell, int | np.integer | np.bool_):
@@ -155,7 +157,7 @@ def text_of(cell: object, spelling: Spelling) -> str | None:
         return day_text(cell.isoformat())
     if isinstance(cell, datetime.time | datetime.timedelta) and cell == cell:
         return str(cell)
-    # pandas' NA and NaT compare with nothing, themselves included.
+    # pandas' NA and NaT equal no value, not even themselves.
     if type(cell).__name__ in ("NAType", "NaTType"):
         return None
     raise TypeError(type(cell).__name__)

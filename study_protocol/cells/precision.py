@@ -14,9 +14,10 @@ _BLOCK = 1 << 13
 
 
 def widened(values: np.ndarray[Any, np.dtype[Any]]) -> NDArray[np.float64]:
-    """(n,) float64 of stored numbers or Booleans. Of float16 and float32 the shortest decimal number that is theirs.
+    """Return float64 of stored numbers or Booleans, shape (n,).
 
-    Whole numbers, and all of float64, are as they are.
+    Of float16 and float32 it is the shortest decimal number that is theirs. Whole numbers, and all of float64, are as
+    they are.
     """
     wide = values.astype(np.float64)
     if values.dtype.kind == "f" and values.dtype.itemsize < 8:
@@ -26,25 +27,25 @@ def widened(values: np.ndarray[Any, np.dtype[Any]]) -> NDArray[np.float64]:
 
 
 def _shorten(wide: NDArray[np.float64], values: np.ndarray[Any, np.dtype[Any]]) -> None:
-    """In place."""
+    """Shorten the numbers in place."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
         (places,) = np.nonzero(np.isfinite(wide) & (wide != np.rint(wide)))
         exponent = np.floor(np.log10(np.abs(wide[places])))
-        own, exact = values[places], wide[places]
+        stored, exact = values[places], wide[places]
         # Fewest digits first: from those that every number of the type keeps, fewer where it is nearly zero.
-        kept = np.finfo(values.dtype).precision
-        for digits in range(1 if kept < _SINGLE else kept, kept + 4):
+        precision = np.finfo(values.dtype).precision
+        for digits in range(1 if precision < _SINGLE else precision, precision + 4):
             if not len(places):
                 return
             power = digits - 1 - exponent
             scale = _POWERS[np.clip(power, 0, _EXACT_POWER).astype(np.int64)]
             short = np.rint(exact * scale) / scale
-            hit = (short.astype(values.dtype) == own) & (power >= 0) & (power <= _EXACT_POWER)
+            hit = (short.astype(values.dtype) == stored) & (power >= 0) & (power <= _EXACT_POWER)
             wide[places[hit]] = short[hit]
-            left = ~hit
-            places, exponent, own, exact = places[left], exponent[left], own[left], exact[left]
+            misses = ~hit
+            places, exponent, stored, exact = places[misses], exponent[misses], stored[misses], exact[misses]
     # Very small ones.
-    wide[places] = [float(str(number)) for number in own]
+    wide[places] = [float(str(number)) for number in stored]
 
 
 _SINGLE = np.finfo(np.float32).precision

@@ -43,8 +43,13 @@ _MISSING, _VALUE, _WRONG = 0, 1, 2
 
 @dataclass(frozen=True)
 class Numbers:
-    """values: (n,) float64, NaN where there is none. missing: (n,) empty, or a declared code. wrong: (n,) neither a
-    value nor a declared code. kind: what the first wrong text may be, in words that quote nothing; empty: none is.
+    """Numbers of a column.
+
+    Attributes:
+        values: (n,) float64, NaN for a cell without a number.
+        missing: (n,) whether the cell is empty or a declared code.
+        wrong: (n,) whether the cell is neither a value nor a declared code.
+        kind: words for the first wrong text, which do not quote it. Empty without a wrong text.
     """
 
     values: NDArray[np.float64]
@@ -55,10 +60,13 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Categories:
-    """places: (n,) among the declared categories, −1 for none. missing, wrong: as of `Numbers`.
+    """Places of a column's cells among declared categories.
 
-    near: (n,) wrong, and a category but for capitals or leading zeros; None: no cell is. For a person's eyes: such a
-    cell stays wrong, since 0744 and 744 may be two codes.
+    Attributes:
+        places: (n,) place among the declared categories, −1 for none.
+        missing, wrong: as of `Numbers`.
+        near: (n,) whether a wrong cell differs from a category only in capitals or leading zeros. None without such a
+            cell. It is for a person's eyes: such a cell stays wrong, since 0744 and 744 may be two codes.
     """
 
     places: NDArray[np.int64]
@@ -68,12 +76,15 @@ class Categories:
 
 
 def read_numbers(column: StoredCells, missing_values: Sequence[str] = ()) -> Numbers:
-    """Every cell as a number. missing_values: codes that say missing beside an empty cell, as a study writes them.
+    """Return every cell as a number.
 
-    A text is a number by the data set's declared decimal mark, and a code if it is written like one or is the same
-    number. A stored number is a code if the code, rounded to the column's own precision, is that number; its value is
+    A text is a number by the data set's declared decimal mark. It is a code if it is written like one or is the same
+    number. A stored number is a code if the code, rounded to the column's own precision, is that number. Its value is
     the shortest decimal number that this precision tells apart. True and False are 1 and 0. Texts that are no number,
     infinities and dates are wrong.
+
+    Args:
+        missing_values: codes that say missing beside an empty cell, as a study writes them.
     """
     if column.words is not None:
         return _of_words(column, missing_values, number_in, kind_of_no_number, fast=numbers_in)
@@ -89,7 +100,7 @@ def read_numbers(column: StoredCells, missing_values: Sequence[str] = ()) -> Num
 
 
 def read_days(column: StoredCells, missing_values: Sequence[str] = ()) -> Numbers:
-    """Every cell as days since 1 January 1970, by the data set's declared order of dates."""
+    """Return every cell as days since 1 January 1970, by the data set's declared order of dates."""
     if column.words is not None:
         return _of_words(column, missing_values, days_in, kind_of_no_date)
     if column.values.dtype.kind != "M":
@@ -101,13 +112,13 @@ def read_days(column: StoredCells, missing_values: Sequence[str] = ()) -> Number
 
 
 def read_categories(column: StoredCells, categories: Sequence[str], missing_values: Sequence[str] = ()) -> Categories:
-    """Every cell as a place among the categories, which are texts as a study writes them.
+    """Return every cell as a place among the categories, which are texts as a study writes them.
 
     A cell is a category if both are one text. It is one, too, if both are plain decimals below 2⁵³ without leading
-    zeros that say one number (3, 3.0), or if it is True or False and the category is this word in any capitals, or else
-    1 or 0. A declared category is never a word for missing, such as NA.
+    zeros that say one number (3, 3.0). True and False are the category with this word in any capitals, or else 1 or 0.
+    A declared category is never a word for missing, such as NA.
     """
-    names, codes = [cleaned(one) for one in categories], [cleaned(one) for one in missing_values]
+    names, codes = [cleaned(text) for text in categories], [cleaned(text) for text in missing_values]
     place_of = _lookup(names)
     if column.values.dtype.kind == "M":
         column = _dates_as_texts(column)
@@ -126,7 +137,10 @@ def read_categories(column: StoredCells, categories: Sequence[str], missing_valu
 
 
 def read_presence(column: StoredCells, missing_values: Sequence[str] = ()) -> Mask:
-    """(n,) whether the cell is empty, a word for missing or a declared code; any other cell is a value."""
+    """Return whether each cell is empty, a word for missing or a declared code, shape (n,).
+
+    Any other cell is a value.
+    """
     missing = read_categories(column, (), missing_values).missing
     if column.words is None and column.values.dtype.kind == "f":
         # As of numbers: a code that the stored type rounds is what it becomes.
@@ -136,20 +150,20 @@ def read_presence(column: StoredCells, missing_values: Sequence[str] = ()) -> Ma
 
 
 def _near(column: StoredCells, names: Sequence[str], wrong: Mask) -> Mask | None:
-    """Of `Categories`."""
+    """Return `near` of `Categories`."""
     if not names or not wrong.any():
         return None
-    near, places, found = set(map(_resembled, names)), np.flatnonzero(wrong), np.zeros(len(column), bool)
+    near, places, marks = set(map(_resembled, names)), np.flatnonzero(wrong), np.zeros(len(column), bool)
     if column.words is not None:
         words = cast("list[str | None]", column.words.tolist())
-        alike = np.array([word is not None and _resembled(word) in near for word in words], bool)
-        found[places] = alike[column.values[places]]
+        resembling = np.array([word is not None and _resembled(word) in near for word in words], bool)
+        marks[places] = resembling[column.values[places]]
     elif column.values.dtype.kind in "iuf":
         numbers, inverse = np.unique(column.values[places], return_inverse=True)
-        texts = (number_text(one, POINTS) for one in numbers.tolist())
-        alike = np.array([_resembled(plain_decimal(one, POINTS) or one) in near for one in texts], bool)
-        found[places] = alike[inverse]
-    return found if found.any() else None
+        texts = (number_text(text, POINTS) for text in numbers.tolist())
+        resembling = np.array([_resembled(plain_decimal(text, POINTS) or text) in near for text in texts], bool)
+        marks[places] = resembling[inverse]
+    return marks if marks.any() else None
 
 
 def _resembled(text: str) -> str:
@@ -163,12 +177,12 @@ def _places_of_words(
     names: Sequence[str],
 ) -> Categories:
     def place(word: str | None) -> int:
-        """−1: other, −2: missing."""
+        """Return the place of a word, −1 for another word and −2 for missing."""
         if word is None:
             return -2
-        found = place_of(word, column.spelling)
-        if found >= 0:
-            return found
+        index = place_of(word, column.spelling)
+        if index >= 0:
+            return index
         return -2 if word in MISSING or code_of(word, column.spelling) >= 0 else -1
 
     each = np.fromiter(map(place, cast(Array, column.words).tolist()), np.int64)
@@ -185,19 +199,26 @@ def _of_words(
     kind_of: _Kind,
     fast: Callable[[Sequence[str], Spelling], Array | None] | None = None,
 ) -> Numbers:
-    """kind_of: what a text without a value is. fast: values of many texts at once; None: one of them is none."""
+    """Return the numbers of texts.
+
+    Args:
+        kind_of: kind of a text without a value.
+        fast: values of many texts at once, or None if one of them is no number.
+    """
     words = cast("list[str | None]", cast(Array, column.words).tolist())
     codes = {cleaned(text) for text in missing_values}
     absent = MISSING | codes
     present = [place for place, word in enumerate(words) if word is not None and word not in absent]
     texts = [cast(str, words[place]) for place in present]
-    found = None if fast is None else fast(texts, column.spelling)
-    if found is None:
-        found = np.array([np.nan if (one := value(text, column.spelling)) is None else one for text in texts], float)
-    is_code = np.isin(found, [one for text in codes if (one := value(text, POINTS)) is not None])
+    numbers = None if fast is None else fast(texts, column.spelling)
+    if numbers is None:
+        numbers = np.array(
+            [np.nan if (number := value(text, column.spelling)) is None else number for text in texts], float
+        )
+    is_code = np.isin(numbers, [number for text in codes if (number := value(text, POINTS)) is not None])
     each, state = np.full(len(words), np.nan), np.full(len(words), _MISSING, np.int8)
-    state[present] = np.where(is_code, _MISSING, np.where(np.isfinite(found), _VALUE, _WRONG))
-    each[present] = np.where(state[present] == _VALUE, found, np.nan)
+    state[present] = np.where(is_code, _MISSING, np.where(np.isfinite(numbers), _VALUE, _WRONG))
+    each[present] = np.where(state[present] == _VALUE, numbers, np.nan)
     if not len(column):
         return Numbers(np.zeros(0), np.zeros(0, bool), np.zeros(0, bool))
     states = state[column.values]
@@ -208,13 +229,13 @@ def _of_words(
 
 
 def _none_of(column: StoredCells, kind: str) -> Numbers:
-    """Every cell that is not empty is wrong. kind: what they are."""
+    """Return numbers of which every cell that is not empty is wrong. `kind` says what they are."""
     empty = column.empty
     return Numbers(np.full(len(column), np.nan), empty, ~empty, "" if empty.all() else kind)
 
 
 def _lookup(names: Sequence[str]) -> Callable[[str, Spelling], int]:
-    """The place of a word among the names, −1 for none."""
+    """Return the place of a word among the names, −1 for none."""
     exact = {name: place for place, name in enumerate(names)}
     # As studies write them, with decimal points.
     plain = {key: place for place, name in enumerate(names) if (key := plain_decimal(name, POINTS)) is not None}
@@ -233,7 +254,10 @@ def _lookup(names: Sequence[str]) -> Callable[[str, Spelling], int]:
 
 
 def _places_of_numbers(values: Array, names: Sequence[int | float | None]) -> NDArray[np.int64]:
-    """(n,) the place of each stored number among the names, −1 for none; None: a name that is no number."""
+    """Return the place of each stored number among the names, shape (n,), −1 for none.
+
+    A None among them is no number.
+    """
     stored = [(place, _stored(name, values.dtype)) for place, name in enumerate(names) if name is not None]
     fitting = [(place, number) for place, number in stored if number is not None]
     if not fitting:
@@ -246,7 +270,11 @@ def _places_of_numbers(values: Array, names: Sequence[int | float | None]) -> ND
 
 
 def _is_one_of(values: Array, codes: Iterable[int | float | None], *, rounded: bool = False) -> Mask:
-    """rounded: a code that stands for several whole numbers of the column's type is each of them."""
+    """Return whether each number is one of the codes.
+
+    Args:
+        rounded: whether a code that stands for several whole numbers of the column's type is each of them.
+    """
     if values.dtype.kind == "b":
         return np.zeros(len(values), bool)
     each = [_stored(code, values.dtype, rounded=rounded) for code in codes if code is not None]
@@ -255,7 +283,10 @@ def _is_one_of(values: Array, codes: Iterable[int | float | None], *, rounded: b
 
 
 def _stored(number: int | float, dtype: np.dtype[Any], *, rounded: bool = False) -> Any:
-    """The number in the column's own type; None: this type does not hold it, or not it alone unless `rounded`."""
+    """Return the number in the column's own type.
+
+    Return None if the type does not hold it, or not it alone unless `rounded`.
+    """
     if not abs(number) <= sys.float_info.max:
         return None
     if dtype.kind in "iu":
@@ -271,19 +302,19 @@ def _stored(number: int | float, dtype: np.dtype[Any], *, rounded: bool = False)
 
 
 def _code(text: str) -> int | float | None:
-    """The number that a name or a code of a study says: whole ones exactly; None: it is a text, such as 0744."""
+    """Return the number of a study's name or code, whole ones exactly. Return None for a text such as 0744."""
     if _WHOLE.fullmatch(text) and len(text) < _LONGEST:
         return int(text)
     return None if plain_decimal(text, POINTS) is None else float(text)
 
 
 def _number(text: str) -> int | float | None:
-    """The number that a code says beside numbers, however it is written: 0744, +1 and 1e3 are numbers there."""
+    """Return the number that a code says beside numbers, however it is written: 0744, +1 and 1e3 are numbers there."""
     return int(text) if _DIGITS.fullmatch(text) and len(text) < _LONGEST else number_in(text, POINTS)
 
 
 def _dates_as_texts(column: StoredCells) -> StoredCells:
-    """Few days stand in many cells: each is written once."""
+    """Return dates as texts. Few days stand in many cells, so that each is written once."""
     days, places = np.unique(column.values, return_inverse=True)
     words = [None if text == "NaT" else day_text(text) for text in np.datetime_as_string(days).tolist()]
     places = np.where(column.empty, len(words), places)

@@ -1,4 +1,4 @@
-"""How texts are written: numbers, dates, and the words for nothing. Each function looks at one text alone."""
+"""How texts are written: numbers, dates, and the words for missing. Each function looks at one text alone."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 Decimal = Literal["point", "comma"]
 DateOrder = Literal["ymd", "dmy", "mdy"]
 
-# What tables write where nothing was measured. A study that declares one of them as a category means a value.
+# Words that tables write for a missing value. A study that declares one of them as a category means a value.
 MISSING = frozenset(("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "NaT"))
 # Of a day.
 MICROSECONDS = 86_400_000_000
 # Whole numbers that every float64 holds exactly.
 EXACT = 1 << 53
 _EXACT_DIGITS = len(str(EXACT)) + 1
-# Characters that nobody sees: format characters, such as a zero-width space or a byte order mark.
+# Invisible characters: format characters, such as a zero-width space or a byte order mark.
 _INVISIBLE = "Cf"
-# Signs of other kinds that are drawn as nothing (Unicode 16, Default_Ignorable_Code_Point), and blank Braille.
+# Signs of other kinds that are not drawn (Unicode 16, Default_Ignorable_Code_Point), and blank Braille.
 _DRAWN_AS_NOTHING = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
     "\U000e0000-\U000e0fff]"
@@ -66,8 +66,11 @@ _EPOCH = datetime.date(1970, 1, 1).toordinal()
 class Spelling:
     """How the texts of one data set are written, as a person declared it.
 
-    decimal: the mark of a decimal number; None: nobody has said, then a text that may mean thousands is no number.
-    dates: the order of day, month and year where the year is last; None: nobody has said, then it is no date.
+    Attributes:
+        decimal: the mark of a decimal number. None if it is not declared: then a text that may mean thousands is no
+            number.
+        dates: the order of day, month and year where the year is last. None if it is not declared: then such a text is
+            no date.
     """
 
     decimal: Decimal | None = None
@@ -80,33 +83,36 @@ POINTS = Spelling(decimal="point")
 
 
 def cleaned(text: str) -> str:
-    """The text without spaces around it and without characters that nobody sees, in composed letters (NFC)."""
+    """Return the text without spaces around it and without invisible characters, in composed letters (NFC)."""
     if text.isascii():
         return text.strip()
-    seen = "".join(sign for sign in _DRAWN_AS_NOTHING.sub("", text) if unicodedata.category(sign) != _INVISIBLE)
-    return unicodedata.normalize("NFC", seen).strip()
+    visible = "".join(sign for sign in _DRAWN_AS_NOTHING.sub("", text) if unicodedata.category(sign) != _INVISIBLE)
+    return unicodedata.normalize("NFC", visible).strip()
 
 
 def column_name(name: str) -> str:
-    """The name in composed letters (NFC): é in one sign and é as e with an accent are one name."""
+    """Return the name in composed letters (NFC): é in one sign and é as e with an accent are one name."""
     return unicodedata.normalize("NFC", name)
 
 
-def are_several(text: str, *, alone: bool) -> bool:
-    """Does a code look like several with commas between? alone: it is the only one of its list.
+def are_several(text: str, *, is_only: bool) -> bool:
+    """Return whether a code looks like several codes with commas between.
 
-    Numbers with commas always do, as studies write decimal points. A text that stands alone does where no space follows
+    Numbers with commas always do, as studies write decimal points. A text that stands alone does if no space follows
     its comma.
+
+    Args:
+        is_only: whether it is the only code of its list.
     """
     parts = text.split(",")
     numbers = all(number_in(part.strip(), POINTS) is not None for part in parts)
-    return len(parts) > 1 and (numbers or (alone and re.search(r",\S", text) is not None))
+    return len(parts) > 1 and (numbers or (is_only and re.search(r",\S", text) is not None))
 
 
 def is_miswritten(code: str) -> bool:
-    """Is a code of a column of numbers meant as one or several numbers, and written as none?
+    """Return whether a code for numbers is meant as one or several numbers and written as none.
 
-    0 -1, -9..-1, 0 to 9, [0 and '0' are; <0.1, n.d. and 1900-01-01 are texts that may stand in a cell.
+    0 -1, -9..-1, 0 to 9, [0 and '0' are. The texts <0.1, n.d. and 1900-01-01 may stand in a cell.
     """
     if number_in(code, POINTS) is not None or _LIKE_A_DATE.fullmatch(code):
         return False
@@ -115,7 +121,9 @@ def is_miswritten(code: str) -> bool:
 
 
 def number_in(text: str, spelling: Spelling) -> float | None:
-    """The number that a cleaned text says; None: it says none, or one that has no single meaning. May be infinite.
+    """Return the number that a cleaned text says, perhaps infinite.
+
+    Return None for a text without a single such meaning.
 
     True and False are 1 and 0, as a stored Boolean is.
     """
@@ -126,15 +134,18 @@ def number_in(text: str, spelling: Spelling) -> float | None:
 
 
 def numbers_in(texts: Sequence[str], spelling: Spelling) -> NDArray[np.float64] | None:
-    """(k,) as `number_in` of each; None: one of them may be no number, which only `number_in` can say."""
+    """Return `number_in` of each text, shape (k,).
+
+    Return None if one of them may be no number, which only `number_in` can say.
+    """
     joined = "\n".join(texts)
     # A cell of several lines would count as several.
     if joined.count("\n") >= max(len(texts), 1):
         return None
     # Of these signs Python and `_NUMBER` make the same numbers, and no others.
-    mark, other = (",", ".") if spelling.decimal == "comma" else (".", ",")
+    mark, forbidden = (",", ".") if spelling.decimal == "comma" else (".", ",")
     signs = set(joined)
-    if not signs <= _SIGNS | {mark} or other in signs or {",", "E"} <= signs:
+    if not signs <= _SIGNS | {mark} or forbidden in signs or {",", "E"} <= signs:
         return None
     if spelling.decimal is None and _DOUBTFUL_LINE.search(joined):
         return None
@@ -145,17 +156,17 @@ def numbers_in(texts: Sequence[str], spelling: Spelling) -> NDArray[np.float64] 
 
 
 def is_doubtful(text: str, spelling: Spelling) -> bool:
-    """May the text mean thousands, as nobody has declared the decimal mark?"""
+    """Return whether the text may mean thousands because the decimal mark is not declared."""
     return spelling.decimal is None and _THOUSANDS.fullmatch(text) is not None
 
 
 def is_rounded(text: str) -> bool:
-    """Has a spreadsheet written it with three digits, because its column was too narrow?"""
+    """Return whether a spreadsheet has written it with three digits, because its column was too narrow."""
     return _ROUNDED.fullmatch(text) is not None
 
 
 def number_text(number: object, spelling: Spelling) -> str:
-    """A stored number or Boolean as a text that says the same: in the digits of its own type, and in no doubt.
+    """Return a stored number or Boolean as a text that says the same: in the digits of its own type, and in no doubt.
 
     A number that Python writes with an exponent is written without, so that it is one category with its other forms.
     """
@@ -168,13 +179,13 @@ def number_text(number: object, spelling: Spelling) -> str:
 
 
 def same_category(text: str) -> str:
-    """A key that two names of a study share if no cell can tell them apart: 3 and 3.0, True and true."""
+    """Return a key that two names of a study share if no cell can tell them apart: 3 and 3.0, True and true."""
     name = cleaned(text)
     return plain_decimal(name, POINTS) or truth_in(name) or name
 
 
 def plain_decimal(text: str, spelling: Spelling) -> str | None:
-    """One spelling of a plain decimal below 2⁵³: 3, 3.0 and 3.00 are 3. None: a text that is no other text.
+    """Return one spelling of a plain decimal below 2⁵³: 3, 3.0 and 3.00 are 3. None: a text that is no other text.
 
     A plain decimal has no sign but a minus, no leading zeros and no exponent: 0744, 1E1 and +1 are themselves alone.
     """
@@ -191,13 +202,15 @@ def plain_decimal(text: str, spelling: Spelling) -> str | None:
 
 @lru_cache(maxsize=1 << 12)
 def truth_in(text: str) -> str | None:
-    """`true` or `false` where the text is one of these words in any capitals; None: it is none."""
+    """Return the value of `true` or `false` in any capitals, or None for any other text."""
     word = text.lower()
     return word if word in _TRUTHS else None
 
 
 def days_in(text: str, spelling: Spelling) -> float | None:
-    """Days since 1 January 1970 of a date, perhaps with a time of day; None: the text is no date, or an ambiguous one.
+    """Return the days from 1 January 1970 to a date, perhaps with a time of day.
+
+    Return None for no date or an ambiguous one.
 
     A date that begins with its year needs no declaration. A time zone is not understood.
     """
@@ -207,7 +220,7 @@ def days_in(text: str, spelling: Spelling) -> float | None:
 
 
 def moment_in(text: str, spelling: Spelling) -> int | None:
-    """As `days_in`, in microseconds."""
+    """Return `days_in` in microseconds."""
     orders: tuple[DateOrder, ...] = ("ymd",) if spelling.dates is None else ("ymd", spelling.dates)
     date, _, time = text.replace("T", " ", 1).partition(" ")
     parts = next((match for order in orders if (match := _DATES[order].fullmatch(date))), None)

@@ -16,12 +16,14 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, eq=False)
 class StoredCells:
-    """(n,) cells; `reading` says what they mean under a declaration.
+    """(n,) cells. `reading` gives their values under a declaration.
 
-    values: numbers, Booleans or dates of their stored type (float16 to float64, integers, bool, datetime64), or places
-        among the words. words: (k,) cleaned texts, and None for an empty cell; None: the column stores no texts.
-    absent: (n,) booleans, empty cells of a type that has no NaN; None: there are none.
-    spelling: how texts of the data set are written, a public setting.
+    Attributes:
+        values: numbers, Booleans or dates of their stored type (float16 to float64, integers, bool, datetime64), or
+            places among the words.
+        words: (k,) cleaned texts, and None for an empty cell. None if the column stores no texts.
+        absent: (n,) booleans, empty cells of a type that has no NaN. None without such cells.
+        spelling: how texts of the data set are written, a public setting.
     """
 
     values: Array
@@ -39,7 +41,7 @@ class StoredCells:
         return len(self.values)
 
     def take(self, rows: Sequence[int] | Array) -> Self:
-        """The given rows, in the given order."""
+        """Return the given rows, in the given order."""
         index = np.asarray(rows)
         # An empty list is an array of floats, which are no places.
         index = index if index.dtype.kind == "b" else index.astype(np.int64)
@@ -64,22 +66,22 @@ class StoredCells:
 
     @property
     def empty(self) -> NDArray[np.bool_]:
-        """(n,) whether nothing stands in the cell; of texts, None."""
+        """(n,) whether the cell is empty, which for a text is None."""
         if self.words is not None:
             none = np.array([word is None for word in self.words.tolist()], bool)
             return none[self.values] if len(self) else np.zeros(0, bool)
-        gone = np.zeros(len(self), bool) if self.absent is None else self.absent
-        return gone | np.isnan(self.values) if self.values.dtype.kind == "f" else gone
+        nulls = np.zeros(len(self), bool) if self.absent is None else self.absent
+        return nulls | np.isnan(self.values) if self.values.dtype.kind == "f" else nulls
 
     def tolist(self) -> list[Any]:
-        """Cells as Python's own values: text, number, Boolean, date; None where a cell is empty."""
+        """Return the cells as Python's own values: text, number, Boolean, date, or None for an empty cell."""
         if self.words is not None:
             return self.words[self.values].tolist()
         cells = cast("list[Any]", self.values.tolist())
         empty = self.empty
         if not empty.any():
             return cells
-        return [None if gone else cell for cell, gone in zip(cells, empty.tolist(), strict=True)]
+        return [None if is_empty else cell for cell, is_empty in zip(cells, empty.tolist(), strict=True)]
 
     @property
     def bytes(self) -> int:
@@ -99,12 +101,14 @@ class StoredCells:
             # One by one from the array: float32 writes itself in its own digits.
             cells = [number_text(cell, self.spelling) for cell in self.values]
         return self.of_texts(
-            [None if gone else cell for cell, gone in zip(cells, empty.tolist(), strict=True)], self.spelling, self.name
+            [None if is_empty else cell for cell, is_empty in zip(cells, empty.tolist(), strict=True)],
+            self.spelling,
+            self.name,
         )
 
     @classmethod
     def of_texts(cls, cells: Sequence[str | None], spelling: Spelling = AS_WRITTEN, name: str = "") -> Self:
-        """Of texts as they stand in a file; None: there is no cell."""
+        """Return a column of texts as they stand in a file. A text is None where there is no cell."""
         words = list(dict.fromkeys(cells))
         places = dict(zip(words, range(len(words)), strict=True))
         return cls.of_words(np.fromiter(map(places.__getitem__, cells), np.int32, len(cells)), words, spelling, name)
@@ -113,35 +117,40 @@ class StoredCells:
     def of_words(
         cls, codes: Array, words: Sequence[str | None], spelling: Spelling = AS_WRITTEN, name: str = ""
     ) -> Self:
-        """Of places among words that are texts as they stand in a file."""
+        """Return a column of places among words that are texts as they stand in a file."""
         tidy = [None if word is None else cleaned(word) or None for word in words]
         return cls(np.asarray(codes, np.int32), np.array(tidy, dtype=object), None, spelling, name)
 
     @classmethod
     def joined(cls, columns: Sequence[Self]) -> Self:
-        """All cells of one after those of another. Where the stored types differ, each cell is kept as its text."""
+        """Return the cells of all columns one after another.
+
+        If the stored types differ, each cell is kept as its text.
+        """
         first = columns[0]
         if len(columns) == 1:
             return first
-        if any(one.is_text != first.is_text or one.values.dtype != first.values.dtype for one in columns):
-            columns = [one.as_texts for one in columns]
+        if any(column.is_text != first.is_text or column.values.dtype != first.values.dtype for column in columns):
+            columns = [column.as_texts for column in columns]
         if not columns[0].is_text:
             absent = None
-            if any(one.absent is not None for one in columns):
-                absent = np.concatenate([one.empty for one in columns])
-            return replace(first, values=np.concatenate([one.values for one in columns]), absent=absent)
-        known: dict[str | None, int] = {}
+            if any(column.absent is not None for column in columns):
+                absent = np.concatenate([column.empty for column in columns])
+            return replace(first, values=np.concatenate([column.values for column in columns]), absent=absent)
+        positions: dict[str | None, int] = {}
         codes: list[Array] = []
-        for one in columns:
-            own = cast(Array, one.words).tolist()
-            places = np.fromiter((known.setdefault(word, len(known)) for word in own), np.int32, len(own))
-            codes.append(places[one.values] if len(one) else one.values)
-        words = np.array(list(known), dtype=object)
+        for column in columns:
+            local_words = cast(Array, column.words).tolist()
+            places = np.fromiter(
+                (positions.setdefault(word, len(positions)) for word in local_words), np.int32, len(local_words)
+            )
+            codes.append(places[column.values] if len(column) else column.values)
+        words = np.array(list(positions), dtype=object)
         return cls(np.concatenate(codes), words, None, first.spelling, first.name)
 
 
 def day_text(written: str) -> str:
-    """A date as ISO 8601 writes it, without a time of day at midnight and without zeros behind its seconds."""
+    """Return a date as ISO 8601 writes it, without a time of day at midnight and without zeros behind its seconds."""
     time = written.partition(".")
     short = time[0] + (f".{time[2]}".rstrip("0").rstrip("."))
     return short.removesuffix("T00:00:00")

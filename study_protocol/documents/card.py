@@ -1,6 +1,6 @@
-"""A released model's card: what it is, how it was made, what it may give away; in the order of Mitchell et al. (2019).
+"""A released model's card, in the order of Mitchell et al. (2019): the model, how it was made, what it may give away.
 
-What only people know (for what it is meant, whom to ask) comes from their notes; until then the card says so.
+Facts that only people know (the intended use, a contact) come from their notes. Without notes the card says so.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 
-from study_protocol.documents.words import ONE, exact, exact_delta, hospitals, training_rounds
-from study_protocol.study.any_settings import trained
+from study_protocol.documents.words import UNIT_NOUNS, exact, exact_delta, hospitals, training_rounds
+from study_protocol.study.any_settings import require_training
 from study_protocol.study.certificate import Certificate
 from study_protocol.study.messages import Metrics, Study
 from study_protocol.study.training import ALL, Averaging, Training
@@ -25,7 +25,7 @@ OUTSIDE = (
 
 
 class Notes(BaseModel):
-    """What people write: the file of --notes, TOML, every entry a text. Names as in Mitchell et al. (2019)."""
+    """Notes that people write: the file of --notes, TOML, every entry a text. Names as in Mitchell et al. (2019)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -53,7 +53,11 @@ class Section:
 
 @dataclass(frozen=True)
 class Card:
-    """metrics: by round, oldest first; those of the model that the card is about and of the ones before it."""
+    """A model's card.
+
+    Attributes:
+        metrics: by round, oldest first, for the model of the card and the ones before it.
+    """
 
     study: Study
     certificate: Certificate
@@ -62,11 +66,11 @@ class Card:
 
     @property
     def title(self) -> str:
-        """As the study's people call it."""
+        """The title that the study's people use."""
         return self.study.title or self.study.study
 
     def sections(self) -> list[Section]:
-        """Everything, in order."""
+        """Return all sections, in order."""
         notes = self.notes
         return [
             Section("Model details", rows=_details(self), columns=("What", "Value")),
@@ -95,7 +99,7 @@ _CAVEATS = (
 
 def _details(card: Card) -> tuple[tuple[str, ...], ...]:
     study, stated = card.study, card.certificate
-    training, model = trained(study.settings).training, stated.model
+    training, model = require_training(study.settings).training, stated.model
     trained_in = training_rounds(stated.rounds, stated.mechanism.steps_per_round)
     released = () if model is None else (("Released in round", str(model.version)), ("SHA-256", model.sha256))
     licence = () if card.notes.license is None else (("Licence", card.notes.license),)
@@ -112,9 +116,9 @@ def _details(card: Card) -> tuple[tuple[str, ...], ...]:
 
 
 def _part(training: Training) -> tuple[tuple[str, str], ...]:
-    """What of the model is trained, where it is not all of it."""
-    named = training.trainable if isinstance(training.trainable, str) else ", ".join(training.trainable)
-    trained = () if training.trainable == ALL else (("Trained part", named),)
+    """Return words for the trained part of the model, if it is not the whole model."""
+    names = training.trainable if isinstance(training.trainable, str) else ", ".join(training.trainable)
+    trained = () if training.trainable == ALL else (("Trained part", names),)
     return trained + (() if training.backbone is None else (("Backbone, SHA-256", training.backbone.sha256),))
 
 
@@ -134,7 +138,7 @@ def _data(card: Card) -> tuple[str, ...]:
     members = card.certificate.members
     columns = [
         f"{name.removeprefix('column.')}: {value}"
-        for name, value in trained(card.study.settings).training.task_parameters.items()
+        for name, value in require_training(card.study.settings).training.task_parameters.items()
         if name.startswith("column.")
     ]
     return (
@@ -144,7 +148,7 @@ def _data(card: Card) -> tuple[str, ...]:
 
 
 def _settings(study: Study) -> tuple[tuple[str, ...], ...]:
-    settings = trained(study.settings)
+    settings = require_training(study.settings)
     training, privacy = settings.training, settings.privacy
     parameters = [
         (name, str(value)) for name, value in training.task_parameters.items() if not name.startswith("column.")
@@ -166,7 +170,7 @@ def _settings(study: Study) -> tuple[tuple[str, ...], ...]:
 
 
 def _in_words(mean: Averaging) -> str:
-    """Which mean of the released models is the study's result."""
+    """Return the mean of the released models that is the study's result, in words."""
     if mean.name == "tail":
         return f"the mean of the newest models, {exact(mean.share)} of all"
     return f"the mean of the models, each counting {exact(mean.decay)} times the next newer one"
@@ -182,7 +186,7 @@ def _privacy(stated: Certificate) -> tuple[str, ...]:
 def _limits(stated: Certificate) -> tuple[tuple[str, ...], ...]:
     return tuple(
         (
-            f"each {ONE[limit.level]}, {limit.definition}",
+            f"each {UNIT_NOUNS[limit.level]}, {limit.definition}",
             number(limit.spent),
             exact(limit.epsilon),
             exact_delta(limit),
@@ -207,5 +211,5 @@ def _load_lines(card: Card) -> tuple[str, ...]:
 def _code(card: Card) -> str | None:
     if card.certificate.model is None:
         return None
-    which = card.certificate.model.version
-    return f"wardround study model {card.study.study} --round {which} -o model.safetensors"
+    version = card.certificate.model.version
+    return f"wardround study model {card.study.study} --round {version} -o model.safetensors"

@@ -1,4 +1,7 @@
-"""From a ledger's entries to a certificate: the same for the coordinator that signs one and for whoever checks it."""
+"""From a ledger's entries to a certificate.
+
+The coordinator that signs one and a reader who checks it use the same functions.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ from accounting.budget.ledger import Entry
 from accounting.budget.releases import NamedModel, named_models
 from accounting.plan.plan import Plan
 from study_protocol.documents.nist import answers
-from study_protocol.documents.words import ONE, hospitals, meaning, questions, training_rounds
+from study_protocol.documents.words import UNIT_NOUNS, hospitals, meaning, questions, training_rounds
 from study_protocol.secure_sum.promises import sums
-from study_protocol.study.any_settings import trained
+from study_protocol.study.any_settings import require_training
 from study_protocol.study.certificate import (
     FORMAT,
-    MOST_POINTS,
+    MAX_POINTS,
     Certificate,
     CertifiedLedger,
     CertifiedLevel,
@@ -32,13 +35,16 @@ from study_protocol.study.certificate import (
 from study_protocol.study.messages import LimitStatement, ModelInfo, Percentile, StopReason, StudyState
 from study_protocol.study.plan_of import plan_of, require_plan
 from study_protocol.study.settings import StudySettings
-from study_protocol.study.who_sees_what import seen
+from study_protocol.study.who_sees_what import disclosures
 from study_protocol.wire.signing import as_digits, decode_public_key, fingerprint
 
 
 @dataclass(frozen=True)
-class Computed:
-    """All that the ledger says. `round`: the newest that is charged; 0 before the first."""
+class CertificateAccount:
+    """The facts of a certificate that follow from the ledger.
+
+    `round` is the newest charged round, 0 before the first.
+    """
 
     study: str
     settings: StudySettings
@@ -50,7 +56,7 @@ class Computed:
     kinds: Counter[str]
     members: tuple[int, int] | None
     standing: Standing
-    counted: int
+    counted_entry: int
     entries: int
     sha256: str
     bound: Bound | None
@@ -58,7 +64,7 @@ class Computed:
 
 @dataclass(frozen=True)
 class Bound:
-    """What a ledger that names its models says besides: no word of the coordinator's is needed for it."""
+    """The facts that a ledger with named models adds. They do not depend on the coordinator's word."""
 
     model: NamedModel | None
     state: StudyState
@@ -67,9 +73,9 @@ class Bound:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the ledger does not say: the coordinator's own word at the time of issue.
+    """The facts that the ledger does not hold: the coordinator's own word at the time of issue.
 
-    Of a ledger that names its models, `state`, `stop_reason` and `model` are taken from there.
+    If the ledger names its models, `state`, `stop_reason` and `model` are taken from the ledger.
     """
 
     title: str
@@ -81,76 +87,79 @@ class Facts:
     model: ModelInfo | None
 
 
-def computed(entries: Sequence[Entry], round: int | None = None) -> Computed:
-    """Every number of a certificate, up to the charge of `round`, or up to the end.
+def compute_account(entries: Sequence[Entry], round_number: int | None = None) -> CertificateAccount:
+    """Return every number of a certificate, up to the charge of `round_number`, or up to the end.
 
     Raises:
         LedgerError, PlanDiffers: the entries are no ledger of one study's settings.
-        InvalidArgument: `round` was not charged.
+        InvalidArgument: `round_number` was not charged.
         ValueError: a study of queries alone, whose answers are signed one by one.
     """
     begun = any(entry.kind in ("reserved", "asked") for entry in entries)
-    history = history_of(entries, round)
-    return stated(entries[0], history, entries[-1], bound_by(named_models(entries), entries[-1], begun, round))
+    history = history_of(entries, round_number)
+    return account_of(
+        entries[0], history, entries[-1], bound_by(named_models(entries), entries[-1], begun, round_number)
+    )
 
 
-def stated(opening: Entry, history: History, newest: Entry, bound: Bound | None) -> Computed:
-    """The numbers of one history; `opening` and `newest` are the ledger's first and last entry.
+def account_of(opening: Entry, history: History, newest: Entry, bound: Bound | None) -> CertificateAccount:
+    """Return the numbers of one history. `opening` and `newest` are the ledger's first and last entry.
 
     Raises:
-        PlanDiffers, ValueError: as `computed`.
+        PlanDiffers, ValueError: as `compute_account`.
     """
     opened, budget = event_in(opening), history.budget
-    return Computed(
+    return CertificateAccount(
         study=str(opened["study"]),
-        settings=trained(require_plan(settings_in(opening), opened["plan"])),
+        settings=require_training(require_plan(settings_in(opening), opened["plan"])),
         round=history.charged[-1].round if history.charged else 0,
         limits=tuple(LimitStatement.model_validate(limit) for limit in budget.statements()),
-        percentiles=tuple(Percentile.model_validate(one) for one in budget.percentiles()),
+        percentiles=tuple(Percentile.model_validate(percentile) for percentile in budget.percentiles()),
         charged=history.charged,
         answered=history.answered,
         kinds=history.kinds,
         members=history.members,
         standing=history.standing,
-        counted=history.entry_count,
+        counted_entry=history.entry_count,
         entries=newest.sequence,
         sha256=newest.sha256,
         bound=bound,
     )
 
 
-def bound_by(named: Mapping[int, NamedModel], newest: Entry, begun: bool, round: int | None) -> Bound | None:
-    """What follows from the models that a ledger names, by version, and from its newest entry.
+def bound_by(models: Mapping[int, NamedModel], newest: Entry, begun: bool, round_number: int | None) -> Bound | None:
+    """Return the facts that follow from the models that a ledger names, by version, and from its newest entry.
 
-    begun  whether a round of training or of a question was reserved
-    round  whose model is asked for; None: the newest one's
+    Args:
+        begun: whether a round of training or of a question was reserved.
+        round_number: the round whose model is wanted. None: the newest model.
     """
-    if not named:
+    if not models:
         return None
     # No record went into the initial one.
-    model = named.get(max(named) if round is None else round) if max(named) else None
+    model = models.get(max(models) if round_number is None else round_number) if max(models) else None
     if newest.kind == "finished":
         return Bound(model, "finished", event_in(newest)["reason"])
     return Bound(model, "running" if begun else "enrolling", None)
 
 
-def issued(found: Computed, facts: Facts) -> Certificate:
-    """The certificate, not signed yet."""
-    settings, plan = found.settings, plan_of(found.settings)
-    rounds, members = _rounds(found, plan), _members(found)
+def issue_certificate(account: CertificateAccount, facts: Facts) -> Certificate:
+    """Return the certificate, not signed yet."""
+    settings, plan = account.settings, plan_of(account.settings)
+    rounds, members = _rounds(account, plan), _members(account)
     limits = [
-        CertifiedLimit(**limit.model_dump(), meaning=meaning(limit, plan, found.round, found.answered))
-        for limit in found.limits
+        CertifiedLimit(**limit.model_dump(), meaning=meaning(limit, plan, account.round, account.answered))
+        for limit in account.limits
     ]
     mark = fingerprint(decode_public_key(facts.coordinator_key))
-    bound = found.bound
-    named = None if bound is None else bound.model
+    bound = account.bound
+    model_entry = None if bound is None else bound.model
     model = facts.model if bound is None else None
-    if named is not None:
-        model = ModelInfo(version=named.version, sha256=named.sha256, bytes=named.bytes)
+    if model_entry is not None:
+        model = ModelInfo(version=model_entry.version, sha256=model_entry.sha256, bytes=model_entry.bytes)
     return Certificate(
         format=FORMAT,
-        study=found.study,
+        study=account.study,
         title=facts.title,
         state=facts.state if bound is None else bound.state,
         stop_reason=facts.stop_reason if bound is None else bound.stop_reason,
@@ -158,31 +167,35 @@ def issued(found: Computed, facts: Facts) -> Certificate:
         coordinator_key=facts.coordinator_key,
         coordinator_fingerprint=mark,
         settings_sha256=settings.digest(),
-        round=found.round,
+        round=account.round,
         model=model,
-        summary=_summary(limits, members, _counted(settings, rounds, found.round)),
+        summary=_summary(limits, members, _counted_rounds(settings, rounds, account.round)),
         limits=limits,
-        percentiles=list(found.percentiles),
+        percentiles=list(account.percentiles),
         mechanism=_mechanism(settings, plan),
         rounds=rounds,
         members=members,
-        spent_after=_thinned(found.charged),
-        who_sees_what=seen(settings, mine=False),
+        spent_after=_thinned(account.charged),
+        who_sees_what=disclosures(settings, mine=False),
         under_masks=sums(settings.privacy.masking),
-        nist=answers(settings, found.limits, found.round, found.answered),
+        nist=answers(settings, account.limits, account.round, account.answered),
         ledger=CertifiedLedger(
-            entries=found.entries,
-            sha256=found.sha256,
+            entries=account.entries,
+            sha256=account.sha256,
             signature=facts.head_signature,
-            counted=found.counted,
-            released=None if named is None else named.entry,
+            counted=account.counted_entry,
+            released=None if model_entry is None else model_entry.entry,
         ),
-        verify=how_to_verify(found.study, mark),
+        verify=how_to_verify(account.study, mark),
     )
 
 
 def how_to_verify(study: str, mark: str) -> list[HowToVerify]:
-    """The commands, complete. mark: fingerprint of the coordinator's key, to be compared with a hospital's own."""
+    """Return the commands, complete.
+
+    Args:
+        mark: fingerprint of the coordinator's key, to be compared with a hospital's own.
+    """
     check, key = "wardround certificate verify certificate.json", f"--coordinator-key {mark}"
     return [
         HowToVerify(shows="at a hospital of the study: that its own coordinator signed this", command=check),
@@ -205,27 +218,32 @@ def how_to_verify(study: str, mark: str) -> list[HowToVerify]:
     ]
 
 
-def _summary(limits: Sequence[CertifiedLimit], members: CertifiedMembers, counted: str) -> list[str]:
+def _summary(limits: Sequence[CertifiedLimit], members: CertifiedMembers, counted_rounds: str) -> list[str]:
     protected = [limit for limit in limits if limit.state != "unbounded"]
-    bare = [f"No promise is made to a single {ONE[one.level]}." for one in limits if one.state == "unbounded"]
+    bare = [
+        f"No promise is made to a single {UNIT_NOUNS[limit.level]}." for limit in limits if limit.state == "unbounded"
+    ]
     return [
         f"The model is trained with {hospitals(members)}. Their records stay with them; this document says how much "
         "the released models can give away about one of them.",
         *(limit.meaning for limit in protected if limit.definition == "classical"),
         *bare,
-        f"{counted}. No round begins that could pass a limit.",
+        f"{counted_rounds}. No round begins that could pass a limit.",
         "Not promised: that the model is right, or fair. What is true of all patients alike can be learnt from it.",
     ]
 
 
-def _counted(settings: StudySettings, rounds: CertifiedRounds, last: int) -> str:
-    """Which rounds the numbers count. Who sees a later one, too, learns more than they say."""
-    asked, trained = settings.statistics, training_rounds(rounds, plan_of(settings).steps_per_round)
-    if asked is None:
+def _counted_rounds(settings: StudySettings, rounds: CertifiedRounds, last: int) -> str:
+    """Return a sentence about the rounds that the numbers count.
+
+    A reader of a later round learns more than they say.
+    """
+    statistics, trained = settings.statistics, training_rounds(rounds, plan_of(settings).steps_per_round)
+    if statistics is None:
         return f"{trained} of at most {rounds.most} rounds are counted{_up_to(trained == rounds.most, last)}"
     answered = rounds.charged - trained
-    whole = (trained, answered) == (rounds.most, asked.max_queries)
-    of_questions = f"{answered} of at most {questions(asked.max_queries)}"
+    whole = (trained, answered) == (rounds.most, statistics.max_queries)
+    of_questions = f"{answered} of at most {questions(statistics.max_queries)}"
     return f"{trained} of at most {rounds.most} rounds of training and {of_questions} are counted{_up_to(whole, last)}"
 
 
@@ -258,27 +276,31 @@ def _mechanism(settings: StudySettings, plan: Plan) -> CertifiedMechanism:
     )
 
 
-def _rounds(found: Computed, plan: Plan) -> CertifiedRounds:
-    kinds, charged = found.kinds, len(found.charged)
+def _rounds(account: CertificateAccount, plan: Plan) -> CertifiedRounds:
+    kinds, charged = account.kinds, len(account.charged)
     return CertifiedRounds(
         most=plan.rounds,
         charged=charged,
         in_full=kinds["charged-in-full"],
         cancelled=kinds["cancelled"],
-        steps=(charged - found.answered) * plan.steps_per_round,
+        steps=(charged - account.answered) * plan.steps_per_round,
     )
 
 
-def _members(found: Computed) -> CertifiedMembers:
-    least, most = found.members or (None, None)
-    roster = found.standing.roster_sha256
+def _members(account: CertificateAccount) -> CertifiedMembers:
+    smallest, largest = account.members or (None, None)
+    roster = account.standing.roster_sha256
     return CertifiedMembers(
-        active=found.standing.members, least=least, most=most, roster_sha256=roster, roster_number=as_digits(roster)
+        active=account.standing.members,
+        least=smallest,
+        most=largest,
+        roster_sha256=roster,
+        roster_number=as_digits(roster),
     )
 
 
 def _thinned(charged: Sequence[SpentAfter]) -> list[SpentAfterRound]:
-    """At most MOST_POINTS of them, the first and the last among them."""
-    last, gaps = len(charged) - 1, MOST_POINTS - 1
-    places = range(len(charged)) if last <= gaps else [last * i // gaps for i in range(MOST_POINTS)]
+    """Return at most MAX_POINTS of them, the first and the last among them."""
+    last, gaps = len(charged) - 1, MAX_POINTS - 1
+    places = range(len(charged)) if last <= gaps else [last * i // gaps for i in range(MAX_POINTS)]
     return [SpentAfterRound(round=charged[at].round, spent=list(charged[at].spent)) for at in places]

@@ -1,28 +1,28 @@
-"""The curve of ε by round, as shares of a drawing's width and height; the layout only draws it."""
+"""The curve of ε by round, as shares of a drawing's width and height. The layout only draws it."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from study_protocol.documents.words import ONE
+from study_protocol.documents.words import UNIT_NOUNS
 from study_protocol.study.certificate import Certificate
 
 _TICKS = 5
 
 
 def chart_of(stated: Certificate) -> dict[str, Any] | None:
-    """Axes and one line for every limit; None before the first round."""
+    """Return the axes and one line for every limit, or None before the first round."""
     if not stated.spent_after:
         return None
-    kept = [(limit, limit.epsilon) for limit in stated.limits if limit.epsilon is not None]
+    bounded = [(limit, limit.epsilon) for limit in stated.limits if limit.epsilon is not None]
     spent = [value for point in stated.spent_after for value in point.spent if value is not None]
-    top = max([*(epsilon for _, epsilon in kept), *spent]) * 1.06
+    top = max([*(epsilon for _, epsilon in bounded), *spent]) * 1.06
     # Room to the right for the rounds that are left.
     last = max(stated.spent_after[-1].round, stated.rounds.most, 1)
     series = [
         {
-            "label": f"{ONE[limit.level]}, {limit.definition}",
+            "label": f"{UNIT_NOUNS[limit.level]}, {limit.definition}",
             "limit": epsilon / top,
             "points": [
                 [point.round / last, value / top]
@@ -30,7 +30,7 @@ def chart_of(stated: Certificate) -> dict[str, Any] | None:
                 if (value := point.spent[at]) is not None
             ],
         }
-        for at, (limit, epsilon) in enumerate(kept)
+        for at, (limit, epsilon) in enumerate(bounded)
     ]
     return {"series": series, "x": _ticks(last, whole=True), "y": _ticks(top, whole=False)}
 

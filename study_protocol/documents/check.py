@@ -1,4 +1,4 @@
-"""Is a certificate what it says? By its signature, by a ledger's export, by a model's file; each check in words."""
+"""Checks of a certificate by its signature, a ledger's export and a model's file, each with its result in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 from accounting.budget.history import CHARGED
 from accounting.budget.ledger import Entry, LedgerError
 from accounting.errors import InvalidArgument
-from study_protocol.documents.certify import Computed, Facts, computed, issued
+from study_protocol.documents.certify import CertificateAccount, Facts, compute_account, issue_certificate
 from study_protocol.documents.compare import difference, in_form_of
 from study_protocol.study.certificate import Certificate, SignedCertificate
 from study_protocol.study.messages import LedgerHead, LimitStatement, ModelInfo
@@ -44,13 +44,13 @@ class NoCertificate(ValueError):
 class Check:
     """One thing that was looked at, what came of it, and what that means."""
 
-    what: str
+    subject: str
     result: Result
     words: str
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedCertificate:
     """A certificate's file: as it was signed, value by value, and as it is read."""
 
     raw: dict[str, Any]
@@ -61,144 +61,169 @@ class Opened:
         return self.signed.certificate
 
 
-def opened(body: bytes) -> Opened:
-    """A file's certificate, of which nothing is believed yet.
+def open_certificate(body: bytes) -> OpenedCertificate:
+    """Return a file's certificate, whose content is not trusted yet.
 
     Raises:
-        NoCertificate: it holds none that this version can read.
+        NoCertificate: the file holds none that this version can read.
     """
     try:
         value = load_json(body)
         signed = read_document(SignedCertificate, body)
     except ValueError as error:
         raise NoCertificate("it is no certificate that this version can read, or it was changed") from error
-    return Opened(cast("dict[str, Any]", value), signed)
+    return OpenedCertificate(cast("dict[str, Any]", value), signed)
 
 
-def signature(document: Opened, key: str, whose: str, *, known: bool) -> Check:
-    """Whether `key` signed exactly this. known: somebody other than the document says whose key it is."""
+def check_signature(document: OpenedCertificate, key: str, key_name: str, *, is_confirmed: bool) -> Check:
+    """Return the check that `key` signed exactly this document.
+
+    Args:
+        is_confirmed: whether a source other than the document says whose key it is.
+    """
     stated = document.certificate
     try:
         trusted = decode_public_key(key)
-        # What was read from the file, not what came of reading it: two texts of one time are two documents.
+        # The content of the file is verified, not its parsed form: two texts of one time are two documents.
         verify_document(trusted, CERTIFICATE, document.raw["certificate"], document.signed.signature)
     except SigningError:
-        return Check("signature", "bad", f"not made with {whose}, or something was changed afterwards")
+        return Check("signature", "bad", f"not made with {key_name}, or something was changed afterwards")
     if (stated.coordinator_key, stated.coordinator_fingerprint) != (key, fingerprint(trusted)):
-        return Check("signature", "bad", f"made with {whose}, but the document names another key")
-    if known:
-        return Check("signature", "good", f"made with {whose}; nothing was changed since {stated.issued_at:%Y-%m-%d}")
-    return Check("signature", "not known", f"made with {whose}, which proves nothing about who made it")
+        return Check("signature", "bad", f"made with {key_name}, but the document names another key")
+    if is_confirmed:
+        return Check(
+            "signature", "good", f"made with {key_name}; nothing was changed since {stated.issued_at:%Y-%m-%d}"
+        )
+    return Check("signature", "not known", f"made with {key_name}, which proves nothing about who made it")
 
 
-def model(stated: Certificate, path: Path) -> Check:
-    """Whether the file is the model that the certificate names.
+def check_model(stated: Certificate, path: Path) -> Check:
+    """Return the check that the file is the model that the certificate names.
 
     Raises:
         OSError: it cannot be read.
     """
-    named = stated.model
-    if named is None:
+    stated_model = stated.model
+    if stated_model is None:
         return Check("model", "bad", "the certificate names no model: none had been released")
-    found, size = hashlib.sha256(), 0
+    digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
-            found.update(piece)
+            digest.update(piece)
             size += len(piece)
-    if (found.hexdigest(), size) != (named.sha256, named.bytes):
+    if (digest.hexdigest(), size) != (stated_model.sha256, stated_model.bytes):
         if (mean := _mean_of(stated, path)) is not None:
             return Check("model", "not known", mean)
-        return Check("model", "bad", f"{path} is not the model of round {named.version}: another SHA-256")
-    other = _of_another(stated, named, path) or _beyond(stated)
-    if other is not None:
-        return Check("model", "bad", f"{path} has the SHA-256 that is named, but {other}")
-    return Check("model", "good", f"{path} is the model that round {named.version} released")
+        return Check("model", "bad", f"{path} is not the model of round {stated_model.version}: another SHA-256")
+    objection = _of_another(stated, stated_model, path) or _beyond(stated)
+    if objection is not None:
+        return Check("model", "bad", f"{path} has the SHA-256 that is named, but {objection}")
+    return Check("model", "good", f"{path} is the model that round {stated_model.version} released")
 
 
 def _mean_of(stated: Certificate, path: Path) -> str | None:
-    """What to say of a file that says of itself that it is a mean of models that the numbers count."""
+    """Return words about a file that calls itself a mean of models that the numbers count, else None."""
     try:
         with path.open("rb") as file:
-            said = ModelMetadata.within(TensorFile(file.fileno()).metadata)
+            metadata = ModelMetadata.within(TensorFile(file.fileno()).metadata)
     except TensorError:
         return None
-    if said is None or not said.mean_of or said.round > stated.round:
+    if metadata is None or not metadata.mean_of or metadata.round > stated.round:
         return None
-    if (said.study, said.settings_sha256) != (stated.study, stated.settings_sha256):
+    if (metadata.study, metadata.settings_sha256) != (stated.study, stated.settings_sha256):
         return None
     return (
-        f"{path} says that it is the mean of the models of {len(said.mean_of)} rounds, {min(said.mean_of)} to "
-        f"{said.round}: such a mean costs nothing beyond these numbers, but no certificate names its bytes. "
+        f"{path} says that it is the mean of the models of {len(metadata.mean_of)} rounds, {min(metadata.mean_of)} to "
+        f"{metadata.round}: such a mean costs nothing beyond these numbers, but no certificate names its bytes. "
         "`wardround study model` makes it again from models that it checks"
     )
 
 
-def _of_another(stated: Certificate, named: ModelInfo, path: Path) -> str | None:
-    """What the file says of itself, where that is not what the certificate is about."""
+def _of_another(stated: Certificate, stated_model: ModelInfo, path: Path) -> str | None:
+    """Return the file's own statement about itself where it is not the model of the certificate, else None."""
     try:
         with path.open("rb") as file:
-            said = ModelMetadata.within(TensorFile(file.fileno()).metadata)
+            metadata = ModelMetadata.within(TensorFile(file.fileno()).metadata)
     except TensorError as error:
         return error.detail
-    expected = (stated.study, named.version, stated.settings_sha256, ())
-    if said is None or (said.study, said.round, said.settings_sha256, said.mean_of) == expected:
+    expected = (stated.study, stated_model.version, stated.settings_sha256, ())
+    if metadata is None or (metadata.study, metadata.round, metadata.settings_sha256, metadata.mean_of) == expected:
         return None
-    return f"says itself that it is of study {said.study}, round {said.round}: its numbers are not these"
+    return f"says itself that it is of study {metadata.study}, round {metadata.round}: its numbers are not these"
 
 
 def _beyond(stated: Certificate) -> str | None:
-    """A model knows of every round up to its own, so that all of them must be counted."""
+    """Return why the model is beyond the numbers, or None.
+
+    A model knows of every round up to its own, so that all of them must be counted.
+    """
     if stated.model is None or stated.model.version <= stated.round:
         return None
     return f"round {stated.model.version} released it, and the numbers end with round {stated.round}"
 
 
-def ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
-    """Whether every number follows from these entries of a ledger, whose signed head the caller has checked."""
-    named = stated.ledger
-    if len(entries) < named.entries:
-        found = f"the export has {len(entries)} entries, the certificate stands on {named.entries}: export it again"
-        return [Check("ledger", "not known", found)]
-    if entries[named.entries - 1].sha256 != named.sha256:
-        return [Check("ledger", "bad", f"entry {named.entries} is not the one that the certificate stands on")]
+def check_ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
+    """Return the checks that every number follows from these entries of a ledger.
+
+    The caller has checked the ledger's signed head.
+    """
+    stated_ledger = stated.ledger
+    if len(entries) < stated_ledger.entries:
+        words = (
+            f"the export has {len(entries)} entries, the certificate stands on {stated_ledger.entries}: export it again"
+        )
+        return [Check("ledger", "not known", words)]
+    if entries[stated_ledger.entries - 1].sha256 != stated_ledger.sha256:
+        return [Check("ledger", "bad", f"entry {stated_ledger.entries} is not the one that the certificate stands on")]
     if not _head_is_signed(stated):
         return [Check("ledger", "bad", "the head that the certificate names is not signed with the key that it names")]
-    whole = named.counted == named.entries
+    whole = stated_ledger.counted == stated_ledger.entries
     try:
-        again = computed(entries[: named.entries], None if whole else stated.round)
+        account = compute_account(entries[: stated_ledger.entries], None if whole else stated.round)
     except (LedgerError, PlanDiffers, InvalidArgument, ValueError) as error:
         return [Check("ledger", "bad", f"no such certificate can be made from it: {error}")]
-    if again.counted != named.counted:
-        other = "certificate.round and certificate.ledger.counted do not belong together"
-        return [Check("ledger", "bad", f"{other}: round {stated.round} was charged by entry {again.counted}")]
-    lead = f"entries 1 to {named.entries} lead to the head that the certificate names{_charged_since(stated, entries)}"
+    if account.counted_entry != stated_ledger.counted:
+        mismatch = "certificate.round and certificate.ledger.counted do not belong together"
+        return [
+            Check("ledger", "bad", f"{mismatch}: round {stated.round} was charged by entry {account.counted_entry}")
+        ]
+    since = _charged_since(stated, entries)
+    lead = f"entries 1 to {stated_ledger.entries} lead to the head that the certificate names{since}"
     good = Check("ledger", "good", lead)
-    if len(stated.limits) != len(again.limits):
-        return [good, Check("ε", "bad", f"the ledger has {len(again.limits)} limits, not {len(stated.limits)}")]
-    limits = [_limit(stated, at, limit) for at, limit in enumerate(again.limits)]
+    if len(stated.limits) != len(account.limits):
+        return [good, Check("ε", "bad", f"the ledger has {len(account.limits)} limits, not {len(stated.limits)}")]
+    limits = [_limit(stated, at, limit) for at, limit in enumerate(account.limits)]
     # Sentences hold rounded numbers: they are written again from those that are stated, if they are the ledger's.
     if all(limit.result == "good" for limit in limits):
-        shown = tuple(LimitStatement.model_validate(limit.model_dump(exclude={"meaning"})) for limit in stated.limits)
-        again = dataclasses.replace(again, limits=shown)
+        statements = tuple(
+            LimitStatement.model_validate(limit.model_dump(exclude={"meaning"})) for limit in stated.limits
+        )
+        account = dataclasses.replace(account, limits=statements)
     try:
-        remade = issued(again, _facts(stated))
+        remade = issue_certificate(account, _facts(stated))
     except ValueError:
-        # Of a ledger that says what no message can, such as an end for a reason that nobody knows.
+        # The ledger holds a value that no message can hold, such as an end for an unknown reason.
         return [Check("ledger", "bad", "no such certificate can be made from it: it says what no certificate can say")]
-    return [good, *limits, _released(stated, again), *_rest(stated, remade)]
+    return [good, *limits, _released(stated, account), *_rest(stated, remade)]
 
 
-def _released(stated: Certificate, again: Computed) -> Check:
-    """Whether the ledger names the model's file."""
-    if again.bound is None:
+def _released(stated: Certificate, account: CertificateAccount) -> Check:
+    """Return the check that the ledger names the model's file."""
+    if account.bound is None:
         unnamed = "this ledger names no models: which file is the model, the coordinator's word alone says"
         return Check("named model", "not known" if stated.model is not None else "good", unnamed)
-    named = again.bound.model
+    ledger_model = account.bound.model
     if (None if stated.model is None else stated.model.model_dump()) != (
-        None if named is None else {"version": named.version, "sha256": named.sha256, "bytes": named.bytes}
+        None
+        if ledger_model is None
+        else {"version": ledger_model.version, "sha256": ledger_model.sha256, "bytes": ledger_model.bytes}
     ):
         return Check("named model", "bad", "certificate.model is not the file that the ledger names")
-    words = "no model was released" if named is None else f"entry {named.entry} names it, of round {named.version}"
+    words = (
+        "no model was released"
+        if ledger_model is None
+        else f"entry {ledger_model.entry} names it, of round {ledger_model.version}"
+    )
     return Check("named model", "good", words)
 
 
@@ -218,37 +243,45 @@ def _charged_since(stated: Certificate, entries: Sequence[Entry]) -> str:
     return f"; {rounds} in the ledger and not in these numbers" if since else ""
 
 
-def _limit(stated: Certificate, at: int, again: LimitStatement) -> Check:
-    what = f"ε, {again.level} {again.definition}"
-    shown = stated.limits[at].model_dump(exclude={"meaning"}) if at < len(stated.limits) else None
-    recomputed = again.model_dump() if shown is None else in_form_of(shown, again.model_dump())
-    different = difference(shown, recomputed, "limit")
+def _limit(stated: Certificate, at: int, recomputed_limit: LimitStatement) -> Check:
+    subject = f"ε, {recomputed_limit.level} {recomputed_limit.definition}"
+    stated_limit = stated.limits[at].model_dump(exclude={"meaning"}) if at < len(stated.limits) else None
+    recomputed = (
+        recomputed_limit.model_dump()
+        if stated_limit is None
+        else in_form_of(stated_limit, recomputed_limit.model_dump())
+    )
+    different = difference(stated_limit, recomputed, "limit")
     if different is not None:
-        return Check(what, "bad", f"the ledger gives another number: {different}")
-    if (rough := difference(shown, recomputed, "limit", strict=True)) is not None:
-        other = f"{rough} differs, which the last bits of another processor can do: everything else agrees"
-        return Check(what, "not known", other)
-    spent = "not protected" if again.state == "unbounded" else f"{again.spent} of {again.epsilon}"
-    return Check(what, "good", f"computed again from the raw events: {spent}")
+        return Check(subject, "bad", f"the ledger gives another number: {different}")
+    if (rough := difference(stated_limit, recomputed, "limit", strict=True)) is not None:
+        words = f"{rough} differs, which the last bits of another processor can do: everything else agrees"
+        return Check(subject, "not known", words)
+    spent = (
+        "not protected"
+        if recomputed_limit.state == "unbounded"
+        else f"{recomputed_limit.spent} of {recomputed_limit.epsilon}"
+    )
+    return Check(subject, "good", f"computed again from the raw events: {spent}")
 
 
 def _rest(stated: Certificate, remade: Certificate) -> list[Check]:
     if (beyond := _beyond(stated)) is not None:
         return [Check("everything else", "bad", f"the model's numbers are not these: {beyond}")]
-    shown, again = _numbers(stated), _numbers(remade)
-    found = [Check("everything else", "good", "mechanism, rounds, members and settings are those of the ledger")]
+    stated_numbers, recomputed_numbers = _numbers(stated), _numbers(remade)
+    checks = [Check("everything else", "good", "mechanism, rounds, members and settings are those of the ledger")]
     if _counts_questions_as_steps(stated, remade):
-        again["rounds"]["steps"] = stated.rounds.steps
+        recomputed_numbers["rounds"]["steps"] = stated.rounds.steps
         words = "certificate.rounds.steps counts questions as well, as an earlier version did: everything else agrees"
-        found = [Check("everything else", "not known", words)]
-    numbers = difference(shown, again, "certificate")
+        checks = [Check("everything else", "not known", words)]
+    numbers = difference(stated_numbers, recomputed_numbers, "certificate")
     if numbers is not None:
         return [Check("everything else", "bad", f"the ledger says otherwise: {numbers}")]
     words = difference(stated.model_dump(), remade.model_dump(), "certificate")
     if words is None:
-        return [*found, Check("sentences", "good", "each is what these numbers mean")]
-    other = f"{words} is not what this version writes for these numbers: believe the numbers"
-    return [*found, Check("sentences", "not known", other)]
+        return [*checks, Check("sentences", "good", "each is what these numbers mean")]
+    remark = f"{words} is not what this version writes for these numbers: believe the numbers"
+    return [*checks, Check("sentences", "not known", remark)]
 
 
 def _counts_questions_as_steps(stated: Certificate, remade: Certificate) -> bool:

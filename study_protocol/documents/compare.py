@@ -8,71 +8,86 @@ from typing import Any, cast
 
 from accounting.budget.statements import chance_by_epsilon
 
-# Differences of numbers near each other keep fewer digits; a count hangs on the last bits as a whole.
-_LEAST = {"reserved": 1e-9, "remaining": 1e-9}
-_COUNTED = {"rounds_left_estimate": 1.0}
+# Differences of numbers near each other keep fewer digits. A count hangs on the last bits as a whole.
+_ABSOLUTE_TOLERANCES = {"reserved": 1e-9, "remaining": 1e-9}
+_COUNT_TOLERANCES = {"rounds_left_estimate": 1.0}
 _ABSENT = object()
 
 
-def difference(shown: Any, recomputed: Any, name: str, *, strict: bool = False) -> str | None:
-    """The first part of a statement that differs, by name; None where all of it is the same but for last bits.
+def difference(stated: Any, recomputed: Any, name: str, *, strict: bool = False) -> str | None:
+    """Return the name of the first part of a statement that differs, or None if all parts agree but for last bits.
 
-    strict  also where last bits can choose another count, or another of several orders
+    Args:
+        strict: also report parts where last bits can choose another count, or another of several orders.
     """
-    if isinstance(shown, dict) and isinstance(recomputed, dict):
-        left, right = cast("dict[str, Any]", shown), cast("dict[str, Any]", recomputed)
-        names = {*left, *right}
+    if isinstance(stated, dict) and isinstance(recomputed, dict):
+        stated_fields, right = cast("dict[str, Any]", stated), cast("dict[str, Any]", recomputed)
+        names = {*stated_fields, *right}
         # Of orders that give the same, last bits choose.
-        if not strict and _is_known(left, right):
+        if not strict and _is_known(stated_fields, right):
             names -= {"order"}
         return _first(
-            [(left.get(key, _ABSENT), right.get(key, _ABSENT), f"{name}.{key}") for key in sorted(names)], strict
+            [(stated_fields.get(key, _ABSENT), right.get(key, _ABSENT), f"{name}.{key}") for key in sorted(names)],
+            strict,
         )
-    if isinstance(shown, list | tuple) and isinstance(recomputed, list | tuple):
-        ones, others = cast("Sequence[Any]", shown), cast("Sequence[Any]", recomputed)
-        if len(ones) != len(others):
-            return f"{name} has {len(ones)} parts, not {len(others)}"
-        pairs = zip(ones, others, strict=True)
-        return _first([(one, other, f"{name}[{at}]") for at, (one, other) in enumerate(pairs)], strict)
-    return None if _alike(cast("object", shown), cast("object", recomputed), name, strict=strict) else name
+    if isinstance(stated, list | tuple) and isinstance(recomputed, list | tuple):
+        ones, recomputed_items = cast("Sequence[Any]", stated), cast("Sequence[Any]", recomputed)
+        if len(ones) != len(recomputed_items):
+            return f"{name} has {len(ones)} parts, not {len(recomputed_items)}"
+        pairs = zip(ones, recomputed_items, strict=True)
+        return _first(
+            [
+                (stated_item, recomputed_item, f"{name}[{at}]")
+                for at, (stated_item, recomputed_item) in enumerate(pairs)
+            ],
+            strict,
+        )
+    return None if _is_close(cast("object", stated), cast("object", recomputed), name, strict=strict) else name
 
 
-def in_form_of(shown: Mapping[str, Any], limit: dict[str, Any]) -> dict[str, Any]:
-    """A limit as computed now, in the form of an earlier version where `shown` has that form.
+def in_form_of(stated: Mapping[str, Any], limit: dict[str, Any]) -> dict[str, Any]:
+    """Return a limit as computed now, in the form of an earlier version if `stated` has that form.
 
     Before `guess_from` was stated, the chance of a right guess was what the spent ε and δ allow.
     """
-    written, certificate = shown.get("certificate"), limit["certificate"]
+    written, certificate = stated.get("certificate"), limit["certificate"]
     if certificate is None or written is None or "guess_from" in written:
         return limit
     spent, delta = limit["spent"], limit["delta"]
     chance = chance_by_epsilon(math.inf if spent is None else spent, delta)
-    kept = {name: value for name, value in certificate.items() if name in written}
+    stated_certificate = {name: value for name, value in certificate.items() if name in written}
     reports = [
-        {**one, "certificate": {name: value for name, value in one["certificate"].items() if name in written}}
-        for one in limit["reports"]
+        {**report, "certificate": {name: value for name, value in report["certificate"].items() if name in written}}
+        for report in limit["reports"]
     ]
-    return {**limit, "attack_success": chance, "certificate": kept, "reports": reports}
+    return {**limit, "attack_success": chance, "certificate": stated_certificate, "reports": reports}
 
 
 def _first(pairs: Iterable[tuple[Any, Any, str]], strict: bool) -> str | None:
-    return next((found for one, other, name in pairs if (found := difference(one, other, name, strict=strict))), None)
+    return next(
+        (
+            different
+            for stated, recomputed, name in pairs
+            if (different := difference(stated, recomputed, name, strict=strict))
+        ),
+        None,
+    )
 
 
-def _is_known(left: dict[str, Any], right: dict[str, Any]) -> bool:
+def _is_known(stated: dict[str, Any], right: dict[str, Any]) -> bool:
     orders: object = right.get("orders")
-    return isinstance(orders, list | tuple) and all(found.get("order") in orders for found in (left, right))
+    return isinstance(orders, list | tuple) and all(statement.get("order") in orders for statement in (stated, right))
 
 
-def _alike(shown: object, recomputed: object, name: str, *, strict: bool) -> bool:
-    if isinstance(shown, bool) or isinstance(recomputed, bool):
-        return shown is recomputed
-    if not isinstance(shown, int | float) or not isinstance(recomputed, int | float):
-        return shown == recomputed
+def _is_close(stated: object, recomputed: object, name: str, *, strict: bool) -> bool:
+    if isinstance(stated, bool) or isinstance(recomputed, bool):
+        return stated is recomputed
+    if not isinstance(stated, int | float) or not isinstance(recomputed, int | float):
+        return stated == recomputed
     field = name.rpartition(".")[2]
-    least = _LEAST.get(field, 0.0 if strict else _COUNTED.get(field, 0.0))
+    tolerance = _ABSOLUTE_TOLERANCES.get(field, 0.0 if strict else _COUNT_TOLERANCES.get(field, 0.0))
     try:
-        return math.isclose(shown, recomputed, rel_tol=1e-9, abs_tol=least)
+        return math.isclose(stated, recomputed, rel_tol=1e-9, abs_tol=tolerance)
     except OverflowError:
         # An integer beyond all floating-point numbers is near none that is computed.
         return False

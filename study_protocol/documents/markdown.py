@@ -8,19 +8,19 @@ from typing import Any
 
 from study_protocol.documents.card import Card, Section
 from study_protocol.documents.registry import yaml_lines
-from study_protocol.study.any_settings import trained
+from study_protocol.study.any_settings import require_training
 
 # Of CommonMark and its tables, what begins HTML, and what hubs make a link of.
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!$]|:(?=//)|(?<=www)\.)")
 
 
 def plain(text: str) -> str:
-    """The text so that Markdown shows it as it is, on one line."""
+    """Return the text so that Markdown shows it as it is, on one line."""
     return _MARKUP.sub(r"\\\1", " ".join(text.split()))
 
 
 def as_markdown(card: Card) -> str:
-    """The whole card. What people wrote in their notes is Markdown of their own, and stays as it is."""
+    """Return the whole card. Notes are Markdown that people wrote, and stay as they are."""
     head = ["---", *yaml_lines(_metadata(card)), "---", "", f"# {plain(card.title)}"]
     return "\n".join([*head, *(line for section in card.sections() for line in _section(section))]) + "\n"
 
@@ -42,10 +42,10 @@ def _row(cells: Sequence[str], *, raw: bool = False) -> str:
 
 
 def _metadata(card: Card) -> dict[str, Any]:
-    """Names as model hubs have them (`model-index` after Papers with Code)."""
+    """Return metadata with names as model hubs have them (`model-index` after Papers with Code)."""
     results = [
         {
-            "task": {"type": "other", "name": trained(card.study.settings).training.task},
+            "task": {"type": "other", "name": require_training(card.study.settings).training.task},
             "dataset": {"type": "other", "name": measured.evaluation_set},
             "metrics": [{"type": name, "value": value} for name, value in measured.values.items()],
         }

@@ -1,6 +1,7 @@
-"""What NIST SP 800-226 (March 2025, Guidelines for Evaluating Differential Privacy Guarantees) asks, answered.
+"""Answers to the questions of NIST SP 800-226 (March 2025, Guidelines for Evaluating Differential Privacy Guarantees).
 
-Three parts: what is claimed; the algorithm that is to keep it; the hazards by which a true claim fails in practice.
+The three parts are the claim, the algorithm that is to keep it, and the hazards by which a true claim fails in
+practice.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from accounting.plan.plan import Plan
 from accounting.plan.schemes import Noise
 from accounting.units import Level, Observer, Relation
-from study_protocol.documents.words import budget_line, exact, questions, whom
+from study_protocol.documents.words import budget_line, exact, observer_phrase, questions
 from study_protocol.study.certificate import Answer
 from study_protocol.study.messages import LimitStatement
 from study_protocol.study.plan_of import plan_of
@@ -30,45 +31,49 @@ _PART = {
 }
 
 
-def answers(settings: StudySettings, limits: Sequence[LimitStatement], round: int, answered: int) -> list[Answer]:
-    """Every question with its answer for this study.
+def answers(
+    settings: StudySettings, limits: Sequence[LimitStatement], round_number: int, answered: int
+) -> list[Answer]:
+    """Return every question with its answer for this study.
 
-    round: the newest that the limits count;  answered: how many of the rounds were of questions
+    Args:
+        round_number: the newest round that the limits count.
+        answered: how many of the rounds were of questions.
     """
     plan = plan_of(settings)
-    against = whom(plan.observer, round, answered)
+    against = observer_phrase(plan.observer, round_number, answered)
     guarantee = _guarantee(settings, plan, limits, against)
     return [
-        *(Answer(part="guarantee", asks=asks, answer=said) for asks, said in guarantee),
-        *(Answer(part="mechanism", asks=asks, answer=said) for asks, said in _mechanism(settings, plan, limits)),
-        *(Answer(part="hazards", asks=asks, answer=said) for asks, said in _hazards(settings)),
+        *(Answer(part="guarantee", asks=asks, answer=text) for asks, text in guarantee),
+        *(Answer(part="mechanism", asks=asks, answer=text) for asks, text in _mechanism(settings, plan, limits)),
+        *(Answer(part="hazards", asks=asks, answer=text) for asks, text in _hazards(settings)),
     ]
 
 
 def unit(level: Level, settings: StudySettings) -> str:
-    """The unit of privacy at a level."""
+    """Return the unit of privacy at a level."""
     if level is Level.CLIENT:
         return "everything that one hospital contributes"
     rows = settings.training.rows_per_patient
-    many = "its one row" if rows == 1 else f"all its rows, of which at most {rows} are used"
-    return f"one patient's record at one hospital, {many}; who is a patient, the hospital's own identifiers say"
+    share = "its one row" if rows == 1 else f"all its rows, of which at most {rows} are used"
+    return f"one patient's record at one hospital, {share}; who is a patient, the hospital's own identifiers say"
 
 
 def neighbours(plan: Plan, level: Level) -> str:
-    """Which two data sets are compared."""
-    one = "hospital" if level is Level.CLIENT else "record"
-    return _NEIGHBOURS[plan.protection(level).relation].format(one=one)
+    """Return the two data sets that are compared, in words."""
+    member = "hospital" if level is Level.CLIENT else "record"
+    return _NEIGHBOURS[plan.protection(level).relation].format(one=member)
 
 
 def trust(settings: StudySettings, plan: Plan) -> str:
-    """Who adds the noise, and what the coordinator is trusted with."""
+    """Return who adds the noise and what the coordinator is trusted with, in words."""
     masking, noise = settings.privacy.masking, plan.rules.noise
     model = f"{_PART[noise]} model in a federation: hospitals keep their records and are trusted with their own"
     if plan.rules.pooled and masking is not None:
         colluders = f"at most {masking.colluders} of them side with the coordinator"
         void = "; it receives log-moments without noise: void against the coordinator"
-        shown = "" if plan.observer is Observer.COORDINATOR else void
-        return f"{model}; each adds a share of the noise, and only sums are seen; {colluders}{shown}"
+        exception = "" if plan.observer is Observer.COORDINATOR else void
+        return f"{model}; each adds a share of the noise, and only sums are seen; {colluders}{exception}"
     if noise is Noise.COORDINATOR:
         sees = "sums" if masking is not None else "updates"
         return f"{model}; the coordinator sees {sees} without noise and is trusted to add it"
@@ -91,24 +96,24 @@ def _guarantee(
 
 
 def _queries(settings: StudySettings, plan: Plan) -> str:
-    most, asked = f"{plan.max_steps} noised steps in {plan.rounds} rounds at most", settings.statistics
-    if asked is None:
-        return f"none from outside: {most}, fixed before the first; each round releases a model"
+    upper_bound, statistics = f"{plan.max_steps} noised steps in {plan.rounds} rounds at most", settings.statistics
+    if statistics is None:
+        return f"none from outside: {upper_bound}, fixed before the first; each round releases a model"
     return (
-        f"at most {questions(asked.max_queries)} from outside, each of at most {asked.max_cells} numbers and charged "
-        f"to the same limits before it is answered; {most}, fixed before the first; each round of training releases "
-        "a model"
+        f"at most {questions(statistics.max_queries)} from outside, each of at most {statistics.max_cells} numbers "
+        f"and charged to the same limits before it is answered; {upper_bound}, fixed before the first; each round of "
+        "training releases a model"
     )
 
 
 def _mechanism(settings: StudySettings, plan: Plan, limits: Sequence[LimitStatement]) -> Iterator[tuple[str, str]]:
-    what = "one hospital's update" if plan.rules.clips_updates else "one record's gradient"
+    clipped = "one hospital's update" if plan.rules.clips_updates else "one record's gradient"
     levels = "; ".join(
         f"{level} level: clip norm {exact(step.clip_norm)}, noise multiplier {at_least(step.noise_multiplier)}"
         for level in plan.levels
         for step in [plan.mechanism(level)]
     )
-    yield "Mechanism", f"{what} is clipped in L2 norm, discrete Gaussian noise is added to the sum; {levels}"
+    yield "Mechanism", f"{clipped} is clipped in L2 norm, discrete Gaussian noise is added to the sum; {levels}"
     rates = [(level, plan.mechanism(level).sampling_rate) for level in plan.levels]
     credited = "; ".join(f"{level} level: {_credit(rate)}" for level, rate in rates)
     yield "Sampling", credited
@@ -116,10 +121,12 @@ def _mechanism(settings: StudySettings, plan: Plan, limits: Sequence[LimitStatem
     every = "all rounds" if settings.statistics is None else "all rounds, all questions"
     yield "Composition", f"over {every} and every histogram that is published; enforced by {by}, before each round"
     yield "Post-processing", "averaging, the optimiser and every use of a released model cost nothing more"
-    shown = "settings, number of hospitals, when rounds began and how they ended; metrics of a declared evaluation set"
+    plain_parts = (
+        "settings, number of hospitals, when rounds began and how they ended; metrics of a declared evaluation set"
+    )
     plain = plan.bayesian is not None and plan.disclosure != "noised"
     moments = "; the rounds' log-moments" if plain else ""
-    yield "Quantities without protection", f"{shown}{moments}"
+    yield "Quantities without protection", f"{plain_parts}{moments}"
     yield "Utility and bias", "not certified: the model card has both; noise is harder on small groups of patients"
 
 

@@ -1,6 +1,6 @@
-"""PDFs by typst, from data and a layout that is ours: no text of anybody is ever source, nothing comes from a network.
+"""PDFs by typst, from data and a layout of this package. Texts of others are never source, and no network is used.
 
-Equal data give equal bytes: typst's own fonts only, or those of a folder that is named; the time is in the data.
+Equal data give equal bytes. The fonts are typst's own or those of a named folder, and the time is in the data.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _BREAK = "\N{ZERO WIDTH SPACE}"
 
 
 def rendered(layout: str, data: Mapping[str, Any], *, issued: int, fonts: Path | None = None) -> bytes:
-    """The PDF of one layout. issued: seconds since the epoch, stated as the file's own time.
+    """Return the PDF of one layout.
+
+    Args:
+        issued: seconds since the epoch, stated as the file's own time.
 
     Raises:
         ModuleNotFoundError: typst is missing, which the extra `documents` brings.
@@ -54,21 +57,21 @@ def _letters(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
-        # What is attached or drawn is no text.
-        inner = [one for name, one in cast("Mapping[str, Any]", value).items() if name not in ("json", "qr")]
+        # Attachments and drawings are no text.
+        inner = [part for name, part in cast("Mapping[str, Any]", value).items() if name not in ("json", "qr")]
         return "".join(map(_letters, inner))
     return "".join(map(_letters, cast("Sequence[Any]", value))) if isinstance(value, list | tuple) else ""
 
 
 def _in_glyphs(value: Any, unshown: set[str]) -> Any:
-    """The data with every character that has no glyph named by its number, as Unicode writes it."""
+    """Return the data with every character that has no glyph named by its number, as Unicode writes it."""
     if isinstance(value, str):
         return "".join(f"[U+{ord(letter):04X}]" if letter in unshown else letter for letter in value)
     if isinstance(value, Mapping):
-        named = cast("Mapping[str, Any]", value)
-        return {name: one if name in ("json", "qr") else _in_glyphs(one, unshown) for name, one in named.items()}
+        mapping = cast("Mapping[str, Any]", value)
+        return {name: part if name in ("json", "qr") else _in_glyphs(part, unshown) for name, part in mapping.items()}
     if isinstance(value, list | tuple):
-        return [_in_glyphs(one, unshown) for one in cast("Sequence[Any]", value)]
+        return [_in_glyphs(part, unshown) for part in cast("Sequence[Any]", value)]
     return value
 
 
@@ -84,6 +87,6 @@ def _has_glyph(letter: str, fonts: Path | None) -> bool:
 
 
 def breakable(text: str) -> str:
-    """The text with places to break inside of words that are longer than a line could be."""
+    """Return the text with places to break inside of words that are longer than a line could be."""
     words = text.split(" ")
     return " ".join(_BREAK.join(word[i : i + _WORD] for i in range(0, len(word), _WORD)) for word in words)

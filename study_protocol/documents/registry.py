@@ -1,8 +1,9 @@
 """The entry of the public Differential Privacy Deployments Registry (registry.opendp.org) for a study.
 
-Field names and words: `schemas/deployments-schema.yaml` of github.com/opendp/deployments-registry-data, as it stood at
-commit 3e9c812 (15 July 2026); the schema follows Ghazi, Nanayakkara and Vadhan (arXiv 2509.13509). What a study does
-not know (who publishes, for what, where) is left for people: required fields say TO BE WRITTEN, others are left out.
+Field names and words are those of `schemas/deployments-schema.yaml` of github.com/opendp/deployments-registry-data, as
+it stood at commit 3e9c812 (15 July 2026). The schema follows Ghazi, Nanayakkara and Vadhan (arXiv 2509.13509). Facts
+that a study does not know (who publishes, for what, where) are left for people. Required fields then say TO BE WRITTEN,
+and others are left out.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from study_protocol.documents.words import ONE, charged_rounds, exact, hospitals
+from study_protocol.documents.words import UNIT_NOUNS, charged_rounds, exact, hospitals
 from study_protocol.study.certificate import Certificate, CertifiedLimit
 from study_protocol.wire.rounded import at_least, number
 
@@ -21,7 +22,7 @@ _HAZARDS = ("Floating point", "Random numbers", "Side channels", "Security and a
 
 
 def entry(stated: Certificate) -> dict[str, Any]:
-    """The entry, a draft of tier 3, for the model that the certificate is about."""
+    """Return the entry, a draft of tier 3, for the model that the certificate is about."""
     return {
         "url_slug": stated.study,
         "status": "Draft",
@@ -29,18 +30,18 @@ def entry(stated: Certificate) -> dict[str, Any]:
         "deployment": {
             "basic": _basic(stated),
             "dp_variant": {
-                # Of the registry's variants; the Bayesian number has no field of its own and stands in the details.
+                # One of the registry's variants. The Bayesian number has no field of its own and stands in the details.
                 "variant_name": "Approximate DP",
-                "unprotected_quantities": _said(stated, "Quantities without protection"),
+                "unprotected_quantities": _answer_to(stated, "Quantities without protection"),
             },
             "privacy_loss": _privacy_loss(stated),
             "deployment_model": _model(stated),
             "accounting": {
-                "post_processing": _said(stated, "Post-processing"),
-                "composition": _said(stated, "Composition"),
+                "post_processing": _answer_to(stated, "Post-processing"),
+                "composition": _answer_to(stated, "Composition"),
             },
             "implementation": {
-                "preprocessing_and_hyperparameter_tuning": _said(stated, "Choices made on the data"),
+                "preprocessing_and_hyperparameter_tuning": _answer_to(stated, "Choices made on the data"),
                 "mechanisms": "\n".join(f"- {line}" for line in _mechanisms(stated)),
             },
             "administrative": {
@@ -53,23 +54,23 @@ def entry(stated: Certificate) -> dict[str, Any]:
 
 
 def as_yaml(value: Mapping[str, Any]) -> str:
-    """The registry's entries are YAML. Texts are quoted as in JSON, which YAML reads, so that none is markup."""
+    """Return the registry's entry as YAML. Texts are quoted as in JSON, which YAML reads, so that none is markup."""
     return "\n".join([f"# fields: {SCHEMA}", *yaml_lines(value)]) + "\n"
 
 
 def yaml_lines(value: Mapping[str, Any], indent: str = "") -> list[str]:
-    """A mapping as YAML, line by line: mappings in blocks, all else as JSON, which YAML reads."""
-    found: list[str] = []
+    """Return a mapping as YAML, line by line: mappings in blocks, all else as JSON, which YAML reads."""
+    lines: list[str] = []
     for name, inner in value.items():
         if isinstance(inner, Mapping):
-            found += [f"{indent}{name}:", *yaml_lines(cast("Mapping[str, Any]", inner), indent + "  ")]
+            lines += [f"{indent}{name}:", *yaml_lines(cast("Mapping[str, Any]", inner), indent + "  ")]
         else:
-            found.append(f"{indent}{name}: {_scalar(inner)}")
-    return found
+            lines.append(f"{indent}{name}: {_scalar(inner)}")
+    return lines
 
 
 def _scalar(value: Any) -> str:
-    # YAML 1.1 reads 1e-05 as text; with a point it is a number.
+    # YAML 1.1 reads 1e-05 as text. With a point it is a number.
     if isinstance(value, float):
         text = repr(value)
         return text if "." in text or "e" not in text else text.replace("e", ".0e")
@@ -90,33 +91,35 @@ def _basic(stated: Certificate) -> dict[str, Any]:
 
 
 def _privacy_loss(stated: Certificate) -> dict[str, Any]:
-    kept = [limit for limit in stated.limits if limit.state != "unbounded" and limit.definition == "classical"]
-    parameters = _parameters(kept[0]) if kept else {}
+    classical = [limit for limit in stated.limits if limit.state != "unbounded" and limit.definition == "classical"]
+    parameters = _parameters(classical[0]) if classical else {}
     return {
-        # The parameters are of one unit; the details have every limit.
-        "privacy_unit": ONE[kept[0].level] if kept else " and ".join(ONE[one.level] for one in stated.mechanism.levels),
-        "privacy_unit_details": f"{_said(stated, 'What is protected')}; {_said(stated, 'Which data sets')}",
+        # The parameters are of one unit. The details have every limit.
+        "privacy_unit": UNIT_NOUNS[classical[0].level]
+        if classical
+        else " and ".join(UNIT_NOUNS[level.level] for level in stated.mechanism.levels),
+        "privacy_unit_details": f"{_answer_to(stated, 'What is protected')}; {_answer_to(stated, 'Which data sets')}",
         **({"privacy_parameters": parameters} if parameters else {}),
         "privacy_parameters_details": "\n".join(f"- {limit.meaning}" for limit in stated.limits),
     }
 
 
 def _parameters(limit: CertifiedLimit) -> dict[str, float]:
-    """ε spent, rounded up, and δ of the first classical limit."""
+    """Return ε spent, rounded up, and δ of the first classical limit."""
     if limit.spent is None or limit.delta is None:
         return {}
     return {"epsilon": float(number(limit.spent)), "delta": limit.delta}
 
 
 def _model(stated: Certificate) -> dict[str, str]:
-    counted = charged_rounds(stated.rounds, stated.mechanism.steps_per_round)
-    queries = _said(stated, "Queries")
+    rounds = charged_rounds(stated.rounds, stated.mechanism.steps_per_round)
+    queries = _answer_to(stated, "Queries")
     return {
         "model_name": "Federated",
-        "model_name_details": _said(stated, "Trust model"),
+        "model_name_details": _answer_to(stated, "Trust model"),
         "actors": "\n".join(f"- {line}" for line in (*stated.who_sees_what, *stated.under_masks)),
         "release_type": "Many releases",
-        "release_type_details": f"rounds: {counted}; the budget is never reset",
+        "release_type_details": f"rounds: {rounds}; the budget is never reset",
         "data_source_type": "Static",
         "access_type": "Non-interactive" if queries.startswith("none from outside") else "Interactive",
         "access_type_details": queries,
@@ -125,13 +128,13 @@ def _model(stated: Certificate) -> dict[str, str]:
 
 def _mechanisms(stated: Certificate) -> list[str]:
     steps = [
-        f"{one.level} level: clip norm {exact(one.clip_norm)}, noise multiplier ≥ {at_least(one.noise_multiplier)}"
-        for one in stated.mechanism.levels
+        f"{row.level} level: clip norm {exact(row.clip_norm)}, noise multiplier ≥ {at_least(row.noise_multiplier)}"
+        for row in stated.mechanism.levels
     ]
-    hazards = [f"{asks}: {_said(stated, asks)}" for asks in _HAZARDS]
+    hazards = [f"{asks}: {_answer_to(stated, asks)}" for asks in _HAZARDS]
     return ["Discrete Gaussian mechanism on clipped sums, implemented by Wardround", *steps, *hazards]
 
 
-def _said(stated: Certificate, asks: str) -> str:
-    """The certificate's own answer to a question of NIST SP 800-226, by how it begins."""
-    return next((one.answer for one in stated.nist if one.asks.startswith(asks)), "")
+def _answer_to(stated: Certificate, asks: str) -> str:
+    """Return the certificate's own answer to a question of NIST SP 800-226, by how it begins."""
+    return next((answer.answer for answer in stated.nist if answer.asks.startswith(asks)), "")

@@ -11,9 +11,9 @@ from typing import Any
 
 from study_protocol.documents.card import Card
 from study_protocol.documents.chart import chart_of
-from study_protocol.documents.check import Opened
+from study_protocol.documents.check import OpenedCertificate
 from study_protocol.documents.pdf import breakable, rendered
-from study_protocol.documents.words import ONE, charged_rounds, exact, exact_delta
+from study_protocol.documents.words import UNIT_NOUNS, charged_rounds, exact, exact_delta
 from study_protocol.study.certificate import Certificate, CertifiedLimit
 from study_protocol.wire.rounded import at_least, number, percent
 from study_protocol.wire.signing import canonical_json
@@ -31,21 +31,25 @@ _PARTS = {
 }
 
 
-def digest(document: Opened) -> str:
-    """SHA-256 (hex) of the canonical JSON of what is signed: what the QR code holds."""
+def digest(document: OpenedCertificate) -> str:
+    """Return the SHA-256 (hex) of the canonical JSON of the signed content. The QR code holds it."""
     return hashlib.sha256(canonical_json(document.raw["certificate"])).hexdigest()
 
 
-def certificate_pdf(document: Opened, fonts: Path | None = None) -> bytes:
-    """The PDF of a certificate; equal JSON, equal bytes. ModuleNotFoundError: the extra `documents` is missing."""
+def certificate_pdf(document: OpenedCertificate, fonts: Path | None = None) -> bytes:
+    """Return the PDF of a certificate. Equal JSON gives equal bytes.
+
+    Raises:
+        ModuleNotFoundError: the extra `documents` is missing.
+    """
     issued = int(document.certificate.issued_at.timestamp())
     return rendered("certificate", _data(document), issued=issued, fonts=fonts)
 
 
-def _data(document: Opened) -> dict[str, Any]:
+def _data(document: OpenedCertificate) -> dict[str, Any]:
     stated, mark = document.certificate, digest(document)
     title = stated.title or stated.study
-    drawn = chart_of(stated)
+    chart = chart_of(stated)
     return {
         "document_title": f"Certificate of differential privacy: {title}",
         "title": breakable(title),
@@ -55,12 +59,12 @@ def _data(document: Opened) -> dict[str, Any]:
         "summary": stated.summary,
         "limits": [_limit(limit) for limit in stated.limits],
         "reports": _reports(stated),
-        "chart": drawn,
+        "chart": chart,
         "chart_said": _chart_said(stated),
         "mechanism": _mechanism(stated),
         "who_sees_what": [_sentence(line) for line in stated.who_sees_what],
         "under_masks": [_sentence(line) for line in stated.under_masks],
-        "nist": [_part(stated, name, said) for name, said in _PARTS.items()],
+        "nist": [_part(stated, name, heading) for name, heading in _PARTS.items()],
         "verify": [[_sentence(step.shows), step.command] for step in stated.verify],
         "marks": _marks(stated, document.signed.signature, mark),
         "qr": _qr_code(mark),
@@ -71,7 +75,7 @@ def _data(document: Opened) -> dict[str, Any]:
 
 
 def card_pdf(card: Card, fonts: Path | None = None) -> bytes:
-    """The PDF of a model's card. ModuleNotFoundError: as `certificate_pdf`."""
+    """Return the PDF of a model's card. ModuleNotFoundError: as `certificate_pdf`."""
     stated = card.certificate
     data = {
         "document_title": f"Model card: {card.title}",
@@ -85,17 +89,17 @@ def card_pdf(card: Card, fonts: Path | None = None) -> bytes:
 
 
 def _dated(stated: Certificate) -> dict[str, int]:
-    """The day of issue, as typst takes it."""
+    """Return the day of issue, as typst takes it."""
     return {"year": stated.issued_at.year, "month": stated.issued_at.month, "day": stated.issued_at.day}
 
 
 def _qr_code(text: str) -> str:
-    """SVG of the text as a QR code."""
+    """Return an SVG of the text as a QR code."""
     import segno
 
-    drawn = io.BytesIO()
-    segno.make_qr(text, error="m").save(drawn, kind="svg", xmldecl=False, scale=4, border=2)
-    return drawn.getvalue().decode()
+    buffer = io.BytesIO()
+    segno.make_qr(text, error="m").save(buffer, kind="svg", xmldecl=False, scale=4, border=2)
+    return buffer.getvalue().decode()
 
 
 def _subtitle(stated: Certificate) -> str:
@@ -106,14 +110,14 @@ def _subtitle(stated: Certificate) -> str:
 
 
 def _limit(limit: CertifiedLimit) -> dict[str, Any]:
-    name = f"Each {ONE[limit.level]}, {limit.definition}"
+    name = f"Each {UNIT_NOUNS[limit.level]}, {limit.definition}"
     certificate = limit.certificate or {}
-    shown = {"name": name, "meaning": limit.meaning, "assumption": certificate.get("assumption")}
+    common = {"name": name, "meaning": limit.meaning, "assumption": certificate.get("assumption")}
     if limit.epsilon is None:
-        return {**shown, "spent": "–", "limit": "–", "delta": "–", "share": None, "percent": "", "said": ""}
+        return {**common, "spent": "–", "limit": "–", "delta": "–", "share": None, "percent": "", "said": ""}
     share = min(1.0, limit.spent_share or 0.0)
     return {
-        **shown,
+        **common,
         "spent": number(limit.spent),
         "limit": exact(limit.epsilon),
         "delta": exact_delta(limit),
@@ -126,7 +130,7 @@ def _limit(limit: CertifiedLimit) -> dict[str, Any]:
 def _reports(stated: Certificate) -> list[list[str]]:
     return [
         [
-            f"{ONE[limit.level]}, {report.name}",
+            f"{UNIT_NOUNS[limit.level]}, {report.name}",
             number(report.epsilon),
             str(report.certificate.get("assumption", "")),
         ]
@@ -139,34 +143,38 @@ def _chart_said(stated: Certificate) -> str:
     if not stated.spent_after:
         return "No round has been charged."
     first, last = stated.spent_after[0], stated.spent_after[-1]
-    kept = [limit for limit in stated.limits if limit.epsilon is not None]
-    said = [
-        f"{ONE[limit.level]} {limit.definition}: ε {number(one)} after round {first.round}, {number(other)} after "
-        f"round {last.round}, limit {exact(limit.epsilon or math.inf)}"
-        for limit, one, other in zip(kept, first.spent, last.spent, strict=False)
+    bounded = [limit for limit in stated.limits if limit.epsilon is not None]
+    sentences = [
+        f"{UNIT_NOUNS[limit.level]} {limit.definition}: ε {number(first_epsilon)} after round {first.round}, "
+        f"{number(last_epsilon)} after round {last.round}, limit {exact(limit.epsilon or math.inf)}"
+        for limit, first_epsilon, last_epsilon in zip(bounded, first.spent, last.spent, strict=False)
     ]
-    return "Chart of ε by round. " + "; ".join(said)
+    return "Chart of ε by round. " + "; ".join(sentences)
 
 
 def _mechanism(stated: Certificate) -> list[list[str]]:
-    how, rounds, members = stated.mechanism, stated.rounds, stated.members
+    mechanism, rounds, members = stated.mechanism, stated.rounds, stated.members
     levels = [
         [
-            f"{one.level.capitalize()} level",
-            f"{one.relation}; clip norm {exact(one.clip_norm)}; noise multiplier at least "
-            f"{at_least(one.noise_multiplier)}; sampling rate credited: {exact(one.sampling_rate)}",
+            f"{level.level.capitalize()} level",
+            f"{level.relation}; clip norm {exact(level.clip_norm)}; noise multiplier at least "
+            f"{at_least(level.noise_multiplier)}; sampling rate credited: {exact(level.sampling_rate)}",
         ]
-        for one in how.levels
+        for level in mechanism.levels
     ]
-    masked = "; the coordinator sees sums only" if how.masked else ""
+    masked = "; the coordinator sees sums only" if mechanism.masked else ""
     between = "" if members.least is None else f"; {members.least} to {members.most} when rounds were reserved"
     return [
-        ["Scheme", f"{how.scheme} ({how.title}); noise by: {how.noise_by}{masked}; disclosure {how.disclosure}"],
+        [
+            "Scheme",
+            f"{mechanism.scheme} ({mechanism.title}); noise by: {mechanism.noise_by}{masked}; "
+            f"disclosure {mechanism.disclosure}",
+        ],
         *levels,
-        ["Steps", f"{rounds.steps} of at most {how.max_steps} noised steps, {how.steps_per_round} a round"],
+        ["Steps", f"{rounds.steps} of at most {mechanism.max_steps} noised steps, {mechanism.steps_per_round} a round"],
         [
             "Rounds",
-            f"{charged_rounds(rounds, how.steps_per_round)}; of these {rounds.in_full} at their worst; "
+            f"{charged_rounds(rounds, mechanism.steps_per_round)}; of these {rounds.in_full} at their worst; "
             f"{rounds.cancelled} cancelled and free",
         ],
         ["Hospitals", f"{members.active} active{between}; who they are is not said here"],
@@ -177,8 +185,11 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _part(stated: Certificate, part: str, said: str) -> dict[str, Any]:
-    return {"name": said, "rows": [[one.asks, _sentence(one.answer)] for one in stated.nist if one.part == part]}
+def _part(stated: Certificate, part: str, heading: str) -> dict[str, Any]:
+    return {
+        "name": heading,
+        "rows": [[answer.asks, _sentence(answer.answer)] for answer in stated.nist if answer.part == part],
+    }
 
 
 def _marks(stated: Certificate, signature: str, mark: str) -> list[list[str]]:

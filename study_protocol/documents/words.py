@@ -1,4 +1,4 @@
-"""What ε means, in sentences that need no mathematics. Shares are rounded up: the attacker is never underrated."""
+"""The meaning of ε in sentences that need no mathematics. Shares are rounded up: the attacker is never underrated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from study_protocol.study.certificate import CertifiedMembers, CertifiedRounds
 from study_protocol.study.messages import LimitStatement
 from study_protocol.wire.rounded import number, percent
 
-ONE = {"instance": "patient", "client": "hospital"}
+UNIT_NOUNS = {"instance": "patient", "client": "hospital"}
 _TOOK_PART = {
     Relation.ADD_REMOVE: "took part",
     Relation.ZERO_OUT: "had its data used (that it is a member is known)",
@@ -18,108 +18,119 @@ _TOOK_PART = {
 
 
 def exact(value: float) -> str:
-    """A number of the settings, with all its digits and no more."""
+    """Return a number of the settings, with all its digits and no more."""
     return repr(value).removesuffix(".0").replace("e-0", "e-")
 
 
-def sees(observer: str, round: int, answered: int) -> str:
-    """What an observer sees of a study; of rounds after `round` it may see more, which the numbers do not count.
+def sees(observer: str, round_number: int, answered: int) -> str:
+    """Return what an observer sees of a study.
 
-    answered: how many of the rounds were of questions
+    It may see more of rounds after `round_number`, which the numbers do not count.
+
+    Args:
+        answered: how many of the rounds were of questions.
     """
-    if round == 0:
-        models, seen = "the initial model", "before the first round"
-    elif round == 1:
-        models, seen = f"the {'answer' if answered else 'model'} that round 1 released", "in round 1"
+    if round_number == 0:
+        models, period = "the initial model", "before the first round"
+    elif round_number == 1:
+        models, period = f"the {'answer' if answered else 'model'} that round 1 released", "in round 1"
     else:
-        what = "models and answers" if answered else "models"
-        models, seen = f"the {what} that rounds 1 to {round} released", f"in rounds 1 to {round}"
+        releases = "models and answers" if answered else "models"
+        models, period = f"the {releases} that rounds 1 to {round_number} released", f"in rounds 1 to {round_number}"
     return {
         "releases": f"sees {models}, and this certificate",
-        "coordinator": f"sees {models}, and all that the coordinator saw {seen}",
+        "coordinator": f"sees {models}, and all that the coordinator saw {period}",
     }[observer]
 
 
-def meaning(limit: LimitStatement, plan: Plan, round: int, answered: int) -> str:
-    """What this limit leaves an attacker's guess, for whom it holds, and against whom it does not.
+def meaning(limit: LimitStatement, plan: Plan, round_number: int, answered: int) -> str:
+    """Return how well an attacker can still guess, for whom this limit holds, and against whom it does not.
 
-    round: the newest that the limit counts;  answered: how many of them were of questions
+    Args:
+        round_number: the newest round that the limit counts.
+        answered: how many of them were of questions.
     """
-    one = ONE[limit.level]
+    unit_noun = UNIT_NOUNS[limit.level]
     if limit.state == "unbounded":
-        return f"Nothing is promised to a single {one}: the noise of this study does not protect this level."
+        return f"Nothing is promised to a single {unit_noun}: the noise of this study does not protect this level."
     if limit.spent is None or limit.attack_success is None:
-        return f"More was spent than any finite ε covers: nothing is promised to a single {one} any more."
+        return f"More was spent than any finite ε covers: nothing is promised to a single {unit_noun} any more."
     took_part = _TOOK_PART[plan.protection(Level(limit.level)).relation]
-    said = (
-        f"Somebody who {sees(str(limit.observer), round, answered)}, who knows all other records, and who gives equal "
-        f"odds to both, guesses rightly whether one {one} {took_part} with a probability of at most "
+    sentence = (
+        f"Somebody who {sees(str(limit.observer), round_number, answered)}, who knows all other records, and who gives "
+        f"equal odds to both, guesses rightly whether one {unit_noun} {took_part} with a probability of at most "
         f"{percent(limit.attack_success)} instead of 50 % "
         f"(ε = {number(limit.spent)}, δ = {exact_delta(limit)})."
     )
-    return f"{said} {on_average(limit)} {_for_whom(limit, one)}{_void(limit)}"
+    return f"{sentence} {on_average(limit)} {_for_whom(limit, unit_noun)}{_void(limit)}"
 
 
 def on_average(limit: LimitStatement) -> str:
-    """What the chance of a right guess is computed from, and that it is an average."""
+    """Return the source of the chance of a right guess, and that it is an average."""
     rare = "It is an average: on a rare output the attacker may be surer, which ε and δ bound."
     if (limit.certificate or {}).get("guess_from") == "loss-distribution":
         return f"That chance is over all that the plan may release, whenever the study stops. {rare}"
-    why = (
+    reason = (
         "a Bayesian number has no loss distribution"
         if limit.definition == "bayesian"
         else "the losses of all that the plan may release are not known more exactly"
     )
-    return f"That chance is what ε and δ allow, because {why}. {rare}"
+    return f"That chance is what ε and δ allow, because {reason}. {rare}"
 
 
 def hospitals(members: CertifiedMembers) -> str:
-    """How many there were when rounds were reserved: one that left has been trained on, too."""
-    least, most = (members.active if one is None else one for one in (members.least, members.most))
-    return f"{least} to {most} hospitals" if least != most else "1 hospital" if most == 1 else f"{most} hospitals"
+    """Return how many there were when rounds were reserved: one that left has been trained on, too."""
+    smallest, largest = (members.active if count is None else count for count in (members.least, members.most))
+    return (
+        f"{smallest} to {largest} hospitals"
+        if smallest != largest
+        else "1 hospital"
+        if largest == 1
+        else f"{largest} hospitals"
+    )
 
 
 def exact_delta(limit: LimitStatement) -> str:
-    """δ of a limit; nothing where there is none."""
+    """Return δ of a limit, or an empty text without one."""
     return "" if limit.delta is None else exact(limit.delta)
 
 
-def _for_whom(limit: LimitStatement, one: str) -> str:
+def _for_whom(limit: LimitStatement, unit_noun: str) -> str:
     if limit.definition == "classical":
-        return f"This holds for every {one}, whatever else that somebody knows."
+        return f"This holds for every {unit_noun}, whatever else that somebody knows."
     return (
-        f"This holds on average over {one}s like those that the study measured; a {one} unlike them is covered by the "
-        "classical limit alone."
+        f"This holds on average over {unit_noun}s like those that the study measured; a {unit_noun} unlike them is "
+        "covered by the classical limit alone."
     )
 
 
 def _void(limit: LimitStatement) -> str:
     assumption = str((limit.certificate or {}).get("assumption", ""))
-    found = [void for void in (VOID_WHILE_PLAIN, VOID_SINCE_THE_END) if void in assumption]
-    return f" It {found[0]}." if found else ""
+    reasons = [void for void in (VOID_WHILE_PLAIN, VOID_SINCE_THE_END) if void in assumption]
+    return f" It {reasons[0]}." if reasons else ""
 
 
 def budget_line(limit: LimitStatement) -> str:
-    """What of a limit is spent, for people."""
-    kind = f"{ONE[limit.level]}, {limit.definition}"
+    """Return how much of a limit is spent, for people."""
+    kind = f"{UNIT_NOUNS[limit.level]}, {limit.definition}"
     if limit.epsilon is None:
         return f"{kind}: not protected"
     spent = "more than any finite ε" if limit.spent is None else f"ε {number(limit.spent)}"
     return f"{kind}: {spent} of at most {exact(limit.epsilon)} at δ = {exact_delta(limit)}"
 
 
-def whom(observer: Observer, round: int, answered: int) -> str:
-    """Against whom the numbers hold, as a sentence's subject."""
-    return f"whoever {sees(observer, round, answered)}"
+def observer_phrase(observer: Observer, round_number: int, answered: int) -> str:
+    """Return against whom the numbers hold, as a sentence's subject."""
+    return f"whoever {sees(observer, round_number, answered)}"
 
 
 def training_rounds(rounds: CertifiedRounds, steps_per_round: int) -> int:
-    """How many of the charged rounds trained. The others were of questions, which take no step."""
+    """Return how many of the charged rounds trained. The others were of questions, which take no step."""
     return rounds.steps // steps_per_round
 
 
 def charged_rounds(rounds: CertifiedRounds, steps_per_round: int) -> str:
-    """How many rounds are charged, and how many of them were of questions."""
+    """Return how many rounds are charged, and how many of them were of questions."""
     trained = training_rounds(rounds, steps_per_round)
     if trained == rounds.charged:
         return f"{trained} charged of at most {rounds.most}"
@@ -127,5 +138,5 @@ def charged_rounds(rounds: CertifiedRounds, steps_per_round: int) -> str:
 
 
 def questions(number: int) -> str:
-    """So many questions."""
+    """Return so many questions in words."""
     return "1 question" if number == 1 else f"{number} questions"

@@ -1,4 +1,4 @@
-"""What is read off a noised sum: tables of estimates with their errors and intervals, and how to draw them."""
+"""Answers that are read off a noised sum: tables of estimates with errors and intervals, and how to draw them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from study_protocol.wire.text import Text
 from study_protocol.wire.values import Finite, Message
 
 ESTIMATE, DP_ERROR, SAMPLING_ERROR, LOW, HIGH = "estimate", "dp_error", "sampling_error", "low", "high"
-# Before estimates were made to fit together: unbiased, perhaps below zero. Whoever adds rows up adds these.
+# Before estimates were made to fit together: unbiased, perhaps below zero. These are the ones to add up.
 RAW = "raw"
 # How many patients a row of something else rests on.
 PATIENTS = "patients"
@@ -24,14 +24,14 @@ SIMULATIONS = 2000
 
 
 def value(number: float) -> float | None:
-    """As answers hold it: None for what is not finite, never a negative zero."""
+    """Return the number as answers hold it: None for one that is not finite, never a negative zero."""
     return float(number) + 0.0 if math.isfinite(number) else None
 
 
 def rows_of(
     labels: Iterable[Sequence[float | str]], *columns: Iterable[float]
 ) -> tuple[tuple[float | str | None, ...], ...]:
-    """Rows of a table: of each its labels, then its number in every column."""
+    """Return the rows of a table: of each its labels, then its number in every column."""
     numbers = zip(*columns, strict=True)
     return tuple((*label, *map(value, row)) for label, row in zip(labels, numbers, strict=True))
 
@@ -42,7 +42,7 @@ class NoisedSum:
 
     total  (cells,) on the scale of one patient's vector
     std    standard deviation of the noise that is really in every cell, on the same scale
-    seed   of the simulations behind intervals: equal sums have equal answers
+    seed   of the simulations behind intervals. Equal sums have equal answers
     """
 
     total: NDArray[np.float64]
@@ -50,12 +50,12 @@ class NoisedSum:
     seed: int
 
     def generator(self) -> np.random.Generator:
-        """For intervals alone: nothing secret is drawn from it."""
+        """Return a generator for intervals alone. No secret is drawn from it."""
         return np.random.default_rng(self.seed)
 
 
 class Plot(Message):
-    """How a table is drawn. x, y, low, high, by: names of its columns; by: one curve for each of its values."""
+    """How a table is drawn. x, y, low, high and by name its columns. Each value of `by` has its own curve."""
 
     kind: Literal["bars", "steps", "line", "points"] = Field(description="the form")
     x: Text = Field(description="column")
@@ -79,33 +79,38 @@ class AnswerTable(Message):
     def _is_a_table(self) -> Self:
         if any(len(row) != len(self.columns) for row in self.rows):
             raise ValueError(f"table {self.name}: every row has one value for each column")
-        drawn = () if self.plot is None else (self.plot.x, self.plot.y, self.plot.low, self.plot.high, self.plot.by)
-        if not {self.counts, *drawn} <= {None, *self.columns}:
+        plotted = () if self.plot is None else (self.plot.x, self.plot.y, self.plot.low, self.plot.high, self.plot.by)
+        if not {self.counts, *plotted} <= {None, *self.columns}:
             raise ValueError(f"table {self.name}: what is counted or drawn is one of its columns")
         return self
 
     def suppressed(self, below: int) -> AnswerTable:
-        """As of `Answer`; tables that count no patients stay."""
+        """Return the table as in `Answer.suppressed`. A table that counts no patients stays."""
         if self.counts is None:
             return self
         place = self.columns.index(self.counts)
-        counted = zip(self.rows, (row[place] for row in self.rows), strict=True)
-        kept = tuple(row for row, count in counted if isinstance(count, int | float) and count >= below)
-        return self.model_copy(update={"rows": kept})
+        row_counts = zip(self.rows, (row[place] for row in self.rows), strict=True)
+        rows = tuple(row for row, count in row_counts if isinstance(count, int | float) and count >= below)
+        return self.model_copy(update={"rows": rows})
 
 
 class Answer(Message):
-    """The first table is the answer itself; others are beside it."""
+    """An answer to a question. The first table is the answer itself, and others are beside it."""
 
     tables: tuple[AnswerTable, ...] = Field(min_length=1, description="estimates")
     notes: tuple[Text, ...] = Field(default=(), description="what a reader should know")
 
     def suppressed(self, below: int) -> Answer:
-        """Without the rows whose published estimate of patients is below this; a note says that some are gone."""
+        """Return the answer without the rows whose published estimate of patients is below this.
+
+        A note says that some are gone.
+        """
         if below <= 0:
             return self
         tables = tuple(table.suppressed(below) for table in self.tables)
-        gone = sum(len(whole.rows) - len(kept.rows) for whole, kept in zip(self.tables, tables, strict=True))
-        rows = "1 row is not shown" if gone == 1 else f"{gone} rows are not shown"
+        removed = sum(
+            len(whole.rows) - len(remaining.rows) for whole, remaining in zip(self.tables, tables, strict=True)
+        )
+        rows = "1 row is not shown" if removed == 1 else f"{removed} rows are not shown"
         note = f"{rows}: each counts fewer than {below} patients, and this study shows no smaller numbers."
-        return self.model_copy(update={"tables": tables, "notes": (*self.notes, *([note] if gone else []))})
+        return self.model_copy(update={"tables": tables, "notes": (*self.notes, *([note] if removed else []))})

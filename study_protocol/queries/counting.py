@@ -1,7 +1,7 @@
-"""What noised counts of patients say: estimates that fit together, and intervals from before they were made to fit.
+"""Estimates from noised counts of patients that fit together, with intervals from before they were made to fit.
 
-Sampling: another time the number of patients in a cell varies as Poisson's law does, independently of other cells;
-given how many there are in all, shares then vary as the multinomial law does.
+Sampling: another time the number of patients in a cell varies as Poisson's law does, independently of other cells.
+Given the number of all patients, shares then vary as the multinomial law does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 # The normal law's 97.5 % point.
 NORMAL = 1.959963984540054
-# What is divided by must be above so many deviations of its noise: nearer to zero, what is found says nothing.
+# A divisor must be above so many deviations of its noise: nearer to zero, the estimate has no value.
 STANDS_OUT = 3.0
 
 
@@ -35,8 +35,8 @@ _NAMES = tuple(field.name for field in fields(Estimates))
 
 
 @dataclass(frozen=True)
-class Counted:
-    """Several tables over the same patients. cells, shares: for each table; patients: one number, how many in all."""
+class TableEstimates:
+    """Several tables over the same patients: cells and shares of each table, and one number of all patients."""
 
     cells: tuple[Estimates, ...]
     shares: tuple[Estimates, ...]
@@ -44,30 +44,30 @@ class Counted:
 
 
 def counts(raw: Floats, variance: Floats, estimate: Floats | None = None) -> Estimates:
-    """Of raw counts whose DP noise has this variance.
+    """Return estimates from raw counts whose DP noise has this variance.
 
     The interval holds the numbers λ with |raw - λ| ≤ 1.96 √(λ + variance): Wilson's score interval (1927) with noise.
     It is cut at zero, which costs no coverage.
     """
     root = np.sqrt(np.maximum(raw + variance + NORMAL**2 / 4, 0.0))
     low, high = (raw + NORMAL**2 / 2 + sign * NORMAL * root for sign in (-1, 1))
-    shown = np.maximum(raw, 0.0)
+    positive = np.maximum(raw, 0.0)
     return Estimates(
         raw=raw,
-        estimate=shown if estimate is None else estimate,
+        estimate=positive if estimate is None else estimate,
         dp_error=np.sqrt(variance),
-        sampling_error=np.sqrt(shown),
+        sampling_error=np.sqrt(positive),
         low=np.maximum(low, 0.0),
         high=np.maximum(high, 0.0),
     )
 
 
-def counted(tables: list[Floats], std: float) -> Counted:
-    """Of tables that count the same patients, with noise of this standard deviation in every cell.
+def estimate_tables(tables: list[Floats], std: float) -> TableEstimates:
+    """Return estimates of tables that count the same patients, with noise of this standard deviation in every cell.
 
-    Every table's sum estimates the number of patients; least squares gives one number for all and moves every cell
-    of a table by the same amount. That is linear, so that errors are exact and nothing is biased. Only then the cells
-    shown are moved to the nearest ones that are not below zero and have the same sum.
+    Every table's sum estimates the number of patients. Least squares gives one number for all and moves every cell of a
+    table by the same amount. That is linear, so that errors are exact and estimates stay unbiased. Only then the fitted
+    cells are moved to the nearest ones that are not below zero and have the same sum.
     """
     sizes = np.array([len(cells) for cells in tables], np.float64)
     sums = np.array([cells.sum() for cells in tables])
@@ -79,28 +79,33 @@ def counted(tables: list[Floats], std: float) -> Counted:
     for table, size, total in zip(tables, sizes, sums, strict=True):
         raw = table + (patients - total) / size
         noise = std**2 * (1 - 1 / size) + variance / size**2
-        shown = on_simplex(raw, max(patients, 0.0))
-        cells.append(counts(raw, np.full(len(raw), noise), shown))
-        shares.append(shares_of(raw, shown, patients, noise, variance / size, variance))
-    return Counted(tuple(cells), tuple(shares), counts(np.array([patients]), np.array([variance])))
+        fitted = on_simplex(raw, max(patients, 0.0))
+        cells.append(counts(raw, np.full(len(raw), noise), fitted))
+        shares.append(shares_of(raw, fitted, patients, noise, variance / size, variance))
+    return TableEstimates(tuple(cells), tuple(shares), counts(np.array([patients]), np.array([variance])))
 
 
 def on_simplex(values: Floats, total: float) -> Floats:
-    """The nearest numbers, none below zero, with this sum. Held, Wolfe, Crowder 1974."""
+    """Return the nearest numbers, none below zero, with this sum. Held, Wolfe, Crowder 1974."""
     falling = np.sort(values)[::-1]
     excess = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
-    kept = int(np.flatnonzero(falling - excess >= 0)[-1]) if bool((falling - excess >= 0).any()) else 0
-    return np.maximum(values - excess[kept], 0.0)
+    pivot = int(np.flatnonzero(falling - excess >= 0)[-1]) if bool((falling - excess >= 0).any()) else 0
+    return np.maximum(values - excess[pivot], 0.0)
 
 
 def shares_of(
-    raw: Floats, shown: Floats, total: float, noise: Floats | float, with_total: Floats | float, of_total: float
+    raw: Floats, fitted: Floats, total: float, noise: Floats | float, with_total: Floats | float, of_total: float
 ) -> Estimates:
-    """raw / total. noise: variance in a cell; with_total: its covariance with the total's noise, which has of_total.
+    """Return raw / total.
 
-    The interval holds the shares p with |raw - p·total| ≤ 1.96 √variance(p), noise and sampling together: Fieller's
-    and Wilson's intervals in one. It is [0, 1] where the total is not above 3 deviations of its noise; then there are
-    no estimates (NaN).
+    The interval holds the shares p with |raw - p·total| ≤ 1.96 √variance(p), noise and sampling together. It unites the
+    intervals of Fieller and of Wilson. It is [0, 1] where the total is not above 3 deviations of its noise. There are
+    then no estimates (NaN).
+
+    Args:
+        noise: variance of the noise in a cell.
+        with_total: covariance of that noise with the noise of the total.
+        of_total: variance of the noise of the total.
     """
     square = NORMAL**2
     a = total**2 + square * (total - of_total)
@@ -115,7 +120,7 @@ def shares_of(
     low, high = ends_within(share, (-b - root) / (2 * a), (-b + root) / (2 * a), 0.0, 1.0)
     return Estimates(
         raw=share,
-        estimate=shown / total,
+        estimate=fitted / total,
         dp_error=np.sqrt(np.maximum(noise - 2 * share * with_total + share**2 * of_total, 0.0)) / total,
         sampling_error=np.sqrt(inside * (1 - inside) / total),
         low=low,
@@ -123,40 +128,47 @@ def shares_of(
     )
 
 
-def clipped(found: Estimates, low: Floats, high: Floats) -> Estimates:
-    """What is shown of it lies where it can lie."""
-    least, most = ends_within(found.raw, found.low, found.high, low, high)
-    return replace(found, estimate=np.clip(found.estimate, low, high), low=least, high=most)
+def clip_estimates(estimates: Estimates, low: Floats, high: Floats) -> Estimates:
+    """Return the estimates clipped to the range of possible values."""
+    low_ends, high_ends = ends_within(estimates.raw, estimates.low, estimates.high, low, high)
+    return replace(estimates, estimate=np.clip(estimates.estimate, low, high), low=low_ends, high=high_ends)
 
 
 def ends_within(
-    raw: Floats, low: Floats, high: Floats, least: Floats | float, most: Floats | float
+    raw: Floats, low: Floats, high: Floats, lower_bound: Floats | float, upper_bound: Floats | float
 ) -> tuple[Floats, Floats]:
-    """The ends of intervals around `raw`, cut to what is possible.
+    """Return the ends of intervals around `raw`, cut to the possible range.
 
-    Where noise has carried `raw` beyond it, the nearer end is as far from the bound as it was from `raw`. Cut alone,
-    such an interval would be narrow or empty, and hold the truth the less often the narrower it is.
+    If noise has carried `raw` beyond the range, the nearer end is as far from the bound as it was from `raw`. If it
+    were only cut, the interval would be narrow or empty, and would hold the truth less often the narrower it is.
     """
-    moved = np.nan_to_num(np.clip(raw, least, most) - raw, nan=0.0)
-    return np.clip(np.minimum(low, low + moved), least, most), np.clip(np.maximum(high, high + moved), least, most)
+    moved = np.nan_to_num(np.clip(raw, lower_bound, upper_bound) - raw, nan=0.0)
+    return np.clip(np.minimum(low, low + moved), lower_bound, upper_bound), np.clip(
+        np.maximum(high, high + moved), lower_bound, upper_bound
+    )
 
 
-def known_where(sure: NDArray[np.bool_], found: Estimates, low: Floats, high: Floats) -> Estimates:
-    """No estimate, no errors and an interval of all that is possible where nothing is sure."""
-    parts = {name: np.where(sure, getattr(found, name), np.nan) for name in _NAMES}
-    return Estimates(**{**parts, "low": np.where(sure, found.low, low), "high": np.where(sure, found.high, high)})
+def blank_unsure(sure: NDArray[np.bool_], estimates: Estimates, low: Floats, high: Floats) -> Estimates:
+    """Return the estimates where they are sure.
+
+    Elsewhere return no estimate, no errors and an interval of all possible values.
+    """
+    parts = {name: np.where(sure, getattr(estimates, name), np.nan) for name in _NAMES}
+    return Estimates(
+        **{**parts, "low": np.where(sure, estimates.low, low), "high": np.where(sure, estimates.high, high)}
+    )
 
 
-def split(found: Estimates, places: Sequence[int]) -> list[Estimates]:
-    """Taken apart before these places."""
-    parts = [np.split(getattr(found, name), places) for name in _NAMES]
+def split(estimates: Estimates, places: Sequence[int]) -> list[Estimates]:
+    """Return the estimates split before these places."""
+    parts = [np.split(getattr(estimates, name), places) for name in _NAMES]
     return [Estimates(*part) for part in zip(*parts, strict=True)]
 
 
-def unknown(count: int) -> Estimates:
-    """Where nothing can be said."""
+def unknown_estimates(count: int) -> Estimates:
+    """Return estimates of unknown values: NaN throughout."""
     return Estimates(*(np.full(count, np.nan) for _ in _NAMES))
 
 
-def joined(parts: Sequence[Estimates]) -> Estimates:
+def join_estimates(parts: Sequence[Estimates]) -> Estimates:
     return Estimates(*(np.concatenate([getattr(part, name) for part in parts]) for name in _NAMES))

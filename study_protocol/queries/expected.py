@@ -1,6 +1,6 @@
-"""How exact an answer will be, before anybody is asked: from public knowledge alone, never from records.
+"""Expected errors of an answer before a question is asked: from public knowledge alone, never from records.
 
-Whoever asks says how many patients there may be. What they are like is assumed: see `assumed` of each kind.
+The asker says how many patients there may be. Their values are assumed: see `assumed` of each kind.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from study_protocol.queries.question import BaseQuestion
 from study_protocol.wire.text import Text
 from study_protocol.wire.values import Finite, Message
 
-MOST_PATIENTS = 10**9
+MAX_PATIENTS = 10**9
 
 
 class ExpectedError(Message):
-    """Of one figure of the answer; null where nothing could be said."""
+    """The expected error of one figure of the answer, null where it is unknown."""
 
     figure: Text = Field(description="what is estimated")
     estimate: Finite | None = Field(description="what is assumed that it is")
@@ -31,24 +31,25 @@ class ExpectedError(Message):
 
 
 def expected_errors(question: BaseQuestion, patients: int, std: float) -> tuple[ExpectedError, ...]:
-    """Of the first figures of the answer; none where the kind does not say what to assume.
+    """Return the errors of the first figures of the answer, or none if the kind does not say what to assume.
 
-    patients  how many are asked about, over all hospitals
-    std       standard deviation of the noise in each number, on the scale of one patient's vector
+    Args:
+        patients: how many are asked about, over all hospitals.
+        std: standard deviation of the noise in each number, on the scale of one patient's vector.
     """
     assumed = question.assumed(patients)
     if assumed is None:
         return ()
     table = question.answer(NoisedSum(assumed, std, 0)).tables[0]
-    found: dict[tuple[object, ...], list[ExpectedError]] = {}
+    groups: dict[tuple[object, ...], list[ExpectedError]] = {}
     for row in table.rows:
         cells = dict(zip(table.columns, row, strict=True))
         if cells[table.counts or ESTIMATE] == 0:
-            # A group in which nobody is expected.
+            # A group in which no patient is expected.
             continue
-        one = _error(table.title, cells)
-        found.setdefault((cells.get(MEASURE), one.estimate, one.dp_error, one.sampling_error), []).append(one)
-    return tuple(_alike(several) for several in found.values())
+        error = _error(table.title, cells)
+        groups.setdefault((cells.get(MEASURE), error.estimate, error.dp_error, error.sampling_error), []).append(error)
+    return tuple(_merged(errors) for errors in groups.values())
 
 
 def _error(title: str, cells: dict[str, float | str | None]) -> ExpectedError:
@@ -60,9 +61,9 @@ def _error(title: str, cells: dict[str, float | str | None]) -> ExpectedError:
     )
 
 
-def _alike(several: list[ExpectedError]) -> ExpectedError:
-    first, *others = several
-    more = f" (and {len(others)} more like it)" if others else ""
+def _merged(errors: list[ExpectedError]) -> ExpectedError:
+    first, *similar = errors
+    more = f" (and {len(similar)} more like it)" if similar else ""
     return first.model_copy(update={"figure": first.figure + more})
 
 

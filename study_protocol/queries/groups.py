@@ -29,9 +29,9 @@ class GroupSum:
 
 
 def groups_of(partition: Partition) -> list[str]:
-    """Their names, in the order of `places_of`."""
-    named = [[f"{variable.column}: {label}" for label in variable.labels] for variable in partition]
-    return [", ".join(cell) or EVERYBODY for cell in itertools.product(*named)]
+    """Return the names of the groups, in the order of `places_of`."""
+    labels = [[f"{variable.column}: {label}" for label in variable.labels] for variable in partition]
+    return [", ".join(cell) or EVERYBODY for cell in itertools.product(*labels)]
 
 
 def size_of(partition: Partition) -> int:
@@ -39,13 +39,13 @@ def size_of(partition: Partition) -> int:
 
 
 def evenly(partition: Partition, patients: int) -> Floats:
-    """(groups,) so many patients, spread over the groups in which one expects any."""
+    """Return so many patients, spread over the groups in which one expects any, shape (groups,)."""
     usual = np.array([all(cell) for cell in itertools.product(*(variable.usual for variable in partition))], bool)
     return patients * usual / usual.sum()
 
 
 def places_of(partition: Partition, patients: Patients, count: int) -> Places:
-    """(count,) the group of every patient. Raises UnreadableColumn."""
+    """Return the group of every patient, shape (count,). Raises UnreadableColumn."""
     if not partition:
         return np.zeros(count, np.int64)
     places = tuple(variable.places(patients) for variable in partition)
@@ -53,20 +53,24 @@ def places_of(partition: Partition, patients: Patients, count: int) -> Places:
 
 
 def sums_by_group(partitions: Sequence[Partition], parts: Sequence[Floats], std: float) -> list[GroupSum]:
-    """Everybody first, then every group where there are several.
+    """Return the sum over all patients first, then of every group if there are several.
 
-    parts: for each partition (groups, …), with noise of this standard deviation in each number. Every partition's
-    groups add up to everybody; least squares gives one sum for all and moves the groups of a partition by equal
-    amounts: linear, unbiased.
+    Every partition's groups add up to all patients. Least squares gives one sum for all and moves the groups of a
+    partition by equal amounts. That is linear and unbiased.
+
+    Args:
+        parts: for each partition (groups, …), with noise of this standard deviation in each number.
     """
     sizes = [len(part) for part in parts]
     inverse = sum(1 / size for size in sizes)
     everybody = np.sum([part.sum(axis=0) / size for part, size in zip(parts, sizes, strict=True)], axis=0) / inverse
     variance = std**2 / inverse
-    found = [GroupSum(EVERYBODY, everybody, variance)]
+    sums = [GroupSum(EVERYBODY, everybody, variance)]
     for partition, part, size in zip(partitions, parts, sizes, strict=True):
         if size > 1:
             moved = part + (everybody - part.sum(axis=0)) / size
             spread = std**2 * (1 - 1 / size) + variance / size**2
-            found += [GroupSum(name, one, spread) for name, one in zip(groups_of(partition), moved, strict=True)]
-    return found
+            sums += [
+                GroupSum(name, group_sum, spread) for name, group_sum in zip(groups_of(partition), moved, strict=True)
+            ]
+    return sums

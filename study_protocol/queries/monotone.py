@@ -13,8 +13,8 @@ Floats = NDArray[np.float64]
 _WIDE = 1.959963984540054
 
 
-def rising(values: Floats) -> Floats:
-    """(n,) the nearest numbers in least squares that never fall. Ayer and others 1955."""
+def isotonic(values: Floats) -> Floats:
+    """Return the nearest numbers in least squares that never fall, shape (n,). Ayer and others 1955."""
     means: list[float] = []
     sizes: list[int] = []
     for value in values.tolist():
@@ -29,8 +29,11 @@ def rising(values: Floats) -> Floats:
     return np.repeat(np.array(means, np.float64), sizes)
 
 
-def reached(places: Floats, values: Floats, level: float) -> float:
-    """The first place at which the straight line through the points is at the level or above; NaN: nowhere."""
+def first_reached(places: Floats, values: Floats, level: float) -> float:
+    """Return the first place at which the straight line through the points is at the level or above.
+
+    NaN if there is none.
+    """
     above = values >= level
     if not above.any():
         return float("nan")
@@ -41,21 +44,24 @@ def reached(places: Floats, values: Floats, level: float) -> float:
     return float(places[at - 1] + part * (places[at] - places[at - 1]))
 
 
-def left(places: Floats, values: Floats, level: float) -> float:
-    """The last place at which the straight line through the points is at the level or below; NaN: nowhere."""
-    return reached(places[::-1], -values[::-1], -level)
+def last_reached(places: Floats, values: Floats, level: float) -> float:
+    """Return the last place at which the straight line through the points is at the level or below.
+
+    NaN if there is none.
+    """
+    return first_reached(places[::-1], -values[::-1], -level)
 
 
 def errors_along(
     place_of: Callable[[float], float], level: float, noise: float, sampling: float
 ) -> tuple[float, float]:
-    """Of the place at which a curve is at a level, from errors of the curve there.
+    """Return the errors of the place at which a curve is at a level, from errors of the curve there.
 
-    From what the curve covers within 1.96 errors of both together (Woodruff 1952): the slope at the place alone would
-    be as noisy as the curve.
+    They follow from the part that the curve covers within 1.96 errors of both together (Woodruff 1952). The slope at
+    the place alone would be as noisy as the curve.
     """
-    both = math.hypot(noise, sampling)
-    if both == 0:
+    combined = math.hypot(noise, sampling)
+    if combined == 0:
         return 0.0, 0.0
-    slope = abs(place_of(level + _WIDE * both) - place_of(level - _WIDE * both)) / (2 * _WIDE * both)
+    slope = abs(place_of(level + _WIDE * combined) - place_of(level - _WIDE * combined)) / (2 * _WIDE * combined)
     return slope * noise, slope * sampling

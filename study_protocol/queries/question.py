@@ -1,6 +1,6 @@
-"""A question: who is asked about, what one patient adds to the sum, and how much noise the sum has.
+"""A question: the patients it asks about, one patient's part of the sum, and the noise of the sum.
 
-A question says public things only. What every kind has is here; one file in `kinds` for each of them.
+A question says public things only. The common part of all kinds is here. `kinds` has one file for each of them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from study_protocol.wire.signing import canonical_json
 from study_protocol.wire.text import Text
 from study_protocol.wire.values import Finite, Message
 
-MOST_CELLS = 1 << 17
+MAX_CELLS = 1 << 17
 # Within these bounds 2³¹ patients on the finest grid are less than 2⁶³ steps.
-LEAST_NOISE, MOST_NOISE = 1e-3, 1e6
+MIN_NOISE, MAX_NOISE = 1e-3, 1e6
 # Steps of the grid to the standard deviation of the noise: so many that the discrete law is as good as the continuous
-# one in every account, whatever the limit and however many cells.
+# one in every account, for every limit and any number of cells.
 _STD_STEPS = 2.0**20
 # Rounding a vector adds 2⁻¹⁵ of its sensitivity at most.
 _ROUNDING_BITS = 14
@@ -38,7 +38,7 @@ class Grid:
     """The public grid of one question's sum.
 
     spacing      a power of two, on the scale of one patient's vector
-    sensitivity  Δ′ in grid steps: the L2 norm of one patient's rounded vector is at most this; rounded up
+    sensitivity  Δ′ in grid steps, rounded up. The L2 norm of one patient's rounded vector is at most this
     std          s in grid steps, the noise that is sure to be in the sum: noise_multiplier · Δ′, rounded up
     """
 
@@ -48,15 +48,15 @@ class Grid:
 
 
 class BaseQuestion(Message):
-    """What every question says.
+    """The common fields of every question.
 
-    A kind adds its own fields and says: `cells`, `sensitivity`, `columns`, `total`, `answer`.
+    A kind adds its own fields and defines `cells`, `sensitivity`, `columns`, `total`, `answer`.
     """
 
     title: Annotated[Text, Field(max_length=200)] = Field(default="", description="for people")
     noise_multiplier: Finite = Field(
-        ge=LEAST_NOISE,
-        le=MOST_NOISE,
+        ge=MIN_NOISE,
+        le=MAX_NOISE,
         description="standard deviation of the whole noise / what one patient can change; more costs less ε",
     )
     where: Annotated[tuple[Condition, ...], Field(max_length=16)] = Field(
@@ -70,8 +70,8 @@ class BaseQuestion(Message):
 
     @model_validator(mode="after")
     def _is_of_bounded_size(self) -> Self:
-        if self.cells > MOST_CELLS:
-            raise ValueError(f"the question has {self.cells} cells, and at most {MOST_CELLS} are allowed")
+        if self.cells > MAX_CELLS:
+            raise ValueError(f"the question has {self.cells} cells, and at most {MAX_CELLS} are allowed")
         return self
 
     @property
@@ -82,21 +82,21 @@ class BaseQuestion(Message):
     @property
     @abstractmethod
     def sensitivity(self) -> float:
-        """Δ: the L2 norm of one patient's vector is at most this; rounded up."""
+        """Δ, rounded up: the L2 norm of one patient's vector is at most this."""
 
     @property
     def whole(self) -> bool:
-        """Whether every patient's vector is of whole numbers, so that nothing is rounded."""
+        """Whether every patient's vector is of whole numbers, so that no rounding is needed."""
         return True
 
     @property
     def bears(self) -> Bears:
-        """Whose loss it is."""
+        """The level that bears the loss."""
         return "all"
 
     @property
     def model_number(self) -> int | None:
-        """The released model that a hospital runs on its patients first; None: there is none to run."""
+        """The released model that a hospital runs on its patients first, or None without a model."""
         return None
 
     @property
@@ -106,7 +106,7 @@ class BaseQuestion(Message):
 
     @abstractmethod
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
-        """(cells,) the sum over patients of their vectors, each rounded to the grid, in grid steps.
+        """Return the sum over patients of their vectors, each rounded to the grid, in grid steps, shape (cells,).
 
         Raises:
             UnreadableColumn: a column is not what is asked for.
@@ -114,47 +114,52 @@ class BaseQuestion(Message):
 
     @abstractmethod
     def answer(self, noised: NoisedSum) -> Answer:
-        """What the noised sum says."""
+        """Return the answer of the noised sum."""
 
     @abstractmethod
     def in_words(self) -> str:
-        """What is asked, in a sentence for a person who decides whether to answer."""
+        """Return the question in a sentence for a person who decides whether to answer."""
 
     def assumed(self, patients: int) -> NDArray[np.float64] | None:
-        """(cells,) the sum over so many patients as one may imagine them, to say how exact an answer will be.
+        """Return an imagined sum over so many patients, to say how exact an answer will be, shape (cells,).
 
         None: the kind does not say.
         """
         return None
 
     def grid(self) -> Grid:
-        """Where the sum is made, and its noise."""
-        least = self.noise_multiplier * self.sensitivity / _STD_STEPS
+        """Return the grid of the sum and its noise."""
+        coarsest = self.noise_multiplier * self.sensitivity / _STD_STEPS
         if self.whole:
-            # One patient is a whole number of steps: nothing is rounded.
-            spacing = 2.0 ** min(0, math.floor(math.log2(least)))
+            # One patient is a whole number of steps, so that no rounding is needed.
+            spacing = 2.0 ** min(0, math.floor(math.log2(coarsest)))
             rounding = 0.0
         else:
             fine = self.sensitivity * 2.0**-_ROUNDING_BITS / math.sqrt(self.cells)
-            spacing = 2.0 ** math.floor(math.log2(min(least, fine)))
+            spacing = 2.0 ** math.floor(math.log2(min(coarsest, fine)))
             rounding = math.sqrt(self.cells) / 2
         sensitivity = _up(self.sensitivity / spacing + rounding)
         return Grid(spacing, sensitivity, _up(self.noise_multiplier * sensitivity))
 
-    def who(self) -> str:
-        """Whom it is about, and which row of each, in words."""
+    def who_in_words(self) -> str:
+        """Return the patients that it is about, and which row of each, in words."""
         return who_in_words(self.where, self.rows)
 
-    def named(self, *columns: str) -> tuple[str, ...]:
-        """These columns and those of `where`, each once."""
+    def with_conditions(self, *columns: str) -> tuple[str, ...]:
+        """Return these columns and those of `where`, each once."""
         return tuple(dict.fromkeys([*(condition.column for condition in self.where), *columns]))
 
     def digest(self) -> str:
-        """SHA-256 (hex) of the canonical JSON: what an assignment is signed over."""
+        """Return the SHA-256 (hex) of the canonical JSON, over which an assignment is signed."""
         return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).hexdigest()
 
     def included(self, patients: Patients) -> NDArray[np.bool_]:
-        """(n,) who meets every condition of `where`. Raises UnreadableColumn: also where nothing says how many."""
+        """Return the patients that meet every condition of `where`, shape (n,).
+
+        Raises:
+            UnreadableColumn: the table lacks a column, also without a condition, so that no column says how many there
+                are.
+        """
         if not patients:
             raise UnreadableColumn("a table without columns does not say how many patients it has")
         keep = np.ones(len(next(iter(patients.values()))), bool)

@@ -1,7 +1,7 @@
-"""Ratios of two noised sums, such as a share or a mean: errors, and intervals that hold however few patients there are.
+"""Ratios of two noised sums, such as a share or a mean: errors, and intervals that hold with few patients, too.
 
-The interval holds the ratios r with |numerator - r·denominator| ≤ 1.96 √variance(r), of noise and sampling together,
-a quadratic in r: Fieller 1954, and Wilson 1927 where it is a share.
+The interval holds the ratios r with |numerator - r·denominator| ≤ 1.96 √variance(r), of noise and sampling together.
+That is a quadratic in r: Fieller 1954, and Wilson 1927 where it is a share.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from study_protocol.queries.counting import NORMAL, STANDS_OUT, Estimates, Float
 
 @dataclass(frozen=True)
 class Quadratic:
-    """A variance as a function of the ratio r: constant + linear·r + square·r²; (n,) each."""
+    """A variance as a function of the ratio r: constant + linear·r + square·r², each of shape (n,)."""
 
     constant: Floats
     linear: Floats
@@ -27,14 +27,15 @@ class Quadratic:
 
 
 def of_share(total: Floats) -> Quadratic:
-    """Sampling of a share of so many patients: r(1 - r)·total, as Wilson has it."""
+    """Return the sampling variance of a share of so many patients: r(1 - r)·total, as Wilson has it."""
     return Quadratic(np.zeros_like(total), total, -total)
 
 
 def of_weights(numerator: Floats, denominator: Floats, squares: Quadratic) -> Quadratic:
-    """Sampling of a ratio of weighted counts: as it is at the ratio found, whatever the ratio.
+    """Return the sampling variance of a ratio of weighted counts, as it is at the estimated ratio, for every ratio.
 
-    squares: Σ (above - r·below)²·count over the cells
+    Args:
+        squares: Σ (above - r·below)²·count over the cells.
     """
     ratio = numerator / np.where(denominator > 0, denominator, 1.0)
     return Quadratic(squares.at(ratio), np.zeros_like(ratio), np.zeros_like(ratio))
@@ -48,29 +49,32 @@ def ratios(
     low: Floats | float = 0.0,
     high: Floats | float = 1.0,
 ) -> Estimates:
-    """numerator / denominator, (n,) each. low, high: where it can lie.
+    """Return numerator / denominator, shape (n,) each.
 
-    No estimate (NaN), and an interval of all that is possible, where the denominator is not above 3 deviations of its
+    No estimate (NaN), and an interval of all possible values, where the denominator is not above 3 deviations of its
     noise.
+
+    Args:
+        low, high: the range of possible values.
     """
     square = NORMAL**2
     a = denominator**2 - square * (noise.square + sampling.square)
     b = -2 * numerator * denominator - square * (noise.linear + sampling.linear)
     c = numerator**2 - square * (noise.constant + sampling.constant)
-    known = (denominator > 0) & (a > 0) & (denominator**2 > STANDS_OUT**2 * noise.square)
-    safe, total = np.where(known, a, 1.0), np.where(known, denominator, 1.0)
+    is_known = (denominator > 0) & (a > 0) & (denominator**2 > STANDS_OUT**2 * noise.square)
+    safe, total = np.where(is_known, a, 1.0), np.where(is_known, denominator, 1.0)
     root = np.sqrt(np.maximum(b**2 - 4 * a * c, 0.0))
     ratio = numerator / total
     ends = ends_within(ratio, (-b - root) / (2 * safe), (-b + root) / (2 * safe), low, high)
     return Estimates(
-        raw=_if(known, ratio),
-        estimate=_if(known, np.clip(ratio, low, high)),
-        dp_error=_if(known, np.sqrt(noise.at(ratio)) / total),
-        sampling_error=_if(known, np.sqrt(sampling.at(np.clip(ratio, low, high))) / total),
-        low=np.where(known, ends[0], low),
-        high=np.where(known, ends[1], high),
+        raw=_if(is_known, ratio),
+        estimate=_if(is_known, np.clip(ratio, low, high)),
+        dp_error=_if(is_known, np.sqrt(noise.at(ratio)) / total),
+        sampling_error=_if(is_known, np.sqrt(sampling.at(np.clip(ratio, low, high))) / total),
+        low=np.where(is_known, ends[0], low),
+        high=np.where(is_known, ends[1], high),
     )
 
 
-def _if(known: NDArray[np.bool_], values: Floats) -> Floats:
-    return np.where(known, values, np.nan)
+def _if(is_known: NDArray[np.bool_], values: Floats) -> Floats:
+    return np.where(is_known, values, np.nan)

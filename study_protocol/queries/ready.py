@@ -18,22 +18,28 @@ _TIME_BINS, _GROUPS = 24, 4
 
 
 def table_one(columns: Sequence[Declared], noise_multiplier: float) -> Tables:
-    """The first table of a paper: of each column, how many patients are in each bin or category. Δ = √columns."""
-    tables = tuple((binned(one) if isinstance(one, Range) else one,) for one in columns)
+    """Return the first table of a paper: of each column, how many patients are in each bin or category.
+
+    Δ = √columns.
+    """
+    tables = tuple((binned(column) if isinstance(column, Range) else column,) for column in columns)
     return Tables(kind="tables", title="Table 1", noise_multiplier=noise_multiplier, tables=tables)
 
 
 def missingness(columns: Sequence[Declared], noise_multiplier: float) -> Tables:
-    """Of each column, how many patients have a value and how many have none. Δ = √columns."""
-    tables = tuple((Variable(column=one.column, presence=True, missing_values=one.missing_values),) for one in columns)
+    """Return, of each column, how many patients have a value and how many have none. Δ = √columns."""
+    tables = tuple(
+        (Variable(column=column.column, presence=True, missing_values=column.missing_values),) for column in columns
+    )
     return Tables(kind="tables", title="What is missing", noise_multiplier=noise_multiplier, tables=tables)
 
 
 def survival(columns: Sequence[Declared], noise_multiplier: float) -> Survival:
-    """Kaplan-Meier curves, and the log-rank test if there are groups. Δ = 1.
+    """Return Kaplan-Meier curves, and the log-rank test if there are groups. Δ = 1.
 
-    columns  in this order: the time that patients were followed (its range, or edges), the event (the categories that
-             mean it), and groups, if there are any
+    Args:
+        columns: in this order: the time that patients were followed (its range, or edges), the event (the categories
+            that mean it), and any groups.
 
     Raises:
         ValueError: other columns.
@@ -48,7 +54,7 @@ def survival(columns: Sequence[Declared], noise_multiplier: float) -> Survival:
         inner = binned(time, _TIME_BINS).edges or ()
         edges = (time.low + 0.0, *inner, time.high)
         time = Variable(column=time.column, edges=edges, missing_values=time.missing_values)
-    by = [binned(one, _GROUPS) if isinstance(one, Range) else one for one in groups]
+    by = [binned(group, _GROUPS) if isinstance(group, Range) else group for group in groups]
     return Survival(
         kind="survival",
         title="Survival",
@@ -60,9 +66,11 @@ def survival(columns: Sequence[Declared], noise_multiplier: float) -> Survival:
 
 
 def evaluation(columns: Sequence[Declared], noise_multiplier: float, model: int) -> Evaluation:
-    """How good a released model of a yes or no is, for all patients and for each column's groups: the 2 x 2 table at
-    a half, which is right with few patients. Δ = √columns, 1 without a column."""
-    groups = tuple(binned(one) if isinstance(one, Range) else one for one in columns)
+    """Return the quality of a released model of a yes or no, for all patients and for each column's groups.
+
+    It is the 2 x 2 table at a half, which is right with few patients. Δ = √columns, 1 without a column.
+    """
+    groups = tuple(binned(column) if isinstance(column, Range) else column for column in columns)
     return Evaluation(
         kind="evaluation",
         title=f"How good model {model} is",
@@ -83,9 +91,9 @@ ReadyOfModel = Callable[[Sequence[Declared], float, int], BaseQuestion]
 READY_OF_MODEL: Mapping[str, ReadyOfModel] = {"evaluation": evaluation}
 
 
-def binned(number: Range, most: int = 8) -> Variable:
-    """Bins of round width, at most so many: 18 to 90 becomes below 20, 20 to 30, …, 80 and above."""
-    width = (number.high - number.low) / most
+def binned(number: Range, max_bins: int = 8) -> Variable:
+    """Return bins of round width, at most `max_bins`: 18 to 90 becomes below 20, 20 to 30, …, 80 and above."""
+    width = (number.high - number.low) / max_bins
     power = 10.0 ** math.floor(math.log10(width))
     step = next(times * power for times in (1, 2, 5, 10) if times * power >= width * (1 - 1e-12))
     first, last = math.floor(number.low / step) + 1, math.ceil(number.high / step) - 1

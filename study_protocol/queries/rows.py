@@ -26,44 +26,45 @@ _Index = NDArray[np.int64]
 
 
 def one_row_each(question: BaseQuestion, columns: Patients, patients: Sequence[str]) -> Patients:
-    """The columns that the question reads, one row a patient, in the order of the patients' first rows.
+    """Return the columns that the question reads, one row a patient, in the order of the patients' first rows.
 
     first, last  the patient's first or last row as it stands, empty cells included
-    mean         of a number: the mean of the values that are not missing; of anything else: as `first`
-    any          of a number: the largest value that is not missing; of a category: the value that stands last in the
-                 question's first list for that column; before those of the list other values, before them missing
-                 ones; among equals the first row
+    mean         of a number: the mean of the values that are not missing. Anything else: as `first`
+    any          of a number: the largest value that is not missing. Of a category: the value that stands last in the
+                 question's first list for that column. Values outside the list come before it, and missing ones before
+                 them. Among equals it is the first row
 
-    A column is a number if the question reads it as one anywhere (bins, ranges, bounds). Rows are merged before anybody
-    is left out: `where` is about the merged row.
+    A column is a number if the question reads it as one anywhere (bins, ranges, bounds). Rows are merged before
+    patients are left out: `where` is about the merged row.
 
-    patients  whose row each row is
+    Args:
+        patients: the patient of each row.
 
     Raises:
-        UnreadableColumn: a column lacks.
+        UnreadableColumn: a column is missing.
     """
-    whose, first, last = _places(patients)
+    patient_of, first, last = _places(patients)
     needed = {name: column_of(columns, name) for name in question.columns}
     if not needed:
-        # A question without a column still counts everybody.
+        # A question without a column still counts all patients.
         return {"": np.zeros(len(first))}
-    # Merged also where everybody has one row: whether somebody has two may change nothing about the others.
+    # Merged also if all patients have one row: a patient with two may not change the result of the others.
     if question.rows in ("first", "last"):
-        chosen = last if question.rows == "last" else first
-        return {name: column.take(chosen) for name, column in needed.items()}
+        places = last if question.rows == "last" else first
+        return {name: column.take(places) for name, column in needed.items()}
     readings = list(readings_of(question))
-    found: dict[str, Column | NDArray[np.float64]] = {}
+    merged: dict[str, Column | NDArray[np.float64]] = {}
     for name, column in needed.items():
-        read = [one for one in readings if one.column == name]
-        numeric = [one for one in read if _is_number(one)]
+        read = [reading for reading in readings if reading.column == name]
+        numeric = [reading for reading in read if _is_number(reading)]
         if numeric:
-            codes = tuple(dict.fromkeys(chain.from_iterable(one.missing_values for one in numeric)))
+            codes = tuple(dict.fromkeys(chain.from_iterable(reading.missing_values for reading in numeric)))
             numbers = read_numbers(column, codes).values
-            found[name] = (_mean if question.rows == "mean" else _largest)(numbers, whose, len(first))
+            merged[name] = (_mean if question.rows == "mean" else _largest)(numbers, patient_of, len(first))
         else:
-            chosen = first if question.rows == "mean" else _last_listed(column, read, whose, len(first))
-            found[name] = column.take(chosen)
-    return found
+            places = first if question.rows == "mean" else _last_listed(column, read, patient_of, len(first))
+            merged[name] = column.take(places)
+    return merged
 
 
 def one_value_each(
@@ -73,53 +74,61 @@ def one_value_each(
     *,
     numeric: bool,
 ) -> NDArray[np.float64]:
-    """(patients,) of (rows,) values that stand in no column, merged by the same rule; NaN: missing.
+    """Return (rows,) values that stand in no column, merged by the same rule, shape (patients,). NaN is missing.
 
-    numeric  mean and any are of numbers; otherwise the first row counts
+    Args:
+        numeric: whether mean and any are of numbers. Otherwise the first row counts.
     """
-    whose, first, last = _places(patients)
+    patient_of, first, last = _places(patients)
     if rule == "last":
         return values[last]
     if rule == "first" or not numeric:
         return values[first]
-    return (_mean if rule == "mean" else _largest)(values, whose, len(first))
+    return (_mean if rule == "mean" else _largest)(values, patient_of, len(first))
 
 
 def _places(patients: Sequence[str]) -> tuple[_Index, _Index, _Index]:
-    """(rows,) the patient of every row, counted by first rows; (patients,) their first rows and their last."""
-    known: dict[str, int] = {}
-    whose = np.fromiter((known.setdefault(patient, len(known)) for patient in patients), np.int64, len(patients))
-    rows = np.arange(len(whose))
-    first, last = np.full(len(known), len(whose)), np.full(len(known), -1)
-    np.minimum.at(first, whose, rows)
-    np.maximum.at(last, whose, rows)
-    return whose, first, last
+    """Return the patient of every row, counted by first rows, and the first and last row of every patient.
+
+    The shapes are (rows,), (patients,) and (patients,).
+    """
+    numbering: dict[str, int] = {}
+    patient_of = np.fromiter(
+        (numbering.setdefault(patient, len(numbering)) for patient in patients), np.int64, len(patients)
+    )
+    rows = np.arange(len(patient_of))
+    first, last = np.full(len(numbering), len(patient_of)), np.full(len(numbering), -1)
+    np.minimum.at(first, patient_of, rows)
+    np.maximum.at(last, patient_of, rows)
+    return patient_of, first, last
 
 
-def _mean(numbers: NDArray[np.float64], whose: _Index, count: int) -> NDArray[np.float64]:
+def _mean(numbers: NDArray[np.float64], patient_of: _Index, count: int) -> NDArray[np.float64]:
     present = ~np.isnan(numbers)
-    times = np.bincount(whose[present], minlength=count)
+    times = np.bincount(patient_of[present], minlength=count)
     # Divided before they are added: large numbers do not overflow.
-    parts = numbers[present] / times[whose[present]]
-    return np.where(times > 0, np.bincount(whose[present], parts, minlength=count), np.nan)
+    parts = numbers[present] / times[patient_of[present]]
+    return np.where(times > 0, np.bincount(patient_of[present], parts, minlength=count), np.nan)
 
 
-def _largest(numbers: NDArray[np.float64], whose: _Index, count: int) -> NDArray[np.float64]:
+def _largest(numbers: NDArray[np.float64], patient_of: _Index, count: int) -> NDArray[np.float64]:
     largest = np.full(count, np.nan)
-    np.fmax.at(largest, whose, numbers)
+    np.fmax.at(largest, patient_of, numbers)
     return largest
 
 
-def _last_listed(column: Column, readings: Sequence[Reading], whose: _Index, count: int) -> _Index:
-    """(patients,) the row that counts."""
-    lists = [one.categories for one in readings if not isinstance(one, Range) and one.categories is not None]
-    codes = tuple(dict.fromkeys(chain.from_iterable(one.missing_values for one in readings)))
+def _last_listed(column: Column, readings: Sequence[Reading], patient_of: _Index, count: int) -> _Index:
+    """Return the row that counts, shape (patients,)."""
+    lists = [
+        reading.categories for reading in readings if not isinstance(reading, Range) and reading.categories is not None
+    ]
+    codes = tuple(dict.fromkeys(chain.from_iterable(reading.missing_values for reading in readings)))
     cells = read_categories(column, lists[0] if lists else (), codes)
     # Missing ones before other values, those before the listed ones.
     ranks = np.where(cells.missing, 0, cells.places + 2)
     # By patient, then by rank, then earlier rows later: the last of each patient counts.
-    order = np.lexsort((-np.arange(len(whose)), ranks, whose))
-    ends = np.cumsum(np.bincount(whose, minlength=count)) - 1
+    order = np.lexsort((-np.arange(len(patient_of)), ranks, patient_of))
+    ends = np.cumsum(np.bincount(patient_of, minlength=count)) - 1
     return order[ends]
 
 
@@ -130,7 +139,7 @@ def _is_number(reading: Reading) -> bool:
 
 
 def readings_of(value: object) -> Iterator[Reading]:
-    """Every way in which a question reads a column, in the order of its document."""
+    """Yield every way in which a question reads a column, in the order of its document."""
     if isinstance(value, Reading):
         yield value
     elif isinstance(value, Message):

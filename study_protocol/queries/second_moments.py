@@ -1,7 +1,7 @@
 """Means, covariances and regressions out of noised sums of products: errors and intervals by simulation.
 
-For k columns x scaled to [-1, 1] and u = (1, x): the sum over patients of u·uᵀ, (k + 1, k + 1). Sampling is simulated
-as from a normal law with the means and covariances that were found; of another law only the errors of standard
+For k columns x scaled to [-1, 1] and u = (1, x) it reads the sum over patients of u·uᵀ, (k + 1, k + 1). Sampling is
+simulated as from a normal law with the estimated means and covariances. Under another law only the errors of standard
 deviations, covariances and correlations are off.
 """
 
@@ -19,22 +19,26 @@ from study_protocol.queries.counting import NORMAL, STANDS_OUT, Estimates, Float
 from study_protocol.queries.variables import Indicator, Patients, Range
 
 _BLOCK = 4096
-_MOST_PATIENTS = 1e15
+_MAX_PATIENTS = 1e15
 
 Estimator = Callable[[Floats], Floats]
 """(s, k + 1, k + 1) sums of products -> (s, o) what is read off each."""
 
 
-def scaled_columns(numbers: Sequence[Range | Indicator], patients: Patients, who: NDArray[np.bool_]) -> Floats:
-    """(n, k) of those asked about, scaled to [-1, 1], NaN where missing. Raises UnreadableColumn."""
-    return np.stack([number.scaled(patients) for number in numbers], axis=1)[who]
+def scaled_columns(numbers: Sequence[Range | Indicator], patients: Patients, included: NDArray[np.bool_]) -> Floats:
+    """Return the columns of those included, scaled to [-1, 1], NaN where missing, shape (n, k).
+
+    Raises UnreadableColumn.
+    """
+    return np.stack([number.scaled(patients) for number in numbers], axis=1)[included]
 
 
 def rounded_sum(scaled: Floats, vectors: Callable[[Floats], Floats], cells: int, spacing: float) -> NDArray[np.int64]:
-    """(cells,) the sum over patients of their vectors, every one rounded to the grid, in grid steps.
+    """Return the sum over patients of their vectors, every one rounded to the grid, in grid steps, shape (cells,).
 
-    scaled   (n, k) of the patients
-    vectors  (b, k) of some of them -> (b, cells)
+    Args:
+        scaled: (n, k) of the patients.
+        vectors: (b, k) of some of them -> (b, cells).
     """
     total = np.zeros(cells, np.int64)
     for start in range(0, len(scaled), _BLOCK):
@@ -56,7 +60,7 @@ class SecondMoments:
 
     @property
     def enough(self) -> bool:
-        """Whether there are patients enough for means; without, nothing but their number is said."""
+        """Whether there are patients enough for means. Otherwise only their number is reported."""
         return self.patients > max(STANDS_OUT * float(self.noise[0, 0]), 2.0)
 
     @property
@@ -70,7 +74,7 @@ class SecondMoments:
 
     @property
     def varies(self) -> NDArray[np.bool_]:
-        """(k,) whether each variance is above 3 deviations of its noise; else nothing can be divided by it."""
+        """(k,) whether each variance is above 3 deviations of its noise. Otherwise it cannot be a divisor."""
         return np.diagonal(self.covariance) > STANDS_OUT * self._variance_noise
 
     @property
@@ -85,7 +89,7 @@ class SecondMoments:
         return np.sqrt(np.sum([part**2 for part in parts], axis=0)) / size
 
     def draws(self, generator: np.random.Generator) -> Draws:
-        """What noise, and another sample of patients, would do to the matrix."""
+        """Return the changes of the matrix that noise, and another sample of patients, would make."""
         size, k = self.patients, len(self.matrix) - 1
         upper = np.triu(generator.standard_normal((SIMULATIONS, k + 1, k + 1)))
         noise = (upper + np.triu(upper, 1).transpose(0, 2, 1)) * self.noise
@@ -118,54 +122,63 @@ class Draws:
     sampling: Floats
 
     def read(self, estimator: Estimator) -> Estimates:
-        """What it reads off the matrix, with errors of noise and sampling, and the interval of both."""
-        return simulated(self.matrix, self.noise, self.sampling, estimator)
+        """Return the estimator's values of the matrix, with errors of noise and sampling, and the interval of both."""
+        return simulate_estimates(self.matrix, self.noise, self.sampling, estimator)
 
 
-def simulated(found: Floats, noise: Floats, sampling: Floats, estimator: Estimator) -> Estimates:
-    """What is read off a noised sum, with errors of noise and sampling, and the interval of both.
+def simulate_estimates(sums: Floats, noise: Floats, sampling: Floats, estimator: Estimator) -> Estimates:
+    """Return the estimates of a noised sum, with errors of noise and sampling, and the interval of both.
 
     Errors are half the central 68 % of the draws, so that one that divides by nearly zero does not decide.
 
-    found            (…) the noised sum
-    noise, sampling  (s, …) what each would add to it
+    Args:
+        sums: (…) the noised sum.
+        noise, sampling: (s, …) the change that each would add to it.
     """
-    raw = estimator(found[None])[0]
-    of_noise, of_sampling = (_half_width(estimator(found + one)) for one in (noise, sampling))
-    low, high = _bias_corrected(raw, estimator(found + noise + sampling))
+    raw = estimator(sums[None])[0]
+    of_noise, of_sampling = (_half_width(estimator(sums + deviation)) for deviation in (noise, sampling))
+    low, high = _bias_corrected(raw, estimator(sums + noise + sampling))
     return Estimates(raw, raw, of_noise, of_sampling, low, high)
 
 
-def recounted(patients: Floats, generator: np.random.Generator) -> Floats:
-    """(SIMULATIONS, *shape) what another sample would add to these counts of patients. Poisson's law."""
-    # No study has more; a hospital that falsifies its sum must not keep the answer from being made.
-    possible = np.minimum(patients, _MOST_PATIENTS)
-    return generator.poisson(possible, (SIMULATIONS, *patients.shape)).astype(np.float64) - possible
+def resample_counts(patients: Floats, generator: np.random.Generator) -> Floats:
+    """Return the changes that another sample would make to these counts of patients, shape (SIMULATIONS, *shape).
+
+    They follow Poisson's law.
+    """
+    # No study has more. A hospital that falsifies its sum must not keep the answer from being made.
+    capped = np.minimum(patients, _MAX_PATIENTS)
+    return generator.poisson(capped, (SIMULATIONS, *patients.shape)).astype(np.float64) - capped
 
 
 def means(matrices: Floats) -> Floats:
-    """(s, k)."""
+    """Return the means, shape (s, k)."""
     return matrices[:, 0, 1:] / matrices[:, :1, 0]
 
 
 def covariances(matrices: Floats, patients: float) -> Floats:
-    """(s, k, k) with the divisor n - 1, of this noised number of patients."""
+    """Return the covariances with the divisor n - 1, of this noised number of patients, shape (s, k, k)."""
     centre = means(matrices)
     products = matrices[:, 1:, 1:] / matrices[:, :1, :1]
     return (products - centre[:, :, None] * centre[:, None, :]) * (patients / (patients - 1))
 
 
 def correlations(covariance: Floats) -> Floats:
-    """(s, k, k); far beyond [-1, 1] where noise has made a variance negative: ends of intervals are cut at last."""
+    """Return the correlations, shape (s, k, k).
+
+    They may lie far beyond [-1, 1] where noise has made a variance negative.
+
+    The ends of intervals are cut at last.
+    """
     deviations = np.sqrt(np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 1e-40))
     return covariance / deviations[:, :, None] / deviations[:, None, :]
 
 
 def nearest_possible(covariance: Floats) -> Floats:
-    """(k, k) the nearest matrix without negative variances in any direction."""
+    """Return the nearest matrix without negative variances in any direction, shape (k, k)."""
     values, vectors = np.linalg.eigh(covariance)
-    possible = (vectors * np.maximum(values, 0.0)) @ vectors.T
-    return (possible + possible.T) / 2 if values[0] < 0 else covariance
+    projected = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    return (projected + projected.T) / 2 if values[0] < 0 else covariance
 
 
 def _half_width(draws: Floats) -> Floats:
@@ -175,14 +188,14 @@ def _half_width(draws: Floats) -> Floats:
 
 
 def _bias_corrected(raw: Floats, draws: Floats) -> tuple[Floats, Floats]:
-    """Efron 1981: quantiles moved by twice the bias of the median. Of a ratio, nearly Fieller's interval."""
+    """Return quantiles moved by twice the bias of the median (Efron 1981). Of a ratio, nearly Fieller's interval."""
     below = (draws < raw).mean(axis=0) + (draws == raw).mean(axis=0) / 2
     normal = NormalDist()
     bias = [normal.inv_cdf(share) for share in np.clip(below, 0.05, 0.95).tolist()]
     ordered = np.sort(draws, axis=0)
     ends: list[Floats] = []
     for sign in (-1, 1):
-        levels = np.array([normal.cdf(2 * one + sign * NORMAL) for one in bias])
+        levels = np.array([normal.cdf(2 * shift + sign * NORMAL) for shift in bias])
         places = np.rint(levels * (len(draws) - 1)).astype(np.int64)
         ends.append(np.take_along_axis(ordered, places[None], axis=0)[0])
     return ends[0], ends[1]

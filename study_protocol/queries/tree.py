@@ -13,19 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-MOST_LEAVES = 4096
+MAX_LEAVES = 4096
 # Leaves up to here -> levels. One patient changes a number in each level, so that for equal privacy the variance of the
 # noise grows with the levels. In the variance of Σ_{leaves < i} - i/leaves · Σ, averaged over i, these lie within 7 %
-# of the best number of levels at every size from 33 on; a branching of 2, 4, 8 or 16 everywhere lies up to 75, 34, 45
+# of the best number of levels at every size from 33 on. A branching of 2, 4, 8 or 16 everywhere lies up to 75, 34, 45
 # or 70 % above it. A flat row is up to 27 % above it at 32 leaves, and the best below 20.
-_LEVELS = ((32, 1), (100, 2), (700, 3), (MOST_LEAVES, 4))
+_LEVELS = ((32, 1), (100, 2), (700, 3), (MAX_LEAVES, 4))
 
 
 @dataclass(frozen=True)
 class SumErrors:
-    """In units of one count's variance. starts: (leaves + 1,) the sum of the leaves before each edge; total: of all.
+    """Errors of sums in units of one count's variance.
 
-    leaves: (leaves,) each leaf; with_total: (leaves + 1,) covariances of `starts` with the sum of all.
+    Attributes:
+        starts: (leaves + 1,) of the sum of the leaves before each edge.
+        total: of the sum of all.
+        leaves: (leaves,) of each leaf.
+        with_total: (leaves + 1,) covariances of `starts` with the sum of all.
     """
 
     leaves: Floats
@@ -36,7 +40,7 @@ class SumErrors:
 
 @dataclass(frozen=True)
 class Tree:
-    """leaves: how many; flat: rows of at most so many are one level."""
+    """A tree over `leaves` leaves. Rows of at most `flat` leaves are one level."""
 
     leaves: int
     flat: int = 32
@@ -46,7 +50,7 @@ class Tree:
         """The root is none of them: the sum of the top level says the same, and it would cost as much as a level."""
         if self.leaves <= self.flat:
             return 1
-        return max(2, next(levels for most, levels in _LEVELS if self.leaves <= most))
+        return max(2, next(levels for max_leaves, levels in _LEVELS if self.leaves <= max_leaves))
 
     @property
     def branching(self) -> int:
@@ -55,46 +59,51 @@ class Tree:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Nodes of each level, the top one first; a level's last node may have fewer children."""
+        """Nodes of each level, the top one first. A level's last node may have fewer children."""
         widths = (self.branching**below for below in reversed(range(self.levels)))
         return tuple(-(-self.leaves // width) for width in widths)
 
     def count(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(nodes,) patients in every node, of patients in these leaves."""
+        """Return patients in every node, of patients in these leaves, shape (nodes,)."""
         return self.grown(np.bincount(places, minlength=self.leaves).astype(np.int64))
 
     def grown(self, leaves: NDArray[Any]) -> NDArray[Any]:
-        """(…, leaves) counts to (…, nodes): levels one after another, the top one first."""
+        """Return counts of all nodes: (…, leaves) to (…, nodes), levels one after another, the top one first."""
         levels = [leaves]
         for _ in self.sizes[1:]:
             levels.insert(0, np.add.reduceat(levels[0], self._firsts(levels[0].shape[-1]), axis=-1))
         return np.concatenate(levels, axis=-1)
 
     def least_squares(self, nodes: Floats) -> Floats:
-        """(…, nodes) to (…, leaves): counts that fit all nodes best, linear in them. Up: a node and the sum of its
-        children, each by its variance; down: what a node's children differ from it by, shared out by their variances.
+        """Return the leaves that fit all nodes best, linear in them: (…, nodes) to (…, leaves).
+
+        Going up, a node and the sum of its children are each weighted by variance. Going down, the difference between a
+        node and its children is shared out by the children's variances.
         """
         levels = np.split(nodes, np.cumsum(self.sizes)[:-1], axis=-1)
         spreads = self._spreads()
         best = [levels[-1]]
-        for own, below in zip(levels[-2::-1], spreads[:0:-1], strict=True):
+        for counts, below in zip(levels[-2::-1], spreads[:0:-1], strict=True):
             firsts = self._firsts(len(below))
             children, spread = np.add.reduceat(best[0], firsts, axis=-1), np.add.reduceat(below, firsts)
-            best.insert(0, (own * spread + children) / (1 + spread))
-        found = best[0]
+            best.insert(0, (counts * spread + children) / (1 + spread))
+        fitted = best[0]
         for children, spread in zip(best[1:], spreads[1:], strict=True):
             firsts, parents = self._firsts(len(spread)), self._parents(len(spread))
-            missing = found - np.add.reduceat(children, firsts, axis=-1)
-            found = children + (spread / np.add.reduceat(spread, firsts)[parents]) * missing[..., parents]
-        return found
+            missing = fitted - np.add.reduceat(children, firsts, axis=-1)
+            fitted = children + (spread / np.add.reduceat(spread, firsts)[parents]) * missing[..., parents]
+        return fitted
 
     def covariance(self) -> Floats:
-        """(leaves, leaves) of `least_squares`, if every node has noise of variance 1: for few leaves."""
+        """Return the covariance of `least_squares` if every node has noise of variance 1, for few leaves.
+
+        The shape is (leaves, leaves).
+        """
         applied = self.least_squares(np.eye(sum(self.sizes)))
         return applied.T @ applied
 
     def errors(self) -> SumErrors:
-        """Of `least_squares`, if every node has noise of variance 1.
+        """Return the errors of `least_squares` if every node has noise of variance 1.
 
         A child is its share w of its parent x plus a rest, and no rest is correlated with any node above it. So
         variances of nodes, of sums before them, and their covariances go down level by level.
@@ -102,22 +111,22 @@ class Tree:
         spreads = self._spreads()
         node = of_total = spreads[0]
         before = before_total = np.cumsum(node) - node
-        both = np.zeros(len(node))
+        covariance = np.zeros(len(node))
         for spread in spreads[1:]:
             firsts, up = self._firsts(len(spread)), self._parents(len(spread))
             whole = np.add.reduceat(spread, firsts)[up]
             running = np.cumsum(spread) - spread
             smaller = running - running[firsts][up]
             share, part = spread / whole, smaller / whole
-            before = before[up] + 2 * part * both[up] + part**2 * node[up] + smaller * (1 - part)
-            both = share * both[up] + share * part * node[up] - smaller * share
+            before = before[up] + 2 * part * covariance[up] + part**2 * node[up] + smaller * (1 - part)
+            covariance = share * covariance[up] + share * part * node[up] - smaller * share
             node = share**2 * node[up] + spread * (1 - share)
             before_total, of_total = before_total[up] + part * of_total[up], share * of_total[up]
         total = float(spreads[0].sum())
         return SumErrors(node, np.append(before, total), np.append(before_total, total), total)
 
     def _spreads(self) -> list[Floats]:
-        """Variance of every node as its own count and all below say it, level by level, the top one first."""
+        """Return the variance of every node by its own count and all below, level by level, the top one first."""
         spreads = [np.ones(self.leaves)]
         for _ in self.sizes[1:]:
             below = np.add.reduceat(spreads[0], self._firsts(len(spreads[0])))
@@ -125,7 +134,7 @@ class Tree:
         return spreads
 
     def _firsts(self, nodes: int) -> NDArray[np.int64]:
-        """(parents,) the first child of each."""
+        """Return the first child of each, shape (parents,)."""
         return np.arange(0, nodes, self.branching)
 
     def _parents(self, nodes: int) -> NDArray[np.int64]:

@@ -25,7 +25,7 @@ from study_protocol.wire.text import Text
 from study_protocol.wire.values import Finite, Message
 
 MISSING = "missing"
-OTHER = "other"
+OTHER_LABEL = "other"
 PRESENT = "present"
 # Beyond these bounds squares of ranges overflow, and an answer in the column's own unit would not be finite.
 LARGEST, NARROWEST = 1e100, 1e-100
@@ -41,7 +41,7 @@ class UnreadableColumn(ValueError):
 
 
 class Variable(Message):
-    """One column cut into cells that hold everybody: bins and what lies outside, categories and others, or presence.
+    """One column cut into cells that hold all patients.
 
     edges e₁ < … < e_k  cells: below e₁, [e₁, e₂), …, e_k and above, missing
     categories          cells: each of them, other, missing
@@ -63,27 +63,28 @@ class Variable(Message):
         if self.edges is not None and any(low >= high for low, high in pairwise(self.edges)):
             raise ValueError(f"column {self.column}: edges rise from one to the next")
         require_codes(self.column, self.categories or (), self.missing_values)
-        if self.categories is not None and {OTHER, MISSING} & set(self.categories):
+        if self.categories is not None and {OTHER_LABEL, MISSING} & set(self.categories):
             raise ValueError(
-                f"column {self.column}: a category is called {OTHER} or {MISSING}, as cells of every variable are. "
-                f"Leave {OTHER!r} out, its patients are counted there; write {MISSING!r} into missing_values"
+                f"column {self.column}: a category is called {OTHER_LABEL} or {MISSING}, as cells of every variable "
+                f"are. Leave {OTHER_LABEL!r} out, as its patients are counted there. Write {MISSING!r} into "
+                "missing_values"
             )
         return self
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Of the cells, in order; the last is for missing values."""
+        """Labels of the cells, in order. The last is for missing values."""
         if self.edges is not None:
             return bins_of(self.edges)
-        return (PRESENT, MISSING) if self.categories is None else (*self.categories, OTHER, MISSING)
+        return (PRESENT, MISSING) if self.categories is None else (*self.categories, OTHER_LABEL, MISSING)
 
     @property
     def usual(self) -> tuple[bool, ...]:
         """Of each cell, whether one expects patients in it without having looked: not among others or missing."""
-        return tuple(self.presence or label not in (OTHER, MISSING) for label in self.labels)
+        return tuple(self.presence or label not in (OTHER_LABEL, MISSING) for label in self.labels)
 
     def places(self, patients: Patients) -> Places:
-        """(n,) the cell of every patient.
+        """Return the cell of every patient, shape (n,).
 
         Raises:
             UnreadableColumn: the table lacks the column.
@@ -96,8 +97,8 @@ class Variable(Message):
         if self.categories is None:
             return read_presence(column, self.missing_values).astype(np.int64)
         read = read_categories(column, self.categories, self.missing_values)
-        others = np.where(read.missing, len(self.categories) + 1, len(self.categories))
-        return np.where(read.places < 0, others, read.places)
+        fallback = np.where(read.missing, len(self.categories) + 1, len(self.categories))
+        return np.where(read.places < 0, fallback, read.places)
 
 
 class Range(Message):
@@ -126,7 +127,7 @@ class Range(Message):
         return (self.high - self.low) / 2
 
     def scaled(self, patients: Patients) -> NDArray[np.float64]:
-        """(n,) clipped and scaled to [-1, 1]; NaN where it is missing. Raises UnreadableColumn."""
+        """Return the numbers clipped and scaled to [-1, 1], shape (n,), NaN where missing. Raises UnreadableColumn."""
         numbers = read_numbers(column_of(patients, self.column), self.missing_values).values
         return np.clip((np.clip(numbers, self.low, self.high) - self.middle) / self.half, -1.0, 1.0)
 
@@ -160,7 +161,7 @@ class Indicator(Message):
         return 0.5
 
     def scaled(self, patients: Patients) -> NDArray[np.float64]:
-        """(n,) 1 for the categories, -1 for other values, NaN where it is missing. Raises UnreadableColumn."""
+        """Return 1 for the categories, -1 for other values, NaN where missing, shape (n,). Raises UnreadableColumn."""
         read = read_categories(column_of(patients, self.column), self.categories, self.missing_values)
         return np.where(read.missing, np.nan, np.where(read.places >= 0, 1.0, -1.0))
 
@@ -178,7 +179,10 @@ Number = Annotated[
 
 
 class Condition(Message):
-    """Who is asked about: patients whose column is one of the categories, or lies in [low, high); missing: nobody."""
+    """A condition on patients: the column is one of the categories, or lies in [low, high).
+
+    A missing value never meets it.
+    """
 
     column: ColumnName = Field(description="its name in every hospital's table")
     categories: Annotated[Codes, Field(min_length=1)] | None = Field(default=None, description="one of these")
@@ -196,7 +200,7 @@ class Condition(Message):
         return self
 
     def holds(self, patients: Patients) -> NDArray[np.bool_]:
-        """(n,) who meets it. Raises UnreadableColumn."""
+        """Return the patients that meet it, shape (n,). Raises UnreadableColumn."""
         column = column_of(patients, self.column)
         if self.categories is not None:
             return read_categories(column, self.categories, self.missing_values).places >= 0
@@ -216,30 +220,30 @@ def column_of(patients: Patients, name: str) -> Column:
 
 def require_codes(column: str, categories: tuple[str, ...], missing_values: tuple[str, ...]) -> None:
     """Raises ValueError: an empty value, one that stands twice, or a category that also means missing."""
-    wanted, absent = [same_category(one) for one in categories], [same_category(one) for one in missing_values]
-    if "" in wanted or "" in absent:
-        raise ValueError(f"column {column}: an empty cell is missing anyway; values have at least one letter or digit")
-    if len(set(wanted)) < len(wanted) or len(set(absent)) < len(absent):
+    values, absent = [same_category(code) for code in categories], [same_category(code) for code in missing_values]
+    if "" in values or "" in absent:
+        raise ValueError(f"column {column}: an empty cell is missing anyway. Values have at least one letter or digit")
+    if len(set(values)) < len(values) or len(set(absent)) < len(absent):
         raise ValueError(f"column {column}: a value stands twice (3 and 3.0 are one value)")
-    if set(wanted) & set(absent):
+    if set(values) & set(absent):
         raise ValueError(f"column {column}: a value is both a category and one of missing_values")
     for codes in (categories, missing_values):
-        if any(are_several(one, alone=len(codes) == 1) for one in codes):
-            raise ValueError(f"column {column}: 0,-1 is one text with a comma in it; write each value by itself")
-    if any("|" in one or (not categories and is_miswritten(one)) for one in missing_values):
+        if any(are_several(code, is_only=len(codes) == 1) for code in codes):
+            raise ValueError(f"column {column}: 0,-1 is one text with a comma in it. Write each value by itself")
+    if any("|" in code or (not categories and is_miswritten(code)) for code in missing_values):
         raise ValueError(
-            f"column {column}: missing_values are single numbers or texts; a list, a range or a number in further "
+            f"column {column}: missing_values are single numbers or texts. A list, a range or a number in further "
             "quotation marks is none"
         )
 
 
 def bins_of(edges: Sequence[float]) -> tuple[str, ...]:
-    """Labels: below, between two edges each, above, missing."""
-    shown = [plain(edge) for edge in edges]
-    between = (f"{low} to {high}" for low, high in pairwise(shown))
-    return (f"below {shown[0]}", *between, f"{shown[-1]} and above", MISSING)
+    """Return labels: below, between two edges each, above, missing."""
+    texts = [plain(edge) for edge in edges]
+    between = (f"{low} to {high}" for low, high in pairwise(texts))
+    return (f"below {texts[0]}", *between, f"{texts[-1]} and above", MISSING)
 
 
 def plain(number: float) -> str:
-    """As a person writes it, and different numbers differently."""
+    """Return the number as a person writes it, and different numbers differently."""
     return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)

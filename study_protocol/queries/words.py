@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from study_protocol.queries.variables import Condition, Indicator, Range, Variable, plain
 
 # Longer lists of bins are said by their number and their ends. Who is asked about is always said in full.
-_SHOWN = 12
+_MAX_LABELS = 12
 _ROWS = {
     "first": "Of a patient with several rows, the first counts.",
     "last": "Of a patient with several rows, the last counts.",
@@ -17,31 +17,31 @@ _ROWS = {
 
 
 def listed(parts: Iterable[str], word: str = "and") -> str:
-    """a, b and c."""
-    *most, last = parts
-    return f"{', '.join(most)} {word} {last}" if most else last
+    """Return "a, b and c"."""
+    *leading, last = parts
+    return f"{', '.join(leading)} {word} {last}" if leading else last
 
 
-def who_in_words(where: Sequence[Condition], rows: str) -> str:
-    """ "" or " whose …", a full stop, and which of several rows counts."""
-    conditions = f" whose {listed(condition_in_words(one) for one in where)}" if where else ""
-    return f"{conditions}. {_ROWS[rows]}"
+def who_in_words(conditions: Sequence[Condition], rows: str) -> str:
+    """Return "" or " whose …", a full stop, and which of several rows counts."""
+    clause = f" whose {listed(condition_in_words(condition) for condition in conditions)}" if conditions else ""
+    return f"{clause}. {_ROWS[rows]}"
 
 
 def condition_in_words(condition: Condition) -> str:
     codes = codes_in_words(condition.missing_values)
     if condition.categories is not None:
         return f"{condition.column} is {listed(condition.categories, 'or')}{codes}"
-    least = [] if condition.low is None else [f"at least {plain(condition.low)}"]
-    most = [] if condition.high is None else [f"below {plain(condition.high)}"]
-    return f"{condition.column} is {listed([*least, *most])}{codes}"
+    lower = [] if condition.low is None else [f"at least {plain(condition.low)}"]
+    upper = [] if condition.high is None else [f"below {plain(condition.high)}"]
+    return f"{condition.column} is {listed([*lower, *upper])}{codes}"
 
 
 def variable_in_words(variable: Variable) -> str:
     codes = codes_in_words(variable.missing_values)
     if variable.presence:
         return f"whether {variable.column} is missing{codes}"
-    if len(variable.labels) <= _SHOWN:
+    if len(variable.labels) <= _MAX_LABELS:
         return f"{variable.column} ({', '.join(variable.labels)}{codes})"
     if variable.edges is None:
         return f"{variable.column} ({', '.join(variable.labels)}{codes})"

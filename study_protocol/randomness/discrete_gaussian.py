@@ -1,10 +1,10 @@
 """Exact samples of the discrete Gaussian P(x) ∝ exp(−x²/2s²) on the integers (Canonne, Kamath, Steinke 2020).
 
-The line is cut into cells of equal width 2^b. Under the graph lies a rectangle in each cell, its height rounded down
-to a multiple of 2⁻¹⁶/width: with one 16-bit lookup and b uniform bits almost every sample is drawn from the
-rectangles. The rest (about one in a hundred) is drawn from what the rectangles leave over, by rejection with integer
-cell weights and a comparison that is decided in float64 where it is clear and in 120-digit decimals where it is not.
-Both parts have exact probabilities, so the mixture is the law itself; only the tails beyond 15 s are cut.
+The line is cut into cells of equal width 2^b. Under the graph lies a rectangle in each cell, its height rounded down to
+a multiple of 2⁻¹⁶/width. With one 16-bit lookup and b uniform bits almost every sample is drawn from the rectangles.
+The rest (about one in a hundred) is drawn from the difference between the law and the rectangles. This is rejection
+with integer cell weights. The comparison is decided in float64 where it is clear, and in 120-digit decimals where it is
+not. Both parts have exact probabilities, so the mixture is the law itself. Only the tails beyond 15 s are cut.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_STD = 2.0**40
 # The temporaries of so many samples fit the processor's cache.
 CHUNK = 1 << 15
 _SLOTS = 1 << 16
-# Weights add up to 2⁶¹, within uint64; a guide of 2¹⁴ steps spares most picks the binary search.
+# Weights add up to 2⁶¹, within uint64. A guide of 2¹⁴ steps spares most picks the binary search.
 _WEIGHT_BITS, _GUIDE_BITS = 61, 14
 _SLACK = 2.0**-44  # bounds the density's relative error in float64: an exponent up to 113, rounded
 _PI = Decimal(
@@ -37,8 +37,8 @@ _PI = Decimal(
 class DiscreteGaussian:
     """A sampler for one standard deviation `std`, in grid units: the law's parameter s, 0 < std ≤ 2⁴⁰.
 
-    sampling_error: total variation distance per sample between what is drawn and the law (the cut tails); for n
-    samples n · (1 + e^ε) · sampling_error, below 10⁻³⁰ for any use, adds to δ.
+    sampling_error is the total variation distance per sample between the drawn samples and the law (the cut tails). For
+    n samples n · (1 + e^ε) · sampling_error adds to δ. That is below 10⁻³⁰ for any use.
     """
 
     def __init__(self, std: float) -> None:
@@ -70,7 +70,7 @@ class DiscreteGaussian:
         weights = np.ceil(above * width * scale) + 1.0
         self.weights = np.cumsum(weights.astype(np.uint64))
         # Picks end at 2⁶¹: cells beyond would never be drawn. The sum is a multiple of 2⁻¹⁶ and a little, so that it
-        # never lies so close below a power of two that rounding every weight up could pass it; this says so.
+        # never lies so close below a power of two that rounding every weight up could pass it. This checks it.
         if int(self.weights[-1]) > 1 << _WEIGHT_BITS:
             raise ValueError(f"std {std!r}: the cells' weights do not fit {_WEIGHT_BITS} bits")
         self.bound = weights / (scale * width)
@@ -80,22 +80,22 @@ class DiscreteGaussian:
         self._margin = 2 * _SLACK * high / self.bound + 2.0**-50
 
     def density(self, x: NDArray[np.int64]) -> NDArray[np.float64]:
-        """P(x) in float64, relative error below 2⁻⁴⁴."""
+        """Return P(x) in float64, relative error below 2⁻⁴⁴."""
         return np.exp(-(x.astype(np.float64) ** 2) / (2 * self.std**2)) / self._normaliser
 
     def sample(self, size: int, source: RandomSource) -> NDArray[np.int64]:
-        """(size,) independent integers."""
-        return self.drawn(size, source).astype(np.int64, copy=False)
+        """Return independent integers, shape (size,)."""
+        return self.sample_compact(size, source).astype(np.int64, copy=False)
 
-    def drawn(self, size: int, source: RandomSource) -> NDArray[np.signedinteger]:
-        """The same in the smallest type that holds every sample."""
+    def sample_compact(self, size: int, source: RandomSource) -> NDArray[np.signedinteger]:
+        """Return independent integers in the smallest type that holds every sample, shape (size,)."""
         out = np.empty(size, self.dtype)
         for start, part in self.chunks(size, source):
             out[start : start + len(part)] = part
         return out
 
     def chunks(self, size: int, source: RandomSource) -> Iterator[tuple[int, NDArray[np.signedinteger]]]:
-        """(start, samples) in pieces that fit the processor's cache; each array is reused for the next piece."""
+        """Yield (start, samples) in pieces that fit the processor's cache. Each array is reused for the next piece."""
         index = np.empty(min(CHUNK, size), np.int64)
         out = np.empty(len(index), self.dtype)
         rest = self._rest_stream(size, source)
@@ -112,12 +112,12 @@ class DiscreteGaussian:
             yield start, out[:n]
 
     def _offsets(self, size: int, source: RandomSource) -> NDArray[np.integer]:
-        """Uniform on [0, width)."""
+        """Return integers uniform on [0, width)."""
         dtype = np.uint16 if self.bits <= 16 else np.uint32 if self.bits <= 32 else np.uint64
         words = source.words(size, dtype)
         if self.bits < words.itemsize * 8:
             words = words & dtype((1 << self.bits) - 1)
-        # NumPy adds uint16 within int32; with wider unsigned words it would add in another type.
+        # NumPy adds uint16 within int32. With wider unsigned words it would add in another type.
         return words if words.itemsize < 4 else words.astype(self.dtype)
 
     def _rest_stream(self, size: int, source: RandomSource) -> _Reservoir:
@@ -126,7 +126,7 @@ class DiscreteGaussian:
         return _Reservoir(self, source, int(expected + 4 * math.sqrt(expected)) + 16)
 
     def rest(self, draws: int, source: RandomSource) -> NDArray[np.int64]:
-        """At most `draws` samples of the law minus the rectangles, by rejection."""
+        """Return at most `draws` samples of the law minus the rectangles, by rejection."""
         pick = source.words(draws, np.uint64) >> np.uint64(64 - _WEIGHT_BITS)
         # Rejected, not reduced: a remainder would favour the first cells.
         pick = pick[pick < self.weights[-1]]
@@ -135,7 +135,7 @@ class DiscreteGaussian:
         if self.bits:
             x += self._offsets(len(cell), source).astype(np.int64)
         ratio = (self.density(x) - self.floor[cell]) / self.bound[cell]
-        # 53 bits are what float64 holds exactly; `_decide` draws the rest where they matter.
+        # float64 holds 53 bits exactly. `_decide` draws the rest where they matter.
         coin = (source.words(len(cell), np.uint64) >> np.uint64(11)).astype(np.float64) * 2.0**-53
         accepted = coin < ratio
         for i in np.flatnonzero(abs(coin - ratio) <= self._margin[cell]):
@@ -143,15 +143,15 @@ class DiscreteGaussian:
         return x[accepted]
 
     def cells(self, pick: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """searchsorted(weights, pick, "right"): from the guide where its whole step lies in one cell."""
+        """Return searchsorted(weights, pick, "right"), from the guide where its whole step lies in one cell."""
         step = (pick >> np.uint64(_WEIGHT_BITS - _GUIDE_BITS)).astype(np.int64)
         cell = self._guide[step]
-        several = np.flatnonzero(cell != self._guide[step + 1])
-        cell[several] = np.searchsorted(self.weights, pick[several], side="right")
+        ambiguous = np.flatnonzero(cell != self._guide[step + 1])
+        cell[ambiguous] = np.searchsorted(self.weights, pick[ambiguous], side="right")
         return cell
 
     def _decide(self, x: int, cell: int, coin: float, source: RandomSource) -> bool:
-        """The comparison coin < (P(x) − floor) / bound with 320 more random bits and 120 digits."""
+        """Return the comparison coin < (P(x) − floor) / bound with 320 more random bits and 120 digits."""
         with localcontext() as context:
             context.prec = 120
             more = int.from_bytes(source.words(40, np.uint8).tobytes(), "big")
@@ -170,13 +170,16 @@ class _Reservoir:
     def take(self, count: int) -> NDArray[np.int64]:
         while len(self._ready) < count:
             self._ready = np.concatenate([self._ready, self._law.rest(2 * self._block, self._source)])
-        taken, self._ready = self._ready[:count], self._ready[count:]
-        return taken
+        samples, self._ready = self._ready[:count], self._ready[count:]
+        return samples
 
 
 @lru_cache(maxsize=32)
 def normaliser(std: float) -> Decimal:
-    """Σ_x exp(−x²/2s²) to 100 digits: the sum itself, or Poisson summation s√(2π)(1 + 2Σ e^{−2π²s²k²}) above s = 4."""
+    """Return Σ_x exp(−x²/2s²) to 100 digits.
+
+    It is the sum itself, or Poisson summation s√(2π)(1 + 2Σ e^{−2π²s²k²}) above s = 4.
+    """
     with localcontext() as context:
         context.prec = 120
         s2 = Decimal(std) ** 2
@@ -190,7 +193,7 @@ def normaliser(std: float) -> Decimal:
 
 @lru_cache(maxsize=8)
 def sampler(std: float) -> DiscreteGaussian:
-    """The sampler of this standard deviation; building one takes about a millisecond."""
+    """Return the sampler of this standard deviation. Building one takes about a millisecond."""
     return DiscreteGaussian(std)
 
 
@@ -200,7 +203,7 @@ class DiscreteGaussianNoise:
     def __init__(self, randomness: Randomness | None = None) -> None:
         self._randomness = randomness or SecureRandomness()
 
-    def of(self, round: int) -> Callable[[float, int], NDArray[np.int64]]:
-        """draw(std, size): the round's next (size,) independent draws with parameter `std`, in grid units."""
-        source = self._randomness.of(Purpose.CENTRAL_NOISE, party=COORDINATOR, round=round)
+    def of(self, round_number: int) -> Callable[[float, int], NDArray[np.int64]]:
+        """Return draw(std, size): the round's next (size,) independent draws with parameter `std`, in grid units."""
+        source = self._randomness.of(Purpose.CENTRAL_NOISE, party=COORDINATOR, round_number=round_number)
         return lambda std, size: sampler(std).sample(size, source)

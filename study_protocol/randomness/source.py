@@ -1,8 +1,11 @@
-"""Where private noise and private coins come from: AES-256 in counter mode, keyed by the operating system and, at a
-hospital, by a stored secret and what the draw is for.
+"""Private noise and private coins: AES-256 in counter mode.
 
-Randomness is addressed: `randomness.of(purpose, party=…, round=…, step=…)` is a stream of its own. Seeded, what an
-address gives depends on the seed and the address alone, not on what was drawn before, in which order or process.
+The key comes from the operating system. At a hospital it comes also from a stored secret and from the purpose of the
+draw.
+
+Randomness is addressed: `randomness.of(purpose, party=…, round_number=…, step=…)` is a stream of its own. Seeded, the
+stream of an address depends on the seed and the address alone. It does not depend on earlier draws, their order or the
+process.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ class InsecureSource(ValueError):
 
 
 class Purpose(StrEnum):
-    """What a stream is drawn for; streams for two purposes are independent."""
+    """The purpose for which a stream is drawn. Streams for two purposes are independent."""
 
     SAMPLE = "sample"
     """The Poisson batch of a local step."""
@@ -73,37 +76,37 @@ COORDINATOR = "coordinator"
 
 
 class RandomSource(ABC):
-    """A stream of uniform bytes. `secure` says whether nobody else can reproduce it."""
+    """A stream of uniform bytes. `secure` says that no other party can reproduce it."""
 
     secure: bool
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stream: CipherContext | None = None
-        self._given = 0
+        self._bytes_used = 0
 
     @abstractmethod
     def _key(self) -> bytes:
-        """32 bytes for a new stream."""
+        """Return 32 bytes for a new stream."""
 
     def words(self, count: int, dtype: type[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
-        """`count` independent uniform unsigned integers of the given type."""
+        """Return `count` independent uniform unsigned integers of the given type."""
         if count < 0:
             raise ValueError(f"count must be at least 0, got {count}")
         return np.frombuffer(self.read(count * np.dtype(dtype).itemsize), dtype=dtype)
 
     def read(self, size: int) -> bytes:
-        """`size` independent uniform bytes, the next of the stream."""
+        """Return `size` independent uniform bytes, the next of the stream."""
         plain = _ZEROS[:size] if size <= len(_ZEROS) else bytes(size)
         # Threads share the stream, and no two may be given the same bytes.
         with self._lock:
             return self._opened(size).update(plain)
 
     def _opened(self, size: int) -> CipherContext:
-        if self._stream is None or self._must_rekey() or self._given + size > _REKEY_BYTES:
+        if self._stream is None or self._must_rekey() or self._bytes_used + size > _REKEY_BYTES:
             self._stream = Cipher(algorithms.AES256(self._key()), modes.CTR(bytes(16))).encryptor()
-            self._given = 0
-        self._given += size
+            self._bytes_used = 0
+        self._bytes_used += size
         return self._stream
 
     def _must_rekey(self) -> bool:
@@ -111,9 +114,10 @@ class RandomSource(ABC):
 
 
 class SecureSource(RandomSource):
-    """AES-256-CTR under a fresh key; rekeyed after a fork.
+    """AES-256-CTR under a fresh key, rekeyed after a fork.
 
-    derive  makes a key of 32 fresh bytes of the operating system; None: they are the key
+    Args:
+        derive: makes a key of 32 fresh bytes of the operating system. None: they are the key.
     """
 
     secure = True
@@ -133,7 +137,7 @@ class SecureSource(RandomSource):
 
 
 class _DerivedSource(RandomSource):
-    """AES-256-CTR under the hash of a label: whoever knows the label knows the stream."""
+    """AES-256-CTR under the hash of a label. A party that knows the label knows the stream."""
 
     secure = False
 
@@ -147,7 +151,7 @@ class _DerivedSource(RandomSource):
 
 
 class SeededSource(_DerivedSource):
-    """One stream from a seed, for tests and experiments that draw in one order; protects nobody.
+    """One stream from a seed, for tests and experiments that draw in one order. It does not protect anyone.
 
     Raises InsecureSource unless allow_insecure=True is passed, and announces itself in the log.
     """
@@ -158,30 +162,37 @@ class SeededSource(_DerivedSource):
 
 
 class Randomness(ABC):
-    """Streams by address. `secure` says whether nobody else can reproduce them."""
+    """Streams by address. `secure` says that no other party can reproduce them."""
 
     secure: bool
 
     @abstractmethod
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
-        """The stream of this address.
+    def of(
+        self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
+    ) -> RandomSource:
+        """Return the stream of this address.
 
-        party    a client's name, or COORDINATOR
-        round    from 1; 0: before the first
-        step     within the round, where the purpose has several
-        subject  what the stream hides, where that is known before it is first read: no part of the address
+        Args:
+            party: a client's name, or COORDINATOR.
+            round_number: from 1. 0 is before the first round.
+            step: the step within the round, if the purpose has several.
+            subject: the value that the stream hides, if it is known before it is first read. It is no part of the
+                address.
         """
 
     def bind(self, *context: str) -> None:  # noqa: B027
-        """Say what all later draws are for, such as a session."""
+        """State the subject of all later draws, such as a session."""
 
     def derived(self, fresh: bytes, use: str, context: bytes) -> bytes:
-        """A secret of 32 bytes out of 32 fresh ones. Also beside seeded randomness nobody can reproduce it."""
+        """Return a secret of 32 bytes out of 32 fresh ones.
+
+        Also beside seeded randomness no other party can reproduce it.
+        """
         return fresh
 
-    def in_round(self, party: str, round: int) -> RoundRandomness:
-        """The part of one party in one round."""
-        return RoundRandomness(self, party, round)
+    def in_round(self, party: str, round_number: int) -> RoundRandomness:
+        """Return the part of one party in one round."""
+        return RoundRandomness(self, party, round_number)
 
 
 @dataclass(frozen=True)
@@ -193,8 +204,8 @@ class RoundRandomness:
     round: int
 
     def of(self, purpose: Purpose, *, step: int = 0, subject: Subject = b"") -> RandomSource:
-        """The stream of this address. subject: as `Randomness.of`."""
-        return self.randomness.of(purpose, party=self.party, round=self.round, step=step, subject=subject)
+        """Return the stream of this address. subject: as `Randomness.of`."""
+        return self.randomness.of(purpose, party=self.party, round_number=self.round, step=step, subject=subject)
 
 
 class SecureRandomness(Randomness):
@@ -205,21 +216,24 @@ class SecureRandomness(Randomness):
     def __init__(self) -> None:
         self._source = SecureSource()
 
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
-        """The stream of the operating system's key, wherever it has come to."""
+    def of(
+        self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
+    ) -> RandomSource:
+        """Return the stream of the operating system's key, wherever it has come to."""
         return self._source
 
 
 class HospitalRandomness(Randomness):
-    """Every stream under a key of its own, out of fresh bytes, a stored secret and what the draw is for.
+    """Every stream under a key of its own, made of fresh bytes, a stored secret and the purpose of the draw.
 
-    A machine that is put back to a snapshot of its memory may be given the same fresh bytes again. Then streams are
-    alike only where all else is alike, too: the secret, what was bound, the address, and the subject. Who knows the
-    fresh bytes, from a weak generator or a copy of the memory, still lacks the secret, and the reverse.
+    A machine that is put back to a snapshot of its memory may be given the same fresh bytes again. Streams are then
+    alike only if all else is alike, too: the secret, the bound values, the address, and the subject. An attacker with
+    the fresh bytes, from a weak generator or a copy of the memory, still lacks the secret, and the reverse.
 
     The key is HKDF-SHA-256 (RFC 5869) with salt = secret, input = fresh bytes and info = the rest.
 
-    secret  32 bytes that this hospital keeps
+    Args:
+        secret: 32 bytes that this hospital keeps.
     """
 
     secure = True
@@ -228,12 +242,14 @@ class HospitalRandomness(Randomness):
         self._secret, self._context = secret, tuple[str, ...]()
 
     def bind(self, *context: str) -> None:
-        """Session, heads of the ledgers, round, and digests of what is computed on."""
+        """State the session, heads of the ledgers, round, and digests of the inputs of the computation."""
         self._context = context
 
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
-        """A new stream: an address that is asked for twice gives two, while the fresh bytes differ."""
-        use = json.dumps([Purpose(purpose).value, party, operator.index(round), operator.index(step)])
+    def of(
+        self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
+    ) -> RandomSource:
+        """Return a new stream: an address that is asked for twice gives two, while the fresh bytes differ."""
+        use = json.dumps([Purpose(purpose).value, party, operator.index(round_number), operator.index(step)])
         # Bound now: the stream may be read, and its key be drawn, in another thread.
         context, streams = self._context, itertools.count()
         return SecureSource(
@@ -250,10 +266,10 @@ class HospitalRandomness(Randomness):
 
 
 class SeededRandomness(Randomness):
-    """The streams of one study under a key derived from a seed: for tests and simulation, protects nobody.
+    """The streams of one study under a key derived from a seed, for tests and simulation. They do not protect anyone.
 
-    An address asked for twice gives the same bytes twice, in any process. Two studies under one seed draw alike.
-    Raises InsecureSource unless allow_insecure=True is passed, and announces itself in the log.
+    An address asked for twice gives the same bytes twice, in any process. Two studies under one seed draw alike. Raises
+    InsecureSource unless allow_insecure=True is passed, and announces itself in the log.
     """
 
     secure = False
@@ -262,21 +278,25 @@ class SeededRandomness(Randomness):
         _require_allowed(allow_insecure)
         self._seed = operator.index(seed)
 
-    def of(self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b"") -> RandomSource:
-        """The stream of this address, from its beginning."""
+    def of(
+        self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
+    ) -> RandomSource:
+        """Return the stream of this address, from its beginning."""
         # JSON: no two addresses are written alike.
-        address = json.dumps([self._seed, party, operator.index(round), Purpose(purpose).value, operator.index(step)])
+        address = json.dumps(
+            [self._seed, party, operator.index(round_number), Purpose(purpose).value, operator.index(step)]
+        )
         return _DerivedSource(f"wardround seeded address {address}")
 
 
 class AddressedCoins:
-    """Every client's coin and every session's identifier at an address of its own; secrets are never addressed."""
+    """Every client's coin and every session's identifier at an address of its own. Secrets are never addressed."""
 
     def __init__(self, randomness: Randomness | None = None) -> None:
         self._randomness = randomness or SecureRandomness()
 
-    def heads(self, rate: float, *, client: str, round: int) -> bool:
-        """True with probability exactly `rate`: a float is a fraction whose denominator is a power of two.
+    def heads(self, rate: float, *, client: str, round_number: int) -> bool:
+        """Return True with probability exactly `rate`: a float is a fraction whose denominator is a power of two.
 
         Raises:
             ValueError: a rate outside (0, 1].
@@ -287,19 +307,21 @@ class AddressedCoins:
         # As many uniform bits as the rate's denominator has: the comparison is exact.
         bits = denominator.bit_length() - 1
         octets = -(-bits // 8)
-        drawn = self._randomness.of(Purpose.COINS, party=client, round=round).read(octets)
-        return int.from_bytes(drawn) >> (8 * octets - bits) < numerator
+        words = self._randomness.of(Purpose.COINS, party=client, round_number=round_number).read(octets)
+        return int.from_bytes(words) >> (8 * octets - bits) < numerator
 
-    def session(self, round: int) -> bytes:
-        """32 bytes that name the round's secure sum."""
-        return self._randomness.of(Purpose.SESSION, party=COORDINATOR, round=round).read(32)
+    def session(self, round_number: int) -> bytes:
+        """Return 32 bytes that name the round's secure sum."""
+        return self._randomness.of(Purpose.SESSION, party=COORDINATOR, round_number=round_number).read(32)
 
     def token(self, size: int) -> bytes:
-        """`size` unpredictable bytes, also beside seeded randomness: keys and invitations are secrets in any case."""
+        """Return `size` unpredictable bytes, also beside seeded randomness: keys and invitations are secrets in any
+        case.
+        """
         return secrets.token_bytes(size)
 
 
 def _require_allowed(allow_insecure: bool) -> None:
     if not allow_insecure:
-        raise InsecureSource("a seeded source is reproducible by anybody; pass allow_insecure=True in simulations")
-    _LOG.warning("seeded random source in use: noise and samples are reproducible and protect nobody")
+        raise InsecureSource("a seeded source is reproducible by anyone: pass allow_insecure=True in simulations")
+    _LOG.warning("seeded random source in use: noise and samples are reproducible and do not protect anyone")

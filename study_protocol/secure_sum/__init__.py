@@ -1,1 +1,1 @@
-"""What both sides of the secure sum share."""
+"""Shared part of the secure sum: both sides import it."""

@@ -1,8 +1,8 @@
-"""Who shares secrets and masks with whom in one session.
+"""The graph of one session: the pairs of clients that share secrets and masks.
 
-With k >= |U1| - 1 neighbours everybody does with everybody. Else the members of U1 lie on a ring, in the order of
-SHA-256 over (label, H1, name), and each has the k/2 before and the k/2 behind it for neighbours, k even. Whoever knows
-H1, the names and k computes the same graph; nothing of it travels.
+With k >= |U1| - 1 neighbours all clients share with all others. Otherwise the members of U1 lie on a ring, in the order
+of SHA-256 over (label, H1, name). The neighbours of each are the k/2 before it and the k/2 behind it, k even. A party
+that knows H1, the names and k computes the same graph, so that it need not travel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Graph:
     """
 
     def __init__(self, h1: bytes, members: Sequence[str], neighbours: int) -> None:
-        """`neighbours` is k of the signed parameters: even, unless it is enough for everybody to know everybody."""
+        """Make the graph. `neighbours` is k of the signed parameters: even, unless all clients are neighbours."""
         self.members = tuple(members)
         self._reach = neighbours // 2
         self.is_complete = neighbours >= len(self.members) - 1
@@ -43,7 +43,7 @@ class Graph:
         return np.array([place for _, place in order], dtype=np.intp)
 
     def holders(self, owner: str) -> tuple[str, ...]:
-        """Who holds a share of the owner's secrets, in the order of the names: its neighbours and itself."""
+        """Return the holders of a share of the owner's secrets by name: its neighbours and itself."""
         if self.is_complete:
             return self.members
         if owner not in self._holders:
@@ -51,7 +51,7 @@ class Graph:
         return self._holders[owner]
 
     def holders_at(self, owner: str) -> NDArray[np.intp]:
-        """Places of the owner's holders, ascending: those of `holders`."""
+        """Return the places of the owner's `holders`, ascending."""
         if self.is_complete:
             return np.arange(len(self.members))
         if owner not in self._around:
@@ -60,25 +60,28 @@ class Graph:
         return self._around[owner]
 
     def neighbours(self, client: str) -> tuple[str, ...]:
-        """With whom a member exchanges shares and masks, in the order of the names."""
+        """Return the members with whom a member exchanges shares and masks, in the order of the names."""
         return tuple(name for name in self.holders(client) if name != client)
 
     def mask(self, names: Iterable[str]) -> NDArray[np.bool_]:
-        """By place, whether a member is among `names`; shape (|U1|,). Raises KeyError for a stranger."""
-        found = np.zeros(len(self.members), dtype=np.bool_)
-        found[[self.places[name] for name in names]] = True
-        return found
+        """Return by place whether a member is among `names`, shape (|U1|,). Raises KeyError for a stranger."""
+        membership = np.zeros(len(self.members), dtype=np.bool_)
+        membership[[self.places[name] for name in names]] = True
+        return membership
 
-    def holders_among(self, chosen: NDArray[np.bool_]) -> NDArray[np.intp]:
-        """By place, how many holders of that member's secrets are chosen; both of shape (|U1|,)."""
+    def holders_among(self, holders: NDArray[np.bool_]) -> NDArray[np.intp]:
+        """Return by place how many of `holders` hold that member's secrets. Both have shape (|U1|,)."""
         if self.is_complete:
-            return np.full(chosen.size, int(chosen.sum()), dtype=np.intp)
-        found = np.empty(chosen.size, dtype=np.intp)
-        found[self.ring] = self._windows(chosen, -self._reach, 2 * self._reach + 1)
-        return found
+            return np.full(holders.size, int(holders.sum()), dtype=np.intp)
+        counts = np.empty(holders.size, dtype=np.intp)
+        counts[self.ring] = self._windows(holders, -self._reach, 2 * self._reach + 1)
+        return counts
 
     def can_open(self, owners: NDArray[np.bool_], present: NDArray[np.bool_], threshold: int) -> bool:
-        """Whether `threshold` holders of each owner's secrets are present; both as `mask` makes them."""
+        """Return whether `threshold` holders of each owner's secrets are present.
+
+        Both arrays are as `mask` makes them.
+        """
         return bool((self.holders_among(present)[owners] >= threshold).all())
 
     @cached_property
@@ -87,19 +90,20 @@ class Graph:
         size = len(self.members)
         if self.is_complete:
             return np.ones((size, size), dtype=np.bool_)
-        found = np.zeros((size, size), dtype=np.bool_)
+        matrix = np.zeros((size, size), dtype=np.bool_)
         for step in range(-self._reach, self._reach + 1):
-            found[self.ring, np.roll(self.ring, step)] = True
-        return found
+            matrix[self.ring, np.roll(self.ring, step)] = True
+        return matrix
 
     def is_tied(self, survivors: NDArray[np.bool_], colluders: int) -> bool:
-        """Whether no `colluders` of the survivors can split the others into parts that share no mask.
+        """Return whether no `colluders` of the survivors can split the others into parts that share no mask.
 
-        survivors  by place, as `mask` makes it
-
-        Among any k/2 that follow each other on the ring more than colluders/2 survive: to part two honest survivors,
-        two such runs without an honest survivor would be needed, with more than `colluders` colluders in them
+        Among any k/2 that follow each other on the ring more than colluders/2 survive. To part two honest survivors,
+        two such runs without an honest survivor would be needed. They would hold more than `colluders` colluders
         (docs/threat-model.md, argument 3). In the complete graph all are neighbours.
+
+        Args:
+            survivors: by place, as `mask` makes it.
         """
         if self.is_complete:
             return True
@@ -108,19 +112,19 @@ class Graph:
     @cached_property
     def _positions(self) -> NDArray[np.intp]:
         # Inverse of `ring`.
-        found = np.empty_like(self.ring)
-        found[self.ring] = np.arange(self.ring.size)
-        return found
+        positions = np.empty_like(self.ring)
+        positions[self.ring] = np.arange(self.ring.size)
+        return positions
 
-    def _windows(self, chosen: NDArray[np.bool_], first: int, length: int) -> NDArray[np.intp]:
-        """By position on the ring, how many are chosen of the `length` members from `first` steps further on."""
-        size = chosen.size
-        along = np.concatenate([[0], np.cumsum(np.tile(chosen[self.ring], 2))])
+    def _windows(self, members: NDArray[np.bool_], first: int, length: int) -> NDArray[np.intp]:
+        """Return, by position on the ring, how many members are among the `length` from `first` steps further on."""
+        size = members.size
+        along = np.concatenate([[0], np.cumsum(np.tile(members[self.ring], 2))])
         starts = (np.arange(size) + first) % size
         return along[starts + length] - along[starts]
 
 
 @lru_cache(maxsize=16)
 def graph_of(h1: bytes, members: tuple[str, ...], neighbours: int) -> Graph:
-    """The graph of a session; the same object for the same session, because every message asks for it."""
+    """Return the graph of a session. It is the same object for the same session, because every message asks for it."""
     return Graph(h1, members, neighbours)

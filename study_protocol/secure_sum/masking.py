@@ -1,11 +1,11 @@
-"""Keys and keystreams of pairwise additive masking (Bonawitz et al. 2017, with signed keys; section 4).
+"""Keys and keystreams of pairwise additive masking (Bonawitz et al. 2017, section 4, with signed keys).
 
-Every mask key is derived by HKDF-SHA-256 for one session, one pair of clients (or one client) and one vector,
-and its AES-256 keystream is added to that vector only: a key never masks twice.
+Every mask key is derived by HKDF-SHA-256 for one session, one pair of clients (or one client) and one vector. Its
+AES-256 keystream is added to that vector only: a key never masks twice.
 
-The keystream is AES-256 in counter mode; counter blocks are twelve zero bytes and a big-endian 32-bit counter that
+The keystream is AES-256 in counter mode. Counter blocks are twelve zero bytes and a big-endian 32-bit counter that
 starts at 2. That is the keystream of AES-256-GCM with a zero nonce (NIST SP 800-38D, section 7.1), and is taken from
-there, without the tag: OpenSSL computes GCM with wide vector instructions, 2.4 times as fast as plain counter mode
+there, without the tag. OpenSSL computes GCM with wide vector instructions, 2.4 times as fast as plain counter mode
 where the processor has them.
 """
 
@@ -29,7 +29,7 @@ from study_protocol.secure_sum.vectors import RingVector, aligned
 TAG_BYTES = 16
 KEY_BYTES = 32
 NONCE_BYTES = 12
-# The 32-bit counter repeats beyond this many bytes; OpenSSL refuses to go on there.
+# The 32-bit counter repeats beyond this many bytes. OpenSSL refuses to go on there.
 MAX_BYTES = 16 * (2**32 - 2)
 # Target, keystream and zeros of one chunk stay in the second-level cache together.
 CHUNK_BYTES = 1 << 17
@@ -42,7 +42,7 @@ class MaskingError(ValueError):
 
 
 def keystream(key: bytes) -> CipherContext:
-    """A cipher whose `update` of zeros yields the keystream of a 32-byte key from its beginning.
+    """Return a cipher whose `update` of zeros yields the keystream of a 32-byte key from its beginning.
 
     Raises:
         ValueError: a key of another length.
@@ -53,7 +53,7 @@ def keystream(key: bytes) -> CipherContext:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class KeyAgreement:
     """One client's X25519 private key together with the cohort hash H1 that salts everything it derives."""
 
     owner: str
@@ -71,11 +71,11 @@ class Agreement:
         return {}
 
     def share_key(self, peer: str, public: bytes) -> bytes:
-        """AES-256-GCM key for the shares between the owner and `peer`."""
+        """Return the AES-256-GCM key for the shares between the owner and `peer`."""
         return self._derive("share", peer, public)
 
     def mask_key(self, peer: str, public: bytes, vector: str) -> bytes:
-        """Key of the pair's mask for one vector, the same on both sides."""
+        """Return the key of the pair's mask for one vector, the same on both sides."""
         return self._derive("mask", peer, public, vector)
 
     def _derive(self, use: str, peer: str, public: bytes, *more: str) -> bytes:
@@ -90,7 +90,7 @@ class Agreement:
 
 
 def derive_key(secret: bytes, salt: bytes, *info: str) -> bytes:
-    """32 bytes of HKDF-SHA-256 (RFC 5869) with info = the words joined by "|", which no word may hold."""
+    """Return 32 bytes of HKDF-SHA-256 (RFC 5869) with info = the words joined by "|", which no word may hold."""
     # Else two lists of words could be joined to one text, and two uses would share a key.
     if any("|" in word or not word for word in info):
         raise MaskingError('names in a key derivation are not empty and hold no "|"')
@@ -98,26 +98,26 @@ def derive_key(secret: bytes, salt: bytes, *info: str) -> bytes:
 
 
 def hkdf(secret: bytes, salt: bytes, info: bytes) -> bytes:
-    """The first 32 bytes of HKDF-SHA-256 (RFC 5869)."""
+    """Return the first 32 bytes of HKDF-SHA-256 (RFC 5869)."""
     return HKDF(SHA256(), KEY_BYTES, salt, info).derive(secret)
 
 
 def self_mask_key(seed: bytes, h1: bytes, vector: str) -> bytes:
-    """Key of the mask that only the owner of the 32-byte seed b adds to one vector."""
+    """Return the key of the mask that only the owner of the 32-byte seed b adds to one vector."""
     return derive_key(seed, h1, "self", vector)
 
 
 def public_key(private: bytes) -> bytes:
-    """The 32-byte X25519 public key of a 32-byte private key."""
+    """Return the 32-byte X25519 public key of a 32-byte private key."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
 def agree(private: X25519PrivateKey, public: bytes) -> bytes:
-    """The shared secret of 32 bytes.
+    """Return the shared secret of 32 bytes.
 
     Raises:
-        ValueError: `public` has small order, so that the secret would be a constant (RFC 7748, section 6.1), or is a
-            second encoding of a key. RFC 7748 reads that one; here keys are compared, hashed and signed as bytes.
+        ValueError: `public` has small order, so that the secret would be a constant (RFC 7748, section 6.1). Or it is a
+            second encoding of a key. RFC 7748 reads that one, but here keys are compared, hashed and signed as bytes.
     """
     if len(public) != KEY_BYTES or int.from_bytes(public, "little") >= _FIELD:
         raise ValueError("no canonical X25519 key")
@@ -125,9 +125,9 @@ def agree(private: X25519PrivateKey, public: bytes) -> bytes:
 
 
 def is_usable(public: bytes) -> bool:
-    """Whether secrets can be agreed with a public key."""
+    """Return whether secrets can be agreed with a public key."""
     try:
-        # Any private key will do: the exchange fails for exactly the points that agree on nothing with anybody.
+        # Any private key will do: the exchange fails for exactly the points that agree with no key.
         agree(X25519PrivateKey.generate(), public)
     except ValueError:
         return False
@@ -135,7 +135,7 @@ def is_usable(public: bytes) -> bool:
 
 
 def seal_share(key: bytes, h1: bytes, sender: str, recipient: str, share: bytes) -> bytes:
-    """AES-256-GCM of `share` for `recipient`: ciphertext and 16-byte tag.
+    """Return AES-256-GCM of `share` for `recipient`: ciphertext and 16-byte tag.
 
     The key serves one message in each direction of one session, so the nonce is the direction.
     """
@@ -143,7 +143,7 @@ def seal_share(key: bytes, h1: bytes, sender: str, recipient: str, share: bytes)
 
 
 def open_share(key: bytes, h1: bytes, sender: str, recipient: str, sealed: bytes) -> bytes:
-    """Inverse of `seal_share`.
+    """Return the inverse of `seal_share`.
 
     Raises:
         MaskingError: altered, meant for another pair, session or cohort, or not from `sender`.
@@ -155,7 +155,7 @@ def open_share(key: bytes, h1: bytes, sender: str, recipient: str, sealed: bytes
 
 
 def seal(key: bytes, nonce: bytes, text: bytes, context: bytes) -> bytes:
-    """AES-256-GCM with a nonce of 12 bytes and a tag of 16, which follows the ciphertext (NIST SP 800-38D).
+    """Return AES-256-GCM with a nonce of 12 bytes and a tag of 16, which follows the ciphertext (NIST SP 800-38D).
 
     Raises:
         ValueError: a key or nonce of another length: the mode has others, this protocol has not.
@@ -164,7 +164,7 @@ def seal(key: bytes, nonce: bytes, text: bytes, context: bytes) -> bytes:
 
 
 def unseal(key: bytes, nonce: bytes, sealed: bytes, context: bytes) -> bytes:
-    """Inverse of `seal`.
+    """Return the inverse of `seal`.
 
     Raises:
         InvalidTag: it was not sealed so.
@@ -189,9 +189,9 @@ def _direction(sender: str, recipient: str) -> bytes:
 
 
 class Masks:
-    """The keystreams of these keys, to be added and subtracted; words may come in pieces, one after the other.
+    """The keystreams of these keys, to be added and subtracted. Words may come in pieces, one after the other.
 
-    Memory: one chunk, whatever the number of keys. The chunk loop is outside, so the words are walked once.
+    Memory: one chunk, for any number of keys. The chunk loop is outside, so the words are walked once.
 
     Raises:
         MaskingError: a key is not 32 bytes, or a key occurs twice.
@@ -204,7 +204,7 @@ class Masks:
             raise MaskingError("a mask key is 32 bytes")
         self._adding, self._subtracting = [keystream(key) for key in add], [keystream(key) for key in subtract]
         self._buffer = aligned(CHUNK_BYTES, np.dtype(np.uint8))
-        self._given = 0
+        self._bytes_used = 0
 
     def apply(self, words: RingVector, *, head: RingVector | None = None) -> None:
         """Apply the next words of every keystream in place, modulo 2^32 or 2^64 by the dtype of `words`.
@@ -217,11 +217,11 @@ class Masks:
         """
         if words.ndim != 1 or words.dtype.str not in ("<u4", "<u8") or not words.flags.carray:
             raise MaskingError("words is a contiguous, writeable vector of 32- or 64-bit words")
-        if self._given + words.nbytes > MAX_BYTES:
+        if self._bytes_used + words.nbytes > MAX_BYTES:
             raise MaskingError("words is longer than one keystream")
         if head is not None and (head.ndim != 1 or head.dtype != words.dtype or head.size > words.size):
             raise MaskingError("head is a vector of the same words, no longer than words")
-        self._given += words.nbytes
+        self._bytes_used += words.nbytes
         mask = self._buffer.view(words.dtype)
         for start in range(0, words.size, mask.size):
             chunk = words[start : start + mask.size]
@@ -231,7 +231,7 @@ class Masks:
             self._apply(chunk, mask[: chunk.size])
 
     def _apply(self, chunk: RingVector, stream: RingVector) -> None:
-        # Views: nothing is allocated for a mask.
+        # Views: no memory is allocated for a mask.
         zeros, room = memoryview(_ZEROS)[: chunk.nbytes], self._buffer.data[: chunk.nbytes]
         for cipher in self._adding:
             cipher.update_into(zeros, room)
@@ -244,5 +244,5 @@ class Masks:
 def apply_masks(
     words: RingVector, *, add: Sequence[bytes] = (), subtract: Sequence[bytes] = (), head: RingVector | None = None
 ) -> None:
-    """`Masks` on a whole vector. Raises MaskingError."""
+    """Apply `Masks` to a whole vector. Raises MaskingError."""
     Masks(add=add, subtract=subtract).apply(words, head=head)

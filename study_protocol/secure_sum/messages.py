@@ -1,6 +1,6 @@
 """Wire types of the secure sum: the signed parameters of a session and the messages of its five exchanges.
 
-Signatures cover values (`transcript`), not JSON; only `SessionParameters` is hashed as the bytes that travel.
+Signatures cover values (`transcript`), not JSON. Only `SessionParameters` is hashed as the bytes that travel.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from study_protocol.secure_sum.masking import TAG_BYTES
 from study_protocol.secure_sum.shamir import SHARE_BYTES
 from study_protocol.secure_sum.vectors import VectorName, VectorSpec
-from study_protocol.study.masking import MOST_CLIENTS
+from study_protocol.study.masking import MAX_CLIENTS
 from study_protocol.study.messages import SignedParameters
 from study_protocol.wire.octets import Octets, SignatureOctets, as_text
 from study_protocol.wire.signing import canonical_json
@@ -52,24 +52,26 @@ _SINCE_2 = {"settings", "ledger_entries", "ledger_sha256", "query"}
 
 
 class SessionParameters(Message):
-    """Everything the parties agree on before a key exists; the coordinator signs the canonical JSON.
+    """The values that the parties agree on before a key exists. The coordinator signs their canonical JSON.
 
-    Each hospital computes them from what it was shown itself. Its keys are signed over their hash, so that hospitals
-    that were shown two of anything accept no keys of each other.
+    Each hospital computes them from the values that it received itself. Its keys are signed over their hash. So
+    hospitals that were shown two versions of any value accept no keys of each other.
 
-    version        1: of a session that an earlier version opened. It names neither settings, ledger nor query, and for
-                   a query's round `model` is the digest of its document. Only who has joined one goes on with it
+    version        1 for a session that an earlier version opened. It names neither settings, ledger nor query, and for
+                   a query's round `model` is the digest of its document. Only a client that has joined one goes on with
+                   it
     session        32 random bytes, unique to this attempt at the round
     settings       digest of the study's settings
-    ledger_entries, ledger_sha256  number and hash of the entry that charges the round: all before it hangs on that
+    ledger_entries, ledger_sha256  number and hash of the entry that charges the round. All entries before it hang on
+                                   that
     roster         fingerprint of the pinned roster
-    query          digest of the document that is asked; None: a round of training
-    model          digest of the model that the round starts from, or that the query is about; None: it is about none
+    query          digest of the document that is asked. None: a round of training
+    model          digest of the model that the round starts from, or that the query is about. None: it is about none
     clients        n, the planned cohort
-    colluders      c, how many of them may share what they know with the coordinator
+    colluders      c, how many of them may share their knowledge with the coordinator
     threshold      t of the k + 1 shares of a secret rebuild it
-    neighbours     k, with how many others a client exchanges shares and masks: n - 1 in the complete graph
-    min_survivors  with fewer masked vectors the session fails and nothing is opened
+    neighbours     k, with how many others a client exchanges shares and masks. It is n - 1 in the complete graph
+    min_survivors  with fewer masked vectors the session fails, and no sum is opened
     expires        after this the session is dead and clients erase its secrets
     """
 
@@ -84,11 +86,11 @@ class SessionParameters(Message):
     roster: Sha256
     query: Sha256 | None = None
     model: Sha256 | None
-    clients: int = Field(ge=1, le=MOST_CLIENTS)
-    colluders: int = Field(ge=0, le=MOST_CLIENTS)
-    threshold: int = Field(ge=1, le=MOST_CLIENTS)
-    neighbours: int = Field(ge=1, le=MOST_CLIENTS)
-    min_survivors: int = Field(ge=1, le=MOST_CLIENTS)
+    clients: int = Field(ge=1, le=MAX_CLIENTS)
+    colluders: int = Field(ge=0, le=MAX_CLIENTS)
+    threshold: int = Field(ge=1, le=MAX_CLIENTS)
+    neighbours: int = Field(ge=1, le=MAX_CLIENTS)
+    min_survivors: int = Field(ge=1, le=MAX_CLIENTS)
     vectors: tuple[VectorSpec, ...] = Field(min_length=1, max_length=8)
     deadlines: Deadlines
     expires: Seconds
@@ -108,7 +110,7 @@ class SessionParameters(Message):
         return self.query or self.model or ""
 
     def to_bytes(self) -> bytes:
-        """Canonical JSON: what travels, is hashed to ph, and is signed."""
+        """Return the canonical JSON, which travels, is hashed to ph, and is signed."""
         return canonical_json(self.model_dump(mode="json", exclude=_SINCE_2 if self.version == 1 else None))
 
     @classmethod
@@ -121,7 +123,7 @@ class SessionParameters(Message):
         try:
             parameters = cls.model_validate_json(raw)
         except ValidationError as error:
-            places = [".".join(str(part) for part in one["loc"]) for one in error.errors()]
+            places = [".".join(str(part) for part in fault["loc"]) for fault in error.errors()]
             if "version" in places:
                 detail = "the parameters are of another version of the protocol: bring the older program up to date"
                 raise ParameterFault("other-version", detail) from error
@@ -132,37 +134,44 @@ class SessionParameters(Message):
         return parameters
 
     def vector(self, name: str) -> VectorSpec | None:
-        """None: the session sums no vector of this name."""
+        """Return the vector of this name, or None if the session sums none."""
         return next((spec for spec in self.vectors if spec.name == name), None)
 
     @property
     def quorum(self) -> int:
-        """How many survivors must have signed one survivor list: no other list can have as many, whoever colludes."""
-        return least_threshold(self.clients, self.colluders)
+        """How many survivors must have signed one survivor list.
+
+        No other list can have as many, even with all colluders.
+        """
+        return min_threshold(self.clients, self.colluders)
 
     @property
-    def least(self) -> int:
+    def min_clients(self) -> int:
         """Fewest clients that must go on for the session to end in a sum."""
         return max(self.quorum, self.min_survivors)
 
 
 # n clients are planned, c of them may collude with the coordinator, t shares rebuild a secret.
-def least_threshold(holders: int, colluders: int) -> int:
-    """More than half of what holders that answer once, and colluders twice, can say: floor((holders + c) / 2) + 1.
+def min_threshold(holders: int, colluders: int) -> int:
+    """Return floor((holders + c) / 2) + 1.
 
-    Of the k + 1 holders of one client's secrets: t, with 2t > k + 1 + c, so that nobody ever holds t shares of both.
-    Of the n clients: the quorum of signatures, so that no two survivor lists have one.
+    That is more than half of the statements of holders that answer once, and colluders twice. Of the k + 1 holders of
+    one client's secrets it is t. There 2t > k + 1 + c, so that no party ever holds t shares of both. Of the n clients
+    it is the quorum of signatures, so that no two survivor lists have one.
     """
     return (holders + colluders) // 2 + 1
 
 
-def least_survivors(clients: int, colluders: int, threshold: int) -> int:
-    """max(t, quorum, c + 3): at least three honest values in every sum. Among three clients nobody may be missing."""
-    return 3 if clients == 3 else max(threshold, least_threshold(clients, colluders), colluders + 3)
+def min_survivors_of(clients: int, colluders: int, threshold: int) -> int:
+    """Return max(t, quorum, c + 3): at least three honest values in every sum.
+
+    Among three clients none may be missing.
+    """
+    return 3 if clients == 3 else max(threshold, min_threshold(clients, colluders), colluders + 3)
 
 
 def require_sound(parameters: SessionParameters) -> None:
-    """The rules that coordinator and client both apply before a key exists.
+    """Apply the rules that coordinator and client both apply before a key exists.
 
     Raises:
         ParameterFault: with the rule that is broken.
@@ -179,14 +188,14 @@ def require_sound(parameters: SessionParameters) -> None:
     if k != n - 1 and not (k % 2 == 0 and c < k < n - 1):
         detail = f"{k} neighbours for {n} clients: all {n - 1} others, or fewer, an even number above c = {c}"
         raise ParameterFault("unsound-graph", detail)
-    if t < (least := least_threshold(k + 1, c)):
-        raise ParameterFault("low-threshold", f"threshold {t} is below {least} for {k} neighbours, c = {c}")
+    if t < (lowest := min_threshold(k + 1, c)):
+        raise ParameterFault("low-threshold", f"threshold {t} is below {lowest} for {k} neighbours, c = {c}")
     if t > k + 1:
         raise ParameterFault("unreachable-threshold", f"{k + 1} holders of a secret cannot reach {t}")
     if parameters.min_survivors > n:
         raise ParameterFault("unreachable-threshold", f"{n} clients cannot reach {parameters.min_survivors}")
-    if (survivors := parameters.min_survivors) < least_survivors(n, c, t):
-        raise ParameterFault("low-survivors", f"min_survivors {survivors} is below {least_survivors(n, c, t)}")
+    if (survivors := parameters.min_survivors) < min_survivors_of(n, c, t):
+        raise ParameterFault("low-survivors", f"min_survivors {survivors} is below {min_survivors_of(n, c, t)}")
     names = [spec.name for spec in parameters.vectors]
     if len(set(names)) != len(names):
         raise ParameterFault("repeated-vector", "two vectors share a name, and with it their masks")
@@ -211,7 +220,7 @@ class SessionView(Message):
     failure: Text | None = None
 
 
-class Said(Message):
+class ClientStatement(Message):
     """By one client, under its signature.
 
     signature  Ed25519 over the message's statement, in base64url
@@ -221,7 +230,7 @@ class Said(Message):
     signature: SignatureOctets
 
 
-class KeysMessage(Said):
+class KeysMessage(ClientStatement):
     """Step 0: two X25519 public keys.
 
     share_key  shares for this client are sealed with it
@@ -238,10 +247,10 @@ class KeyList(Message):
     entries  one of each client, in the order of the names
     """
 
-    entries: tuple[KeysMessage, ...] = Field(max_length=MOST_CLIENTS)
+    entries: tuple[KeysMessage, ...] = Field(max_length=MAX_CLIENTS)
 
 
-class SharesMessage(Said):
+class SharesMessage(ClientStatement):
     """Step 1.
 
     commitment  to the seed that is shared
@@ -249,21 +258,21 @@ class SharesMessage(Said):
     """
 
     commitment: Digest
-    slots: Annotated[Octets, Field(max_length=MOST_CLIENTS * SLOT_BYTES), as_text(0, MOST_CLIENTS * SLOT_BYTES)]
+    slots: Annotated[Octets, Field(max_length=MAX_CLIENTS * SLOT_BYTES), as_text(0, MAX_CLIENTS * SLOT_BYTES)]
 
 
 class Inbox(Message):
-    """What one client is sent.
+    """The message to one client.
 
     sharers  U2, in the order of the names
     slots    the 88 bytes that each neighbour in U2 sealed for it, in the same order
     """
 
-    sharers: tuple[Name, ...] = Field(max_length=MOST_CLIENTS)
-    slots: Annotated[Octets, Field(max_length=MOST_CLIENTS * SLOT_BYTES), as_text(0, MOST_CLIENTS * SLOT_BYTES)]
+    sharers: tuple[Name, ...] = Field(max_length=MAX_CLIENTS)
+    slots: Annotated[Octets, Field(max_length=MAX_CLIENTS * SLOT_BYTES), as_text(0, MAX_CLIENTS * SLOT_BYTES)]
 
 
-class Manifest(Said):
+class Manifest(ClientStatement):
     """Step 2, beside the octets.
 
     digests  SHA-256 of the octets of each masked vector, by the vector's name
@@ -278,23 +287,23 @@ class SurvivorList(Message):
     entries  each survivor's manifest, in the order of the names
     """
 
-    entries: tuple[Manifest, ...] = Field(max_length=MOST_CLIENTS)
+    entries: tuple[Manifest, ...] = Field(max_length=MAX_CLIENTS)
 
 
-class ConsistencyMessage(Said):
+class ConsistencyMessage(ClientStatement):
     """Step 3: a survivor's signature over the survivor set that it was shown."""
 
 
 class ConsistencyList(Message):
-    """What the survivors confirmed.
+    """The confirmations of the survivors.
 
-    entries  one of each that did, in the order of the names
+    entries  one of each that confirmed, in the order of the names
     """
 
-    entries: tuple[ConsistencyMessage, ...] = Field(max_length=MOST_CLIENTS)
+    entries: tuple[ConsistencyMessage, ...] = Field(max_length=MAX_CLIENTS)
 
 
-class UnmaskMessage(Said):
+class UnmaskMessage(ClientStatement):
     """Step 4.
 
     shares  36 bytes for each member of U2 that is the sender or its neighbour, in the order of their names
@@ -305,28 +314,31 @@ class UnmaskMessage(Said):
 
     shares: Annotated[
         Octets,
-        Field(min_length=SHARE_BYTES, max_length=MOST_CLIENTS * SHARE_BYTES),
-        as_text(SHARE_BYTES, MOST_CLIENTS * SHARE_BYTES),
+        Field(min_length=SHARE_BYTES, max_length=MAX_CLIENTS * SHARE_BYTES),
+        as_text(SHARE_BYTES, MAX_CLIENTS * SHARE_BYTES),
     ]
 
 
 def opened_shares(
     peers: Iterable[str], survivors: Container[str], shares: bytes
 ) -> Iterator[tuple[str, Literal["seed", "mask-key"], bytes]]:
-    """(peer, kind, share) of the shares of an unmask message: of a survivor's seed or of a lost client's mask key."""
+    """Return (peer, kind, share) of the shares of an unmask message.
+
+    Each share is of a survivor's seed or of a lost client's mask key.
+    """
     for index, peer in enumerate(peers):
         kind = "seed" if peer in survivors else "mask-key"
         yield peer, kind, shares[SHARE_BYTES * index : SHARE_BYTES * (index + 1)]
 
 
 class SumResult(Message):
-    """What was summed.
+    """The result of the sum.
 
-    survivors  U3: the clients in the sum, in the order of the names
+    survivors  U3, the clients in the sum, in the order of the names
     digests    SHA-256 of the octets of each unmasked sum, by the vector's name
     signature  the coordinator's Ed25519 over the result's statement, in base64url
     """
 
-    survivors: tuple[Name, ...] = Field(min_length=1, max_length=MOST_CLIENTS)
+    survivors: tuple[Name, ...] = Field(min_length=1, max_length=MAX_CLIENTS)
     digests: dict[VectorName, Digest] = Field(min_length=1, max_length=8)
     signature: SignatureOctets

@@ -1,15 +1,15 @@
-"""The parameters of a masked session, built the same by whoever signs them and by whoever checks them.
+"""The parameters of a masked session. The party that signs them and the party that checks them build the same.
 
-Which vectors a study sums is computed alike by both sides: neither believes the other's layout.
+Both sides compute the vectors that a study sums. Neither believes the other's layout.
 
-update        the update, parameters in order of their names, flattened one after the other; scheme client with
+update        the update, parameters in order of their names, flattened one after the other. Scheme client with
               distributed noise: with the hospital's share of it
 terms         instance level: cumulative log-moment bounds [at the filter order, at each order of the statement], of
-              which only an upper bound on the maximum shows; scheme client: a histogram of the clients' distances
+              which only an upper bound on the maximum shows. Scheme client: a histogram of the clients' distances
 client-terms  scheme joint: that histogram, beside the log-moments of the records
 papers        scheme sequential, disclosure plain: this round's costs at q = B_i/N, at each order of the statement
 metrics       the same: the hospital's number of records
-answer        a query's round, and nothing else in it: the patients' vectors, in steps of its grid
+answer        the only vector of a query's round: the patients' vectors, in steps of its grid
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from study_protocol.secure_sum.messages import (
     Deadlines,
     ParameterFault,
     SessionParameters,
-    least_survivors,
-    least_threshold,
+    min_survivors_of,
+    min_threshold,
     require_sound,
 )
 from study_protocol.secure_sum.vectors import (
@@ -45,27 +45,27 @@ from study_protocol.secure_sum.vectors import (
 )
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.central_noise import GRID_BITS
-from study_protocol.study.masking import MOST_CLIENTS, Masking
+from study_protocol.study.masking import MAX_CLIENTS, Masking
 from study_protocol.study.queries import QueryDocument
 from study_protocol.study.settings import Privacy, StudySettings
 from study_protocol.wire.tensors import Array, Spec
 
 UPDATE, TERMS, CLIENT_TERMS, PAPERS, METRICS = "update", "terms", "client-terms", "papers", "metrics"
 ANSWER = "answer"
-# Eight decades in steps of 1.8 %: a smaller bound shows as 1e-4 nats, a larger one as: somebody is above.
+# Eight decades in steps of 1.8 %: a smaller bound shows as 1e-4 nats, a larger one only as above the grid.
 _MOMENTS = ThresholdGrid(low=1e-4, high=1e4, count=1024)
 
 
 @dataclass(frozen=True)
 class SessionPlan:
-    """What both sides know of a round's session before it is opened; only its clients, its time and its name are new.
+    """The facts of a round's session that both sides know before it is opened. Only its clients, time and name are new.
 
     settings          their digest
     ledger            number and hash of the entry that charges the round
     roster            fingerprint of the pinned roster
-    query, model      digests of what is asked, and of the model that is trained or asked about; None: there is none
+    query, model      digests of the query, and of the model that is trained or asked about. None: there is none
     training_seconds  how long the clients may train
-    vectors           planned number of clients -> what is summed; may raise ParameterFault
+    vectors           planned number of clients -> vectors to be summed. It may raise ParameterFault
     """
 
     study: str
@@ -86,24 +86,25 @@ class SessionPlan:
         spec: Spec,
         *,
         study: str,
-        round: int,
+        round_number: int,
         roster: str,
         model: str,
         ledger: tuple[int, str],
     ) -> Self:
-        """The session that a study's settings ask for.
+        """Return the session that a study's settings ask for.
 
-        spec  the model's parameters
+        Args:
+            spec: the model's parameters.
 
         Raises:
-            ValueError: the study sums nothing under masks.
+            ValueError: the study has no sums under masks.
         """
         masking = settings.privacy.masking
         if masking is None:
-            raise ValueError("masking: this study sums nothing under masks")
+            raise ValueError("masking: this study has no sums under masks")
         return cls(
             study,
-            round,
+            round_number,
             settings.digest(),
             ledger,
             roster,
@@ -121,25 +122,26 @@ class SessionPlan:
         document: QueryDocument,
         *,
         study: str,
-        round: int,
+        round_number: int,
         roster: str,
         model: str | None,
         ledger: tuple[int, str],
     ) -> Self:
-        """The session of a query's round.
+        """Return the session of a query's round.
 
-        model  digest of the released model that it is about
+        Args:
+            model: digest of the released model that it is about.
 
         Raises:
-            ValueError: the study sums nothing under masks.
+            ValueError: the study has no sums under masks.
         """
         masking = settings.privacy.masking
         if masking is None:
-            raise ValueError("masking: this study sums nothing under masks")
+            raise ValueError("masking: this study has no sums under masks")
         cells = document.question.cells
         return cls(
             study,
-            round,
+            round_number,
             settings.digest(),
             ledger,
             roster,
@@ -151,12 +153,14 @@ class SessionPlan:
         )
 
     def parameters(self, clients: int, *, session: bytes, now: float, version: Literal[1, 2] = 2) -> SessionParameters:
-        """Sound parameters for so many planned clients: the study's graph, the least threshold, no fewer survivors than
-        the study promises.
+        """Return sound parameters for so many planned clients.
 
-        session  32 random bytes
-        now      seconds; deadlines count from it, whole seconds rounded up
-        version  of the parameters
+        They have the study's graph, the least threshold, and no fewer survivors than the study promises.
+
+        Args:
+            session: 32 random bytes.
+            now: seconds. Deadlines count from it, whole seconds rounded up.
+            version: of the parameters.
 
         Raises:
             ParameterFault: no session of so many clients is sound.
@@ -164,17 +168,17 @@ class SessionPlan:
         masking = self.masking
         if clients < 3:
             raise ParameterFault("too-few-clients", f"a session has 3 clients at least, not {clients}")
-        if clients > MOST_CLIENTS:
-            raise ParameterFault("too-many-clients", f"a session has {MOST_CLIENTS} clients at most, not {clients}")
+        if clients > MAX_CLIENTS:
+            raise ParameterFault("too-many-clients", f"a session has {MAX_CLIENTS} clients at most, not {clients}")
         neighbours = masking.neighbours_among(clients)
-        threshold = least_threshold(neighbours + 1, masking.colluders)
-        survivors = max(masking.min_survivors, least_survivors(clients, masking.colluders, threshold))
+        threshold = min_threshold(neighbours + 1, masking.colluders)
+        survivors = max(masking.min_survivors, min_survivors_of(clients, masking.colluders, threshold))
         if survivors > clients:
             raise ParameterFault("unreachable-threshold", f"{clients} clients cannot reach {survivors}")
         start, step = math.ceil(now), math.ceil(masking.step_deadline_seconds)
         # Training lies between the shares and the masked vectors.
         masked = start + 2 * step + math.ceil(self.training_seconds)
-        made = SessionParameters(
+        parameters = SessionParameters(
             **self._names(version),
             study=self.study,
             round=self.round,
@@ -190,11 +194,11 @@ class SessionPlan:
             expires=masked + math.ceil(masking.expiry_seconds),
         )
         # The rules that a hospital applies are applied to what is about to be signed.
-        require_sound(made)
-        return made
+        require_sound(parameters)
+        return parameters
 
     def _names(self, version: Literal[1, 2]) -> dict[str, Any]:
-        """What the session is of, as each version says it."""
+        """Return the fields that name the subject of the session in each version."""
         if version == 1:
             return {"version": 1, "model": self.query or self.model}
         entries, sha256 = self.ledger
@@ -202,11 +206,13 @@ class SessionPlan:
         return {"version": version, "settings": self.settings, **charge, "query": self.query, "model": self.model}
 
     def start(self, signed: SessionParameters) -> int:
-        """The one instant of a session that the settings do not say, in seconds; all others follow from it."""
+        """Return the one instant of a session that the settings do not say, in seconds. All others follow from it."""
         return signed.deadlines.keys - math.ceil(self.masking.step_deadline_seconds)
 
     def due(self, signed: SessionParameters) -> SessionParameters:
-        """What had to be signed where these were: for as many clients, under the same name, from the same second.
+        """Return the parameters that had to be signed in place of these.
+
+        They are for as many clients, under the same name, from the same second.
 
         Raises:
             ParameterFault: no session of so many clients is sound.
@@ -219,36 +225,36 @@ class SessionPlan:
 
 
 def answer_vector(cells: int, clients: int) -> VectorSpec:
-    """Integers with noise on them, in steps of a query's grid."""
+    """Return the vector of integers with noise on them, in steps of a query's grid."""
     cap = largest_cap(clients, 64)
     return VectorSpec(name=ANSWER, encoding="signed", length=cells, ring_bits=64, scale_bits=0, cap=cap)
 
 
 def vectors_of(settings: StudySettings, model: Spec, clients: int) -> tuple[VectorSpec, ...]:
-    """The vectors of one session of `clients` planned clients; empty without masking.
+    """Return the vectors of one session of `clients` planned clients, empty without masking.
 
     Raises:
-        ParameterFault: clip norm or noise so large or small that updates do not fit the ring; names the setting.
+        ParameterFault: clip norm or noise so large or small that updates do not fit the ring. It names the setting.
     """
     privacy = settings.privacy
     if privacy.masking is None:
         return ()
-    wanted = [_update(settings, model, clients)] if privacy.masking.mask_updates else []
+    vectors = [_update(settings, model, clients)] if privacy.masking.mask_updates else []
     if privacy.bayesian is not None:
-        wanted += _log_moments(privacy, clients)
+        vectors += _log_moments(privacy, clients)
     if sums_as_in_papers(privacy):
         orders = 0 if privacy.bayesian is None else len(privacy.bayesian.orders)
-        wanted += [cost_vector(PAPERS, orders, clients), cost_vector(METRICS, 1, clients)]
-    return tuple(wanted)
+        vectors += [cost_vector(PAPERS, orders, clients), cost_vector(METRICS, 1, clients)]
+    return tuple(vectors)
 
 
 def sums_as_in_papers(privacy: Privacy) -> bool:
-    """Whether the papers' sequential costs are summed: raw, and so in plain disclosure only."""
+    """Return whether the papers' sequential costs are summed: raw, and so in plain disclosure only."""
     return privacy.rules.sums_costs_as_in_papers and privacy.bayesian is not None and privacy.disclosure == "plain"
 
 
 def histogram_name(scheme: Scheme) -> str | None:
-    """The vector that holds the histogram of the clients' distances, if the scheme counts clients."""
+    """Return the vector that holds the histogram of the clients' distances, if the scheme counts clients."""
     if not scheme.counts_clients:
         return None
     return CLIENT_TERMS if Level.INSTANCE in scheme.levels else TERMS
@@ -257,7 +263,7 @@ def histogram_name(scheme: Scheme) -> str | None:
 def _update(settings: StudySettings, model: Spec, clients: int) -> VectorSpec:
     privacy, size = settings.privacy, coordinates(model)
     if (noise := privacy.noise_of_updates(size)) is not None:
-        # The grid of the central noise, so that the sum is already on it and nothing is rounded twice.
+        # The grid of the central noise, so that the sum is already on it and no value is rounded twice.
         spacing = noise.spacing
         # One word may hold the whole norm, 1 for its rounding, and a share of the noise.
         cap = math.ceil(privacy.clip_norm / spacing) + 1
@@ -281,31 +287,31 @@ def _update(settings: StudySettings, model: Spec, clients: int) -> VectorSpec:
 
 def _log_moments(privacy: Privacy, clients: int) -> list[VectorSpec]:
     histogram = histogram_name(privacy.rules)
-    wanted: list[VectorSpec] = []
+    vectors: list[VectorSpec] = []
     if privacy.estimates_records and privacy.bayesian is not None:
         length = 1 + len(privacy.bayesian.orders)
-        wanted.append(maximum_vector(TERMS, length, _MOMENTS))
+        vectors.append(maximum_vector(TERMS, length, _MOMENTS))
     if histogram is not None and limit_among(privacy.limit_plans, Level.CLIENT, Definition.BAYESIAN) is not None:
-        wanted.append(count_vector(histogram, DISTANCE_BINS, clients, noised=privacy.histogram_noise is not None))
-    return wanted
+        vectors.append(count_vector(histogram, DISTANCE_BINS, clients, noised=privacy.histogram_noise is not None))
+    return vectors
 
 
 def coordinates(model: Spec) -> int:
-    """Number of parameters."""
+    """Return the number of parameters."""
     return sum(math.prod(shape) for shape, _ in model.values())
 
 
 def flatten(tensors: Mapping[str, Array], model: Spec) -> NDArray[np.float64]:
-    """The parameters in order of their names, shape (coordinates,)."""
+    """Return the parameters in order of their names, shape (coordinates,)."""
     return np.concatenate([tensors[name].reshape(-1).astype(np.float64) for name in sorted(model)])
 
 
 def unflatten(values: NDArray[np.float64], model: Spec) -> dict[str, NDArray[np.float64]]:
-    """Inverse of `flatten`; views of `values`."""
-    found: dict[str, NDArray[np.float64]] = {}
+    """Return the inverse of `flatten` as views of `values`."""
+    tensors: dict[str, NDArray[np.float64]] = {}
     start = 0
     for name in sorted(model):
         shape, size = model[name][0], math.prod(model[name][0])
-        found[name] = values[start : start + size].reshape(shape)
+        tensors[name] = values[start : start + size].reshape(shape)
         start += size
-    return found
+    return tensors

@@ -1,4 +1,4 @@
-"""What a secure sum promises, in sentences."""
+"""The promises of a secure sum, in sentences."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ if TYPE_CHECKING:
 
 
 def sums(masking: Masking | None) -> list[str]:
-    """What the secure sum of a study promises, and what it does not, one sentence each."""
-    from study_protocol.secure_sum.messages import least_threshold
+    """Return the promises of a study's secure sum, and what it does not promise, one sentence each."""
+    from study_protocol.secure_sum.messages import min_threshold
 
     if masking is None:
         return []
-    c, k, least = masking.colluders, masking.neighbours, masking.min_survivors
+    c, k, min_survivors = masking.colluders, masking.neighbours, masking.min_survivors
     shares, lost = "all others: (n + c) // 2 + 1 of a round's n hospitals rebuild one", ""
     if k is not None:
-        of = f"{least_threshold(k + 1, c)} of these {k + 1} rebuild one"
+        of = f"{min_threshold(k + 1, c)} of these {k + 1} rebuild one"
         shares = f"{k} neighbours on a ring: {of} (in a round of no more than {k + 1} hospitals: with all)"
         lost = f"more than {(k - c) // 2} of a hospital and its {k} neighbours are lost, or "
     never = f"the coordinator and {c} of them never get both, whatever they tell whom"
     return [
-        f"{least} hospitals at least are in every sum; c = {c} may side with the coordinator, {least - c} then do not",
+        f"{min_survivors} hospitals at least are in every sum; c = {c} may side with the coordinator, "
+        f"{min_survivors - c} then do not",
         f"each shares two secrets with {shares}; {never}",
         "(n + c) // 2 + 1 of a round's n hospitals sign who is in the sum before it is opened: there is only one sum",
         *([] if k is None else [f"no sum is opened that {c} of its hospitals could take apart along the ring"]),
-        f"a round opens nothing where {lost}fewer than (n + c) // 2 + 1 of its n hospitals, or than {least}, are left",
+        f"a round opens nothing where {lost}fewer than (n + c) // 2 + 1 of its n hospitals, or than {min_survivors}, "
+        "are left",
         "not promised: that a round ends, what the sum itself says, that other hospitals send true values",
     ]

@@ -1,7 +1,7 @@
 """Shamir secret sharing of 32-byte secrets over the prime field p = 2^31 + 11, vectorised (Shamir 1979).
 
-A secret is nine limbs of at most 31 bits, each shared by its own polynomial of degree threshold - 1. Holder i of
-n has the share at the point i, i = 1 … n; a share is nine little-endian 32-bit words, 36 bytes.
+A secret is nine limbs of at most 31 bits, each shared by its own polynomial of degree threshold - 1. Holder i of n has
+the share at the point i, i = 1 … n. A share is nine little-endian 32-bit words, 36 bytes.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class SharingError(ValueError):
 
 
 def split(secrets: Sequence[bytes], holders: int, threshold: int, seed: bytes) -> list[bytes]:
-    """Shares for the holders 1 … `holders`: for each, the 36-byte shares of all secrets one after the other.
+    """Return shares for the holders 1 … `holders`: for each, the 36-byte shares of all secrets one after the other.
 
-    Any `threshold` holders recover the secrets, fewer learn nothing. Deterministic in `seed`, which must be
-    32 fresh uniform bytes: coefficients come from its keystream without modulo bias.
+    Any `threshold` holders recover the secrets, and fewer learn no bit of them. The result is deterministic in `seed`,
+    which must be 32 fresh uniform bytes: coefficients come from its keystream without modulo bias.
 
     Raises:
         SharingError: threshold outside 1 … holders, a secret or seed that is not 32 bytes.
@@ -48,9 +48,9 @@ def split(secrets: Sequence[bytes], holders: int, threshold: int, seed: bytes) -
 
 
 def weights_at(points: Sequence[int], at: int = 0) -> NDArray[np.uint64]:
-    """Lagrange weights w with f(at) = Σ w_i f(points_i) mod p for every polynomial of degree < len(points).
+    """Return Lagrange weights w with f(at) = Σ w_i f(points_i) mod p for every polynomial of degree < len(points).
 
-    The secret is f(0); at another holder's point the weights give the share that this holder should have.
+    The secret is f(0). At another holder's point the weights give the share that this holder should have.
 
     Raises:
         SharingError: no points, a repeated point, or one outside 1 … 65535.
@@ -69,7 +69,7 @@ def weights_at(points: Sequence[int], at: int = 0) -> NDArray[np.uint64]:
 
 
 def interpolate(weights: NDArray[np.uint64], shares: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Field elements at the point of `weights`.
+    """Return the field elements at the point of `weights`.
 
     shares  (points, words): one row for each point of `weights`, in their order, as `parse_share` reads it
 
@@ -85,10 +85,11 @@ def interpolate(weights: NDArray[np.uint64], shares: NDArray[np.uint64]) -> NDAr
 
 
 def combine(weights: NDArray[np.uint64], shares: NDArray[np.uint64]) -> list[bytes | None]:
-    """The secrets behind `shares`: as `interpolate` has them, each row the shares of several secrets side by side.
+    """Return the secrets behind `shares`.
 
-    None for a result that is no 32-byte secret, which says that some share is wrong. A wrong share can also yield a
-    wrong secret: check it against a commitment.
+    As for `interpolate`, each row holds the shares of several secrets side by side. None stands for a result that is no
+    32-byte secret, which says that some share is wrong. A wrong share can also yield a wrong secret: check it against a
+    commitment.
 
     Raises:
         SharingError: another number of rows.
@@ -100,7 +101,7 @@ def combine(weights: NDArray[np.uint64], shares: NDArray[np.uint64]) -> list[byt
 
 
 def parse_share(share: bytes) -> NDArray[np.uint64]:
-    """The field elements of a share, or of several one after the other; shape (words,).
+    """Return the field elements of a share, or of several one after the other, shape (words,).
 
     Raises:
         SharingError: wrong length, or a word that is no field element.
@@ -123,7 +124,7 @@ def _secret(limbs: NDArray[np.uint64]) -> bytes:
 
 
 def _residues(seed: bytes, count: int) -> NDArray[np.uint64]:
-    """`count` uniform field elements: 64-bit words at or above the last multiple of p are skipped."""
+    """Return `count` uniform field elements: 64-bit words at or above the last multiple of p are skipped."""
     limit = np.uint64(2**64 - 2**64 % PRIME)
     stream = keystream(seed)
     accepted = np.empty(0, dtype=np.uint64)
@@ -140,14 +141,14 @@ def _powers(holders: int, threshold: int) -> NDArray[np.uint64]:
     powers = np.ones((holders, threshold), dtype=np.uint64)
     for k in range(1, threshold):
         powers[:, k] = powers[:, k - 1] * points % _P
-    # Everybody who asks is given the same cached array.
+    # All callers receive the same cached array.
     powers.flags.writeable = False
     return powers
 
 
-def _product(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """left @ right mod p. 16-bit halves keep 65,536 products of 48 bits within 64."""
-    high, low = left @ (right >> _HALF), left @ (right & _LOW)
+def _product(multiplicand: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return multiplicand @ right mod p. 16-bit halves keep 65,536 products of 48 bits within 64."""
+    high, low = multiplicand @ (right >> _HALF), multiplicand @ (right & _LOW)
     return ((high % _P << _HALF) + low) % _P
 
 

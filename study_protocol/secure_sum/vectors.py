@@ -1,18 +1,18 @@
 """The vectors of a secure sum: numbers as words of the rings Z_2^32 and Z_2^64, so that sums under masks are exact.
 
-Words of a vector, in order: the data, for costs as many saturation words, a 1 (its sum counts the survivors)
-and 64 bits that the coordinator knows (their sum shows whether every mask cancelled).
+A vector has these words, in order: the data, for costs as many saturation words, a 1 and 64 bits. The sum of the 1
+counts the survivors. The coordinator knows the 64 bits, and their sum shows whether every mask cancelled.
 
-Signed values (updates) are rounded to nearest; costs are rounded up and carry a saturation word; counts are
-whole. While each of n clients keeps its words within `largest_cap(n, bits)` no sum wraps, hence
+Signed values (updates) are rounded to nearest. Costs are rounded up and carry a saturation word. Counts are whole.
+While each of n clients keeps its words within `largest_cap(n, bits)` no sum wraps, hence
 
     decode_signed(Σ encode_signed(x)) = Σ x   within n · 2^-(scale_bits + 1) in every coordinate,
     decode_costs(Σ encode_costs(x))  >= Σ x   and, before one rounding up to float64, below Σ x + n · 2^-scale_bits,
     decode_counts(Σ encode_counts(x)) = Σ x.
 
-A maximum is bounded by blinded thresholds: on a public grid g_1 < … < g_K a client writes a fresh uniform word where
-its value exceeds g_k and 0 elsewhere. The sum over clients is 0 where nobody exceeds g_k and otherwise a uniform word
-of Z_2^64, so that one bit per threshold ("somebody exceeds it") is all that shows. A non-zero sum is 0 by chance with
+A maximum is bounded by blinded thresholds on a public grid g_1 < … < g_K. A client writes a fresh uniform word where
+its value exceeds g_k and 0 elsewhere. The sum over clients is 0 where no value exceeds g_k, and otherwise a uniform
+word of Z_2^64. So only one bit per threshold shows: whether some value exceeds it. A non-zero sum is 0 by chance with
 probability 2^-64.
 """
 
@@ -43,7 +43,7 @@ _COST_SCALE_BITS = 32
 
 
 class EncodingError(ValueError):
-    """A value cannot be written in the ring; nothing was encoded. The text names the argument."""
+    """A value cannot be written in the ring, and no word was encoded. The text names the argument."""
 
 
 class ThresholdGrid(Message):
@@ -60,10 +60,10 @@ class ThresholdGrid(Message):
 
 
 class VectorSpec(Message):
-    """One vector of a session; part of the signed parameters.
+    """One vector of a session, as part of the signed parameters.
 
-    encoding    signed: updates; costs: rounded up; counts: histograms; thresholds: a maximum
-    length      values, before saturation words or thresholds multiply them
+    encoding    signed: updates. costs: rounded up. counts: histograms. thresholds: a maximum
+    length      number of values, before saturation words or thresholds multiply them
     scale_bits  one ring unit is 2^-scale_bits (signed, costs)
     cap         the largest magnitude, in ring units, that one client may write (0 for thresholds)
     """
@@ -98,9 +98,9 @@ class VectorSpec(Message):
         return self.words * self.dtype.itemsize
 
     def fault(self, clients: int) -> str | None:
-        """Why a sum over `clients` clients could wrap or be misread, or None."""
+        """Return why a sum over `clients` clients could wrap or be misread, or None."""
         if (self.encoding == "thresholds") != (self.grid is not None):
-            return "a grid belongs to thresholds, and to nothing else"
+            return "a grid belongs to thresholds only"
         if self.encoding in ("costs", "thresholds") and self.ring_bits != 64:
             return f"{self.encoding} need the 64-bit ring"
         if self.encoding in ("counts", "thresholds") and self.scale_bits != 0:
@@ -113,25 +113,29 @@ class VectorSpec(Message):
 
 
 def cost_vector(name: str, length: int, clients: int) -> VectorSpec:
-    """Costs in units of 2^-32, rounded up, with saturation words. `clients`: the most that the cap must bear."""
+    """Return the vector of costs in units of 2^-32, rounded up, with saturation words.
+
+    Args:
+        clients: the most clients that the cap must bear.
+    """
     cap = largest_cap(clients, 64)
     return VectorSpec(name=name, encoding="costs", length=length, ring_bits=64, scale_bits=_COST_SCALE_BITS, cap=cap)
 
 
 def count_vector(name: str, length: int, clients: int, *, noised: bool = False) -> VectorSpec:
-    """Histograms and other small integers; with noise on them they may be negative."""
+    """Return the vector of a histogram or of other small integers. With noise on them they may be negative."""
     cap = largest_cap(clients, 32)
     encoding = "signed" if noised else "counts"
     return VectorSpec(name=name, encoding=encoding, length=length, ring_bits=32, scale_bits=0, cap=cap)
 
 
 def maximum_vector(name: str, length: int, grid: ThresholdGrid) -> VectorSpec:
-    """Blinded thresholds: an upper bound on the maximum of each of `length` values."""
+    """Return the vector of blinded thresholds: an upper bound on the maximum of each of `length` values."""
     return VectorSpec(name=name, encoding="thresholds", length=length, ring_bits=64, scale_bits=0, cap=0, grid=grid)
 
 
 def encode(spec: VectorSpec, values: Values, randomness: Callable[[int], bytes]) -> RingVector:
-    """The data words of `values`, shape (spec.data_words,). `randomness` is drawn on for thresholds only.
+    """Return the data words of `values`, shape (spec.data_words,). `randomness` is drawn on for thresholds only.
 
     Raises:
         EncodingError: wrong length, or what the encoding refuses.
@@ -170,7 +174,7 @@ def require_in_range(spec: VectorSpec, words: RingVector) -> None:
 
 
 def decode(spec: VectorSpec, total: RingVector) -> NDArray[np.float64] | NDArray[np.int64]:
-    """The values of an unmasked sum of `spec.words` words: (length,), int64 for counts, float64 otherwise.
+    """Return the values of an unmasked sum of `spec.words` words: (length,), int64 for counts, float64 otherwise.
 
     Signed: the sum within n · 2^-(scale_bits+1). Costs: never below. Thresholds: an upper bound on the maximum.
 
@@ -190,7 +194,7 @@ def decode(spec: VectorSpec, total: RingVector) -> NDArray[np.float64] | NDArray
 
 
 def canary_buffer(spec: VectorSpec, h1: bytes, client: str) -> RingVector:
-    """A fresh buffer of `spec.words` words that ends in the client's canary; the data words are not set."""
+    """Return a fresh buffer of `spec.words` words that ends in the client's canary. The data words are not set."""
     buffer = aligned(spec.words, spec.dtype)
     buffer[spec.data_words] = 1
     buffer[spec.data_words + 1 :] = np.frombuffer(canary_word(h1, client, spec.name), spec.dtype)
@@ -198,42 +202,42 @@ def canary_buffer(spec: VectorSpec, h1: bytes, client: str) -> RingVector:
 
 
 def canary_holds(spec: VectorSpec, total: RingVector, h1: bytes, clients: Iterable[str]) -> bool:
-    """Whether the last words of the unmasked sum are what exactly these clients wrote."""
+    """Return whether the last words of the unmasked sum are what exactly these clients wrote."""
     return total.shape == (spec.words,) and bool(
         np.array_equal(total[spec.data_words :], canary_sum(spec, h1, clients))
     )
 
 
 def canary_sum(spec: VectorSpec, h1: bytes, clients: Iterable[str]) -> RingVector:
-    """The last words of a sum over these clients: (spec.words − spec.data_words,)."""
+    """Return the last words of a sum over these clients: (spec.words − spec.data_words,)."""
     names = list(clients)
     words = np.array([np.frombuffer(canary_word(h1, name, spec.name), spec.dtype) for name in names])
     return np.array([spec.dtype.type(len(names)), *words.sum(axis=0, dtype=spec.dtype)], spec.dtype)
 
 
 def aligned(size: int, dtype: np.dtype[np.unsignedinteger[Any]]) -> RingVector:
-    """`size` uninitialised words that begin on a cache line: additions run up to a third faster."""
+    """Return `size` uninitialised words that begin on a cache line: additions run up to a third faster."""
     raw = np.empty(size * dtype.itemsize + 64, np.uint8)
     first = -raw.ctypes.data % 64
     return raw[first : first + size * dtype.itemsize].view(dtype)
 
 
 def ring_dtype(ring_bits: RingBits) -> np.dtype[np.unsignedinteger[Any]]:
-    """Little-endian unsigned words: the layout on the wire and of the keystream."""
+    """Return little-endian unsigned words: the layout on the wire and of the keystream."""
     if ring_bits not in (32, 64):
         raise EncodingError(f"ring_bits is 32 or 64, not {ring_bits}")
     return np.dtype("<u4") if ring_bits == 32 else np.dtype("<u8")
 
 
 def largest_cap(clients: int, ring_bits: RingBits) -> int:
-    """The largest word magnitude with which `clients` words sum to less than 2^(ring_bits - 1)."""
+    """Return the largest word magnitude with which `clients` words sum to less than 2^(ring_bits - 1)."""
     if clients < 1:
         raise EncodingError(f"clients is at least 1, not {clients}")
     return (2 ** (8 * ring_dtype(ring_bits).itemsize - 1) - 1) // clients
 
 
 def encode_signed(values: Values, *, ring_bits: RingBits, scale_bits: int, cap: int) -> RingVector:
-    """Nearest integers to values · 2^scale_bits, in two's complement; shape (d,) in and out.
+    """Return the nearest integers to values · 2^scale_bits, in two's complement, shape (d,) in and out.
 
     Raises:
         EncodingError: NaN, an infinity, a magnitude above `cap` ring units, or an array that is not (d,) floats.
@@ -256,16 +260,16 @@ def encode_signed(values: Values, *, ring_bits: RingBits, scale_bits: int, cap: 
 
 
 def decode_signed(total: RingVector, *, scale_bits: int) -> NDArray[np.float64]:
-    """Summed words back to reals; exact in the 32-bit ring, nearest float64 in the 64-bit ring."""
+    """Return summed words as reals, exact in the 32-bit ring and nearest float64 in the 64-bit ring."""
     signed = total.view(np.dtype(f"<i{total.dtype.itemsize}"))
     return np.ldexp(signed.astype(np.float64), -scale_bits)
 
 
 def encode_costs(values: Values, *, scale_bits: int, cap: int) -> tuple[RingVector, RingVector]:
-    """Costs rounded up to multiples of 2^-scale_bits in Z_2^64, and 0/1 saturation words; both of shape (d,).
+    """Return costs rounded up to multiples of 2^-scale_bits in Z_2^64, and 0/1 saturation words, both of shape (d,).
 
-    Multiplying by a power of two and the ceiling are exact in float64, and a positive cost never becomes 0.
-    An infinite cost, or one above `cap` units, is written as `cap` with saturation 1.
+    Multiplying by a power of two and the ceiling are exact in float64, and a positive cost never becomes 0. An infinite
+    cost, or one above `cap` units, is written as `cap` with saturation 1.
 
     Raises:
         EncodingError: NaN, a negative cost, -0.0, or an array that is not (d,) floats.
@@ -281,7 +285,7 @@ def encode_costs(values: Values, *, scale_bits: int, cap: int) -> tuple[RingVect
 
 
 def decode_costs(total: RingVector, saturated: RingVector, *, scale_bits: int) -> NDArray[np.float64]:
-    """Summed costs as float64, rounded up; infinity wherever anybody saturated."""
+    """Return summed costs as float64, rounded up, and infinity where any client saturated."""
     if bool((total >> np.uint64(63)).any()):
         raise EncodingError("total lies above 2^63: some client wrote more than its cap")
     nearest = total.astype(np.float64)
@@ -306,7 +310,7 @@ def encode_counts(counts: Values, *, ring_bits: RingBits, cap: int) -> RingVecto
 
 
 def decode_counts(total: RingVector) -> NDArray[np.int64]:
-    """Summed counts.
+    """Return summed counts.
 
     Raises:
         EncodingError: a sum in the upper half of the ring, which only a client beyond its cap can cause.
@@ -319,9 +323,9 @@ def decode_counts(total: RingVector) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=32)
 def geometric_grid(low: float, high: float, count: int) -> tuple[float, ...]:
-    """`count` thresholds from low to high with a constant ratio, the same floats on every machine.
+    """Return `count` thresholds from low to high with a constant ratio, the same floats on every machine.
 
-    Decimal powers are rounded correctly everywhere; those of libm differ from one system to another.
+    Decimal powers are rounded correctly everywhere. Those of libm differ from one system to another.
 
     Raises:
         EncodingError: unless 0 < low < high < infinity, count >= 2, and float64 keeps the thresholds apart.
@@ -340,7 +344,7 @@ def geometric_grid(low: float, high: float, count: int) -> tuple[float, ...]:
 def encode_thresholds(
     values: Values, grid: tuple[float, ...], randomness: Callable[[int], bytes]
 ) -> NDArray[np.uint64]:
-    """Words of shape (values.size · len(grid),), one row of thresholds after the other.
+    """Return words of shape (values.size · len(grid),), one row of thresholds after the other.
 
     `randomness(n)` returns n uniform bytes. An infinite value exceeds every threshold.
 
@@ -354,7 +358,7 @@ def encode_thresholds(
 
 
 def decode_thresholds(total: RingVector, grid: tuple[float, ...]) -> NDArray[np.float64]:
-    """Per value the smallest threshold that nobody exceeds beyond the highest exceeded one; infinity above the grid."""
+    """Return per value the smallest threshold beyond the highest exceeded one, infinity above the grid."""
     exceeded: NDArray[Any] = total.reshape(-1, len(grid)) != 0
     # From the top: a lower sum may be 0 by chance, however many exceed it.
     above = np.where(exceeded.any(axis=1), len(grid) - np.argmax(exceeded[:, ::-1], axis=1), 0)

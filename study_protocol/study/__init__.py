@@ -1,1 +1,1 @@
-"""What a study is and what travels about it."""
+"""A study and the documents that travel about it."""

@@ -32,7 +32,7 @@ class StatisticsPrivacy(Message):
 
     @property
     def rules(self) -> Scheme:
-        """What the scheme says of itself."""
+        """The rules of the scheme."""
         return SCHEMES[self.scheme]
 
     @property
@@ -65,15 +65,15 @@ class StatisticsSettings(Message):
 
     @property
     def rounds(self) -> int:
-        """Of training: none."""
+        """Number of rounds of training: none."""
         return 0
 
     @property
     def evaluation(self) -> None:
-        """Of released models: there are none."""
+        """Evaluation of released models: there is none."""
 
     def digest(self) -> str:
-        """SHA-256 (hex) of the canonical JSON: what an assignment is signed over."""
+        """Return the SHA-256 (hex) of the canonical JSON, over which an assignment is signed."""
         return hashlib.sha256(canonical_json(self.as_json())).hexdigest()
 
     def as_json(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class StatisticsSettings(Message):
 
 
 def trains(value: object) -> bool:
-    """Whether these are, or are meant to be, the settings of a study that trains."""
+    """Return whether these are, or are meant to be, the settings of a study that trains."""
     if isinstance(value, StatisticsSettings):
         return False
     privacy = cast("Mapping[str, Any]", value).get("privacy") if isinstance(value, Mapping) else None
@@ -106,8 +106,8 @@ def settings_from(value: object) -> AnySettings:
     return _SETTINGS.validate_python(value)
 
 
-def trained(settings: AnySettings) -> StudySettings:
-    """The settings of a study that trains. Raises ValueError: this one has queries alone."""
+def require_training(settings: AnySettings) -> StudySettings:
+    """Return the settings of a study that trains. Raises ValueError: this one has queries alone."""
     if isinstance(settings, StatisticsSettings):
         raise ValueError("a study of queries alone (scheme statistics) has no rounds of training")
     return settings

@@ -13,10 +13,12 @@ Amount = Annotated[Finite, Field(ge=0, le=1)]
 
 
 class Augmentation(Message):
-    """Views of each record in each step (De et al. 2022, "Unlocking High-Accuracy Differentially Private Image
-    Classification through Scale", section 3: augmentation multiplicity).
+    """Views of each record in each step: augmentation multiplicity.
 
-    The gradient of a record is the mean over its views and is clipped as one: a record still moves the sum by the clip
+    Source: De et al. 2022, "Unlocking High-Accuracy Differentially Private Image Classification through Scale", section
+    3.
+
+    The gradient of a record is the mean over its views and is clipped as one. A record still moves the sum by the clip
     norm at most, and ε is the same. Every change is drawn evenly within its range.
     """
 
@@ -41,5 +43,5 @@ class Augmentation(Message):
     @model_validator(mode="after")
     def _something_changes(self) -> Self:
         if not (self.moves or self.contrast or self.brightness or self.noise):
-            raise ValueError("augmentation changes nothing: name a change, such as shift, or leave the section out")
+            raise ValueError("augmentation has no change: name one, such as shift, or leave the section out")
         return self

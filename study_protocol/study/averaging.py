@@ -17,36 +17,38 @@ from study_protocol.wire.tensor_files import encode_model
 from study_protocol.wire.tensors import Array, TensorError, metadata_in, require_finite, spec_of
 
 # Beside the newest model's, a weight below this is lost in a float32.
-_LEAST_WEIGHT = 1e-8
+_MIN_WEIGHT = 1e-8
 
 
 def averaged_rounds(averaging: Averaging, released: Sequence[int]) -> dict[int, float]:
-    """Which released rounds the study's result is the mean of, ascending, and their weights, which add up to 1.
-
-    released  the rounds whose models were released, ascending; a round that came to nothing is not among them
+    """Return the released rounds that the study's result averages, ascending, with their weights, which add up to 1.
 
     >>> averaged_rounds(Averaging(name="tail", share=0.5), [1, 2, 4, 5])
     {4: 0.5, 5: 0.5}
     >>> averaged_rounds(Averaging(name="exponential", decay=0.5), [1, 2])
     {1: 0.3333333333333333, 2: 0.6666666666666666}
+
+    Args:
+        released: the rounds whose models were released, ascending. A failed round is not among them.
     """
     if averaging.name == "tail":
         # Of a decimal share the product may lie a last bit above the whole number that is meant.
         newest = released[-max(1, math.ceil(round(averaging.share * len(released), 9))) :]
         return {number: 1 / len(newest) for number in newest}
     weights = {number: averaging.decay**age for age, number in enumerate(reversed(released))}
-    kept = {number: weight for number, weight in sorted(weights.items()) if weight > _LEAST_WEIGHT}
-    total = math.fsum(kept.values())
-    return {number: weight / total for number, weight in kept.items()}
+    significant = {number: weight for number, weight in sorted(weights.items()) if weight > _MIN_WEIGHT}
+    total = math.fsum(significant.values())
+    return {number: weight / total for number, weight in significant.items()}
 
 
 def average_models(models: Sequence[Path | bytes], weights: Sequence[float] | None = None) -> bytes:
-    """One model whose every parameter is the mean over `models`: released files of one study, or their bytes.
+    """Return one model whose every parameter is the mean over `models`: released files of one study, or their bytes.
 
-    The noise of single rounds partly cancels in it. What was released is known already: the mean costs no privacy.
-    The result is a safetensors file, which says of which rounds it is the mean, and with which weights.
+    The noise of single rounds partly cancels in it. The models are released already, so that the mean costs no privacy.
+    The result is a safetensors file, which names its rounds and their weights.
 
-    weights  one for each model, all above 0; they are divided by their sum. None: equal ones
+    Args:
+        weights: one for each model, all above 0. They are divided by their sum. None: equal ones.
 
     Raises:
         ValueError: no model is given, or weights that are not one for each, finite and above 0.
@@ -62,22 +64,23 @@ def average_models(models: Sequence[Path | bytes], weights: Sequence[float] | No
 
 
 def mean_weights(models: Sequence[Mapping[str, Array]], shares: Sequence[float] | None = None) -> dict[str, Array]:
-    """The mean of every parameter, summed as float64 and rounded once to the parameter's type.
+    """Return the mean of every parameter, summed as float64 and rounded once to the parameter's type.
 
-    shares  one for each model, which add up to 1; None: equal ones
+    Args:
+        shares: one for each model, which add up to 1. None: equal ones.
 
     Raises:
         TensorError: names, shapes or types differ from the first model's.
     """
     spec = spec_of(models[0])
-    for number, other in enumerate(models, start=1):
-        if spec_of(other) != spec:
+    for number, weights in enumerate(models, start=1):
+        if spec_of(weights) != spec:
             raise TensorError("wrong-shape", f"model {number} is not of one study with the first: average such only")
     return {name: _mean([model[name] for model in models], shares).astype(dtype) for name, (_, dtype) in spec.items()}
 
 
 def _shares(weights: Sequence[float], models: int) -> tuple[float, ...] | None:
-    """Weights that add up to 1; None where they are equal. Raises ValueError."""
+    """Return weights that add up to 1, or None if they are equal. Raises ValueError."""
     if len(weights) != models or not all(0 < weight < math.inf for weight in weights):
         raise ValueError(f"give one weight above 0 for each of the {models} models")
     total = math.fsum(weights)
@@ -99,24 +102,24 @@ def _arrays(data: bytes) -> dict[str, Array]:
     return arrays
 
 
-def _metadata(said: Sequence[ModelMetadata | None], shares: Sequence[float] | None) -> Mapping[str, str]:
-    known = [one for one in said if one is not None]
-    if not known:
+def _metadata(metadata: Sequence[ModelMetadata | None], shares: Sequence[float] | None) -> Mapping[str, str]:
+    present = [item for item in metadata if item is not None]
+    if not present:
         return {}
-    newest = max(known, key=lambda one: one.round)
-    # Nobody knows of what a file without a word is. Two studies of equal settings cost the ε of both.
-    same = {(one.study, one.settings_sha256) for one in known}
-    if len(known) < len(said) or len(same) > 1:
+    newest = max(present, key=lambda item: item.round)
+    # The origin of a file without metadata is unknown. Two studies of equal settings cost the ε of both.
+    origins = {(item.study, item.settings_sha256) for item in present}
+    if len(present) < len(metadata) or len(origins) > 1:
         raise TensorError("wrong-metadata", "the models are not all of one study: average such only")
-    if len(said) == 1:
+    if len(metadata) == 1:
         return newest.header()
-    # Which rounds count how much in a mean of means, no file could say.
-    if any(one.mean_of for one in known):
+    # No file could say how much each round counts in a mean of means.
+    if any(item.mean_of for item in present):
         raise TensorError("wrong-metadata", "one of the models is a mean already: average released models themselves")
-    rounds = [one.round for one in known]
-    order = sorted(range(len(known)), key=rounds.__getitem__)
+    rounds = [item.round for item in present]
+    order = sorted(range(len(present)), key=rounds.__getitem__)
     # A ledger only grows. Two runs of a study have one name, and cost the ε of both.
-    settled = [(rounds[place], known[place].ledger_entries) for place in order]
+    settled = [(rounds[place], present[place].ledger_entries) for place in order]
     if any(after[0] <= before[0] or after[1] <= before[1] for before, after in pairwise(settled)):
         raise TensorError("wrong-metadata", "the models are not all of one study, or one is there twice")
     of_mean = {"mean_of": tuple(rounds[place] for place in order)}

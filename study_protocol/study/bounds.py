@@ -1,6 +1,6 @@
-"""Beyond what bounds a study's guarantee says next to nothing: the same for the coordinator and for every hospital.
+"""Bounds beyond which a study's guarantee is nearly void, the same for the coordinator and for every hospital.
 
-A coordinator refuses to open such a study unless its operator says that this is wanted; a hospital takes part only if
+A coordinator refuses to open such a study unless its operator says that this is wanted. A hospital takes part only if
 its site policy says so in its own numbers.
 """
 
@@ -11,7 +11,7 @@ from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
 
-LEAST_NOISE_MULTIPLIER = 0.3
+MIN_NOISE_MULTIPLIER = 0.3
 LARGEST_EPSILON = 20.0
 LARGEST_DELTA = 1e-3
 MAX_WEIGHT = 2.0**30
@@ -20,7 +20,7 @@ up to it add up to a finite number in float32 for any model: only what a record 
 
 
 def guaranteed_noise_multiplier(settings: StudySettings) -> float:
-    """Standard deviation of the noise that is sure to be there, over what one neighbour can change.
+    """Return the standard deviation of the noise that is sure to be there, over what one neighbour can change.
 
     In a sum under masks: the noise of the honest survivors. The least over all levels that the scheme protects.
 
@@ -28,28 +28,28 @@ def guaranteed_noise_multiplier(settings: StudySettings) -> float:
         PlanError, InvalidArgument: settings that no budget can be kept for.
     """
     plan = plan_of(settings)
-    one, adders = plan.noise_multiplier, plan.adders
-    noise = one if adders == 1 else total_noise([one] * adders)
+    noise_multiplier, adders = plan.noise_multiplier, plan.adders
+    noise = noise_multiplier if adders == 1 else total_noise([noise_multiplier] * adders)
     return min(noise * (plan.clip_norm / plan.mechanism(level).clip_norm) for level in plan.levels)
 
 
 def largest_classical(settings: AnySettings) -> tuple[float, float]:
-    """The largest ε and the largest δ of the study's classical limits, which every level has."""
+    """Return the largest ε and the largest δ of the study's classical limits, which every level has."""
     classical = [limit for limit in settings.privacy.limits if limit.definition == "classical"]
     return max(limit.epsilon for limit in classical), max(limit.delta for limit in classical)
 
 
 def beyond_bounds(settings: AnySettings) -> list[str]:
-    """Every bound that the settings pass, in words; none where all is well. Raises as `guaranteed_noise_multiplier`."""
+    """Return every bound that the settings pass, in words, or none. Raises as `guaranteed_noise_multiplier`."""
     # Queries bring noise of their own, which the limits alone bound.
-    noise = guaranteed_noise_multiplier(settings) if isinstance(settings, StudySettings) else LEAST_NOISE_MULTIPLIER
+    noise = guaranteed_noise_multiplier(settings) if isinstance(settings, StudySettings) else MIN_NOISE_MULTIPLIER
     epsilon, delta = largest_classical(settings)
-    found: list[str] = []
+    violations: list[str] = []
     # Each written so that NaN counts as beyond.
-    if not noise >= LEAST_NOISE_MULTIPLIER:
-        found.append(f"the noise multiplier that is sure, {noise:.3g}, is below {LEAST_NOISE_MULTIPLIER:g}")
+    if not noise >= MIN_NOISE_MULTIPLIER:
+        violations.append(f"the noise multiplier that is sure, {noise:.3g}, is below {MIN_NOISE_MULTIPLIER:g}")
     if not epsilon <= LARGEST_EPSILON:
-        found.append(f"the classical limit's epsilon, {epsilon:g}, is above {LARGEST_EPSILON:g}")
+        violations.append(f"the classical limit's epsilon, {epsilon:g}, is above {LARGEST_EPSILON:g}")
     if not delta <= LARGEST_DELTA:
-        found.append(f"the classical limit's delta, {delta:g}, is above {LARGEST_DELTA:g}")
-    return found
+        violations.append(f"the classical limit's delta, {delta:g}, is above {LARGEST_DELTA:g}")
+    return violations

@@ -1,10 +1,10 @@
-"""Central noise for a sum of clipped updates: integers on a public grid, so that sums are exact and noise is too.
+"""Central noise for a sum of clipped updates: integers on a public grid, so that sums and noise are exact.
 
-Every update is rounded to multiples of `spacing` before it is added. Sums of integers below 2^53 are exact in
-float64 in any order, so removing one client moves the sum by exactly its own rounded update, whose norm is at most
-`sensitivity`. Noise is drawn in grid units with standard deviation noise_multiplier · sensitivity: by the coordinator
-on the sum, or in shares of equal variance by every hospital on its own rounded update, under masks. The guaranteed part
-of a sum of shares is as much noise as the coordinator's.
+Every update is rounded to multiples of `spacing` before it is added. Sums of integers below 2^53 are exact in float64
+in any order. So removing one client moves the sum by exactly its own rounded update, whose norm is at most
+`sensitivity`. Noise is drawn in grid units with standard deviation noise_multiplier · sensitivity. The coordinator adds
+it to the sum, or every hospital adds a share of equal variance to its own rounded update, under masks. The guaranteed
+part of a sum of shares is as much noise as the coordinator's.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ CLIP_TOLERANCE = 1e-6
 EXACT = 2.0**53
 GRID_BITS = 14
 # Of a share, in grid steps. At 3 the law of a sum of shares lies within 10⁻³⁷ of one noise's
-# (`accounting.mechanisms.lattice.summation_error`); 2⁴⁰ is the sampler's own bound.
-LEAST_SHARE, MOST_SHARE = 3.0, 2.0**40
+# (`accounting.mechanisms.lattice.summation_error`). 2⁴⁰ is the sampler's own bound.
+MIN_SHARE, MAX_SHARE = 3.0, 2.0**40
 # Grid steps to the standard deviation of all the noise, at least.
-LEAST_UNITS = 256.0
+MIN_UNITS = 256.0
 # In standard deviations: what the sampler draws is never longer.
 LONGEST_DRAW = 16
 
@@ -34,7 +34,7 @@ class CentralNoise:
                  with 16 for fewer coordinates: `units` is 2^16 at least
     sensitivity  most that one client can move the sum, in the L2 norm: its clipped norm and the rounding
     std          noise standard deviation on the scale of the sum
-    shares       among how many honest hospitals the noise is shared at least; 1: the coordinator draws it
+    shares       among how many honest hospitals the noise is shared at least. 1: the coordinator draws it
     """
 
     clip_norm: float
@@ -81,29 +81,32 @@ class CentralNoise:
     @property
     def fault(self) -> str | None:
         """Why this noise cannot be drawn in shares, or None."""
-        if not self.share >= LEAST_SHARE:
-            return f"each share must have at least {LEAST_SHARE:g} grid steps, for shares to sum like one noise"
-        if not self.units >= LEAST_UNITS:
-            return f"the noise must have at least {LEAST_UNITS:g} grid steps, for whole numbers to be noised like reals"
-        if not self.share <= MOST_SHARE:
+        if not self.share >= MIN_SHARE:
+            return f"each share must have at least {MIN_SHARE:g} grid steps, for shares to sum like one noise"
+        if not self.units >= MIN_UNITS:
+            return f"the noise must have at least {MIN_UNITS:g} grid steps, for whole numbers to be noised like reals"
+        if not self.share <= MAX_SHARE:
             return f"the noise is too large to be drawn: a share of {self.share:.3g} grid steps"
         return None
 
     def std_of(self, adders: int) -> float:
-        """Standard deviation of the noise that is really in a sum to which so many hospitals added shares."""
+        """Return the standard deviation of the noise that is in a sum to which so many hospitals added shares."""
         return _up(self.share * self.spacing * math.sqrt(adders))
 
     def accounted_distance(self, norm: float) -> float:
-        """The distance d with d / (noise_multiplier · clip_norm) >= (norm + rounding) / std: what the budget counts."""
+        """Return the distance d with d / (noise_multiplier · clip_norm) >= (norm + rounding) / std.
+
+        The budget counts this distance.
+        """
         return min(self.clip_norm, _up(self.clip_norm * (norm + self.rounding) / self.sensitivity))
 
     def admits(self, norm: float) -> bool:
-        """Whether an update of this norm respects the clip. NaN does not."""
+        """Return whether an update of this norm respects the clip. NaN does not."""
         return norm <= self.clip_norm * (1 + CLIP_TOLERANCE)
 
 
 def public_grid(scale: float, coordinates: int) -> float:
-    """The largest power of two ≤ scale · 2^-14 / √coordinates: rounding to it adds 2^-14 · scale to an L2 norm.
+    """Return the largest power of two ≤ scale · 2^-14 / √coordinates: rounding to it adds 2^-14 · scale to an L2 norm.
 
     For fewer than 16 coordinates as for 16: accounts count on 2^16 steps to a deviation of noise as large as `scale`.
     """

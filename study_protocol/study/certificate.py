@@ -24,7 +24,7 @@ from study_protocol.wire.values import Finite, Message, Name, Positive, Rate, Sh
 FORMAT = "wardround/1/certificate"
 Format = Literal["wardround/1/certificate"]
 # Points of the curve: more would not be seen in a chart.
-MOST_POINTS = 200
+MAX_POINTS = 200
 
 
 class CertifiedLimit(LimitStatement):
@@ -63,7 +63,7 @@ class CertifiedRounds(Message):
 
 
 class CertifiedMembers(Message):
-    """How many take part; who, a certificate never says."""
+    """The number of members. A certificate never says who they are."""
 
     active: Whole = Field(ge=0, description="hospitals with the study's counted entry")
     least: Whole | None = Field(description="fewest that a round was reserved with; null before the first round")
@@ -78,7 +78,7 @@ class SpentAfterRound(Message):
 
 
 class CertifiedLedger(Message):
-    """`entries`, `sha256`: the whole ledger at the time of issue; `counted`: the entry up to which numbers count."""
+    """`entries` and `sha256` are of the whole ledger at the time of issue. Numbers count up to the entry `counted`."""
 
     entries: Whole = Field(ge=1, description="length of the ledger")
     sha256: Sha256 = Field(description="hash of its newest entry")
@@ -103,11 +103,11 @@ class HowToVerify(Message):
 
 
 class Certificate(Message):
-    """What is signed.
+    """The content that is signed.
 
-    round  the newest round whose charge is counted; 0 before the first
-    model  the model that this round released, or the newest one; null where there is none
-    state  as the ledger says it where it names models: enrolling, running (paused or not) or finished
+    round  the newest round whose charge is counted, 0 before the first
+    model  the model that this round released, or the newest one. It is null if there is none
+    state  as the ledger says it if it names models: enrolling, running (paused or not) or finished
     """
 
     format: Format = Field(description="this form of the document")
@@ -128,7 +128,7 @@ class Certificate(Message):
     rounds: CertifiedRounds = Field(description="how many")
     members: CertifiedMembers = Field(description="how many hospitals")
     spent_after: list[SpentAfterRound] = Field(
-        max_length=MOST_POINTS, description="ε by round; of many rounds, some evenly spread, the first and the last"
+        max_length=MAX_POINTS, description="ε by round; of many rounds, some evenly spread, the first and the last"
     )
     who_sees_what: list[Text] = Field(description="one sentence each")
     under_masks: list[Text] = Field(description="what the secure sum promises; empty without one")

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from study_protocol.wire.values import Finite
 
-LEAST_CLIP_NORM = 1e-6
+MIN_CLIP_NORM = 1e-6
 """Norms are computed in float32, whose squares vanish below 4e-23: beside inputs of 10¹² a gradient of 6e-10 had norm 0
 and was not clipped. From here on what is lost so lies within the room that the clip factor leaves."""
 
-ClipNorm = Annotated[Finite, Field(ge=LEAST_CLIP_NORM)]
+ClipNorm = Annotated[Finite, Field(ge=MIN_CLIP_NORM)]

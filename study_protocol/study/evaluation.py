@@ -21,7 +21,7 @@ class ScheduledQuestion(Evaluation):
     model: SkipJsonSchema[Annotated[Whole, Field(ge=0, le=0)]] = 0
 
     def of(self, model: int) -> Evaluation:
-        """The question about this released model."""
+        """Return the question about this released model."""
         return Evaluation.model_validate(self.model_dump(mode="json") | {"model": model})
 
     def in_words(self) -> str:
@@ -29,7 +29,7 @@ class ScheduledQuestion(Evaluation):
 
 
 class EvaluationSettings(Message):
-    """Who is never trained on, and which questions about released models are asked of them by themselves."""
+    """Patients who are never trained on, and the questions about released models that are asked of them by schedule."""
 
     share: Probability = Field(
         description="of every hospital's patients: set aside for evaluation and never trained on. Each patient falls "
@@ -54,21 +54,21 @@ class EvaluationSettings(Message):
         return self
 
     def plan(self) -> EvaluationPlan:
-        """As the accounts know it."""
+        """Return the plan as the accounts know it."""
         cost = None if self.question is None else QueryDocument(question=self.question.of(0)).cost()
         return EvaluationPlan(self.every, cost)
 
     def due(self, released: int) -> bool:
-        """Whether the newest model is asked about, so many having been released by rounds."""
+        """Return whether the newest model is asked about, so many having been released by rounds."""
         return self.every is not None and released > 0 and released % self.every == 0
 
     def document(self, model: int) -> QueryDocument | None:
-        """The scheduled question about this model; None: none is scheduled."""
+        """Return the scheduled question about this model, or None if none is scheduled."""
         if self.question is None:
             return None
         return QueryDocument(question=self.question.of(model), data_version=self.data_version)
 
     def schedules(self, document: QueryDocument) -> bool:
-        """Whether this is the scheduled question about some model that a round has released."""
+        """Return whether this is the scheduled question about some model that a round has released."""
         number = document.question.model_number
         return number is not None and number > 0 and self.document(number) == document

@@ -1,4 +1,4 @@
-"""What every study has: the limits that are never passed, and who is waited for."""
+"""Common settings of every study: the limits that are never passed, and the hospitals that a round waits for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from accounting.plan.limits import LimitPlan
 from accounting.units import Definition, Level
-from study_protocol.study.masking import MOST_CLIENTS, Masking
-from study_protocol.study.outside_witness import MOST_WITNESSES, OutsideWitness, require_different
+from study_protocol.study.masking import MAX_CLIENTS, Masking
+from study_protocol.study.outside_witness import MAX_WITNESSES, OutsideWitness, require_different
 from study_protocol.wire.values import Finite, Message, Positive, Probability, Whole
 
 LevelName = Literal["client", "instance"]
@@ -41,17 +41,18 @@ class Limit(Message):
         return self
 
     def plan(self) -> LimitPlan:
-        """As the accounts know it."""
+        """Return the plan as the accounts know it."""
         failure = self.estimator_failure_probability
         return LimitPlan(Level(self.level), Definition(self.definition), self.epsilon, self.delta, failure)
 
 
-LEAST_SLOT = 1e-3
-"""Seconds. A shorter slot would hide nothing, and its multiples are no times that can be counted."""
+MIN_SLOT = 1e-3
+"""Seconds. A shorter slot would not hide anything, and its multiples are no times that can be counted."""
+_Slots = Annotated[tuple[Annotated[Finite, Field(ge=MIN_SLOT, le=30 * 86400)], ...], Field(max_length=32)]
 
 
 class Schedule(Message):
-    """Who is waited for, and how long."""
+    """The hospitals that a round waits for, and how long."""
 
     min_clients: Whole = Field(
         ge=0,
@@ -63,15 +64,13 @@ class Schedule(Message):
     )
     # Both are left out of what is written where there are none: settings of earlier versions keep their digest.
     witnesses: Annotated[
-        tuple[OutsideWitness, ...], Field(max_length=MOST_WITNESSES), AfterValidator(require_different)
+        tuple[OutsideWitness, ...], Field(max_length=MAX_WITNESSES), AfterValidator(require_different)
     ] = Field(
         default=(),
         exclude_if=lambda witnesses: not witnesses,
         description="auditors who sign the ledger's heads beside the hospitals; none: hospitals alone",
     )
-    slots: (
-        Annotated[tuple[Annotated[Finite, Field(ge=LEAST_SLOT, le=30 * 86400)], ...], Field(max_length=32)] | None
-    ) = Field(
+    slots: _Slots | None = Field(
         default=None,
         exclude_if=lambda slots: slots is None,
         description="in seconds, ascending: a hospital answers at multiples of one of them, so that the time does not "
@@ -91,7 +90,7 @@ class Schedule(Message):
         return self
 
     def require_sessions(self, masking: Masking | None) -> None:
-        """Whether a round that has enough clients has enough for the sums that the study makes under masks.
+        """Check that a round that has enough clients has enough for the sums that the study makes under masks.
 
         Raises:
             ValueError: it has not.
@@ -100,5 +99,5 @@ class Schedule(Message):
             raise ValueError(f"with masking, min_clients must be at least min_survivors, {masking.min_survivors}")
         if masking is not None and self.slots and self.slots[0] >= masking.step_deadline_seconds:
             raise ValueError(f"the shortest of slots, {self.slots[0]:g} s, must be below step_deadline_seconds")
-        if masking is not None and self.min_clients > MOST_CLIENTS:
-            raise ValueError(f"with masking, min_clients must be at most {MOST_CLIENTS}: no session has more clients")
+        if masking is not None and self.min_clients > MAX_CLIENTS:
+            raise ValueError(f"with masking, min_clients must be at most {MAX_CLIENTS}: no session has more clients")

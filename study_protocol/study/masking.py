@@ -8,13 +8,14 @@ from pydantic import Field, model_validator
 
 from study_protocol.wire.values import Finite, Message, Whole
 
-MOST_CLIENTS = 1_000  # of a secure sum
+MAX_CLIENTS = 1_000  # of a secure sum
 
 
-def least_promise(colluders: int, *, allow_three: bool) -> int:
-    """The least `min_survivors` that some session of a study can have; any number of clients from it on is sound.
+def min_promise(colluders: int, *, allow_three: bool) -> int:
+    """Return the smallest `min_survivors` that some session of a study can have. Any larger number of clients is sound.
 
-    c + 3. A sum of three is of three clients and bears one colluder, so allowing it helps no study with more of them.
+    It is c + 3. A sum of three is of three clients and bears one colluder, so allowing it helps no study with more of
+    them.
     """
     return 3 if allow_three and colluders <= 1 else colluders + 3
 
@@ -24,16 +25,16 @@ class Masking(Message):
 
     colluders: Whole = Field(
         ge=1,
-        le=MOST_CLIENTS - 3,
+        le=MAX_CLIENTS - 3,
         description="how many hospitals may tell the coordinator what they know; more: more must stay to the end",
     )
-    neighbours: Annotated[Whole, Field(le=MOST_CLIENTS)] | None = Field(
+    neighbours: Annotated[Whole, Field(le=MAX_CLIENTS)] | None = Field(
         description="with how many others each exchanges masks, an even number; none: all. Fewer: faster among "
         "hundreds, and fewer losses are borne"
     )
     min_survivors: Whole = Field(
         ge=3,
-        le=MOST_CLIENTS,
+        le=MAX_CLIENTS,
         description="no sum of fewer hospitals is opened: at least colluders + 3. More: a round fails sooner",
     )
     mask_updates: bool = Field(description="also the updates, not only log-moments and metrics")
@@ -47,10 +48,10 @@ class Masking(Message):
 
     @model_validator(mode="after")
     def _enough_honest_survivors(self) -> Self:
-        least = least_promise(self.colluders, allow_three=self.allow_three)
-        if self.min_survivors < least:
+        minimum = min_promise(self.colluders, allow_three=self.allow_three)
+        if self.min_survivors < minimum:
             honest = "fewer than three honest clients beside the colluders, or two among three clients"
-            raise ValueError(f"min_survivors must be at least {least}: no sum is opened that leaves {honest}")
+            raise ValueError(f"min_survivors must be at least {minimum}: no sum is opened that leaves {honest}")
         return self
 
     @model_validator(mode="after")
@@ -63,7 +64,7 @@ class Masking(Message):
         return self
 
     def neighbours_among(self, clients: int) -> int:
-        """With how many others each of so many clients exchanges shares and masks: all, where that is no more."""
+        """Return with how many others each of so many clients exchanges shares and masks: all, if that is no more."""
         return clients - 1 if self.neighbours is None else min(self.neighbours, clients - 1)
 
     @property

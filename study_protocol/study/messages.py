@@ -43,7 +43,7 @@ ClientState = Literal["active", "revoked", "withdrawn"]
 
 
 class Problem(Message):
-    """application/problem+json (RFC 9457). `code` is stable; `detail` says what to do next."""
+    """application/problem+json (RFC 9457). `code` is stable, and `detail` says what to do next."""
 
     type: str = Field(description="urn:wardround:problem: and the code")
     title: str = Field(description="what it is, for people")
@@ -71,7 +71,10 @@ class PauseReason(Message):
 
 
 class RoundUnderWay(Message):
-    """How many, never who. Null counts: the study credits the sampling of clients, so that nobody may know them."""
+    """The numbers of hospitals, never their names.
+
+    Null counts: the study credits the sampling of clients and hides them.
+    """
 
     round: int = Field(ge=1, description="its number")
     asked: int | None = Field(ge=0, description="how many hospitals are asked")
@@ -148,7 +151,7 @@ class Roster(Message):
 
 
 class KeyRotation(Message):
-    """Signed as a request by the old key; `proof` is the new key's signature over {"client", "study", "key"}."""
+    """A request signed by the old key. `proof` is the new key's signature over {"client", "study", "key"}."""
 
     public_key: EncodedKey = Field(description="the new identity")
     proof: Signature = Field(description="by the new key")
@@ -227,7 +230,7 @@ class Metrics(Message):
 
 
 class Spent(Message):
-    """What one limit had spent at some time; epsilon is the limit."""
+    """The amount that one limit had spent at some time. epsilon is the limit."""
 
     level: LevelName = Field(description="who is protected")
     definition: Literal["classical", "bayesian"] = Field(description="in which sense")
@@ -243,9 +246,9 @@ class RoundClient(Message):
 
 
 class RoundView(Message):
-    """One round as everybody may see it; `clients` (names, digests) only for operators.
+    """One round as all members may see it. `clients` (names, digests) is only for operators.
 
-    spent  per limit, as the budget said once this round was charged; null while it is under way
+    spent  per limit, as the budget said once this round was charged, null while it is under way
     """
 
     round: int = Field(description="from 1")
@@ -276,7 +279,7 @@ class LedgerEntry(Message):
 
 
 class WitnessedHead(Message):
-    """One hospital saw the ledger up to this head, and found in it nothing that it knows to be otherwise.
+    """One hospital saw the ledger up to this head, and found no entry in it that it knows to be otherwise.
 
     signature  by `public_key` under the witness label over {"client"} and the fields of `head`
     """
@@ -344,19 +347,19 @@ class LimitStatement(Message):
 
     @property
     def used(self) -> tuple[float, float] | None:
-        """Σ Δ²/s² of the questions so far and μ², the most that it may become; None: the limit is kept in ε."""
+        """Σ Δ²/s² of the questions so far and μ², the most that it may become. None: the limit is kept in ε."""
         certificate = self.certificate or {}
-        used, allowed = certificate.get("used"), certificate.get("allowed")
-        return (used, allowed) if isinstance(used, int | float) and isinstance(allowed, int | float) else None
+        used, limit = certificate.get("used"), certificate.get("allowed")
+        return (used, limit) if isinstance(used, int | float) and isinstance(limit, int | float) else None
 
     @property
     def spent_share(self) -> float | None:
-        """How much of the limit is used up; None where nothing is limited, infinite where no finite ε covers it."""
+        """The used share of the limit. None without a limit, infinite where no finite ε covers it."""
         if self.epsilon is None:
             return None
         if self.used is not None:
-            used, allowed = self.used
-            return used / allowed if allowed > 0 else math.inf
+            used, limit = self.used
+            return used / limit if limit > 0 else math.inf
         return math.inf if self.spent is None else self.spent / self.epsilon
 
 

@@ -1,19 +1,20 @@
-"""What a model's file says of itself: the `__metadata__` of its safetensors header, texts by name.
+"""Metadata of a model's file: the `__metadata__` of its safetensors header, texts by name.
 
     wardround        version of this format: 1
-    study, round     whose model, and which round released it; 0: the initial one
-    task             name of the task; task_parameters: as in the study's settings
+    study, round     the study of the model, and the round that released it. 0: the initial one
+    task             name of the task. task_parameters: as in the study's settings
     columns          [{"encoding", "name"}, ...]: the parameters `column.<name>`, in the order of a table's inputs
     settings_sha256  digest of the study's settings
-    trainable        as in the settings, JSON: which parameters the file holds; left out where it holds all
-    backbone_sha256  of the file that the other parameters are in; left out where the settings name none
-    ledger_entries, ledger_sha256   the study's ledger up to the entry that settled the round; 0 and zeros in round 0
-    mean_of          [rounds]: the file is the mean of their models (`average_models`), and `round` the newest of them;
-                     a released model has no such entry
-    mean_weights     [numbers]: what each of these rounds counts, adding up to 1; left out where all count alike
+    trainable        as in the settings, JSON: the parameters that the file holds, left out if it holds all
+    backbone_sha256  of the file that the other parameters are in, left out if the settings name none
+    ledger_entries, ledger_sha256   the study's ledger up to the entry that settled the round, 0 and zeros in round 0
+    mean_of          [rounds]: the file is the mean of their models (`average_models`), and `round` the newest of them.
+                     A released model has no such entry
+    mean_weights     [numbers]: the weight of each of these rounds, adding up to 1, left out if all count alike
 
-What is no text is canonical JSON. Hospitals compare the file's SHA-256, so nothing here depends on when or how often a
-file is written: the entry that settled a round is one and never changes, whatever is appended before the release.
+A value that is no text is canonical JSON. Hospitals compare the file's SHA-256. So the content does not depend on when
+or how often a file is written. The entry that settled a round is one and never changes, even if entries are appended
+before the release.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _OPTIONAL = ("mean_of", "mean_weights", "trainable", "backbone_sha256")
 _PART = ("trainable", "backbone_sha256")
 _NUMBERS = ("round", "ledger_entries")
 _OPTIONAL_JSON = ("mean_of", "mean_weights", "trainable")
-# What a sum of weights may be off.
+# Tolerance of a sum of weights.
 _ROUNDED = 1e-9
 
 
@@ -57,7 +58,7 @@ class InputColumn(Message):
 
 
 class ModelMetadata(Message):
-    """Which study and round a model is of, how records become its inputs, and where the ledger stood."""
+    """The study and round of a model, how records become its inputs, and the state of the ledger."""
 
     format: Literal[1] = Field(default=1, description="version of this format")
     study: Name = Field(description="whose model")
@@ -92,12 +93,14 @@ class ModelMetadata(Message):
         return self
 
     @classmethod
-    def of(cls, study: str, settings: StudySettings, round: int, ledger: tuple[int, str] = (0, _EMPTY_LEDGER)) -> Self:
+    def of(
+        cls, study: str, settings: StudySettings, round_number: int, ledger: tuple[int, str] = (0, _EMPTY_LEDGER)
+    ) -> Self:
         """ledger: sequence and hash of the entry that settled the round."""
         training = settings.training
         return cls(
             study=study,
-            round=round,
+            round=round_number,
             task=training.task,
             task_parameters=training.task_parameters,
             columns=_columns_of(training.task_parameters),
@@ -110,7 +113,7 @@ class ModelMetadata(Message):
 
     @classmethod
     def within(cls, header: Mapping[str, str]) -> Self | None:
-        """What a file's header says; None where it says nothing of a study.
+        """Return the metadata in a file's header, or None if it names no study.
 
         Raises:
             TensorError: `wrong-metadata`: another version of the format, or not in its form.
@@ -118,45 +121,45 @@ class ModelMetadata(Message):
         if FORMAT not in header:
             return None
         if header[FORMAT] != "1":
-            why = "the model's file is of a later version: pip install -U wardround, or ask who runs the study"
-            raise TensorError("wrong-metadata", why)
+            reason = "the model's file is of a later version: pip install -U wardround, or ask who runs the study"
+            raise TensorError("wrong-metadata", reason)
         try:
             values: dict[str, Any] = {name: text for name, text in header.items() if name != FORMAT}
-            given = [name for name in _OPTIONAL_JSON if name in header]
-            values |= {name: load_json(header[name]) for name in (*_JSON, *_NUMBERS, *given)}
+            present = [name for name in _OPTIONAL_JSON if name in header]
+            values |= {name: load_json(header[name]) for name in (*_JSON, *_NUMBERS, *present)}
             return cls.model_validate(values)
         except (KeyError, TypeError, ValueError, ValidationError) as error:
-            why = "the metadata of the model's file is damaged: fetch it again (wardround study model)"
-            raise TensorError("wrong-metadata", why) from error
+            reason = "the metadata of the model's file is damaged: fetch it again (wardround study model)"
+            raise TensorError("wrong-metadata", reason) from error
 
     def header(self) -> dict[str, str]:
-        """The texts by name; equal values give equal texts."""
+        """Return the texts by name. Equal values give equal texts."""
         fields = type(self).model_fields
         absent = {name for name in _OPTIONAL if getattr(self, name) == fields[name].default}
-        given = self.model_dump(mode="json", exclude={"format", *absent})
+        document = self.model_dump(mode="json", exclude={"format", *absent})
         written = {
             name: canonical_json(value).decode() if name in (*_JSON, *_NUMBERS, *_OPTIONAL_JSON) else value
-            for name, value in given.items()
+            for name, value in document.items()
         }
         return {FORMAT: "1", **written}
 
-    def require(self, study: str, settings: StudySettings, round: int) -> None:
-        """The file is the model of that round, made under these settings.
+    def require(self, study: str, settings: StudySettings, round_number: int) -> None:
+        """Check that the file is the model of that round, made under these settings.
 
         Raises:
             TensorError: `wrong-metadata`, naming what differs.
         """
         if self.mean_of:
             raise TensorError("wrong-metadata", "the file is the mean of several models, and no round released it")
-        expected = ModelMetadata.of(study, settings, round, (self.ledger_entries, self.ledger_sha256))
+        expected = ModelMetadata.of(study, settings, round_number, (self.ledger_entries, self.ledger_sha256))
         for name in ("study", "round", "settings_sha256", "task", "task_parameters", "columns", *_PART):
             if getattr(self, name) != getattr(expected, name):
                 raise TensorError("wrong-metadata", f"the model's file says that it is of another {name}")
-        if round == 0 and (self.ledger_entries, self.ledger_sha256) != (0, _EMPTY_LEDGER):
+        if round_number == 0 and (self.ledger_entries, self.ledger_sha256) != (0, _EMPTY_LEDGER):
             raise TensorError("wrong-metadata", "an initial model's file names an entry of a ledger")
 
 
 def _columns_of(parameters: Mapping[str, float | int | bool | str]) -> tuple[InputColumn, ...]:
     # By name, as the tasks order them.
-    named = sorted(item for item in parameters.items() if item[0].startswith(COLUMN))
-    return tuple(InputColumn(name=key.removeprefix(COLUMN), encoding=value) for key, value in named)
+    columns = sorted(item for item in parameters.items() if item[0].startswith(COLUMN))
+    return tuple(InputColumn(name=key.removeprefix(COLUMN), encoding=value) for key, value in columns)

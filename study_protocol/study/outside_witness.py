@@ -9,8 +9,8 @@ from pydantic import AfterValidator, Field
 from study_protocol.wire.signing import SigningError, decode_public_key
 from study_protocol.wire.values import Message, Name
 
-# Each is a person who is asked; a ledger's page carries a signature of every one.
-MOST_WITNESSES = 16
+# Each is a person who is asked. A ledger's page carries a signature of every one.
+MAX_WITNESSES = 16
 
 
 def _is_a_key(text: str) -> str:
@@ -22,7 +22,7 @@ def _is_a_key(text: str) -> str:
 
 
 class OutsideWitness(Message):
-    """Under this name and key somebody signs heads who is no member of the study."""
+    """The name and key of a signer of heads who is no member of the study."""
 
     name: Name = Field(description="not a hospital's name")
     public_key: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{43}$"), AfterValidator(_is_a_key)] = Field(
@@ -32,7 +32,7 @@ class OutsideWitness(Message):
 
 def require_different(witnesses: tuple[OutsideWitness, ...]) -> tuple[OutsideWitness, ...]:
     """Raises ValueError: two have one name or one key."""
-    for values in ([one.name for one in witnesses], [one.public_key for one in witnesses]):
+    for values in ([witness.name for witness in witnesses], [witness.public_key for witness in witnesses]):
         if len(set(values)) < len(values):
             raise ValueError("each outside witness has a name and a key of its own")
     return witnesses

@@ -1,6 +1,6 @@
-"""From a study's settings to the plan that its budget keeps: the same on both sides of the wire.
+"""From a study's settings to the plan that its budget keeps, the same on both sides of the wire.
 
-The coordinator opens its ledger with it; a hospital counts with it what its records cost.
+The coordinator opens its ledger with it. A hospital counts with it the cost of its records.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def plan_of(settings: AnySettings) -> AnyPlan: ...
 
 
 def plan_of(settings: AnySettings) -> AnyPlan:
-    """The accounting plan of a study.
+    """Return the accounting plan of a study.
 
     Raises:
         PlanError, InvalidArgument: settings that no budget can be kept for.
@@ -59,7 +59,7 @@ def plan_of(settings: AnySettings) -> AnyPlan:
 
 
 class PlanDiffers(ValueError):
-    """A ledger's plan is not that of the settings beside it; `fields` names what differs, none if these are none."""
+    """A ledger's plan is not that of the settings beside it. `fields` names the differences, none if these are none."""
 
     def __init__(self, reason: str, fields: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
@@ -67,48 +67,55 @@ class PlanDiffers(ValueError):
 
 
 def require_plan(settings: Mapping[str, Any], plan: Mapping[str, Any]) -> AnySettings:
-    """The settings in a ledger's first entry, whose plan is the one beside them: whoever keeps an account compares.
+    """Return the settings in a ledger's first entry, if their plan is the one beside them.
+
+    Every keeper of an account compares.
 
     Raises:
         PlanDiffers: they are no settings, no budget can be kept for them, or their plan is another one.
     """
     try:
-        found = settings_from(dict(settings))
-        wanted, same = plan_of(found).to_dict(), canonical_json(found.as_json()) == canonical_json(dict(settings))
+        parsed = settings_from(dict(settings))
+        expected, is_canonical = (
+            plan_of(parsed).to_dict(),
+            canonical_json(parsed.as_json()) == canonical_json(dict(settings)),
+        )
     except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise PlanDiffers(f"its settings are none that a budget can be kept for: {error}") from error
     # A default that was left out has another digest than the one that hospitals join under.
-    if not same:
+    if not is_canonical:
         raise PlanDiffers("its settings are not written in their one form")
-    different = tuple(sorted(name for name in {*wanted, *plan} if wanted.get(name, _ABSENT) != plan.get(name, _ABSENT)))
+    different = tuple(
+        sorted(name for name in {*expected, *plan} if expected.get(name, _ABSENT) != plan.get(name, _ABSENT))
+    )
     if different:
         raise PlanDiffers(f"its plan is not the plan of its settings: {', '.join(different)} differ", different)
-    return found
+    return parsed
 
 
 def hides_attendance(settings: AnySettings) -> bool:
-    """Whether nobody but the coordinator may learn who takes part in a round: the sampling of clients is credited."""
+    """Return whether only the coordinator may learn who takes part in a round: the sampling of clients is credited."""
     if isinstance(settings, StatisticsSettings):
         return False
     return settings.privacy.rules.protects[0].credit is Credit.CLIENTS and _credited_rate(settings) < 1.0
 
 
 def _credited_rate(settings: StudySettings) -> float:
-    """The Poisson rate that may be credited to what the noise protects first.
+    """Return the Poisson rate that may be credited to the units that the noise protects first.
 
-    Records: their own rate; no report counts the records that were drawn. Clients: theirs only where nothing ever tells
-    how many were sampled. A round abandoned for want of clients tells it, and so does the histogram of their distances,
-    which every Bayesian limit of clients is read from, whether the ledger shows it in every round or at the end.
+    Records have their own rate, as no report counts the records that were drawn. Clients have theirs only if no report
+    ever tells how many were sampled. A round abandoned for want of clients tells it. So does the histogram of their
+    distances, from which every Bayesian limit of clients is read, shown in every round or at the end.
     """
     privacy, credit = settings.privacy, settings.privacy.rules.protects[0].credit
     if credit is Credit.RECORDS:
         return privacy.sampling_rate
-    counted = privacy.bayesian is not None or settings.schedule.min_clients > 0
-    return 1.0 if counted or credit is Credit.NONE else privacy.client_sampling_rate
+    needs_participation = privacy.bayesian is not None or settings.schedule.min_clients > 0
+    return 1.0 if needs_participation or credit is Credit.NONE else privacy.client_sampling_rate
 
 
 def _observer(settings: StudySettings) -> Observer:
-    """Against whom the numbers hold: the coordinator itself only where it receives nothing but noised values."""
+    """Return against whom the numbers hold. It is the coordinator only if it receives noised values alone."""
     privacy = settings.privacy
     noised_log_moments = privacy.bayesian is None or privacy.disclosure == "noised"
     return Observer.COORDINATOR if noised_log_moments and not privacy.rules.central else Observer.RELEASES

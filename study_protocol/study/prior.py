@@ -1,7 +1,7 @@
 """The prior's part of a Bayesian model's gradient: a function of released weights and of public numbers alone.
 
-Both sides add it after the noise, to a mean gradient that was clipped and noised without it: it is post-processing,
-costs no privacy and takes nothing of a record's clip norm. With fedavg a hospital does so in every local step, with
+Both sides add it after the noise, to a mean gradient that was clipped and noised without it. It is post-processing,
+costs no privacy and takes no part of a record's clip norm. With fedavg a hospital does so in every local step, with
 fedsgd the coordinator before its optimiser.
 """
 
@@ -25,18 +25,18 @@ class Prior:
     """Independent normal weights around 0.
 
     std       standard deviation of each weight
-    patients  over how many the mean of the losses is thought to run: the prior counts as one part in so many
+    patients  over how many the mean of the losses is thought to run. The prior counts as one part in so many
     """
 
     std: float
     patients: float
 
     def gradient(self, name: str, values: NDArray[Any]) -> NDArray[np.float64]:
-        """∂/∂values KL(q ‖ prior) / patients, of some of the values of a parameter; float64 of their shape.
+        """Return ∂/∂values KL(q ‖ prior) / patients, of some of the values of a parameter, as float64 of their shape.
 
-        q has independent normal weights with means m and standard deviations e^ρ, so that the divergence is
-        Σ [(e^{2ρ} + m²)/(2 std²) − ρ] and a constant (Kingma & Welling 2014, appendix B). Where a model has no ρ this
-        is the gradient of the prior's negative logarithm, and training finds the most probable weights.
+        q has independent normal weights with means m and standard deviations e^ρ. So the divergence is Σ [(e^{2ρ} +
+        m²)/(2 std²) − ρ] and a constant (Kingma & Welling 2014, appendix B). For a model without ρ this is the gradient
+        of the prior's negative logarithm, and training finds the most probable weights.
 
         ∞ where e^{2ρ} leaves the range of floats.
         """
@@ -48,7 +48,7 @@ class Prior:
 
 
 def prior_of(task_parameters: Mapping[str, Any]) -> Prior | None:
-    """The prior that a task's parameters name; None unless they have both of `prior-std` and `patients`.
+    """Return the prior that a task's parameters name, or None unless they have both of `prior-std` and `patients`.
 
     Raises:
         ValueError: one of them is no positive number.

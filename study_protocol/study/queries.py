@@ -22,33 +22,36 @@ DataVersion = Annotated[Text, Field(min_length=1, max_length=64)]
 
 
 class QueryDocument(Message):
-    """What is asked, whole and public. Equal documents are one query, answered and charged once.
+    """The question, whole and public. Equal documents are one query, answered and charged once.
 
     data_version  the name that people at the hospitals have given to the records as they are now, never a digest of
-                  them: the same question about later records is another query
+                  them. The same question about later records is another query
     """
 
     question: Question = Field(description="what is asked")
     data_version: DataVersion = Field(default="1", description="of which records; hospitals refuse any but their own")
 
     def digest(self) -> str:
-        """SHA-256 (hex) of the canonical JSON: what assignments and the ledger name it by."""
+        """Return the SHA-256 (hex) of the canonical JSON, by which assignments and the ledger name it."""
         return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).hexdigest()
 
     def digest_with(self, model: str | None) -> str:
-        """What a person at a hospital approves: this question, about the model with this SHA-256 (hex) if about one."""
+        """Return the digest of what a person at a hospital approves.
+
+        It is of this question and, if it is about a model, of the model's SHA-256 (hex).
+        """
         if model is None:
             return self.digest()
         return hashlib.sha256(canonical_json({"query": self.digest(), "model": model})).hexdigest()
 
     def cost(self) -> QueryCost:
-        """What every limit is charged. Raises InvalidArgument: noise or size beyond what can be drawn."""
+        """Return the charge to every limit. Raises InvalidArgument: noise or size beyond what can be drawn."""
         grid = self.question.grid()
         return QueryCost(grid.std, grid.sensitivity, self.question.cells, self.question.bears)
 
 
 class LimitAfter(Message):
-    """What a query would do to one limit."""
+    """The effect of a query on one limit."""
 
     level: LevelName = Field(description="who is protected")
     definition: Literal["classical", "bayesian"] = Field(description="in which sense")
@@ -63,7 +66,7 @@ class LimitAfter(Message):
 
 
 class QueryForecast(Message):
-    """What a query would cost; nobody is asked."""
+    """The cost of a query, without asking any hospital."""
 
     sha256: Sha256 = Field(description="digest of the document")
     known: int | None = Field(description="number of the same query, which was asked before; it costs nothing more")
@@ -99,7 +102,7 @@ class QueryNoise(Message):
 
 
 class PublishedAnswer(Message):
-    """What the coordinator signs of an answered query."""
+    """The content that the coordinator signs of an answered query."""
 
     study: Name = Field(description="which study")
     query: int = Field(ge=1, description="which query")
@@ -131,7 +134,7 @@ class Query(Message):
     document: QueryDocument = Field(description="what is asked")
     model: ModelInfo | None = Field(
         default=None,
-        # An earlier version knows no such field; it is asked about models by no study that needs this one.
+        # An earlier version knows no such field. No study that needs this one asks it about models.
         exclude_if=lambda model: model is None,
         description="the released model that it is about; left out: about none",
     )
@@ -146,7 +149,9 @@ class Query(Message):
     answered: SignedAnswer | None = Field(description="the answer, once there is one; lists leave it out")
 
     def require_believable(self, key: Ed25519PublicKey) -> None:
-        """That the answer, if there is one, is the coordinator's to this very question. key: the coordinator's.
+        """Check that the answer, if there is one, is the coordinator's to this very question.
+
+        `key` is the coordinator's.
 
         Raises:
             SigningError: it is not.
@@ -162,7 +167,7 @@ class Query(Message):
 
     @property
     def approved_digest(self) -> str:
-        """What a hospital's approval of it is kept by."""
+        """The digest under which a hospital's approval of it is kept."""
         return self.document.digest_with(None if self.model is None else self.model.sha256)
 
 
@@ -172,7 +177,7 @@ class QueryList(Message):
 
 
 class QueryAsked(Message):
-    """What an assignment of kind `query` names."""
+    """The query that an assignment of kind `query` names."""
 
     number: int = Field(ge=1, description="from 1")
     document: QueryDocument = Field(description="what is asked")
@@ -180,5 +185,5 @@ class QueryAsked(Message):
 
     @property
     def approved_digest(self) -> str:
-        """What a hospital's approval of it is kept by."""
+        """The digest under which a hospital's approval of it is kept."""
         return self.document.digest_with(None if self.model is None else self.model.sha256)

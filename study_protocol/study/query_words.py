@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def title_of(query: Query) -> str:
-    """Its title; where it has none, what it asks."""
+    """Return the query's title, or its question if it has none."""
     question = query.document.question
     return question.title or question.in_words()
 
 
 def state_in_words(query: Query) -> str:
-    """What is waited for, or why it failed and what to do."""
+    """Return the state of the query in words: the reason for waiting, or the failure and what to do."""
     match query.state:
         case "waiting":
             refused = f", {query.refused} {'says' if query.refused == 1 else 'say'} no" if query.refused else ""
@@ -27,11 +27,11 @@ def state_in_words(query: Query) -> str:
         case "answered":
             return "answered"
         case "failed":
-            again = "" if query.reason in FOR_GOOD else ". Asking again tries anew"
-            return f"failed: {in_words(query.reason or 'unknown')}{again}"
+            advice = "" if query.reason in FOR_GOOD else ". Asking again tries anew"
+            return f"failed: {in_words(query.reason or 'unknown')}{advice}"
 
 
 def refusals_of(query: Query) -> list[str]:
-    """Who says no, and why, a line each; empty for readers who may not see it."""
-    said = [(one.client, one.consent) for one in query.consents or [] if not one.consent.allowed]
-    return [f"{client}: {consent.detail or consent.code or 'no reason given'}" for client, consent in said]
+    """Return the refusals with their reasons, one line each, empty for readers who may not see them."""
+    refusals = [(answer.client, answer.consent) for answer in query.consents or [] if not answer.consent.allowed]
+    return [f"{client}: {consent.detail or consent.code or 'no reason given'}" for client, consent in refusals]

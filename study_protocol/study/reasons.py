@@ -1,4 +1,4 @@
-"""Why rounds come to nothing and why a study is paused, in words that name the setting and the way out."""
+"""Reasons of failed rounds and of pauses, in words that name the setting and the way out."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ FOR_GOOD = ("query-opened", "max-queries-reached", STUDY_FINISHED)
 # Refusals that both sides tell apart from others: after them the next rounds would end in the same way, so that the
 # round takes their code as its reason.
 STUCK = (SAME_MODEL_AGAIN, SUM_OF_THREE)
-_WHO = "`wardround study rounds STUDY` shows operators who is missing or refuses"
-_JOIN = f"{_WHO}; have them run `wardround join`"
+_SHOW_MISSING = "`wardround study rounds STUDY` shows operators who is missing or refuses"
+_JOIN = f"{_SHOW_MISSING}. Have them run `wardround join`"
 
 
-def _longer(why: str, setting: str) -> str:
-    return f"If {why}, a new study with a larger {setting} waits longer"
+def _longer(reason: str, setting: str) -> str:
+    return f"If {reason}, a new study with a larger {setting} waits longer"
 
 
 _STEP = "privacy.masking.step_deadline_seconds"
@@ -35,20 +35,20 @@ _WORDS = {
     "too-few-shares": "too few hospitals went on after the secure sum had begun: "
     f"{_JOIN}. {_longer('they are slow', _STEP)}",
     "too-few-survivors": "hospitals left during the round, and a sum needs privacy.masking.min_survivors of them: "
-    f"{_WHO}. {_ROUND}",
-    "too-sparse-survivors": f"hospitals left that lie too close together on the ring: {_WHO}; a new study with more "
-    "privacy.masking.neighbours bears more of it",
+    f"{_SHOW_MISSING}. {_ROUND}",
+    "too-sparse-survivors": f"hospitals left that lie too close together on the ring: {_SHOW_MISSING}. A new study "
+    "with more privacy.masking.neighbours bears more of it",
     "too-few-replies": f"too few hospitals were left to open the sum: {_JOIN}. {_longer('they are slow', _STEP)}",
     "expired": "the secure sum was not opened in time: "
-    f"{_WHO}. {_longer('hospitals are slow', 'privacy.masking.expiry_seconds')}",
+    f"{_SHOW_MISSING}. {_longer('hospitals are slow', 'privacy.masking.expiry_seconds')}",
     "canary-mismatch": "what was opened is not the sum of what hospitals sent: keep the coordinator's log, and compare "
     "versions on both sides (`wardround doctor`) before the study goes on",
     SUM_OF_THREE: "sums of three hospitals are not allowed by one of them: one more hospital is needed, or allow_three "
     "= true in the policy.toml of each, with privacy.masking.allow_three in the study's settings",
-    SAME_MODEL_AGAIN: "hospitals open no second sum from one model over other hospitals; if one has left for good, end "
+    SAME_MODEL_AGAIN: "hospitals open no second sum from one model over other hospitals. If one has left for good, end "
     "the study (`wardround study stop`)",
     REFUSED_BY_HOSPITALS: "so many hospitals said no that too few are left: `wardround query show` shows operators who "
-    "and why; talk to them, then ask again or ask something else",
+    "and why. Talk to them, then ask again or ask something else",
     STUDY_FINISHED: "the study ended before it was its turn: a new study may ask",
     "budget-exhausted": "others were charged meanwhile, and now it could pass a limit: `wardround ask --plan` says "
     "what noise would fit",
@@ -65,5 +65,5 @@ _WORDS = {
 
 
 def in_words(reason: str) -> str:
-    """What to do about it; the code itself where nothing more can be said."""
+    """Return advice about the reason, or the code itself if there is none."""
     return _WORDS.get(reason, reason)

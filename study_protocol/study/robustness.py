@@ -1,4 +1,7 @@
-"""What one hospital can do to the model at most. None of it costs privacy, and none of it is counted on for privacy."""
+"""Bounds on the effect of one hospital on the model.
+
+They cost no privacy, and no guarantee of privacy counts on them.
+"""
 
 from __future__ import annotations
 
@@ -41,47 +44,48 @@ class Robustness(Message):
             raise ValueError("trim and aggregation trimmed-mean come together")
         return self
 
-    def require(self, scheme: Scheme, clip_norm: float, *, summed: bool, least: int) -> None:
-        """Raises ValueError where these settings make no sense for the scheme; arguments as of the two checks."""
+    def require(self, scheme: Scheme, clip_norm: float, *, summed: bool, min_clients: int) -> None:
+        """Raises ValueError where these settings make no sense for the scheme. Arguments are as of the two checks."""
         self._require_bound(scheme, clip_norm)
-        self._require_updates(scheme, summed=summed, least=least)
+        self._require_updates(scheme, summed=summed, min_clients=min_clients)
 
     def _require_bound(self, scheme: Scheme, clip_norm: float) -> None:
         """Raises ValueError for a sum_radius that the scheme has no use for, or that one record alone may pass."""
         if self.sum_radius is None:
             return
         if scheme.clips_updates or scheme.bounds_clients_too:
-            named = "clip_norm" if scheme.clips_updates else "client_clip_norm"
-            raise ValueError(f"sum_radius: in scheme {scheme.display_name} {named} bounds what a client adds")
+            setting = "clip_norm" if scheme.clips_updates else "client_clip_norm"
+            raise ValueError(f"sum_radius: in scheme {scheme.display_name} {setting} bounds what a client adds")
         if self.sum_radius < clip_norm:
             raise ValueError("sum_radius must be at least clip_norm: one record alone may reach that")
 
-    def _require_updates(self, scheme: Scheme, *, summed: bool, least: int) -> None:
+    def _require_updates(self, scheme: Scheme, *, summed: bool, min_clients: int) -> None:
         """Raises ValueError unless the aggregation can be computed, and is no more than post-processing.
 
-        summed  updates are summed under masks
-        least   updates that every round has
+        Args:
+            summed: whether updates are summed under masks.
+            min_clients: updates that every round has.
         """
         if self.aggregation == "mean":
             return
         if summed:
-            alone = "of masked updates nobody sees more than the sum, whose mean is all there is"
-            raise ValueError(f"aggregation {self.aggregation} needs updates in the clear: {alone}")
+            explanation = "of masked updates only the sum is visible, and with it only the mean"
+            raise ValueError(f"aggregation {self.aggregation} needs updates in the clear: {explanation}")
         if scheme.clips_updates:
             # One hospital's update would move a median by more than the sum's sensitivity.
             central = f"the noise of scheme {scheme.display_name} is scaled to a sum"
             raise ValueError(f"aggregation {self.aggregation} needs updates noised by the hospitals: {central}")
-        # The median of two is their mean; of a trimmed mean something must be left.
+        # The median of two is their mean. A trimmed mean must keep at least one update.
         needed = 3 if self.trim is None else 2 * self.trim + 1
-        if least < needed:
+        if min_clients < needed:
             raise ValueError(f"aggregation {self.aggregation}: min_clients must be at least {needed}")
 
 
-def most_records(expected: float) -> int:
-    """A size that a Poisson batch expected to have `expected` records reaches with probability at most 10⁻¹².
+def max_records(expected: float) -> int:
+    """Return a size that a Poisson batch of `expected` expected records reaches with probability at most 10⁻¹².
 
-    Bernstein's inequality for independent coins (Boucheron, Lugosi & Massart 2013, Theorem 2.10, with variance at most
-    the mean): P(X ≥ μ + t) ≤ exp(−t² / (2μ + 2t/3)), solved for t.
+    It is Bernstein's inequality for independent coins, with variance at most the mean (Boucheron, Lugosi & Massart
+    2013, Theorem 2.10). P(X ≥ μ + t) ≤ exp(−t² / (2μ + 2t/3)) is solved for t.
     """
     third = LOG_ODDS / 3
     return math.ceil(expected + third + math.sqrt(third * third + 2 * expected * LOG_ODDS))

@@ -1,6 +1,6 @@
 """The frozen settings of a study: what is trained, how, and which privacy limits are kept.
 
-Privacy settings have no defaults: whoever opens a study writes every one of them down.
+Privacy settings have no defaults: the person who opens a study writes every one of them down.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from study_protocol.study.clip_norm import ClipNorm
 from study_protocol.study.evaluation import EvaluationSettings
 from study_protocol.study.limits import Limit, Schedule
 from study_protocol.study.masking import Masking
-from study_protocol.study.robustness import Robustness, most_records
+from study_protocol.study.robustness import Robustness, max_records
 from study_protocol.study.statistics import Statistics
 from study_protocol.study.training import Training
 from study_protocol.wire.signing import canonical_json
@@ -67,7 +67,7 @@ class BayesianSettings(Message):
         return self
 
     def plan(self, sample: Literal["members", "held-out"]) -> BayesianPlan:
-        """As the accounts know it; `sample`: whose records are measured."""
+        """Return the plan as the accounts know it. `sample` names the records that are measured."""
         return BayesianPlan(**self.model_dump(), sample=sample)
 
 
@@ -164,20 +164,20 @@ class Privacy(Message):
     @model_validator(mode="before")
     @classmethod
     def _central_noise_has_an_adder(cls, value: object) -> object:
-        """Where the scheme leaves a choice that was not made: whose noise is counted on under masks, or without."""
+        """Fill in a choice that the scheme leaves open: the adder whose noise is counted on under masks, or without."""
         if not isinstance(value, Mapping):
             return value
-        given = cast("Mapping[str, Any]", value)
-        if given.get("central_noise") is not None:
-            return given
-        masked = given.get("masking") is not None
-        possible = schemes_called(str(given.get("scheme")))
-        chosen = next((adder for adder, one in possible.items() if adder and one.pooled == masked), None)
-        return {**given, "central_noise": chosen}
+        fields = cast("Mapping[str, Any]", value)
+        if fields.get("central_noise") is not None:
+            return fields
+        masked = fields.get("masking") is not None
+        schemes = schemes_called(str(fields.get("scheme")))
+        adder_name = next((adder for adder, scheme in schemes.items() if adder and scheme.pooled == masked), None)
+        return {**fields, "central_noise": adder_name}
 
     @property
     def rules(self) -> Scheme:
-        """What the scheme says of itself."""
+        """The rules of the scheme."""
         return schemes_called(self.scheme)[self.central_noise]
 
     @property
@@ -213,15 +213,15 @@ class Privacy(Message):
         return self.rules.central or (self.rules.clips_updates and unnoised)
 
     def noise_of_updates(self, coordinates: int) -> CentralNoise | None:
-        """The noise of a sum of whole updates, whoever adds it; None where every record's gradient is clipped."""
+        """Return the noise of a sum of whole updates, for any adder, or None if every record's gradient is clipped."""
         if not self.rules.clips_updates:
             return None
         return CentralNoise(self.clip_norm, self.noise_multiplier, coordinates, self.honest_adders)
 
     @model_validator(mode="after")
     def _the_scheme_is_one_of_its_name(self) -> Self:
-        possible = schemes_called(self.scheme)
-        if self.central_noise in possible:
+        schemes = schemes_called(self.scheme)
+        if self.central_noise in schemes:
             return self
         raise ValueError("central_noise belongs to scheme client: in other schemes hospitals add noise of their own")
 
@@ -236,7 +236,7 @@ class Privacy(Message):
             raise ValueError(
                 f"scheme {self.rules.display_name} counts on the sum alone being seen: it needs masked updates"
             )
-        # One coordinate has the coarsest grid; a model of more may have noise too large for any grid: see `vectors_of`.
+        # One coordinate has the coarsest grid. A model of more may have noise too large for any grid: see `vectors_of`.
         if (noise := self.noise_of_updates(1)) is not None and (fault := noise.fault) is not None:
             raise ValueError(f"noise_multiplier: {fault}")
         if self.masking is None or self.masking.mask_updates:
@@ -260,8 +260,8 @@ class Privacy(Message):
         require_release(self.rules, self.limit_plans, self.bayesian_plan)
         if not self.rules.counts_clients:
             if self.accounting_sample is None:
-                shown = "without one the number of records would show"
-                raise ValueError(f"noised at instance level needs an accounting sample: {shown}")
+                reason = "without one the number of records would show"
+                raise ValueError(f"noised at instance level needs an accounting sample: {reason}")
         elif self.masking is None:
             raise ValueError("noised histograms of clients are summed over them under masks: masking is needed")
         elif noise.std < 3 * math.sqrt(self.histogram_shares):
@@ -307,10 +307,12 @@ class StudySettings(Message):
             raise ValueError("max_steps must be at least the steps of one round (local_steps)")
         self.schedule.require_sessions(self.privacy.masking)
         rules = self.privacy.rules
-        # A whole update is noised once, whatever steps led to it.
+        # A whole update is noised once, after any number of steps.
         if rules.pooled and not rules.clips_updates and self.training.algorithm != "fedsgd":
-            why = "in a later step a record has moved the point where everybody's gradients are taken"
-            raise ValueError(f"scheme {rules.display_name} has one noisy step a round: set algorithm to fedsgd; {why}")
+            reason = "in a later step a record has moved the point where all gradients are taken"
+            raise ValueError(
+                f"scheme {rules.display_name} has one noisy step a round: set algorithm to fedsgd, as {reason}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -331,8 +333,8 @@ class StudySettings(Message):
         if self.statistics is None:
             raise ValueError("evaluation needs the section statistics, which says how many queries there may be")
         plan, question = self.evaluation.plan(), self.evaluation.question
-        if (most := plan.due_by(self.rounds)) > self.statistics.max_queries:
-            raise ValueError(f"statistics.max_queries must be at least {most}: so many evaluations are scheduled")
+        if (scheduled := plan.due_by(self.rounds)) > self.statistics.max_queries:
+            raise ValueError(f"statistics.max_queries must be at least {scheduled}: so many evaluations are scheduled")
         if question is not None and question.cells > self.statistics.max_cells:
             raise ValueError(f"statistics.max_cells must be at least {question.cells}, as evaluation.question has")
         return self
@@ -364,16 +366,16 @@ class StudySettings(Message):
     def _robustness_fits_the_scheme(self) -> Self:
         privacy, masking = self.privacy, self.privacy.masking
         summed = masking is not None and masking.mask_updates
-        self.robustness.require(privacy.rules, privacy.clip_norm, summed=summed, least=self.schedule.min_clients)
+        self.robustness.require(privacy.rules, privacy.clip_norm, summed=summed, min_clients=self.schedule.min_clients)
         return self
 
     @property
     def sum_radius(self) -> float | None:
-        """L2 bound on a client's clipped sum in one local step; None where the whole update is clipped instead."""
+        """L2 bound on a client's clipped sum in one local step, or None if the whole update is clipped instead."""
         if (privacy := self.privacy).rules.clips_updates:
             return None
-        given = self.robustness.sum_radius or privacy.client_clip_norm
-        return given or privacy.clip_norm * most_records(privacy.expected_batch_size)
+        radius = self.robustness.sum_radius or privacy.client_clip_norm
+        return radius or privacy.clip_norm * max_records(privacy.expected_batch_size)
 
     @property
     def steps_per_round(self) -> int:
@@ -386,7 +388,7 @@ class StudySettings(Message):
         return self.privacy.max_steps // self.steps_per_round
 
     def digest(self) -> str:
-        """SHA-256 (hex) of the canonical JSON: what an assignment is signed over."""
+        """Return the SHA-256 (hex) of the canonical JSON, over which an assignment is signed."""
         return hashlib.sha256(canonical_json(self.as_json())).hexdigest()
 
     def as_json(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from study_protocol.wire.values import Message, Positive, Whole
 
 
 class Statistics(Message):
-    """What the study allows of queries. Each is a round of its own, charged to the same limits."""
+    """The queries that the study allows. Each is a round of its own, charged to the same limits."""
 
     max_queries: Annotated[Whole, Field(ge=1, le=MOST_QUERIES)] = Field(
         description="the most queries that are charged over the study; a few hundred cost nothing by themselves"
@@ -30,6 +30,6 @@ class Statistics(Message):
     )
 
     def plan(self, evaluation: EvaluationSettings | None = None) -> QueryPlan:
-        """As the accounts know it."""
+        """Return the plan as the accounts know it."""
         set_aside = None if evaluation is None else evaluation.plan()
         return QueryPlan(self.max_queries, self.max_cells, self.allowance, set_aside)

@@ -1,13 +1,13 @@
-"""Settings of a logistic regression from public numbers alone, and what accuracy to expect of them.
+"""Settings of a logistic regression from public numbers alone, and the accuracy to expect of them.
 
-Pure: no data, and no noise is calibrated here. The constants are what `research.accuracy.defaults` found on the data
-sets of docs/planning.md; it fits them and prints them.
+Pure: no data, and no noise is calibrated here. The constants are those that `research.accuracy.defaults` found on the
+data sets of docs/planning.md. It fits them and prints them.
 
-Everything turns on one number, the relative noise ν = z √(K d) / (√T n): z the noise multiplier of one hospital, K
-hospitals, d parameters, T rounds, n patients of all hospitals together. A step is a sum of at most n clipped gradients
-and K noises; T noises add up to the length of √T of them, T equal sums to that of T. So ν is the length of all noise
-beside the longest way that the data could take the model. At a full batch z grows with √T, so that ν hardly depends on
-the number of rounds: it is near √(2 K d ln(1/δ)) / (n ε), in scheme sequential without the K.
+All rests on one number, the relative noise ν = z √(K d) / (√T n). z is the noise multiplier of one hospital. There are
+K hospitals, d parameters, T rounds, and n patients of all hospitals together. A step is a sum of at most n clipped
+gradients and K noises. T noises add up to the length of √T of them, T equal sums to that of T. So ν is the length of
+all noise beside the longest way that the data could take the model. At a full batch z grows with √T, so that ν hardly
+depends on the number of rounds. It is near √(2 K d ln(1/δ)) / (n ε), in scheme sequential without the K.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from study_protocol.study.training import Averaging
 CLIP_NORM = 0.5
 ROUNDS = 100
 AVERAGING = Averaging(name="exponential", decay=0.9)
-# How far the model goes at most: TRAVEL / ν^POWER, in steps of at most LONGEST_STEP; lengths of weights.
+# How far the model goes at most: TRAVEL / ν^POWER, in steps of at most LONGEST_STEP. Both are lengths of weights.
 TRAVEL = 6.7
 POWER = 1.0
 LONGEST_STEP = 10.0
-# Accuracy lost by a study: LOST_FLOOR + LOST_BY_NOISE · ν · √(classes / 2); at most LOST_AT_MOST times
+# Accuracy lost by a study: LOST_FLOOR + LOST_BY_NOISE · ν · √(classes / 2), at most LOST_AT_MOST times
 # as much and MARGIN more: so it was in nine of ten that it was fitted to, and in four of five that were left out.
 LOST_FLOOR = 0.002
 LOST_BY_NOISE = 0.4
 LOST_AT_MOST = 1.52
 MARGIN = 0.01
 # Accuracy lost by n patients alone, without privacy: ALONE / √n as a median, ALONE_AT_LEAST / √n in three of four.
-ALONE = 0.29
+LOST_ALONE = 0.29
 ALONE_AT_LEAST = 0.18
 # Of the error that naming the commonest class makes: a study that may lose more than this share may be no better.
 LEARNABLE = 0.25
@@ -39,13 +39,13 @@ LEARNABLE = 0.25
 
 @dataclass(frozen=True)
 class PublicNumbers:
-    """What everybody knows before a study of one linear layer.
+    """Public numbers that are known before a study of one linear layer.
 
     hospitals   that take part in every round
-    patients    of one hospital, the mean;  largest  of the largest hospital
+    patients    of one hospital, the mean. largest: of the largest hospital
     parameters  of the model: (encoded inputs + 1) · outputs
     classes     values of the label
-    commonest   share of the commonest class, where it is known from elsewhere
+    commonest   share of the commonest class, if it is known from elsewhere
     """
 
     hospitals: int
@@ -60,9 +60,9 @@ class PublicNumbers:
 class AccuracyForecast:
     """Accuracy lost against all patients' records together without privacy, as shares of all (0.01: one point).
 
-    lost   by the study, as was usual;  lost_at_most  in four of five studies that it was not fitted to
-    alone  by the largest hospital alone, without privacy, if its patients are like the others': the median of the
-           data sets that were measured;  alone_at_least  in three of four of them
+    lost   by the study, as was usual. lost_at_most: in four of five studies that it was not fitted to
+    alone  by the largest hospital alone, without privacy, if its patients are like the others': the median of the data
+           sets that were measured. alone_at_least: in three of four of them
     """
 
     relative_noise: float
@@ -79,12 +79,12 @@ class AccuracyForecast:
 
     @property
     def may_be_below_commonest(self) -> bool:
-        """Whether naming the commonest class may be as good; False where its share is not known."""
+        """Whether naming the commonest class may be as good, False if its share is not known."""
         return self.commonest is not None and self.lost_at_most >= LEARNABLE * (1 - self.commonest)
 
 
 def relative_noise(numbers: PublicNumbers, noise_multiplier: float, rounds: int, sampling_rate: float = 1.0) -> float:
-    """ν, of batches of sampling_rate · n patients.
+    """Return ν, of batches of sampling_rate · n patients.
 
     >>> round(relative_noise(PublicNumbers(4, 120, 200, 11), noise_multiplier=20.0, rounds=100), 4)
     0.0276
@@ -94,7 +94,7 @@ def relative_noise(numbers: PublicNumbers, noise_multiplier: float, rounds: int,
 
 
 def learning_rate(noise: float, rounds: int, clip_norm: float = CLIP_NORM) -> float:
-    """The coordinator's, of the mean gradient, at this relative noise; two digits.
+    """Return the coordinator's learning rate of the mean gradient at this relative noise, with two digits.
 
     >>> learning_rate(0.0276, 100)
     4.9
@@ -104,19 +104,19 @@ def learning_rate(noise: float, rounds: int, clip_norm: float = CLIP_NORM) -> fl
 
 
 def forecast_accuracy(numbers: PublicNumbers, noise: float) -> AccuracyForecast:
-    """What to expect at this relative noise, of settings like those that are suggested."""
+    """Return the expected accuracy at this relative noise, of settings like those that are suggested."""
     lost = LOST_FLOOR + LOST_BY_NOISE * noise * per_class(numbers.classes)
     return AccuracyForecast(
         relative_noise=noise,
         # Guessing is right once in so many classes.
         lost=min(lost, 1 - 1 / numbers.classes),
         lost_at_most=min(MARGIN + LOST_AT_MOST * lost, 1.0),
-        alone=min(ALONE / math.sqrt(numbers.largest), 1.0),
+        alone=min(LOST_ALONE / math.sqrt(numbers.largest), 1.0),
         alone_at_least=min(ALONE_AT_LEAST / math.sqrt(numbers.largest), 1.0),
         commonest=numbers.commonest,
     )
 
 
 def per_class(classes: int) -> float:
-    """How much more noise costs where a patient speaks for one of many classes; 1 of two."""
+    """Return how much more noise costs where a patient speaks for one of many classes, 1 of two."""
     return math.sqrt(classes / 2)

@@ -1,4 +1,4 @@
-"""What a client computes and what the coordinator makes of it: the section `training` of a study's settings."""
+"""The computation of a client and its use by the coordinator: the section `training` of a study's settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _LORA = re.compile(r"lora:([1-9][0-9]{0,3})")
 
 
 class LocalOptimiser(Message):
-    """What a client does with its noised gradients: post-processing, costs no privacy. Fresh in every round."""
+    """A client's use of its noised gradients.
+
+    It is post-processing and costs no privacy. It is fresh in every round.
+    """
 
     name: Literal["plain", "momentum", "adam"] = Field(
         default="plain", description="plain takes the mean as it is; momentum and adam smooth the noise"
@@ -33,9 +36,9 @@ class LocalOptimiser(Message):
 
 
 class Averaging(Message):
-    """Which mean of the released models is the study's result: post-processing, costs no privacy.
+    """The mean of the released models that is the study's result. It is post-processing and costs no privacy.
 
-    Rounds train on from the released models themselves; whoever reads the result takes the mean of what was released.
+    Rounds train on from the released models themselves. A reader of the result takes the mean of released models.
 
     tail         the equal mean of the newest: `share` of all of them, rounded up
     exponential  weights decay^k for the k-th newest, divided by their sum
@@ -49,7 +52,7 @@ class Averaging(Message):
 
 
 class ServerOptimiser(LocalOptimiser):
-    """What the coordinator does with the averaged update: post-processing, costs no privacy."""
+    """The coordinator's use of the averaged update. It is post-processing and costs no privacy."""
 
     learning_rate: Positive = Field(
         default=1.0, description="of the mean update. Larger: faster, and larger steps of noise"
@@ -80,22 +83,25 @@ class LearningRateSchedule(Message):
         default=0.0, description="share of the learning rate at the end of the cosine"
     )
 
-    def share(self, round: int, rounds: int) -> float:
-        """What the learning rate is multiplied with in round `round`; in [0, 1].
+    def share(self, round_number: int, rounds: int) -> float:
+        """Return the factor of the learning rate in round `round_number`, in [0, 1].
 
-        rounds  within max_steps; rounds that came to nothing push the last ones past it, which keep the last rate
+        Args:
+            rounds: within max_steps. Failed rounds push the last ones past it, which keep the last rate.
         """
         if self.name == "step":
-            return self.factor ** ((round - 1) // self.every)
+            return self.factor ** ((round_number - 1) // self.every)
         if self.name == "cosine":
-            return self.final + (1 - self.final) * (1 + math.cos(math.pi * (min(round, rounds) - 1) / rounds)) / 2
+            return (
+                self.final + (1 - self.final) * (1 + math.cos(math.pi * (min(round_number, rounds) - 1) / rounds)) / 2
+            )
         return 1.0
 
 
 def rank_of(trainable: str | tuple[str, ...]) -> int | None:
-    """R of `lora:R`; None: something else is trained."""
-    found = _LORA.fullmatch(trainable) if isinstance(trainable, str) else None
-    return None if found is None else int(found.group(1))
+    """Return R of `lora:R`, or None if other parameters are trained."""
+    match = _LORA.fullmatch(trainable) if isinstance(trainable, str) else None
+    return None if match is None else int(match.group(1))
 
 
 class Backbone(Message):
@@ -108,7 +114,7 @@ class Backbone(Message):
 
 
 class Training(Message):
-    """What a client computes. `task` names code that the hospital has installed; it never travels."""
+    """The computation of a client. `task` names code that the hospital has installed, which never travels."""
 
     task: Text = Field(
         min_length=1,
@@ -176,21 +182,21 @@ class Training(Message):
 
     @field_validator("task_parameters")
     @classmethod
-    def _of_bounded_size(cls, given: dict[str, float | int | bool | str]) -> dict[str, float | int | bool | str]:
+    def _of_bounded_size(cls, parameters: dict[str, float | int | bool | str]) -> dict[str, float | int | bool | str]:
         # They stand in the header of every model.
-        if len(canonical_json(given)) > LONGEST_PARAMETERS:
+        if len(canonical_json(parameters)) > LONGEST_PARAMETERS:
             raise ValueError(f"task_parameters have at most {LONGEST_PARAMETERS} bytes as JSON")
-        prior_of(given)
-        return given
+        prior_of(parameters)
+        return parameters
 
     @field_validator("trainable")
     @classmethod
-    def _names_a_part(cls, given: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        if isinstance(given, str) and given not in (ALL, HEAD) and rank_of(given) is None:
+    def _names_a_part(cls, trainable: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if isinstance(trainable, str) and trainable not in (ALL, HEAD) and rank_of(trainable) is None:
             raise ValueError(
                 "say all, head, lora:R with a rank R of 1 to 9999, or a list of patterns such as ['layer4.*', 'fc.*']"
             )
-        return given
+        return trainable
 
     @model_validator(mode="after")
     def _features_are_of_the_records_themselves(self) -> Self:
@@ -209,16 +215,18 @@ class Training(Message):
         if self.local_steps != 1:
             raise ValueError("fedsgd sends one gradient a round: local_steps must be 1")
         if self.local_optimiser.name != "plain" or self.learning_rate_schedule.name != "constant":
-            others = "local_optimiser and learning_rate_schedule belong to fedavg; choose the coordinator's optimiser"
-            raise ValueError(f"fedsgd sends a gradient and takes no local step: {others} instead")
+            message = (
+                "local_optimiser and learning_rate_schedule belong to fedavg, so choose the coordinator's optimiser"
+            )
+            raise ValueError(f"fedsgd sends a gradient and takes no local step: {message} instead")
         return self
 
     @property
     def program_sha256(self) -> str | None:
-        """Of the program that hospitals run on their records; None: the study has none, of weights or of nothing."""
+        """Of the program that hospitals run on their records. None: the study has none, or has one of weights."""
         return None if self.backbone is None or self.task != PROGRAM_TASK else self.backbone.sha256
 
     @property
     def prior(self) -> Prior | None:
-        """What is added to noised gradients; None: the task has none."""
+        """The prior that is added to noised gradients, or None if the task has none."""
         return prior_of(self.task_parameters)

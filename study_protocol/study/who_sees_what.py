@@ -1,4 +1,7 @@
-"""Who sees what in a study, in sentences: a hospital reads them before it joins, and a certificate prints them."""
+"""The parties of a study and what each sees, in sentences.
+
+Hospitals read them before they join. Certificates print them.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,15 @@ if TYPE_CHECKING:
     from study_protocol.study.any_settings import AnySettings
     from study_protocol.study.outside_witness import OutsideWitness
 
-WHOM = {"instance": "each patient", "client": "each hospital as a whole"}
+PROTECTED_UNITS = {"instance": "each patient", "client": "each hospital as a whole"}
 
 
-def seen(settings: AnySettings, *, mine: bool) -> list[str]:
-    """Who sees what of a hospital, one sentence each. mine: it is the reader's own; else anybody's that takes part."""
+def disclosures(settings: AnySettings, *, mine: bool) -> list[str]:
+    """Return who sees what of a hospital, one sentence each.
+
+    Args:
+        mine: whether the hospital is the reader's own. Otherwise it is any hospital that takes part.
+    """
     schedule = settings.schedule
     return [
         *_parties(settings, mine=mine),
@@ -26,7 +33,7 @@ def seen(settings: AnySettings, *, mine: bool) -> list[str]:
 def _auditors(witnesses: tuple[OutsideWitness, ...]) -> list[str]:
     if not witnesses:
         return []
-    names = ", ".join(one.name for one in witnesses)
+    names = ", ".join(witness.name for witness in witnesses)
     return [f"outside witnesses, who sign the ledger's heads ({names}): what every reader of the ledger sees"]
 
 
@@ -42,34 +49,37 @@ def _time_seen(slots: tuple[float, ...] | None, *, mine: bool) -> str:
 def _parties(settings: AnySettings, *, mine: bool) -> list[str]:
     privacy = settings.privacy
     if isinstance(privacy, StatisticsPrivacy):
-        return [_query_seen(masked=privacy.masking is not None, mine=mine), *_others(mine=mine, what="answers")]
-    your, yours, here = ("your", "yours", "here") if mine else ("each hospital's", "its own", "at the hospital")
+        return [
+            _query_seen(masked=privacy.masking is not None, mine=mine),
+            *_other_parties(mine=mine, releases="answers"),
+        ]
+    your, yours, place = ("your", "yours", "here") if mine else ("each hospital's", "its own", "at the hospital")
     masked = privacy.masking is not None and privacy.masking.mask_updates
-    noised = f"without noise of {yours}" if privacy.rules.central else f"with noise that is added {here}"
+    noised = f"without noise of {yours}" if privacy.rules.central else f"with noise that is added {place}"
     update = f"the sum of all hospitals' updates, {noised}" if masked else f"{your} update, {noised}"
     lines = [f"the coordinator: {update}; who takes part"]
     if privacy.bayesian is not None:
-        alone = "yours alone" if mine else "each hospital's alone"
-        summed = "summed under masks, or the largest of them" if privacy.masking is not None else alone
-        shown = {
+        extent = "yours alone" if mine else "each hospital's alone"
+        summed = "summed under masks, or the largest of them" if privacy.masking is not None else extent
+        disclosed = {
             "plain": f"{your} log-moments without noise, {summed}: the classical limit does not hold against it",
             "noised": "noised histograms of distances; their charge is in the limits",
             "at-end": f"{your} log-moments without noise, {summed}, written into the ledger when the study has ended: "
             "the classical limit does not hold against it, nor then against readers of the ledger",
         }
-        lines.append(f"the coordinator: {shown[privacy.disclosure]}")
+        lines.append(f"the coordinator: {disclosed[privacy.disclosure]}")
     if settings.statistics is None:
-        return [*lines, *_others(mine=mine, what="models")]
+        return [*lines, *_other_parties(mine=mine, releases="models")]
     query = _query_seen(masked=privacy.masking is not None, mine=mine)
-    return [*lines, query, *_others(mine=mine, what="models and answers")]
+    return [*lines, query, *_other_parties(mine=mine, releases="models and answers")]
 
 
 def _query_seen(*, masked: bool, mine: bool) -> str:
-    whose = "your" if mine else "each hospital's"
-    part = f"the sum of all hospitals' noised counts, never {whose} own" if masked else f"{whose} counts with noise"
+    owner = "your" if mine else "each hospital's"
+    part = f"the sum of all hospitals' noised counts, never {owner} own" if masked else f"{owner} counts with noise"
     return f"the coordinator, of a query: {part}; who takes part"
 
 
-def _others(*, mine: bool, what: str) -> list[str]:
+def _other_parties(*, mine: bool, releases: str) -> list[str]:
     name = "your name and key, nothing of your data" if mine else "each other's names and keys, nothing of their data"
-    return [f"the other hospitals: {name}", f"readers: the released {what}"]
+    return [f"the other hospitals: {name}", f"readers: the released {releases}"]

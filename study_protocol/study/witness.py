@@ -1,7 +1,7 @@
 """Hospitals as witnesses of the coordinator's ledger: the signed head, and the header that carries it.
 
-A head fixes every entry before it. Whoever is shown two heads that do not lie on one chain, each signed by a hospital,
-knows that the coordinator showed two ledgers.
+A head fixes every entry before it. Two heads that do not lie on one chain, each signed by a hospital, prove that the
+coordinator showed two ledgers.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from study_protocol.wire.signing import (
     verify_document,
 )
 
-# In a request that is sent anyway; `<entries>.<hash>.<signature>`, by the client that the request names.
+# In a request that is sent anyway: `<entries>.<hash>.<signature>`, by the client that the request names.
 WITNESS_HEADER = "Wardround-Witness"
 WITNESS_PATTERN = r"^[1-9][0-9]{0,15}\.[0-9a-f]{64}\.[A-Za-z0-9_-]{86}$"
 
 
 def sign_head(key: Ed25519PrivateKey, client: str, head: LedgerHead) -> WitnessedHead:
     """Vouch for a head as `client`. The caller has stored the head durably, and it extends what was signed before."""
-    # Ed25519 is deterministic: whoever was killed before sending signs the same bytes again.
+    # Ed25519 is deterministic: a program that was killed before sending signs the same bytes again.
     signature = sign_document(key, LEDGER_WITNESS, _document(client, head))
     return WitnessedHead(client=client, public_key=encode_public_key(key.public_key()), head=head, signature=signature)
 
 
 def require_witnessed(witness: WitnessedHead) -> None:
-    """Whether the signature is that of the key beside it; whose key this is, the roster says.
+    """Check that the signature is that of the key beside it. The roster says whose key this is.
 
     Raises:
         SigningError: it is not.
@@ -43,12 +43,12 @@ def require_witnessed(witness: WitnessedHead) -> None:
 
 
 def to_header(witness: WitnessedHead) -> dict[str, str]:
-    """Header name and value."""
+    """Return the header's name and value."""
     return {WITNESS_HEADER: f"{witness.head.entries}.{witness.head.sha256}.{witness.signature}"}
 
 
 def from_header(value: str, *, study: str, client: str, public_key: str) -> WitnessedHead:
-    """Inverse of `to_header`, for the client whose request this is.
+    """Return the inverse of `to_header`, for the client whose request this is.
 
     Raises:
         SigningError: not of this form.

@@ -1,6 +1,6 @@
-"""JSON that came from somebody else: every name once in an object, and no number that JSON does not have.
+"""JSON from another party: every name once in an object, and no number that JSON does not have.
 
-Parsers disagree about a name that stands twice; two readers of one signed or checked text would read two documents.
+Parsers disagree about a name that stands twice. Two readers of one signed or checked text would read two documents.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class UnclearDocument(ValueError):
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        # Not repeated: whoever made the name up may have meant it for a log.
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        # Not repeated: the author of the name may have meant it for a log.
         raise UnclearDocument("a name stands twice in one object")
-    return found
+    return entries
 
 
 def _no_number(_: str) -> NoReturn:
@@ -30,7 +30,7 @@ def _no_number(_: str) -> NoReturn:
 
 
 def load_json(raw: bytes | str) -> Any:
-    """The value of a JSON text.
+    """Return the value of a JSON text.
 
     Raises:
         ValueError: it is none (json.JSONDecodeError, UnicodeDecodeError), or UnclearDocument.
@@ -42,7 +42,7 @@ def load_json(raw: bytes | str) -> Any:
 
 
 def read_document(model: type[M], raw: bytes | str) -> M:
-    """The message in a JSON text.
+    """Return the message in a JSON text.
 
     Raises:
         ValueError: as `load_json`, and pydantic's ValidationError where it is no `model`.

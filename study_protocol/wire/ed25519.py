@@ -1,7 +1,7 @@
-"""Which 32 bytes may be somebody's Ed25519 key: the one encoding of a point whose order is large.
+"""The 32 bytes that may be an Ed25519 key: the one encoding of a point whose order is large.
 
-For a point of small order anybody can make signatures that hold (the neutral element signs everything), and a second
-encoding of one point would be a second key on a roster. OpenSSL accepts both; RFC 8032, 5.1.3 refuses the second.
+For a point of small order anyone can make signatures that hold (the neutral element signs every message). A second
+encoding of one point would be a second key on a roster. OpenSSL accepts both. RFC 8032, 5.1.3 refuses the second.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ D = -121665 * pow(121666, -1, P) % P
 
 @lru_cache(maxsize=4096)
 def is_identity_key(raw: bytes) -> bool:
-    """Whether `raw` is canonical, on the curve, and of an order other than 1, 2, 4, 8."""
+    """Return whether `raw` is canonical, on the curve, and of an order other than 1, 2, 4, 8."""
     if len(raw) != KEY_BYTES:
         return False
     # The highest bit is the sign of x.
@@ -24,7 +24,7 @@ def is_identity_key(raw: bytes) -> bool:
     if y >= P:
         return False
     square = y * y % P
-    # x² = u/v, which is a square where u·v is one (Euler); v is never 0, because −1/d is no square.
+    # x² = u/v, which is a square if u·v is one (Euler). v is never 0, because −1/d is no square.
     quotient = (square - 1) * (D * square + 1) % P
     # 0 is x = 0, the orders 1 and 2.
     if quotient == 0 or pow(quotient, (P - 1) // 2, P) != 1:

@@ -1,7 +1,7 @@
 """Named places where a process can be told to die, so that tests can kill it exactly there.
 
 `WARDROUND_FAILPOINT=name[:nth]` ends the process at the nth passage (the first if unsaid), after writing the name to
-the file `WARDROUND_FAILPOINT_LOG`. Unset, a failpoint does nothing.
+the file `WARDROUND_FAILPOINT_LOG`. Unset, a failpoint has no effect.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ def register(*names: str) -> None:
 
 
 def names(prefix: str = "") -> list[str]:
-    """The failpoints declared so far whose name starts with `prefix`."""
+    """Return the failpoints declared so far whose name starts with `prefix`."""
     return sorted(name for name in _names if name.startswith(prefix))
 
 
 def failpoint(name: str) -> None:
-    """Die here if the environment, or whatever stands in for it, says so.
+    """Die here if the environment, or its replacement, says so.
 
     Raises:
-        ValueError: a name that nobody registered; a test could never find it.
+        ValueError: the name is not registered, so that a test could never find it.
     """
     if name not in _names:
         raise ValueError(f"failpoint {name!r} is not registered")
@@ -38,8 +38,8 @@ def failpoint(name: str) -> None:
 
 def follow_environment(name: str) -> None:
     """Die at the passage that the environment names."""
-    wanted, _, nth = os.environ.get("WARDROUND_FAILPOINT", "").partition(":")
-    if wanted != name:
+    failpoint, _, nth = os.environ.get("WARDROUND_FAILPOINT", "").partition(":")
+    if failpoint != name:
         return
     _passages[name] = _passages.get(name, 0) + 1
     if _passages[name] == int(nth or 1):

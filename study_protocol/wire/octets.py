@@ -14,7 +14,7 @@ def _octets_of(value: Any) -> Any:
 
 
 def as_text(smallest: int, largest: int) -> WithJsonSchema:
-    """The JSON Schema of so many bytes, whose text is longer: four characters for three bytes, rounded up."""
+    """Return the JSON Schema of so many bytes, whose text is longer: four characters for three bytes, rounded up."""
     lengths = {"minLength": (4 * smallest + 2) // 3, "maxLength": (4 * largest + 2) // 3}
     return WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9_-]*$", **lengths})
 

@@ -9,24 +9,27 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 _ANY = Context(prec=400)
 
 
-def number(value: float | None, places: int = 3, *, left: bool = False) -> str:
-    """A privacy loss for the eye, rounded up; what is left of a limit, rounded down. The exact value is in the JSON."""
+def number(value: float | None, places: int = 3, *, round_down: bool = False) -> str:
+    """Return a privacy loss for display, rounded up, or the rest of a limit, rounded down.
+
+    The exact value is in the JSON.
+    """
     if value is None:
         return "unbounded"
     if not math.isfinite(value):
         return "unbounded" if value > 0 else "unknown"
-    rounding = ROUND_FLOOR if left else ROUND_CEILING
+    rounding = ROUND_FLOOR if round_down else ROUND_CEILING
     # By its repr: 0.1 in binary lies above 0.1, and would be shown as 0.101.
     return str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-places), rounding, _ANY))
 
 
 def percent(share: float) -> str:
-    """A share of 1 as a percentage, rounded up to a tenth."""
+    """Return a share of 1 as a percentage, rounded up to a tenth."""
     return f"{Decimal(repr(share)).scaleb(2, _ANY).quantize(Decimal('0.1'), ROUND_CEILING, _ANY)} %"
 
 
 def at_least(noise: float) -> str:
-    """A noise multiplier that is sure to be there, rounded down to three places."""
-    # What the division itself takes off would be shown as 2.999 for 3.
-    shown = number(noise * (1 + 1e-12), left=True)
-    return shown.rstrip("0").rstrip(".") if float(shown) > 0 else repr(noise)
+    """Return a noise multiplier that is sure to be there, rounded down to three places."""
+    # The error of the division itself would be shown as 2.999 for 3.
+    text = number(noise * (1 + 1e-12), round_down=True)
+    return text.rstrip("0").rstrip(".") if float(text) > 0 else repr(noise)

@@ -28,7 +28,7 @@ TOKEN_LIFETIME_SECONDS = 60
 # How far the signer's clock may run ahead: as much longer than its lifetime a token is good at most.
 CLOCK_AHEAD_SECONDS = 5
 # How far the coordinator's clock and a hospital's own may lie apart, as between machines of one Kerberos realm.
-MOST_SKEW_SECONDS = 300
+MAX_SKEW_SECONDS = 300
 ASSIGNMENT = "wardround/1/assignment"
 LEDGER_HEAD = "wardround/1/ledger-head"
 QUERY_ANSWER = "wardround/1/query-answer"
@@ -67,7 +67,7 @@ class ClockSkew(SigningError):
 
 
 def canonical_json(value: Any) -> bytes:
-    """One byte string for one JSON value: UTF-8, sorted keys, no spaces; what gets hashed and signed.
+    """Return one byte string for one JSON value, to be hashed and signed: UTF-8, sorted keys, no spaces.
 
     Floats are written by their shortest round-trip form, so equal values give equal bytes.
 
@@ -81,12 +81,12 @@ _TO_STANDARD, _TO_URLSAFE = bytes.maketrans(b"-_", b"+/"), bytes.maketrans(b"+/"
 
 
 def to_base64url(raw: bytes) -> str:
-    """Unpadded: what bytes are in JSON."""
+    """Return unpadded base64url, the form of bytes in JSON."""
     return binascii.b2a_base64(raw, newline=False).rstrip(b"=").translate(_TO_URLSAFE).decode()
 
 
 def from_base64url(text: str) -> bytes:
-    """Inverse of `to_base64url`.
+    """Return the inverse of `to_base64url`.
 
     Raises:
         ValueError: no base64url, padded, or with stray bits at the end: every value has one text.
@@ -103,12 +103,12 @@ def from_base64url(text: str) -> bytes:
 
 
 def encode_public_key(key: Ed25519PublicKey) -> str:
-    """The 32 raw bytes in unpadded base64url."""
+    """Return the 32 raw bytes in unpadded base64url."""
     return to_base64url(key.public_bytes_raw())
 
 
 def decode_public_key(text: str) -> Ed25519PublicKey:
-    """Inverse of `encode_public_key`.
+    """Return the inverse of `encode_public_key`.
 
     Raises:
         SigningError: not 32 bytes of canonical base64url, or no key that one party alone can sign for.
@@ -121,10 +121,10 @@ def decode_public_key(text: str) -> Ed25519PublicKey:
 
 
 def public_key_of(raw: bytes) -> Ed25519PublicKey:
-    """The key in 32 raw bytes.
+    """Return the key in 32 raw bytes.
 
     Raises:
-        SigningError: a point of small order, whose signatures anybody can make, a second encoding, or no point.
+        SigningError: a point of small order, whose signatures anyone can make, a second encoding, or no point.
     """
     if not is_identity_key(raw):
         raise SigningError("bad-key", "an Ed25519 key is a point of large order in its one encoding: make a new key")
@@ -132,22 +132,22 @@ def public_key_of(raw: bytes) -> Ed25519PublicKey:
 
 
 def fingerprint(key: Ed25519PublicKey) -> str:
-    """SHA-256 (hex) of the raw public key: what people read to each other on the telephone."""
+    """Return the SHA-256 (hex) of the raw public key, which people read to each other on the telephone."""
     # Prefixed: no other digest of the same bytes is a fingerprint.
     return hashlib.sha256(b"wardround/1/key" + key.public_bytes_raw()).hexdigest()
 
 
 def roster_fingerprint(study: str, members: Iterable[tuple[str, str]]) -> str:
-    """SHA-256 (hex) over a study's (client, encoded public key) pairs in order of their names."""
+    """Return SHA-256 (hex) over a study's (client, encoded public key) pairs in order of their names."""
     roster = sorted([client, key] for client, key in members)
     return hashlib.sha256(canonical_json({"study": study, "roster": roster})).hexdigest()
 
 
 def as_digits(fingerprint: str) -> str:
-    """A roster's fingerprint (SHA-256, hex) to be read aloud: twelve groups of five digits.
+    """Return a roster's fingerprint (SHA-256, hex) to be read aloud: twelve groups of five digits.
 
-    199 of its 256 bits: two rosters with one number take 2^99 attempts, another one for a given number 2^199. Digits,
-    because every language reads them.
+    They hold 199 of its 256 bits. Two rosters with one number take 2^99 attempts, another one for a given number 2^199.
+    They are digits because every language reads them.
     """
     digits = f"{int(fingerprint, 16) % 10**ROSTER_DIGITS:0{ROSTER_DIGITS}d}"
     return " ".join(digits[i : i + _GROUP] for i in range(0, ROSTER_DIGITS, _GROUP))
@@ -155,10 +155,10 @@ def as_digits(fingerprint: str) -> str:
 
 @dataclass(frozen=True)
 class RequestClaims:
-    """What a verified request token says. `token_id` is set on requests that must not be replayed.
+    """The content of a verified request token. `token_id` is set on requests that must not be replayed.
 
     program   the version of the program that signed
-    protocol  the number of the protocol that it speaks; a program that names none speaks the one before numbers
+    protocol  the number of the protocol that it speaks. A program that names none speaks the one before numbers
     """
 
     client: str
@@ -182,15 +182,15 @@ def request_token(
     token_id: str | None = None,
     protocol: int | None = PROTOCOL,
 ) -> str:
-    """A bearer JWT (EdDSA) for exactly one request.
+    """Return a bearer JWT (EdDSA) for exactly one request.
 
     Args:
         audience: the coordinator's public origin, for example `https://study.example.org`.
         url: the whole target, origin + path + query.
         body_sha256: hex SHA-256 of the body, of no bytes for a request without one.
         now: seconds since the epoch.
-        token_id: used once by the server; for POST.
-        protocol: the number that is spoken, beside which this program's version is said; None: neither.
+        token_id: used once by the server, for POST.
+        protocol: the number that is spoken, beside which this program's version is said. None: neither.
     """
     claims: dict[str, Any] = {
         "iss": client,
@@ -210,7 +210,7 @@ def request_token(
 
 
 def claimed_identity(token: str) -> tuple[str, str]:
-    """(client, study) as the token claims them, unverified: only good for looking the public key up.
+    """Return (client, study) as the token claims them, unverified: only good for looking the public key up.
 
     Raises:
         SigningError: not a JWT with these claims.
@@ -279,7 +279,7 @@ def _message(label: str, document: Mapping[str, Any]) -> bytes:
 
 
 def sign_document(key: Ed25519PrivateKey, label: str, document: Mapping[str, Any]) -> str:
-    """Unpadded base64url Ed25519 signature over the label and the canonical JSON of `document`."""
+    """Return the unpadded base64url Ed25519 signature over the label and the canonical JSON of `document`."""
     return to_base64url(key.sign(_message(label, document)))
 
 

@@ -1,6 +1,6 @@
-"""Tensors that do not have to be in memory whole: read and written in pieces, byte for byte as `tensors.encode` does.
+"""Tensors that need not be in memory whole: read and written in pieces, byte for byte as `tensors.encode` does.
 
-A piece is a run of one flattened tensor's numbers. Files are read, not mapped: pages of a map count as memory of the
+A piece is a run of one flattened tensor's numbers. Files are read, not mapped. Pages of a map count as memory of the
 process, and a file that is cut short under it kills it.
 """
 
@@ -36,7 +36,7 @@ Piece = tuple[str, int, Array]
 """A tensor's name, where in the flattened tensor the piece begins, and its numbers: (n,)."""
 
 
-class Tensors(Protocol):
+class ReadableTensors(Protocol):
     """Named tensors, in memory or in a file."""
 
     @property
@@ -45,7 +45,7 @@ class Tensors(Protocol):
         ...
 
     def piece(self, name: str, start: int, stop: int) -> Array:
-        """(stop − start,) numbers of the flattened tensor. TensorError `not-finite`, `malformed`."""
+        """Return numbers of the flattened tensor, shape (stop − start,). TensorError `not-finite`, `malformed`."""
         ...
 
 
@@ -61,12 +61,12 @@ class Arrays:
 
 
 class TensorFile:
-    """An opened safetensors file. `descriptor` stays open, and whoever opened it closes it.
+    """An opened safetensors file. `descriptor` stays open, and its opener closes it.
 
     longest_metadata: most bytes that the header may hold beside the tensors of `spec`. metadata: texts by name.
 
     Raises:
-        TensorError: `malformed`, `wrong-dtype`; with a `spec`, everything that `tensors.decode` raises, of which
+        TensorError: `malformed`, `wrong-dtype`. With a `spec` also all errors of `tensors.decode`, of which
             `not-finite` only when the numbers are read.
     """
 
@@ -76,16 +76,16 @@ class TensorFile:
         if spec is not None and size > (limit := encoded_size_limit(spec, metadata=longest_metadata)):
             raise TensorError("too-large", f"the body is larger than the {limit} bytes expected")
         try:
-            found, self._begins, self.metadata = _read_header(descriptor, size)
+            entries, self._begins, self.metadata = _read_header(descriptor, size)
         except ValueError as error:
-            why = "the body is not a safetensors file, or its header says a name twice"
-            raise TensorError("malformed", why) from error
+            reason = "the body is not a safetensors file, or its header says a name twice"
+            raise TensorError("malformed", reason) from error
         if spec is not None:
-            require_spec(found, spec)
-        for name, (_, dtype) in found.items():
+            require_spec(entries, spec)
+        for name, (_, dtype) in entries.items():
             if dtype not in DTYPES:
                 raise TensorError("wrong-dtype", f"{name}: float32 and float64 travel")
-        self.spec: Spec = {name: (shape, DTYPES[dtype]) for name, (shape, dtype) in found.items()}
+        self.spec: Spec = {name: (shape, DTYPES[dtype]) for name, (shape, dtype) in entries.items()}
 
     def piece(self, name: str, start: int, stop: int) -> Array:
         dtype = np.dtype(self.spec[name][1])
@@ -106,30 +106,32 @@ def read_at(descriptor: int, into: Array, offset: int) -> None:
 
 
 def pieces(spec: Spec, size: int = PIECE) -> Iterator[tuple[str, int, int]]:
-    """(name, start, stop) of all numbers: tensors in order of their names, at most `size` numbers at once."""
+    """Yield (name, start, stop) of all numbers: tensors in order of their names, at most `size` numbers at once."""
     for name in sorted(spec):
         yield from runs(name, math.prod(spec[name][0]), size)
 
 
 def runs(name: str, numbers: int, size: int = PIECE) -> Iterator[tuple[str, int, int]]:
-    """(name, start, stop) of the numbers of one tensor."""
+    """Yield (name, start, stop) of the numbers of one tensor."""
     for start in range(0, numbers, size):
         yield name, start, min(start + size, numbers)
 
 
-def read(tensors: Tensors, size: int = PIECE) -> Iterator[Piece]:
-    """All numbers, in the order of `pieces`."""
+def read(tensors: ReadableTensors, size: int = PIECE) -> Iterator[Piece]:
+    """Yield all numbers, in the order of `pieces`."""
     for name, start, stop in pieces(tensors.spec, size):
         yield name, start, tensors.piece(name, start, stop)
 
 
-def encoded(
+def encode_pieces(
     spec: Spec, values: Iterable[Piece], metadata: Mapping[str, str] | None = None
 ) -> Iterator[bytes | memoryview]:
-    """The bytes that `tensors.encode` makes of the same tensors, without holding them.
+    """Yield the bytes that `tensors.encode` makes of the same tensors, without holding them.
 
-    values    tensors in the order of `file_order`, each from its beginning to its end
-    metadata  texts for the header, written in the order of their names: the library's order differs from run to run
+    Args:
+        values: tensors in the order of `file_order`, each from its beginning to its end.
+        metadata: texts for the header, written in the order of their names. The library's order differs from run to
+            run.
 
     Raises:
         TensorError: `not-finite`.
@@ -152,19 +154,19 @@ def encoded(
 
 
 def encode_model(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
-    """A file with texts in its header; equal tensors and texts give equal bytes. Raises as `encoded`."""
+    """Return a file with texts in its header. Equal tensors and texts give equal bytes. Raises as `encode_pieces`."""
     spec = Arrays(tensors).spec
     whole = ((name, 0, tensors[name].reshape(-1)) for name in file_order(spec) if tensors[name].size)
-    return b"".join(encoded(spec, whole, metadata))
+    return b"".join(encode_pieces(spec, whole, metadata))
 
 
 def file_order(spec: Spec) -> list[str]:
-    """Names as their numbers follow one another in a file: wider types first, so that all lie aligned."""
+    """Return the names in the order of their numbers in a file: wider types first, so that all lie aligned."""
     return sorted(spec, key=lambda name: (-np.dtype(spec[name][1]).itemsize, name))
 
 
-def gathered(spec: Spec, values: Iterable[Piece]) -> dict[str, Array]:
-    """The tensors in memory, out of pieces in any order."""
+def gather_tensors(spec: Spec, values: Iterable[Piece]) -> dict[str, Array]:
+    """Return the tensors in memory, out of pieces in any order."""
     flat = {name: np.empty(math.prod(shape), dtype) for name, (shape, dtype) in sorted(spec.items())}
     for name, start, piece in values:
         flat[name][start : start + piece.size] = piece
@@ -188,7 +190,7 @@ def _header(spec: Spec, metadata: Mapping[str, str] | None) -> bytes:
 def _read_header(
     descriptor: int, size: int
 ) -> tuple[dict[str, tuple[tuple[int, ...], str]], dict[str, int], dict[str, str]]:
-    """Names → (shape, type code), names → where the numbers begin in the file, metadata. Raises ValueError."""
+    """Return names → (shape, type code), names → where the numbers begin in the file, metadata. Raises ValueError."""
     length = int.from_bytes(os.pread(descriptor, LENGTH_BYTES, 0), "little")
     if length > min(LONGEST_HEADER, size - LENGTH_BYTES):
         raise ValueError("the header is longer than the file, or than the library reads")
@@ -198,20 +200,20 @@ def _read_header(
         raise ValueError("the header is no object")
     entries = {name: _entry(value) for name, value in cast(dict[str, Any], header).items() if name != METADATA}
     end = 0
-    # One behind the other, without holes, to the file's end: no byte is of two tensors, and none of nothing.
+    # One behind the other, without holes, to the file's end: every byte is of exactly one tensor.
     for _, _, begin, stop in sorted(entries.values(), key=lambda entry: entry[2:]):
         if begin != end:
             raise ValueError("the tensors do not lie one behind the other")
         end = stop
     if LENGTH_BYTES + length + end != size:
         raise ValueError("the file is longer or shorter than its tensors")
-    found = {name: (shape, code) for name, (shape, code, _, _) in entries.items()}
+    shapes = {name: (shape, code) for name, (shape, code, _, _) in entries.items()}
     begins = {name: LENGTH_BYTES + length + begin for name, (_, _, begin, _) in entries.items()}
-    return found, begins, texts_of(cast(Any, header))
+    return shapes, begins, texts_of(cast(Any, header))
 
 
 def _entry(value: Any) -> tuple[tuple[int, ...], str, int, int]:
-    """(shape, type code, first and last byte) of one tensor, as the header says them. Raises ValueError."""
+    """Return (shape, type code, first and last byte) of one tensor, as the header says them. Raises ValueError."""
     if not isinstance(value, dict):
         raise ValueError("a tensor's entry is no object")
     entry = cast(dict[str, Any], value)

@@ -7,15 +7,15 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-# C0, DEL, C1; marks, overrides and isolates of direction; separators of lines and paragraphs; the byte order mark.
+# C0, DEL, C1, marks, overrides and isolates of direction, separators of lines and paragraphs, the byte order mark.
 _UNPRINTABLE_RANGES = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff"
-# Half a character, which JSON's escapes can name: it has no UTF-8, so that nothing can be signed or stored with it.
+# Half a character, which JSON's escapes can name: it has no UTF-8, so that no text with it can be signed or stored.
 _SURROGATES = r"\ud800-\udfff"
 _UNPRINTABLE = re.compile(f"[{_UNPRINTABLE_RANGES}{_SURROGATES}]")
 
 
 def require_plain(value: str) -> str:
-    """The text itself.
+    """Return the text itself.
 
     Raises:
         ValueError: it holds a control character, half a character, or one that turns the direction of writing.

@@ -1,4 +1,4 @@
-"""What every message on the wire is made of: strict numbers, names, and values that never change."""
+"""Values of every message on the wire: strict numbers, names, and models that never change."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from study_protocol.wire.documents import UnclearDocument, load_json
 _PLACE = re.compile(r"\(at (?:line (\d+), column (\d+)|end of document)\)")
 _NAME = r"(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')"
 _QUOTES = "a quotation mark of a word processor stands in it: write a straight one, \", or '"
-# Of the line that the parser stopped in, the first that fits; its words are fixed, and never the line's.
+# Patterns of the line that the parser stopped in. The first that fits gives fixed words, never the line's.
 _TOML = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
@@ -25,8 +25,11 @@ _TOML = tuple(
         (r"=\s*(?:None|null|NULL|nil|none)\b", "TOML has no null: leave the entry out"),
         (r"=\s*[+-]?\d+,\d+\s*(?:#.*)?$", "a number has a decimal point, no comma"),
         (r"=\s*[+-]?\.\d|=\s*[+-]?\d+\.\s*(?:#.*)?$", "a number has a digit before and after its decimal point"),
-        (r"=\s*(?:#.*)?$", "nothing stands after the ="),
-        (r"=\s*\"[^\"]*\\", "in a text between \" marks a \\ is written \\\\; between ' marks it stands for itself"),
+        (r"=\s*(?:#.*)?$", "no value stands after the ="),
+        (
+            r"=\s*\"[^\"]*\\",
+            "in a text between \" marks a \\ is written \\\\, and between ' marks it stands for itself",
+        ),
         (r"=\s*(?:\"[^\"]*|'[^']*)$", "a quotation mark is not closed"),
         (r"=\s*[A-Za-z_]", "a text stands between quotation marks"),
         (
@@ -43,7 +46,7 @@ class Unreadable(ValueError):
 
 
 def read_toml(data: bytes | str) -> dict[str, Any]:
-    """The entries of a TOML file, with or without a byte order mark. Raises Unreadable."""
+    """Return the entries of a TOML file, with or without a byte order mark. Raises Unreadable."""
     text = _text(data)
     if "\r" in text.replace("\r\n", ""):
         raise Unreadable("its lines end with CR alone, which TOML does not know: save it with other line ends")
@@ -56,7 +59,7 @@ def read_toml(data: bytes | str) -> dict[str, Any]:
 
 
 def read_json(data: bytes | str) -> Any:
-    """The value in a JSON file, with or without a byte order mark. Raises Unreadable."""
+    """Return the value in a JSON file, with or without a byte order mark. Raises Unreadable."""
     text = _text(data)
     if not text.strip():
         raise Unreadable("it is empty")
@@ -80,13 +83,13 @@ def _text(data: bytes | str) -> str:
         raise Unreadable(f"line {line}: it is no text in UTF-8: save it as one") from None
 
 
-def _toml_words(told: str, text: str) -> str:
-    place = _PLACE.search(told)
+def _toml_words(parser_message: str, text: str) -> str:
+    place = _PLACE.search(parser_message)
     lines = text.rstrip().splitlines() or [""]
     ended = place is None or place[1] is None
     number = len(lines) if place is None or place[1] is None else min(int(place[1]), len(lines))
     line = lines[number - 1]
-    if told.startswith("Cannot "):
+    if parser_message.startswith("Cannot "):
         return f"line {number}: this name or table stands in the file already"
     if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", line):
         return f"line {number}: a character in it cannot be seen and is not allowed"
@@ -100,7 +103,7 @@ def _json_words(error: json.JSONDecodeError, text: str) -> str:
     before, after = text[: error.pos].rstrip(), text[error.pos :].lstrip()
     if not after:
         return "it ends in the middle: a bracket or a quotation mark is not closed"
-    # Where the parser stops differs between versions: before the comma or behind it.
+    # The place at which the parser stops differs between versions: before the comma or behind it.
     if (before.endswith(",") and after[0] in "]}") or after.removeprefix(",").lstrip()[:1] in tuple("]}"):
         return "a comma stands before a closing bracket: take it away"
     if after[0] in "\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u00ab\u00bb":

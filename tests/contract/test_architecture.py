@@ -13,11 +13,12 @@ import server.db.query_tables  # noqa: F401 - its tables belong to the page, too
 from client_sdk.guard import ledger_file
 from research.benchmarks.way_of_an_update import BEGIN, END
 from server.db.tables import Base
+from wardround.installation import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-SHIPPED = ("accounting", "client_sdk", "server", "simulation", "wardround")
+SHIPPED = PACKAGES
 FOLDERS = (*SHIPPED, "research", "tests", "docs", "migrations")
 PATH = re.compile(rf"(?<![\w/.])((?:{'|'.join(FOLDERS)})/[\w./*-]*|[\w*]+\.py)(?![\w/])")
 # The group of the tasks' entry points, a file of the backup, and one inside of an exported model.

@@ -268,6 +268,7 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+@pytest.mark.slow
 def test_the_application_is_no_superuser_of_its_database(tmp_path: Path) -> None:
     """The script that compose runs, on a real PostgreSQL; then the migrations and a request as that role."""
     password = tmp_path / "password"
@@ -315,6 +316,8 @@ def test_make_and_ci_resolve() -> None:
         r"\S+", re.findall(r"^NUMERICAL := \$\(addprefix tests/,(.*)\)$", makefile, re.MULTILINE)[0]
     ):
         assert (ROOT / "tests" / folder).is_dir()
+    first = re.findall(r"^NUMERICAL_FIRST := \$\(addprefix tests/,(.*)\)$", makefile, re.MULTILINE)[0]
+    assert all((ROOT / "tests" / path).exists() for path in first.split())
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
     assert "make test" in (ROOT / ".ci" / "run").read_text()
     for line in re.findall(r"^\t\$\(BIN\)/(wardround .*)$", makefile, re.MULTILINE):

@@ -29,6 +29,20 @@ def _commands(path: Path) -> set[str]:
     return {found.strip() for piece in joined for found in COMMAND.findall(piece) if not found.startswith("wardround")}
 
 
+@pytest.mark.quick(
+    "README.md1",
+    "as-printed.md",
+    "both-levels.md",
+    "classical.md",
+    "experiments.md",
+    "fixed-order.md",
+    "http-and-polling.md",
+    "no-ghost-clipping.md",
+    "private-training.md",
+    "ring.md",
+    "study.md0",
+    "training.md",
+)
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_every_command_that_is_named_exists(path: Path) -> None:
     app = build()

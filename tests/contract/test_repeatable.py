@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 COLLECT = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
 LONGEST = 80
@@ -35,6 +37,7 @@ def _collected(process: subprocess.Popen[bytes], output: Path) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("tests/") and "::" in line]
 
 
+@pytest.mark.slow
 def test_tests_have_the_same_short_names_in_every_process(tmp_path: Path) -> None:
     # Both read every file, the second seconds after the first, and for the rest share the machine. Both are in one
     # test: two tests could be given to two workers, and each would collect twice.

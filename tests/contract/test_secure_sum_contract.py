@@ -59,7 +59,7 @@ def test_every_derivation_is_reproduced(published) -> None:
         secrets = (private["seed"], private["mask"])
         shares = shamir.split(secrets, holders, parameters.threshold, private["coefficients"])
         assert [share.hex() for share in shares] == client["shares"]
-        sharing, pairing = (masking.Agreement(name, private[use], h1) for use in ("share", "mask"))
+        sharing, pairing = (masking.KeyAgreement(name, private[use], h1) for use in ("share", "mask"))
         for peer, key in client["pair_share_keys"].items():
             assert sharing.share_key(peer, bytes.fromhex(published["clients"][peer]["share_key"])).hex() == key
         for peer, keys in client["pair_mask_keys"].items():

@@ -50,6 +50,7 @@ def test_every_public_name_is_in_the_reference_once() -> None:
     assert sorted(map(id, found)) == sorted(id(getattr(wardround, name)) for name in wardround.__all__)
 
 
+@pytest.mark.slow
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     for name in ("docs", "accounting", "study_protocol", "private_learning", "client_sdk", "wardround"):
         shutil.copytree(ROOT / name, tmp_path / name)
@@ -73,6 +74,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
         assert not loaded, page
 
 
+@pytest.mark.quick("planning-a-study")
 @pytest.mark.parametrize("path", sorted(DOCS.rglob("*.ipynb")), ids=lambda path: path.stem)
 @pytest.mark.filterwarnings("ignore")  # of the kernel's own
 def test_a_notebook_runs_from_top_to_bottom(path: Path, tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ print(wardround.ClassicalAccountant.__name__, wardround.SitePolicy.__name__, cla
     assert (run.stdout.strip(), run.stderr) == ("ClassicalAccountant SitePolicy [] []", "")
 
 
+@pytest.mark.slow
 def test_a_user_s_file_has_no_error_and_no_unknown_type(diagnostics: dict[str, list[dict[str, Any]]]) -> None:
     assert [(d["range"]["start"]["line"] + 1, d["message"]) for d in diagnostics["right.py"]] == []
 

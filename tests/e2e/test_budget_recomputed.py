@@ -110,6 +110,7 @@ def recomputed(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**found, "bayesian": min(epsilon(order, spent, beta), found["classical"])}
 
 
+@pytest.mark.slow
 def test_the_endpoint_states_what_the_events_cost(demonstration):
     entries, budget = demonstration.read("ledger.json"), demonstration.read("budget.json")
     expected = recomputed(entries)

@@ -43,6 +43,7 @@ def go_on(here: Live, seen: set[int]) -> None:
         here.operator("POST", f"/v1/studies/{STUDY}/stop")
 
 
+@pytest.mark.quick("masked")
 @pytest.mark.parametrize("masked", [False, True], ids=["clear", "masked"])
 def test_two_copies_of_one_hospital(here: Live, tmp_path: Path, masked: bool) -> None:
     chosen = settings(masked=masked, max_steps=9, expected_clients=4.0, schedule={"min_clients": 4})

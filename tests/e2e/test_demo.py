@@ -161,6 +161,7 @@ def test_an_interrupt_leaves_no_process_behind(running: subprocess.Popen[str], n
     assert not [child for child in family if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_shown_with_the_end_of_its_log(running: subprocess.Popen[str], tmp_path: Path):
     hospital = next(
         c

@@ -137,6 +137,7 @@ def attacked(greedy: Greedy, clock: FakeClock) -> dict[str, tuple[Values, Values
     return {name: (total - greedy.kept.sums[i], greedy.kept.sent[name]) for i, name in enumerate(NAMES, 1)}
 
 
+@pytest.mark.slow
 def test_six_sums_without_another_hospital_each_would_show_every_update(
     here: Live, clock: FakeClock, sites: list[Site], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +149,7 @@ def test_six_sums_without_another_hospital_each_would_show_every_update(
         assert np.abs(solved - sent).max() < 1e-4
 
 
+@pytest.mark.slow
 def test_six_sums_with_noise_in_shares_are_opened_and_show_nobody(
     here: Live, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,7 +109,7 @@ class Site:
             plan = SessionPlan.of(
                 *(self.settings, model),
                 study=STUDY,
-                round=reported.round,
+                round_number=reported.round,
                 roster=reported.roster_sha256,
                 model=reported.model.sha256,
                 ledger=(reported.ledger.entries, reported.ledger.sha256),
@@ -226,6 +226,7 @@ def scene(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             site.store.close()
 
 
+@pytest.mark.slow
 def test_at_every_step_as_many_may_go_as_were_promised_and_one_more_ends_the_round(scene: Scene) -> None:
     weights = 0.0
     for step, gone in CELLS:

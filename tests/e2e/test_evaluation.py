@@ -126,6 +126,7 @@ def cells(query: Query) -> list[float]:
     return [float(row[place]) for row in table.rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_scheduled_evaluations_count_the_patients_set_aside_and_nobody_who_is_trained_on(
     here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, masked: bool
@@ -164,6 +165,7 @@ def test_scheduled_evaluations_count_the_patients_set_aside_and_nobody_who_is_tr
     assert (budget.charged_rounds, budget.charged_queries) == (ROUNDS, 2)
 
 
+@pytest.mark.slow
 def test_a_restarted_hospital_keeps_everybody_on_the_same_side(
     here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +201,7 @@ def test_a_restarted_hospital_keeps_everybody_on_the_same_side(
     assert all(len(part & {"p40"}) + len(trained[-1] & {"p40"}) == 1 for part in evaluated)
 
 
+@pytest.mark.slow
 def test_the_worker_dies_around_the_release_and_the_evaluation_is_asked_once(
     here: Live, tmp_path: Path, clock: FakeClock
 ) -> None:
@@ -219,6 +222,7 @@ def test_the_worker_dies_around_the_release_and_the_evaluation_is_asked_once(
             assert [one.bears for one in ledger.charges()].count("evaluated") == 2
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_could_overspend_asks_nobody_and_training_goes_on(here: Live, tmp_path: Path) -> None:
     sites = enrolled(here, tmp_path, study(masked=False, every=None, epsilon=30.0), policy=policy_that())
     with operator(here) as lead:
@@ -238,6 +242,7 @@ def test_an_evaluation_that_could_overspend_asks_nobody_and_training_goes_on(her
     wait_for_the_end(here, sites)
 
 
+@pytest.mark.slow
 def test_where_nobody_is_set_aside_a_model_is_not_evaluated(here: Live, tmp_path: Path) -> None:
     statistics = {"max_queries": 5, "max_cells": 100}
     enrolled(here, tmp_path, settings(statistics=statistics, schedule={"min_clients": 4}), names=NAMES_OF_FOUR)

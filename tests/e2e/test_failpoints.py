@@ -103,6 +103,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
         yield Scene(tmp_path, url, processes, store)
 
 
+@pytest.mark.slow
 def test_a_coordinator_killed_at_every_failpoint_goes_on_where_it_was(scene: Scene):
     scene.plan(central=True, rounds=ROUNDS_OF_A_DYING_COORDINATOR)
     scene.coordinator.prepare()
@@ -131,6 +132,7 @@ def test_a_coordinator_killed_at_every_failpoint_goes_on_where_it_was(scene: Sce
     _finish_and_check(scene)
 
 
+@pytest.mark.slow
 def test_a_hospital_killed_at_every_failpoint_goes_on_where_it_was(scene: Scene):
     scene.plan(central=False, rounds=ROUNDS_OF_A_DYING_HOSPITAL)
     scene.coordinator.prepare()

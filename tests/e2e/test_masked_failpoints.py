@@ -47,6 +47,7 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
         yield Stage(tmp_path, url, processes, MEMBERS, store)
 
 
+@pytest.mark.slow
 def test_killed_at_every_failpoint_of_a_masked_round(stage: Stage) -> None:
     # Nobody comes to `late`: the first deadline of its sessions passes, and every round of it is given back.
     studies = {

@@ -102,6 +102,7 @@ def drive(here: Live, until_done: list[Site], seconds: float) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.quick("sqlite")
 def test_one_hospital_dies_in_round_two_and_comes_back(
     here: Live, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +146,7 @@ def test_one_hospital_dies_in_round_two_and_comes_back(
         assert ledger.charged_round("sepsis", 2) is None, "killed before anything was paid or computed"
 
 
+@pytest.mark.slow
 def test_one_hospital_that_writes_too_much_spoils_one_round_by_no_more_than_the_bound(
     here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -98,6 +98,7 @@ def files_with(vectors: list[bytes], directory: Path) -> list[str]:
     return [str(path.relative_to(directory)) for path in files if any(piece in path.read_bytes() for piece in pieces)]
 
 
+@pytest.mark.quick("after-unmask")
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in AFTER_TRAINING]
 )

@@ -31,6 +31,7 @@ def here(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Live]:
         yield coordinator
 
 
+@pytest.mark.quick("sqlite-False")
 @pytest.mark.parametrize("masked", [True, False])
 def test_a_count_is_answered_charged_once_and_ends_the_study(here: Live, tmp_path: Path, masked: bool) -> None:
     sites = enrolled(here, tmp_path, statistics_settings(masked=masked, max_queries=2))
@@ -78,6 +79,7 @@ def _limit_is_stated(here: Live, used: float) -> None:
     assert "do not depend on its answers" in running.certificate["assumption"]
 
 
+@pytest.mark.quick("sqlite")
 def test_a_query_that_could_overspend_asks_nobody(here: Live, tmp_path: Path) -> None:
     enrolled(here, tmp_path, statistics_settings(epsilon=1.0))
     with operator(here) as lead:

@@ -45,6 +45,7 @@ def refusals(here: Live, round: int) -> set[tuple[str | None, str | None]]:
     return {(one.client, None if one.refusal is None else one.refusal.code) for one in shown.clients or []}
 
 
+@pytest.mark.quick("ask-True-False")
 @pytest.mark.parametrize(
     ("queries", "denied", "masked"), [("ask", False, True), ("ask", True, False), ("allow", True, True)]
 )
@@ -82,6 +83,7 @@ def test_a_forged_yes_is_refused_by_every_hospital(
 SET_BACK = "UPDATE queries SET state = 'failed', reason = 'stopped', answer = NULL"
 
 
+@pytest.mark.quick("False-sqlite")
 @SQLITE_FIRST
 @pytest.mark.parametrize("dishonest", [False, True])
 def test_one_approval_is_not_answered_twice(

@@ -178,6 +178,7 @@ def scene(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         yield Scene(here, clock, deaths, {site.name: site for site in sites})
 
 
+@pytest.mark.slow
 @SQLITE_FIRST
 def test_as_many_may_go_as_were_promised_and_one_more_ends_the_query(scene: Scene) -> None:
     charged, own = 0, dict.fromkeys(NAMES, 0)

@@ -142,6 +142,7 @@ class Victim:
         sites[-1].start()
 
 
+@pytest.mark.slow
 @SQLITE_FIRST
 @pytest.mark.parametrize("masked", [True, False])
 def test_a_hospital_dies_at_every_failpoint_and_comes_back(
@@ -186,6 +187,7 @@ def _require_one_draw_each(here: Live, site: Site) -> None:
     assert left == dict(received)
 
 
+@pytest.mark.slow
 @SQLITE_FIRST
 def test_a_hospital_that_refuses_dies_and_comes_back(here: Live, tmp_path: Path, victim: Victim) -> None:
     """Its table lacks the column: it says so in the round. The others are enough, and it has paid nothing."""
@@ -208,6 +210,7 @@ def test_a_hospital_that_refuses_dies_and_comes_back(here: Live, tmp_path: Path,
     assert [len(charges(site)) for site in sites] == [len(REFUSING)] * 4 + [0]
 
 
+@pytest.mark.slow
 @SQLITE_FIRST
 def test_the_worker_dies_when_a_deadline_has_passed(
     here: Live, tmp_path: Path, clock: FakeClock, victim: Victim
@@ -245,6 +248,7 @@ def _shared(here: Live, round: int) -> int:
     )
 
 
+@pytest.mark.slow
 @SQLITE_FIRST
 def test_the_worker_dies_at_every_failpoint_and_another_one_goes_on(
     here: Live, tmp_path: Path, clock: FakeClock
@@ -267,6 +271,7 @@ def test_the_worker_dies_at_every_failpoint_and_another_one_goes_on(
         assert charges(site) == noises
 
 
+@pytest.mark.slow
 @SQLITE_FIRST
 def test_with_too_few_hospitals_a_query_waits_and_costs_nothing(here: Live, tmp_path: Path, clock: FakeClock) -> None:
     sites = enrolled(here, tmp_path, statistics_settings(epsilon=15.0))

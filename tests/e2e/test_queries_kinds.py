@@ -55,6 +55,7 @@ def documents() -> list[QueryDocument]:
     return [QueryDocument.model_validate({"question": one.model_dump()}) for one in asked if one.model_number is None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hospitals", "masked"),
     [

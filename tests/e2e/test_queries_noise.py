@@ -35,9 +35,11 @@ def noise_in_rounds(lost: int, factor: float = 1.0) -> np.ndarray:
 
         def words(name: str, vectors: tuple, round: int = round) -> dict:  # type: ignore[type-arg]
             (spec,), share = vectors, shares_of(settings)
-            noise = noise_share(grid, share, exact.size, randomness.of(Purpose.QUERY, party=name, round=round))
+            noise = noise_share(grid, share, exact.size, randomness.of(Purpose.QUERY, party=name, round_number=round))
             part = (exact + np.round(noise * factor)).astype(np.float64)
-            return {spec.name: encode(spec, part, randomness.of(Purpose.THRESHOLDS, party=name, round=round).read)}
+            return {
+                spec.name: encode(spec, part, randomness.of(Purpose.THRESHOLDS, party=name, round_number=round).read)
+            }
 
         gone = NAMES[:lost] if round % 2 else NAMES[HOSPITALS - lost :]
         _, opened = hospitals.summed(round, words, asked=ASKED, lost=gone)[ANSWER]

@@ -36,6 +36,7 @@ def exported(here: Live) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             return budget, page["entries"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "every"),
     [

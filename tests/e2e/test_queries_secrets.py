@@ -190,6 +190,7 @@ def started(here: Live, home: Path, masked: bool) -> list[Site]:
     return sites
 
 
+@pytest.mark.slow
 @SQLITE_FIRST
 @pytest.mark.parametrize("masked", [True, False])
 def test_no_exact_sum_is_on_the_coordinators_disk_in_its_log_or_on_its_pages(
@@ -233,6 +234,7 @@ def estimate_of(query: Query) -> float:
     return float(table.rows[0][table.columns.index("estimate")] or 0.0)
 
 
+@pytest.mark.slow
 @SQLITE_FIRST
 @pytest.mark.parametrize("masked", [True, False])
 def test_sums_of_hospitals_that_add_no_noise_are_seen(
@@ -281,7 +283,8 @@ def test_honest_shares_add_up_to_the_noise_that_is_charged() -> None:
     question = QUESTION.validate_python({"kind": "count", "noise_multiplier": 6.0})
     grid, coins = question.grid(), SecureRandomness()
     shares = [
-        noise_share(grid, 3, 20_000, coins.of(Purpose.QUERY, party=f"h{i}", round=1)).astype(float) for i in range(5)
+        noise_share(grid, 3, 20_000, coins.of(Purpose.QUERY, party=f"h{i}", round_number=1)).astype(float)
+        for i in range(5)
     ]
     honest, everybody = sum(shares[:3]), sum(shares)
     assert isinstance(honest, np.ndarray)
@@ -291,6 +294,7 @@ def test_honest_shares_add_up_to_the_noise_that_is_charged() -> None:
     assert honest.std() * grid.spacing == pytest.approx(6.0, rel=0.03)
 
 
+@pytest.mark.slow
 def test_rounds_and_questions_in_turn_are_one_budget(here: Live, tmp_path: Path) -> None:
     """A study that trains and is asked: three rounds and three queries; ε from the ledger's events by dp-accounting."""
     chosen = settings(

@@ -80,6 +80,7 @@ def told(ward: Ward) -> NotTrusted:
     return caught.value
 
 
+@pytest.mark.quick("free")
 @pytest.mark.parametrize(
     ("lie", "words"),
     [
@@ -111,6 +112,7 @@ def test_a_lie_about_the_round_that_a_hospital_took_part_in_stops_it_for_good(
     assert words in str(error)
 
 
+@pytest.mark.quick("free")
 @pytest.mark.parametrize("lie", [zero, free])
 def test_a_past_that_hospitals_have_seen_cannot_be_rewritten(here: Live, tmp_path: Path, lie: Any) -> None:
     wards = one_round(here, tmp_path)
@@ -170,6 +172,7 @@ def forked(here: Live, tmp_path: Path, *, models: bool = True) -> tuple[Ward, Wa
     return mercy, grace
 
 
+@pytest.mark.slow
 def test_two_hospitals_that_are_shown_two_ledgers_find_out_by_the_next_signed_head(here: Live, tmp_path: Path) -> None:
     mercy, grace = forked(here, tmp_path)
     error = told(grace)
@@ -189,6 +192,7 @@ def test_a_fork_is_found_by_the_entry_that_a_model_names(here: Live, tmp_path: P
         grace.join(until=2)
 
 
+@pytest.mark.slow
 def test_a_fork_whose_signatures_are_held_back_is_not_seen_by_the_hospital_but_by_what_is_missing(
     here: Live, tmp_path: Path
 ) -> None:
@@ -201,6 +205,7 @@ def test_a_fork_whose_signatures_are_held_back_is_not_seen_by_the_hospital_but_b
         assert isinstance(told(mercy), LedgerNotExtended)
 
 
+@pytest.mark.slow
 def test_everybody_vouches_for_the_end_of_an_honest_study(here: Live, tmp_path: Path) -> None:
     wards = started(here, tmp_path, CHOSEN, "mercy", "grace")
     with working(here):
@@ -213,6 +218,7 @@ def test_everybody_vouches_for_the_end_of_an_honest_study(here: Live, tmp_path: 
     }
 
 
+@pytest.mark.slow
 def test_a_key_that_is_changed_in_the_middle_disturbs_nobody_and_signs_from_then_on(here: Live, tmp_path: Path) -> None:
     wards = one_round(here, tmp_path)
     before = here.operator("GET", "/v1/studies/sepsis/ledger").json()["witnesses"]

@@ -98,6 +98,7 @@ def run(here: Live, sites: list[SiteOfTwo], study: str) -> None:
     assert all(site.outcome is not None for site in sites)
 
 
+@pytest.mark.quick("parallel")
 @pytest.mark.parametrize("scheme", ["parallel", "client-distributed"])
 def test_machines_put_back_to_a_snapshot_do_not_repeat_their_noise(
     here: Live, tmp_path: Path, left: dict[tuple[str, str, int], Any], scheme: str

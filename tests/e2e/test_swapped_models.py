@@ -86,6 +86,7 @@ def refused(ward: Ward, words: str) -> None:
         ward.join(until=2)
 
 
+@pytest.mark.quick("sqlite")
 @pytest.mark.usefixtures("dishonest")
 def test_hospitals_begin_no_round_with_a_model_that_was_not_released(here: Live, tmp_path: Path) -> None:
     wards = one_round(here, tmp_path)
@@ -96,6 +97,7 @@ def test_hospitals_begin_no_round_with_a_model_that_was_not_released(here: Live,
         refused(ward, "names that of round 1, another file")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("dishonest")
 def test_nor_with_another_initial_model(here: Live, tmp_path: Path) -> None:
     wards = started(here, tmp_path, CHOSEN, *NAMES)
@@ -104,6 +106,7 @@ def test_nor_with_another_initial_model(here: Live, tmp_path: Path) -> None:
         refused(ward, "names that of round 0, another file")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("dishonest")
 def test_one_hospital_that_is_given_a_model_of_its_own_finds_out(
     here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -131,6 +134,7 @@ def test_one_hospital_that_is_given_a_model_of_its_own_finds_out(
         wards[0].join(until=2)
 
 
+@pytest.mark.quick("sqlite")
 def test_an_honest_coordinator_whose_database_was_changed_stops_by_itself(here: Live, tmp_path: Path) -> None:
     wards = one_round(here, tmp_path)
     here.work()
@@ -141,6 +145,7 @@ def test_an_honest_coordinator_whose_database_was_changed_stops_by_itself(here: 
     assert here.operator("GET", "/v1/studies/sepsis").json()["stop_reason"] == "database-differs", answers
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("dishonest")
 def test_no_certificate_is_good_for_weights_that_no_round_released(here: Live, tmp_path: Path) -> None:
     wards = started(here, tmp_path, CHOSEN, *NAMES)
@@ -162,13 +167,13 @@ def test_no_certificate_is_good_for_weights_that_no_round_released(here: Live, t
 
 
 def checks(here: Live, folder: Path, version: int) -> dict[str, str]:
-    document = check.opened(here.operator("GET", "/v1/studies/sepsis/certificate").content)
+    document = check.open_certificate(here.operator("GET", "/v1/studies/sepsis/certificate").content)
     path = folder / "model.safetensors"
     path.write_bytes(here.operator("GET", f"/v1/studies/sepsis/models/{version}").content)
     found = [
-        check.signature(document, here.coordinator.signer.public_key, "the key", known=True),
-        check.model(document.certificate, path),
-        *check.ledger(document.certificate, ledger_of(here)),
+        check.check_signature(document, here.coordinator.signer.public_key, "the key", is_confirmed=True),
+        check.check_model(document.certificate, path),
+        *check.check_ledger(document.certificate, ledger_of(here)),
     ]
     # The worst of each name.
-    return {one.what: one.result for one in sorted(found, key=lambda one: one.result, reverse=True)}
+    return {one.subject: one.result for one in sorted(found, key=lambda one: one.result, reverse=True)}

@@ -69,6 +69,7 @@ def stop(here: Live, *sites: Site) -> None:
         assert not site.is_alive()
 
 
+@pytest.mark.slow
 def test_in_a_laboratory_three_made_up_hospitals_read_the_fourth_one_s_update(
     here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

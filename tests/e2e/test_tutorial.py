@@ -38,6 +38,7 @@ def _script(port: int) -> str:
     return "\n".join(lines).replace(ADDRESS, f"127.0.0.1:{port}") + "\n"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_tutorial_leads_from_a_csv_to_predictions_and_a_certificate(tmp_path: Path) -> None:
     here, port = tmp_path / "tutorial", _free_port()

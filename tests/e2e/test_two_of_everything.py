@@ -170,6 +170,7 @@ def let_ledgers_name_no_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("client_sdk.study.entries.EntryChecks.require_models", lambda *_: None)
 
 
+@pytest.mark.slow
 def test_what_the_check_is_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The attack, on hospitals that do not compare: three models that say no and one that says yes.
 
@@ -249,6 +250,7 @@ OTHERWISE: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "what", "own"), cases(*QUESTIONS))
 def test_two_of_everything_in_a_question(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, what: str, own: bool
@@ -287,6 +289,7 @@ TIMES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how", [name if name == "the first session" else pytest.param(name, marks=pytest.mark.slow) for name in TIMES]
 )

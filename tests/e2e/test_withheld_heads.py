@@ -83,6 +83,7 @@ def forked(entry: Entry) -> tuple[Any, dict[str, Any]]:
     return entry.kind, body | ({"statement_sha256": "0" * 64} if entry.kind == "settled" else {})
 
 
+@pytest.mark.slow
 def test_an_honest_study_with_drop_outs_and_restarts_is_never_blocked(here: Live, tmp_path: Path) -> None:
     wards = pinned(here, tmp_path, study(tmp_path))
     assert together(*(lambda ward=ward: ward.join(until=1, policy=WATCHFUL) for ward in wards)) == [None] * 4
@@ -97,6 +98,7 @@ def test_an_honest_study_with_drop_outs_and_restarts_is_never_blocked(here: Live
     assert {one["client"] for one in signed} == {"auditor", *NAMES}
 
 
+@pytest.mark.quick("sqlite")
 def test_hospitals_to_which_no_signature_is_passed_on_refuse_and_say_who_has_not_signed(
     here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +122,7 @@ def test_hospitals_to_which_no_signature_is_passed_on_refuse_and_say_who_has_not
     assert all(sum(f"{name} (never)" in one["detail"] for name in NAMES) == 3 for one in said)
 
 
+@pytest.mark.quick("sqlite")
 def test_a_fork_is_found_by_a_head_that_goes_from_hand_to_hand(here: Live, tmp_path: Path) -> None:
     wards = pinned(here, tmp_path, study(tmp_path, auditor=False))
     mercy, grace = wards[:2]
@@ -141,6 +144,7 @@ def test_a_fork_is_found_by_a_head_that_goes_from_hand_to_hand(here: Live, tmp_p
         grace.join()
 
 
+@pytest.mark.slow
 def test_a_hospital_that_is_shown_less_learns_it_from_another_one(here: Live, tmp_path: Path) -> None:
     wards = pinned(here, tmp_path, study(tmp_path, auditor=False))
     assert together(*(lambda ward=ward: ward.join(until=1) for ward in wards)) == [None] * 4
@@ -168,6 +172,7 @@ def _made_up(head: Path) -> Path:
     return path
 
 
+@pytest.mark.quick("sqlite")
 def test_a_member_that_lies_about_a_head_accuses_nobody(here: Live, tmp_path: Path) -> None:
     wards = pinned(here, tmp_path, study(tmp_path, auditor=False))
     mercy, grace = wards[:2]
@@ -186,6 +191,7 @@ def test_a_member_that_lies_about_a_head_accuses_nobody(here: Live, tmp_path: Pa
     assert grace.join(until=2) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", ["forked", "rolled back"])
 def test_an_auditor_finds_a_ledger_that_was_forked_or_rolled_back(here: Live, tmp_path: Path, lie: str) -> None:
     wards = pinned(here, tmp_path, study(tmp_path))
@@ -212,6 +218,7 @@ def test_an_auditor_finds_a_ledger_that_was_forked_or_rolled_back(here: Live, tm
         assert "restored from an older copy" in audit(here, tmp_path, code=4)
 
 
+@pytest.mark.quick("sqlite")
 def test_nobody_else_signs_as_the_auditor(here: Live, tmp_path: Path) -> None:
     pinned(here, tmp_path, study(tmp_path))
     key = ("--coordinator-key", here.coordinator.signer.fingerprint)

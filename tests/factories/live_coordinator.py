@@ -21,7 +21,7 @@ from server.api.watcher import Watcher
 from server.app import CoordinatorServer, create_app, server_config
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
-from server.db.session import Clock, Database
+from server.db.session import Database, DatabaseClock
 from server.services.coordinator import Coordinator, Written
 from server.services.studies.operators import create_key
 from server.worker import Worker
@@ -56,7 +56,7 @@ class Live:
     http: httpx.Client
     watcher: Watcher
     skew: float = 0.0
-    time_of_day: Clock | None = None
+    time_of_day: DatabaseClock | None = None
 
     def now(self) -> float:
         """What an honest hospital's clock says."""
@@ -196,7 +196,7 @@ def described(document: dict[str, Any]) -> Callable[[httpx.Response], None]:
 
 @contextmanager
 def live(
-    home: Path, *, time_of_day: Clock | None = None, randomness: Randomness | None = None, **settings: Any
+    home: Path, *, time_of_day: DatabaseClock | None = None, randomness: Randomness | None = None, **settings: Any
 ) -> Iterator[Live]:
     """A coordinator under `home` on a free port; its worker moves only when asked.
 

@@ -20,7 +20,7 @@ from private_learning.tasks.scaled import ScaledArrays
 from private_learning.tasks.segmentation import Segmentation
 from private_learning.tasks.sequences import CodeSequences
 from private_learning.tasks.signals import SignalNetwork
-from private_learning.tasks.survival import Survival
+from private_learning.tasks.survival import SurvivalTask
 from private_learning.tasks.tables import TableClassifier, TableTask
 
 
@@ -107,7 +107,7 @@ def _targets(task: TableTask[Any], scores: np.ndarray, draw: np.random.Generator
         labels = {name: (scores[:, k % 5] > 0).astype(float) for k, name in enumerate(task.labels)}
         labels[task.labels[0]][::7] = np.nan
         return labels
-    if isinstance(task, Survival):
+    if isinstance(task, SurvivalTask):
         dies = draw.exponential(task.ends[-1] * np.exp(-first))
         gone = draw.uniform(0, 2 * task.ends[-1], len(first))
         return {p.time: np.minimum(dies, gone), p.event: (dies <= gone).astype(int)}

@@ -22,7 +22,7 @@ from study_protocol.randomness.source import SecureSource
 from study_protocol.secure_sum import transcript
 from study_protocol.secure_sum.parameters import SessionPlan
 from study_protocol.secure_sum.vectors import RingVector, VectorSpec, canary_holds
-from study_protocol.study.any_settings import AnySettings, trained
+from study_protocol.study.any_settings import AnySettings, require_training
 from study_protocol.study.messages import SignedParameters
 from study_protocol.study.queries import QueryDocument
 from study_protocol.wire.tensors import Spec
@@ -58,7 +58,7 @@ class MaskedHospitals:
     def __init__(self, settings: AnySettings, model: Spec, names: list[str]) -> None:
         masking = settings.privacy.masking
         if masking is None:
-            raise ValueError("masking: this study sums nothing under masks")
+            raise ValueError("masking: this study has no sums under masks")
         self._settings, self._model = settings, model
         self._coordinator = Ed25519PrivateKey.generate()
         keys = {name: Ed25519PrivateKey.generate() for name in names}
@@ -119,10 +119,10 @@ class MaskedHospitals:
         ledger = (round, ROSTER)
         if asked is not None:
             of = SessionPlan.of_query
-            return of(self._settings, asked, study=STUDY, round=round, roster=ROSTER, model=None, ledger=ledger)
+            return of(self._settings, asked, study=STUDY, round_number=round, roster=ROSTER, model=None, ledger=ledger)
         of = SessionPlan.of
-        settings = trained(self._settings)
-        return of(settings, self._model, study=STUDY, round=round, roster=ROSTER, model=MODEL, ledger=ledger)
+        settings = require_training(self._settings)
+        return of(settings, self._model, study=STUDY, round_number=round, roster=ROSTER, model=MODEL, ledger=ledger)
 
 
 def _opened(session: domain.Session, uploads: Mapping[str, MaskedUpload]) -> dict[str, tuple[VectorSpec, RingVector]]:

@@ -24,7 +24,7 @@ from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.secure_sum import exchanges, lists
 from server.services.secure_sum.exchanges import Heard
-from server.services.secure_sum.lists import What
+from server.services.secure_sum.lists import ListName
 from study_protocol.randomness.source import SeededRandomness
 from study_protocol.secure_sum.messages import (
     ConsistencyList,
@@ -51,9 +51,9 @@ STEPS = ("keys", "shares", "masked", "consistency", "unmask")
 M = TypeVar("M", bound=BaseModel)
 
 
-def shown(coordinator: Coordinator, study: str, round: int, what: What, model: type[M], client: str = "") -> M:
+def shown(coordinator: Coordinator, study: str, round: int, what: ListName, model: type[M], client: str = "") -> M:
     """A list that is frozen. Raises Rejected `too-early` where it is not, as nobody waits here."""
-    found = lists.shown(coordinator, study, round, what, client)[1]
+    found = lists.read_list(coordinator, study, round, what, client)[1]
     if found is None:
         raise Rejected("too-early", f"{what} is not there yet")
     return model.model_validate_json(found)
@@ -176,7 +176,7 @@ class Turn:
             self.settings,
             spec_of(self.owner.update),
             study=self.study,
-            round=self.round,
+            round_number=self.round,
             roster=parameters.roster,
             model=parameters.model or "",
             ledger=(parameters.ledger_entries or 0, parameters.ledger_sha256 or ""),
@@ -196,7 +196,7 @@ class Turn:
     def unmask_message(self) -> UnmaskMessage:
         return self.client.unmask(self.shown("consistency", ConsistencyList), self.now)
 
-    def shown(self, what: What, model: type[M]) -> M:
+    def shown(self, what: ListName, model: type[M]) -> M:
         """A list that is frozen."""
         return shown(self.coordinator, self.study, self.round, what, model, self.name)
 

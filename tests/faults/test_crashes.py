@@ -106,6 +106,7 @@ DEATHS = [
 ]
 
 
+@pytest.mark.quick("sqlite-worker.after-release-1", "sqlite-worker.before-scrub-1")
 @pytest.mark.parametrize(("database_url", "name", "nth"), DEATHS, indirect=["database_url"])
 def test_death_at_a_failpoint(place: Place, name: str, nth: int) -> None:
     open_study(place.coordinator, scheme="client", max_steps=2, training={"algorithm": "fedavg"})
@@ -130,6 +131,7 @@ def test_death_at_a_failpoint(place: Place, name: str, nth: int) -> None:
     place.coordinator.database.dispose()
 
 
+@pytest.mark.quick("sqlite-worker.after-abandon", "sqlite-worker.before-abandon")
 @pytest.mark.parametrize("name", sorted(ONLY_WHEN_ABANDONED))
 def test_death_while_a_settled_round_is_abandoned(place: Place, name: str) -> None:
     hospitals = open_study(
@@ -152,6 +154,7 @@ def test_death_while_a_settled_round_is_abandoned(place: Place, name: str) -> No
     place.coordinator.database.dispose()
 
 
+@pytest.mark.quick("sqlite-api.after-model-commit", "sqlite-api.after-model-file", "sqlite-api.before-model-file")
 @pytest.mark.parametrize("name", sorted(WHILE_OPENING))
 def test_death_while_the_initial_model_is_stored(place: Place, name: str) -> None:
     with dying_at(name) as death:

@@ -139,6 +139,7 @@ FULL = Training(noise_multiplier=1.0, sampling_rate=1.0)
 SAMPLED = Training(noise_multiplier=0.2, sampling_rate=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("training", "delta"), [(FULL, 0.2), (SAMPLED, 0.7)])
 def test_the_mechanism_is_not_caught(training: Training, delta: float) -> None:
     certified = training.certificate().epsilon_at(delta)
@@ -147,6 +148,7 @@ def test_the_mechanism_is_not_caught(training: Training, delta: float) -> None:
     assert certified <= training.moments_epsilon(delta)
 
 
+@pytest.mark.quick("noise halved")
 @pytest.mark.parametrize(
     ("broken", "delta"),
     [

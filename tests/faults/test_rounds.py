@@ -240,6 +240,7 @@ UNLUCKY: list[tuple[Operation, tuple[str] | None]] = [
 _homes = count()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["client", pytest.param("parallel", marks=pytest.mark.slow)])
 @settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @example(operations=USUAL)

@@ -59,19 +59,19 @@ def _noted(home: Path, study: str) -> Path:
     return home.parent / f"{home.name}.finished" / study
 
 
-def finished_bytes(home: Path, study: str, round: int) -> bytes | None:
+def finished_bytes(home: Path, study: str, round_number: int) -> bytes | None:
     """The body of this round that the hospital's ledger names; None where it finished none.
 
     Raises:
         LawBroken: the ledger names a body that was never made.
     """
     with HospitalLedger.open(ledger_path(home, "records"), read_only=True) as ledger:
-        charged = ledger.charged_round(study, round)
+        charged = ledger.charged_round(study, round_number)
     if charged is None or charged.sha256 is None:
         return None
-    path = _noted(home, study) / f"{round}.{charged.sha256}"
+    path = _noted(home, study) / f"{round_number}.{charged.sha256}"
     if not path.exists():
-        raise LawBroken(f"the ledger in {home} names bytes of round {round} that were never made")
+        raise LawBroken(f"the ledger in {home} names bytes of round {round_number} that were never made")
     return path.read_bytes()
 
 
@@ -87,40 +87,42 @@ def released_is_what_hospitals_made(
             continue
         senders = sorted(client.client for client in view.clients or [] if client.state == "received")
         bodies = {name: finished_bytes(homes[name], study, view.round) for name in senders if name in homes}
-        made = {name: body for name, body in bodies.items() if body is not None}
-        if len(made) != len(senders):
-            raise LawBroken(f"round {view.round} was released with {senders}, of whom only {sorted(made)} finished it")
+        known_bodies = {name: body for name, body in bodies.items() if body is not None}
+        if len(known_bodies) != len(senders):
+            raise LawBroken(
+                f"round {view.round} was released with {senders}, of whom only {sorted(known_bodies)} finished it"
+            )
         if view.query is not None:
             if view.round not in answers:
                 raise LawBroken(f"round {view.round} was released, and no query has its answer")
-            _answer_follows(settings, answers[view.round], made)
+            _answer_follows(settings, answers[view.round], known_bodies)
             continue
         models[view.round] = load(operator.model(study, view.round))
         if isinstance(settings, StudySettings):
-            _model_follows(settings, view.round, models[version], models[view.round], made)
+            _model_follows(settings, view.round, models[version], models[view.round], known_bodies)
         version = view.round
 
 
 def _model_follows(
     settings: StudySettings,
-    round: int,
+    round_number: int,
     before: Mapping[str, tensors.Array],
     after: Mapping[str, tensors.Array],
     bodies: Mapping[str, bytes],
 ) -> None:
     """Plain optimiser. The coordinator alone knows its own noise: there the step must differ from one without."""
     spec: tensors.Spec = {name: (values.shape, str(values.dtype)) for name, values in before.items()}
-    total = _total(settings, spec, round, bodies)
+    total = _total(settings, spec, round_number, bodies)
     expected = released(settings, Arrays(dict(before)), Arrays(total), begin())[0]
     noised = mechanism(settings, spec) is not None
-    same = all(np.array_equal(expected[name], after[name]) for name in after)
-    if same == noised:
-        what = "without the coordinator's noise" if noised else "another model than its updates make"
-        raise LawBroken(f"round {round} released {what}")
+    is_equal = all(np.array_equal(expected[name], after[name]) for name in after)
+    if is_equal == noised:
+        reason = "without the coordinator's noise" if noised else "another model than its updates make"
+        raise LawBroken(f"round {round_number} released {reason}")
 
 
 def _total(
-    settings: StudySettings, spec: tensors.Spec, round: int, bodies: Mapping[str, bytes]
+    settings: StudySettings, spec: tensors.Spec, round_number: int, bodies: Mapping[str, bytes]
 ) -> dict[str, NDArray[np.float64]]:
     """(name -> the parameter's shape) the sum of updates, from words under masks or from numbers in the clear."""
     if settings.privacy.masking is None:
@@ -129,8 +131,10 @@ def _total(
             name: np.sum([part[tensors.UPDATE + name].astype(np.float64) for part in parts], axis=0) for name in spec
         }
     digest = "0" * 64
-    plan = SessionPlan.of(settings, spec, study="none", round=round, roster=digest, model=digest, ledger=(1, digest))
-    (vector,) = [one for one in plan.vectors(len(bodies)) if one.name == UPDATE]
+    plan = SessionPlan.of(
+        settings, spec, study="none", round_number=round_number, roster=digest, model=digest, ledger=(1, digest)
+    )
+    (vector,) = [candidate for candidate in plan.vectors(len(bodies)) if candidate.name == UPDATE]
     words = _summed([from_bytes(body)[0][UPDATE] for body in bodies.values()])
     flat, total, place = decode_signed(words, scale_bits=vector.scale_bits), {}, 0
     # In the order of `flatten`.
@@ -173,10 +177,10 @@ def no_question_is_answered_twice(
     entries: Sequence[Entry], queries: Sequence[Query], homes: Mapping[str, Path]
 ) -> None:
     """A digest is charged and answered once; what of it went wrong before was charged or cancelled, and says so."""
-    asked = {entry.round: str(entry.body["query"]) for entry in entries if entry.kind == "asked"}
+    digest_by_round = {entry.round: str(entry.body["query"]) for entry in entries if entry.kind == "asked"}
     answered: dict[str, int] = {}
     for entry in entries:
-        digest = asked.get(entry.round)
+        digest = digest_by_round.get(entry.round)
         if entry.kind != "settled" or digest is None:
             continue
         if digest in answered:
@@ -188,20 +192,20 @@ def no_question_is_answered_twice(
     # A hospital keeps what its approval is kept by: the question with the model that it is about.
     paid = {query.sha256: query.approved_digest for query in queries}
     for name, home in homes.items():
-        _hospital_answered_once(name, home, {round: paid.get(digest) for round, digest in asked.items()})
+        _hospital_answered_once(name, home, {round: paid.get(digest) for round, digest in digest_by_round.items()})
 
 
-def _hospital_answered_once(name: str, home: Path, asked: Mapping[int | None, str | None]) -> None:
+def _hospital_answered_once(name: str, home: Path, digest_by_round: Mapping[int | None, str | None]) -> None:
     with HospitalLedger.open(ledger_path(home, "records"), read_only=True) as ledger:
-        own = [entry for entry in ledger.entries if entry.kind == "reserved" and entry.body["asks"]]
-        taken = {departure.round for departure in ledger.departures() if departure.answer == "accepted"}
+        reserved_entries = [entry for entry in ledger.entries if entry.kind == "reserved" and entry.body["asks"]]
+        accepted_rounds = {departure.round for departure in ledger.departures() if departure.answer == "accepted"}
     rounds: dict[str, list[int]] = {}
-    for entry in own:
-        if asked.get(entry.round) != entry.body["model_sha256"]:
+    for entry in reserved_entries:
+        if digest_by_round.get(entry.round) != entry.body["model_sha256"]:
             raise LawBroken(f"{name} paid in round {entry.round} for a question that was not asked in it")
         rounds.setdefault(str(entry.body["model_sha256"]), []).append(entry.round or 0)
     for times in rounds.values():
-        if len(taken.intersection(times)) > 1:
+        if len(accepted_rounds.intersection(times)) > 1:
             raise LawBroken(f"{name} answered one question in rounds {times}")
 
 

@@ -41,8 +41,8 @@ class Part:
 
 def _fuzz(seed: int) -> Part:
     # Tests without a number of their own get that of the profile; those with one, other examples of the same number.
-    chosen = ("-m", "hypothesis", "--hypothesis-profile", "campaign", f"--hypothesis-seed={seed}")
-    return Part(("-m", "pytest", "-n", "2", "--timeout", "3600", *chosen), f"random tests, seed {seed}")
+    arguments = ("-m", "hypothesis", "--hypothesis-profile", "campaign", f"--hypothesis-seed={seed}")
+    return Part(("-m", "pytest", "-n", "2", "--timeout", "3600", *arguments), f"random tests, seed {seed}")
 
 
 def _chaos(seed: int, about: str, *options: str) -> Part:
@@ -55,8 +55,8 @@ def _parse(name: str) -> Part:
 
 
 def _inside(seed: int, about: str, *options: str) -> Part:
-    chosen = ("--minutes", str(INSIDE_MINUTES), "--seed", str(seed), *options)
-    return Part(("-m", "tests.harness.inside_storm", *chosen), about)
+    arguments = ("--minutes", str(INSIDE_MINUTES), "--seed", str(seed), *options)
+    return Part(("-m", "tests.harness.inside_storm", *arguments), about)
 
 
 PARTS: Mapping[str, Part] = {
@@ -99,11 +99,11 @@ class Campaigns:
             done = subprocess.run([sys.executable, *self.parts[name].command], cwd=ROOT, stdout=log, stderr=log)
         if done.returncode != 0:
             return False
-        found = {"seconds": round(time.monotonic() - began), "commit": _commit()}
+        new_mark = {"seconds": round(time.monotonic() - began), "commit": _commit()}
         # Whole or not there: a mark that was half written would count as a part that has passed.
-        beside = mark.with_suffix(".new")
-        beside.write_text(json.dumps(found) + "\n")
-        beside.replace(mark)
+        temporary = mark.with_suffix(".new")
+        temporary.write_text(json.dumps(new_mark) + "\n")
+        temporary.replace(mark)
         return True
 
     def table(self) -> Table:
@@ -111,8 +111,8 @@ class Campaigns:
         table = Table("part", "state", "seconds", "commit", "what", title="campaigns")
         for name, part in self.parts.items():
             mark = self.passed(name)
-            told = ("passed", str(mark["seconds"]), mark["commit"]) if mark else (self._not_passed(name), "", "")
-            table.add_row(name, *told, part.about)
+            state = ("passed", str(mark["seconds"]), mark["commit"]) if mark else (self._not_passed(name), "", "")
+            table.add_row(name, *state, part.about)
         return table
 
     def _not_passed(self, name: str) -> str:
@@ -129,17 +129,17 @@ def main(argv: Sequence[str] | None = None, campaigns: Campaigns | None = None) 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help="of " + ", ".join(campaigns.parts))
     parser.add_argument("--list", action="store_true", help="show the parts and run none")
-    asked = parser.parse_args(argv)
-    if unknown := [name for name in asked.parts if name not in campaigns.parts]:
+    options = parser.parse_args(argv)
+    if unknown := [name for name in options.parts if name not in campaigns.parts]:
         parser.error(f"no part is called {unknown[0]}: the parts are {', '.join(campaigns.parts)}")
-    console, wanted = Console(), asked.parts or list(campaigns.parts)
-    if not asked.list:
-        for name in (name for name in wanted if campaigns.passed(name) is None):
+    console, part_names = Console(), options.parts or list(campaigns.parts)
+    if not options.list:
+        for name in (name for name in part_names if campaigns.passed(name) is None):
             console.print(f"{name}: {campaigns.parts[name].about}; output in {campaigns.marks / name}.log")
             if not campaigns.run(name):
                 console.print(f"{name} failed")
     console.print(campaigns.table())
-    return int(not asked.list and any(campaigns.passed(name) is None for name in wanted))
+    return int(not options.list and any(campaigns.passed(name) is None for name in part_names))
 
 
 if __name__ == "__main__":

@@ -45,8 +45,8 @@ def record(run: dict[str, Any], path: Path | None = None) -> None:
     path = path or RECORD
     runs: list[dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else []
     total: Counter[str] = Counter()
-    for one in (*runs, run):
-        total.update(one["faults"])
+    for recorded_run in (*runs, run):
+        total.update(recorded_run["faults"])
     path.write_text(json.dumps({"runs": [*runs, run], "faults": dict(sorted(total.items()))}, indent=1) + "\n")
 
 
@@ -71,7 +71,7 @@ def _blow(home: Path, url: str | None, options: argparse.Namespace, console: Con
                 studies[kind] += 1
                 charged += rounds
                 faults = storm.counts + storm.network.counts
-                again = faults.pop("started again", 0)
+                restarts = faults.pop("started again", 0)
                 run = {
                     "seed": options.seed,
                     "minutes": round((time.monotonic() - began) / 60, 1),
@@ -81,7 +81,7 @@ def _blow(home: Path, url: str | None, options: argparse.Namespace, console: Con
                     "studies": dict(sorted(studies.items())),
                     "charged rounds": charged,
                     "faults": dict(sorted(faults.items())),
-                    "ended by a fault and started again": again,
+                    "ended by a fault and started again": restarts,
                 }
                 console.print(
                     f"study {studies.total()} ({kind}): every law holds after {rounds} rounds; {dict(faults)}"

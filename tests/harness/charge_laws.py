@@ -18,7 +18,7 @@ from study_protocol.study.settings import StudySettings
 from tests.harness.law_broken import LawBroken
 
 # Two sums of some thousand floats in another order.
-SAME = 1e-9
+RELATIVE_TOLERANCE = 1e-9
 _CHARGED = ("settled", "charged-in-full")
 
 
@@ -32,7 +32,7 @@ def spent_is_what_the_formula_says(settings: AnySettings, entries: Sequence[Entr
         return
     ended = {entry.round for entry in entries if entry.kind in _CHARGED}
     rounds = len(ended & {entry.round for entry in entries if entry.kind == "reserved"})
-    asked = [entry.body["cost"] for entry in entries if entry.kind == "asked" and entry.round in ended]
+    asked_costs = [entry.body["cost"] for entry in entries if entry.kind == "asked" and entry.round in ended]
     order = int(settings.privacy.classical_order) + 1
     step = _renyi(order, _rate(settings), settings.privacy.noise_multiplier)
     sides = [(rounds, ("all",)), (0, ("all", "evaluated"))] if settings.evaluation else [(rounds, ("all", "evaluated"))]
@@ -41,11 +41,11 @@ def spent_is_what_the_formula_says(settings: AnySettings, entries: Sequence[Entr
             continue
         expected = 0.0
         for times, bearers in sides:
-            costs = [(cost["sensitivity"] / cost["noise_std"]) ** 2 for cost in asked if cost["bears"] in bearers]
+            costs = [(cost["sensitivity"] / cost["noise_std"]) ** 2 for cost in asked_costs if cost["bears"] in bearers]
             divergence = times * step + math.fsum(order * cost / 2 for cost in costs)
             if divergence > 0:
                 expected = max(expected, _converted(order, divergence, _delta(settings, limit)))
-        if not abs(limit["spent"] - expected) <= SAME * max(1.0, expected):
+        if not abs(limit["spent"] - expected) <= RELATIVE_TOLERANCE * max(1.0, expected):
             raise LawBroken(f"{limit['level']}: {limit['spent']} is stated, and {expected} follows from the events")
 
 
@@ -57,9 +57,9 @@ def _rate(settings: StudySettings) -> float:
 
 def _delta(settings: StudySettings, limit: dict[str, object]) -> float:
     (delta,) = [
-        one.delta
-        for one in settings.privacy.limits
-        if (one.level, one.definition) == (limit["level"], limit["definition"])
+        own_limit.delta
+        for own_limit in settings.privacy.limits
+        if (own_limit.level, own_limit.definition) == (limit["level"], limit["definition"])
     ]
     return delta
 
@@ -101,11 +101,11 @@ def hospital_agrees(
         expected = Charge.of_query(QueryCost(**cost)) if cost else Charge.of(settings, [round or 0])  # type: ignore[arg-type]
         if Charge.from_body(entry.body) != expected:
             raise LawBroken(f"{name} paid another price for round {round} than its settings say")
-    taken = {v.round for v in views for c in v.clients or [] if c.client == name and c.state == "received"}
-    if missing := sorted(round for round in taken if round not in paid or round not in finished):
+    received_rounds = {v.round for v in views for c in v.clients or [] if c.client == name and c.state == "received"}
+    if missing := sorted(round for round in received_rounds if round not in paid or round not in finished):
         raise LawBroken(
             f"the coordinator has an update of {name} for round {missing[0]}, which its ledger does not know"
         )
-    if free := sorted(taken - charged):
+    if free := sorted(received_rounds - charged):
         raise LawBroken(f"round {free[0]} holds an update of {name} and is not charged")
     return len(set(paid) - charged)

@@ -80,10 +80,10 @@ def can_mount() -> bool:
 
 def lock_sqlite(path: Path, seconds: float) -> None:
     """Hold the write lock of a database's file, as another program would that copies it."""
-    with closing(sqlite3.connect(path, timeout=5.0, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with closing(sqlite3.connect(path, timeout=5.0, isolation_level=None)) as second_connection:
+        second_connection.execute("BEGIN IMMEDIATE")
         time.sleep(seconds)
-        other.execute("ROLLBACK")
+        second_connection.execute("ROLLBACK")
 
 
 class JumpingClock:
@@ -111,9 +111,9 @@ class JumpingClock:
 
     def jump(self, seconds: int) -> None:
         """Put the clock so many seconds from this machine's."""
-        beside = self._file.with_suffix(".new")
-        beside.write_text(f"{seconds:+d}s\n")
-        beside.replace(self._file)
+        temporary = self._file.with_suffix(".new")
+        temporary.write_text(f"{seconds:+d}s\n")
+        temporary.replace(self._file)
 
 
 class _Server(ThreadingHTTPServer):
@@ -148,12 +148,12 @@ class UnreliableNetwork:
         with self._lock:
             if not self.armed or self._random.random() >= self.rate:
                 return None
-            chosen = self._random.choice(NETWORK)
+            fault = self._random.choice(NETWORK)
             # A long poll twice would be half a minute of nothing.
-            if "wait=" in path and chosen == "repeated request":
-                chosen = "delayed request"
-            self.counts[chosen] += 1
-            return chosen
+            if "wait=" in path and fault == "repeated request":
+                fault = "delayed request"
+            self.counts[fault] += 1
+            return fault
 
     def note(self, method: str, path: str, body: bytes) -> None:
         """Remember what was uploaded."""
@@ -199,9 +199,9 @@ class UnreliableNetwork:
                 if answer is None or fault == "dropped answer":
                     self.close_connection = True
                     return
-                status, given, content = answer
+                status, header_values, content = answer
                 self.send_response_only(status)
-                for name, value in given:
+                for name, value in header_values:
                     if name.lower() not in _HOP:
                         self.send_header(name, value)
                 if status not in (204, 304):

@@ -78,8 +78,8 @@ class ForkedProcesses(Processes):
         command = len(WARDROUND)
         if tuple(arguments[:command]) != WARDROUND:
             return super().launch(arguments, env=env, file=file)
-        given = (list(arguments), dict(env), file.name)
-        process = _CONTEXT.Process(target=self.become, args=given)
+        request = (list(arguments), dict(env), file.name)
+        process = _CONTEXT.Process(target=self.become, args=request)
         process.start()
         return Forked(process)
 

@@ -141,7 +141,7 @@ class FailingStatements:
             commit(connection)
             # The classic: it is committed, and whoever asked is told that it failed.
             if self._chance.happens("commit done and answer lost", self._commit_rate):
-                raise self._gone(connection)
+                raise self._disconnect(connection)
 
         dialect.do_commit = do_commit  # type: ignore[method-assign]
 
@@ -163,11 +163,11 @@ class FailingStatements:
                     _driver(connection).close()
                     return psycopg.errors.AdminShutdown("terminating connection due to administrator command")
                 case _:
-                    return self._gone(connection)
+                    return self._disconnect(connection)
         words = {"database is locked": 5, "database or disk is full": 2, "disk I/O error": 2}
         return sqlite3.OperationalError(self._chance.choose(words))
 
-    def _gone(self, connection: Any) -> Exception:
+    def _disconnect(self, connection: Any) -> Exception:
         if _is_sqlite(connection):
             return sqlite3.OperationalError("disk I/O error")
         _driver(connection).close()

@@ -187,14 +187,17 @@ class InsideStorm:
         return budget
 
     def _know_secrets(self, hospitals: Mapping[str, HospitalProcess]) -> None:
-        keys = [self.settings.home / "coordinator.key", *(one.directory / "identity.key" for one in hospitals.values())]
+        keys = [
+            self.settings.home / "coordinator.key",
+            *(hospital.directory / "identity.key" for hospital in hospitals.values()),
+        ]
         self.secrets |= {word for path in keys for word in byte_laws.spellings(path.read_bytes())}
         self.secrets |= {f"patient-of-{key}-{number}" for key in hospitals for number in range(3)}
 
     def _weather(
         self, name: str, kind: StudyKind, settings: AnySettings, rounds: int, hospitals: Mapping[str, HospitalProcess]
     ) -> None:
-        asked, reached, moved = 0, -1, time.monotonic()
+        queries_sent, reached, moved = 0, -1, time.monotonic()
         while True:
             time.sleep(TICK_SECONDS)
             self._restart(name, hospitals)
@@ -207,14 +210,14 @@ class InsideStorm:
                 # A hospital that has paid for rounds that were given back refuses those past its own last one, and a
                 # person who sees that ends the study.
                 self.operator.move_study(name, "stop" if statement.round > 4 * rounds else "resume")
-            if asks(kind) and asked < rounds and self.random.random() < 0.1:
-                asked += 1
-                self.operator.ask_query(name, question(asked))
+            if asks(kind) and queries_sent < rounds and self.random.random() < 0.1:
+                queries_sent += 1
+                self.operator.ask_query(name, question(queries_sent))
             if statement.round > reached:
                 reached, moved = statement.round, time.monotonic()
             # Where questions are left the study waits for them until a person ends it.
             elif settings.statistics is not None and time.monotonic() > moved + QUIET_SECONDS:
-                done = asked >= rounds or not asks(kind)
+                done = queries_sent >= rounds or not asks(kind)
                 if done and laws.has_trained(self.operator, name, settings) and not laws.is_asked(self.operator, name):
                     self.operator.move_study(name, "stop")
             if time.monotonic() > moved + STILL_SECONDS:
@@ -267,7 +270,7 @@ class InsideStorm:
     def _pin_again(self, study: str, hospitals: Mapping[str, HospitalProcess]) -> None:
         armed, self.chance.armed = self.chance.armed, False
         try:
-            compare_and_pin(study, [one.hospital() for one in hospitals.values()])
+            compare_and_pin(study, [hospital.hospital() for hospital in hospitals.values()])
         finally:
             self.chance.armed = armed
 
@@ -286,8 +289,8 @@ class InsideStorm:
         }
 
     def _jump(self, hospitals: Mapping[str, HospitalProcess]) -> None:
-        chosen = self.random.choice([None, *hospitals])
-        clock = self.clock if chosen is None else hospitals[chosen].clock
+        victim = self.random.choice([None, *hospitals])
+        clock = self.clock if victim is None else hospitals[victim].clock
         clock.ahead = self.random.choice(JUMPS)
 
     def _cut_power(self) -> None:

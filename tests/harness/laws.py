@@ -31,7 +31,7 @@ __all__ = ["LawBroken", "check", "whole_history", "whole_ledger"]
 
 ENDS = ("settled", "charged-in-full", "cancelled")
 # Nats and ε are floats that both sides compute by the same code from the same events.
-SAME = 1e-12
+RELATIVE_TOLERANCE = 1e-12
 
 
 def check(
@@ -129,13 +129,15 @@ def _statement_is_the_replay(operator: Client, study: str, budget: Budget, *, fi
         raise LawBroken(f"the study should be finished, and says {statement.state}")
     stated = {(limit.level, limit.definition): limit.spent for limit in statement.limits}
     for limit in budget.statements():
-        own, theirs = limit["spent"], stated[limit["level"], limit["definition"]]
-        if (own is None) != (theirs is None) or (own is not None and abs(own - (theirs or 0.0)) > SAME * max(1.0, own)):
+        local_spent, theirs = limit["spent"], stated[limit["level"], limit["definition"]]
+        if (local_spent is None) != (theirs is None) or (
+            local_spent is not None and abs(local_spent - (theirs or 0.0)) > RELATIVE_TOLERANCE * max(1.0, local_spent)
+        ):
             raise LawBroken(
-                f"the budget states {theirs} at {limit['level']}/{limit['definition']}, its ledger gives {own}"
+                f"the budget states {theirs} at {limit['level']}/{limit['definition']}, its ledger gives {local_spent}"
             )
-        if own is not None and limit["epsilon"] is not None and not own <= limit["epsilon"]:
-            raise LawBroken(f"{limit['level']}/{limit['definition']}: {own} spent of {limit['epsilon']}")
+        if local_spent is not None and limit["epsilon"] is not None and not local_spent <= limit["epsilon"]:
+            raise LawBroken(f"{limit['level']}/{limit['definition']}: {local_spent} spent of {limit['epsilon']}")
 
 
 def _every_round_is_reserved_once_and_ends_once(entries: Sequence[Entry], *, finished: bool) -> None:
@@ -146,13 +148,13 @@ def _every_round_is_reserved_once_and_ends_once(entries: Sequence[Entry], *, fin
     last = max(kinds, default=0)
     if sorted(kinds) != list(range(1, last + 1)):
         raise LawBroken("round numbers have gaps")
-    for number, found in kinds.items():
-        open_one = not finished and number == last and found in (["reserved"], ["asked"])
+    for number, bodies in kinds.items():
+        open_one = not finished and number == last and bodies in (["reserved"], ["asked"])
         # Which model a settled round of training made, one entry may name.
-        ended = found[:2] if found == ["reserved", "settled", "released"] else found
+        ended = bodies[:2] if bodies == ["reserved", "settled", "released"] else bodies
         begun_once = len(ended) == 2 and ended[0] in ("reserved", "asked") and ended[1] in ENDS
         if not open_one and not begun_once:
-            raise LawBroken(f"round {number} reads {found}: reserved once and ended once is the law")
+            raise LawBroken(f"round {number} reads {bodies}: reserved once and ended once is the law")
     closing = [entry.kind for entry in entries].count("finished")
     if closing != (1 if finished else 0):
         raise LawBroken(f"the ledger finishes {closing} times")
@@ -162,7 +164,7 @@ def _only_charged_rounds_are_released(
     operator: Client, study: str, entries: Sequence[Entry], views: Sequence[RoundView]
 ) -> None:
     settled = {entry.round for entry in entries if entry.kind == "settled"}
-    named = {entry.round: entry.body["sha256"] for entry in entries if entry.kind == "released"}
+    digest_by_round = {entry.round: entry.body["sha256"] for entry in entries if entry.kind == "released"}
     digests: Counter[str] = Counter()
     for view in views:
         if view.state == "released" and view.round not in settled:
@@ -178,7 +180,7 @@ def _only_charged_rounds_are_released(
         if (body is not None) != makes_model:
             raise LawBroken(f"round {view.round} is {view.state}, but its model is {'' if body else 'not '}there")
         if body is not None:
-            if named and hashlib.sha256(body).hexdigest() != named.get(view.round):
+            if digest_by_round and hashlib.sha256(body).hexdigest() != digest_by_round.get(view.round):
                 raise LawBroken(f"round {view.round} released a model that the ledger does not name")
             # Not the file's: its header names the round.
             digests[_tensors_digest(body)] += 1
@@ -188,10 +190,10 @@ def _only_charged_rounds_are_released(
 
 
 def _tensors_digest(body: bytes) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, values in sorted(load(body).items()):
-        found.update(name.encode() + b"\0" + values.tobytes())
-    return found.hexdigest()
+        digest.update(name.encode() + b"\0" + values.tobytes())
+    return digest.hexdigest()
 
 
 def _departures(home: Path, study: str) -> list[Departure]:
@@ -222,21 +224,21 @@ def _nothing_acknowledged_is_lost(
             if departure.answer not in ("accepted", "recorded"):
                 continue
             row = received.get((departure.round, name))
-            wanted = "received" if departure.what == "update" else "refused"
+            expected_state = "received" if departure.what == "update" else "refused"
             # What arrives of a masked update is not what is written down before it is masked.
-            same = masked or wanted != "received" or (row is not None and row.sha256 == departure.sha256)
-            if row is None or row.state != wanted or not same:
+            is_same = masked or expected_state != "received" or (row is not None and row.sha256 == departure.sha256)
+            if row is None or row.state != expected_state or not is_same:
                 raise LawBroken(f"{name} was told that round {departure.round} has its {departure.what}; it has not")
 
 
 def _nothing_came_from_nowhere(
     views: Sequence[RoundView], departures: Mapping[str, Sequence[Departure]], *, masked: bool
 ) -> None:
-    made = {(d.round, name, None if masked else d.sha256) for name, sent in departures.items() for d in sent}
+    computed = {(d.round, name, None if masked else d.sha256) for name, sent in departures.items() for d in sent}
     for view in views:
         for client in view.clients or []:
             digest = None if masked else client.sha256
-            if client.state == "received" and (view.round, client.client, digest) not in made:
+            if client.state == "received" and (view.round, client.client, digest) not in computed:
                 raise LawBroken(f"round {view.round} holds an update that {client.client} did not make")
 
 
@@ -251,8 +253,8 @@ def _opened(home: Path, study: str) -> set[int]:
     """Rounds for which this hospital opened shares, as its own disk says."""
     # Of rounds only, whose key is a number: beside them lies what was opened, by model.
     records = (home / "outbox" / study / "secure-sum").glob(f"{study}.[0-9]*.json")
-    found = (RoundRecord.from_bytes(path.read_bytes()) for path in records)
-    return {record.round for record in found if record.released}
+    round_records = (RoundRecord.from_bytes(path.read_bytes()) for path in records)
+    return {record.round for record in round_records if record.released}
 
 
 def _what_was_opened_is_charged(entries: Sequence[Entry], opened: Mapping[str, Collection[int]]) -> None:

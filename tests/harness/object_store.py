@@ -57,8 +57,8 @@ class ObjectStore:
         }
 
     def store(self, address: str, **options: Any) -> S3Store:
-        given = {"endpoint": self.endpoint, "region": "us-east-1", "key_id": KEY_ID, "secret": SECRET}
-        return open_store(address, **given | options)
+        configuration = {"endpoint": self.endpoint, "region": "us-east-1", "key_id": KEY_ID, "secret": SECRET}
+        return open_store(address, **configuration | options)
 
     def put(self, address: str, key: str, data: bytes) -> None:
         obstore.put(self.store(address), key, data)

@@ -39,8 +39,8 @@ class WatchedDisk:
         self.root = root.resolve()
         self.counts: Counter[str] = Counter()
         # Beside it: on the same file system, for links, and seen by no program that lists the folder.
-        beside = self.root if os.path.ismount(self.root) else self.root.parent
-        self._kept = beside / f".{self.root.name}.kept"
+        sibling = self.root if os.path.ismount(self.root) else self.root.parent
+        self._kept = sibling / f".{self.root.name}.kept"
         self._numbers = 0
         self.start()
 
@@ -211,7 +211,7 @@ def _connected(database: Any, *arguments: Any, **options: Any) -> Any:
 def _statements(disk: WatchedDisk, path: str, level: str) -> Any:
     synchronous = level
 
-    def told(statement: str) -> None:
+    def note_statement(statement: str) -> None:
         nonlocal synchronous
         words = statement.lower().replace("=", " ").split()
         if words[:2] == ["pragma", "synchronous"] and len(words) > 2:
@@ -220,7 +220,7 @@ def _statements(disk: WatchedDisk, path: str, level: str) -> Any:
             with _lock:
                 disk.begin(path)
 
-    return told
+    return note_statement
 
 
 @contextmanager

@@ -29,26 +29,26 @@ ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking",
 DESK, PHONE = (1440, 900), (390, 844)
 HOSPITALS = ("coast", "harbour", "hill", "lake", "valley")
 COLOURS = 160
-BOTH = {"bayesian": 3.0, "classical": 8.0}
+BOTH_LIMITS = {"bayesian": 3.0, "classical": 8.0}
 
 
-def seed(here: Live) -> None:
+def seed(coordinator: Live) -> None:
     """One study in each state that a page can show."""
     for name, title, scheme, epsilons, noise, past in (
-        ("icu-sepsis", "Early warning of sepsis on intensive care", "parallel", BOTH, 4.0, _RUNNING),
-        ("stroke-imaging", "Stroke: which scans need a second look", "joint", BOTH, 6.0, _JOINT),
+        ("icu-sepsis", "Early warning of sepsis on intensive care", "parallel", BOTH_LIMITS, 4.0, _RUNNING),
+        ("stroke-imaging", "Stroke: which scans need a second look", "joint", BOTH_LIMITS, 6.0, _JOINT),
         ("asthma-readmission", "Readmission of children with asthma", "parallel", {"classical": 2.0}, 5.0, _ENDED),
     ):
-        chosen = seeded.settings(scheme, rounds=120, epsilons=epsilons, noise=noise, hospitals=len(HOSPITALS))
-        open_study(here, name, title, chosen)
-        seeded.write(here, name, past)
+        study_settings = seeded.settings(scheme, rounds=120, epsilons=epsilons, noise=noise, hospitals=len(HOSPITALS))
+        open_study(coordinator, name, title, study_settings)
+        seeded.write(coordinator, name, past)
     plain = seeded.settings("parallel", rounds=60, epsilons={"classical": 4.0}, noise=4.0, hospitals=5)
     for name, title in (("diabetes-retina", "Diabetic retinopathy, second reading"), ("falls", "Falls on the ward")):
-        open_study(here, name, title, plain)
-    seeded.write(here, "falls", seeded.History(12, open=False))
-    _must(here, "POST", "/v1/studies/falls/pause")
+        open_study(coordinator, name, title, plain)
+    seeded.write(coordinator, "falls", seeded.History(12, open=False))
+    _must(coordinator, "POST", "/v1/studies/falls/pause")
     # The budget of one is used: the worker ends it.
-    here.work()
+    coordinator.work()
 
 
 _RUNNING = seeded.History(46, dict.fromkeys((19, 20, 21, 34), "too-few-clients"))
@@ -56,24 +56,24 @@ _JOINT = seeded.History(60, {7: "too-few-keys"})
 _ENDED = seeded.History(120, open=False)
 
 
-def open_study(here: Live, name: str, title: str, chosen: Any) -> None:
+def open_study(coordinator: Live, name: str, title: str, settings: Any) -> None:
     """With its initial model; all hospitals have joined."""
-    _must(here, "POST", "/v1/studies", json={"study": name, "title": title, "settings": chosen.as_json()})
-    _must(here, "PUT", f"/v1/studies/{name}/models/0", content=encode(MODEL))
+    _must(coordinator, "POST", "/v1/studies", json={"study": name, "title": title, "settings": settings.as_json()})
+    _must(coordinator, "PUT", f"/v1/studies/{name}/models/0", content=encode(MODEL))
     for hospital in HOSPITALS:
-        here.enrol(name, hospital)
+        coordinator.enrol(name, hospital)
 
 
-def _must(here: Live, method: str, path: str, **options: Any) -> None:
-    answer = here.operator(method, path, **options)
+def _must(coordinator: Live, method: str, path: str, **options: Any) -> None:
+    answer = coordinator.operator(method, path, **options)
     assert answer.status_code < 300, answer.text
 
 
 @contextmanager
-def opened(browser: Browser, here: Live, size: tuple[int, int], theme: Any) -> Iterator[Page]:
+def opened(browser: Browser, coordinator: Live, size: tuple[int, int], theme: Any) -> Iterator[Page]:
     """A tab of this size and theme that has the viewer's key."""
     context = browser.new_context(
-        base_url=here.url,
+        base_url=coordinator.url,
         viewport={"width": size[0], "height": size[1]},
         color_scheme=theme,
         reduced_motion="reduce",
@@ -81,7 +81,7 @@ def opened(browser: Browser, here: Live, size: tuple[int, int], theme: Any) -> I
     )
     page = context.new_page()
     page.goto("/dashboard")
-    page.get_by_label("Viewer's key").fill(here.viewer_key)
+    page.get_by_label("Viewer's key").fill(coordinator.viewer_key)
     page.get_by_role("button", name="Show").click()
     page.locator("#list table").wait_for()
     yield page
@@ -120,14 +120,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--to", type=Path, default=Path("docs/screenshots"))
     to: Path = parser.parse_args().to
-    with live(Path(tempfile.mkdtemp())) as here, sync_playwright() as playwright:
-        seed(here)
+    with live(Path(tempfile.mkdtemp())) as coordinator, sync_playwright() as playwright:
+        seed(coordinator)
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         for name, size in (("desk", DESK), ("phone", PHONE)):
             for theme in ("light", "dark"):
-                with opened(browser, here, size, theme) as page:
+                with opened(browser, coordinator, size, theme) as page:
                     _take_all(page, to, f"{name}-{theme}")
-        _take_key(browser, here, to)
+        _take_key(browser, coordinator, to)
         browser.close()
 
 
@@ -147,8 +147,8 @@ def _take_all(page: Page, to: Path, kind: str) -> None:
     _save(page.locator("#loss").screenshot(), to / "both-levels.png")
 
 
-def _take_key(browser: Browser, here: Live, to: Path) -> None:
-    page = browser.new_page(base_url=here.url, viewport={"width": DESK[0], "height": 640}, color_scheme="light")
+def _take_key(browser: Browser, coordinator: Live, to: Path) -> None:
+    page = browser.new_page(base_url=coordinator.url, viewport={"width": DESK[0], "height": 640}, color_scheme="light")
     page.goto("/dashboard")
     page.get_by_label("Viewer's key").wait_for()
     take(page, to / "key-desk-light.png")

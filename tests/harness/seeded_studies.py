@@ -15,7 +15,7 @@ from typing import Any
 from accounting import log_moment
 from accounting.plan.report import DISTANCE_BINS, CumulativeMoments, DistanceHistogram, JointReport, report_to_dict
 from accounting.plan.schemes import TRAINING_SCHEMES
-from server.db.ledger_store import Account, lock_account, names_models
+from server.db.ledger_store import LedgerAccount, lock_account, names_models
 from server.db.rows import append_event, clients, find_study
 from server.db.session import Transaction
 from server.db.tables import Answer, ModelRow, ParticipantRow, RoundRow, StudyRow
@@ -101,16 +101,16 @@ class History:
     seed: int = 7
 
 
-def write(here: Live, study: str, past: History) -> None:
+def write(coordinator: Live, study: str, past: History) -> None:
     """Add rounds to a study without one under way, as if they had happened; fewer where the budget ends before."""
-    here.coordinator.database.write("seed", lambda tx: _write(here, tx, study, past))
+    coordinator.coordinator.database.write("seed", lambda tx: _write(coordinator, tx, study, past))
 
 
-def _write(here: Live, tx: Transaction, study: str, past: History) -> None:
+def _write(coordinator: Live, tx: Transaction, study: str, past: History) -> None:
     row = find_study(tx, study)
-    chosen = StudySettings.model_validate(row.settings)
+    settings = StudySettings.model_validate(row.settings)
     chance, names = random.Random(past.seed), [client.name for client in clients(tx, row.id)]
-    account = lock_account(tx, here.coordinator.signer, row)
+    account = lock_account(tx, coordinator.coordinator.signer, row)
     begins = tx.now() - 3600.0 * past.hours * (past.rounds + past.open)
     row.state, before = "running", account.budget.last_round
     for place in range(1, past.rounds + past.open + 1):
@@ -124,10 +124,12 @@ def _write(here: Live, tx: Transaction, study: str, past: History) -> None:
         answers = _answers(chance, len(names), past.abandoned.get(number), ended is None)
         tx.session.add_all(_participant(round, name, answer) for name, answer in zip(names, answers, strict=True))
         if ended is not None:
-            _end(tx, row, account, round, chosen, past, chance)
+            _end(tx, row, account, round, settings, past, chance)
 
 
-def _begin(tx: Transaction, row: StudyRow, account: Account, number: int, at: float, ended: float | None) -> RoundRow:
+def _begin(
+    tx: Transaction, row: StudyRow, account: LedgerAccount, number: int, at: float, ended: float | None
+) -> RoundRow:
     account.record("reserved", number, {})
     round = RoundRow(
         study_id=row.id,
@@ -148,41 +150,41 @@ def _begin(tx: Transaction, row: StudyRow, account: Account, number: int, at: fl
 def _end(
     tx: Transaction,
     row: StudyRow,
-    account: Account,
-    round: RoundRow,
-    chosen: StudySettings,
+    account: LedgerAccount,
+    round_row: RoundRow,
+    settings: StudySettings,
     past: History,
     chance: random.Random,
 ) -> None:
-    round.ended_at = round.scrubbed_at = round.started_at + chance.uniform(200.0, 1200.0)
-    reason = past.abandoned.get(round.number)
+    round_row.ended_at = round_row.scrubbed_at = round_row.started_at + chance.uniform(200.0, 1200.0)
+    reason = past.abandoned.get(round_row.number)
     if reason is not None:
-        round.state, round.reason = "abandoned", reason
-        account.conclude("cancelled", round, {"reason": reason})
-        append_event(tx, row, "round-abandoned", round.number)
+        round_row.state, round_row.reason = "abandoned", reason
+        account.conclude("cancelled", round_row, {"reason": reason})
+        append_event(tx, row, "round-abandoned", round_row.number)
         return
-    round.state = "released"
-    report = _report(chosen, round.number, chance)
-    account.conclude("settled", round, {"report": None if report is None else report_to_dict(report)})
-    metrics = _metrics(round.number, chance) if round.number % past.measured == 0 else None
+    round_row.state = "released"
+    report = _report(settings, round_row.number, chance)
+    account.conclude("settled", round_row, {"report": None if report is None else report_to_dict(report)})
+    metrics = _metrics(round_row.number, chance) if round_row.number % past.measured == 0 else None
     model = ModelRow(
         study_id=row.id,
-        version=round.number,
+        version=round_row.number,
         sha256=_NO_MODEL,
         bytes=1,
         optimiser_sha256=None,
         metrics=metrics,
-        created_at=round.ended_at,
+        created_at=round_row.ended_at,
     )
     tx.session.add(model)
     if names_models(tx, row):
         account.record_release(model)
-    append_event(tx, row, "round-released", round.number)
+    append_event(tx, row, "round-released", round_row.number)
 
 
-def _report(chosen: StudySettings, number: int, chance: random.Random) -> Any:
+def _report(settings: StudySettings, number: int, chance: random.Random) -> Any:
     """Distances well below the clip norm, as where most gradients are small."""
-    privacy = chosen.privacy
+    privacy = settings.privacy
     if privacy.bayesian is None:
         return None
     costs = log_moment(_ORDERS, 0.3, noise_std=privacy.noise_multiplier, sampling_rate=privacy.sampling_rate)
@@ -202,25 +204,25 @@ def _metrics(number: int, chance: random.Random) -> dict[str, Any]:
     return {"evaluation_set": "public intensive-care set, 4,210 patients", "values": values}
 
 
-def _answers(chance: random.Random, hospitals: int, reason: str | None, open: bool) -> Sequence[Answer]:
-    if open:
-        here: Sequence[Answer] = ["received"] * (hospitals // 2)
-        return [*here, *["sampled"] * (hospitals - len(here))]
+def _answers(chance: random.Random, hospitals: int, reason: str | None, is_open: bool) -> Sequence[Answer]:
+    if is_open:
+        answers: Sequence[Answer] = ["received"] * (hospitals // 2)
+        return [*answers, *["sampled"] * (hospitals - len(answers))]
     if reason is not None:
         return ["received", *["missing"] * (hospitals - 1)]
     late = chance.random() < 0.12
     return [*["received"] * (hospitals - 1), "missing" if late else "received"]
 
 
-def _participant(round: RoundRow, name: str, answer: Answer) -> ParticipantRow:
+def _participant(round_row: RoundRow, name: str, answer: Answer) -> ParticipantRow:
     sent = answer == "received"
     return ParticipantRow(
-        study_id=round.study_id,
-        round=round.number,
+        study_id=round_row.study_id,
+        round=round_row.number,
         client=name,
         state=answer,
-        sending_since=round.started_at if sent else None,
-        answered_at=round.started_at + 60.0 if sent else None,
+        sending_since=round_row.started_at if sent else None,
+        answered_at=round_row.started_at + 60.0 if sent else None,
         sha256=_NO_MODEL if sent else None,
         bytes=1 if sent else None,
     )

@@ -87,11 +87,11 @@ class Storm:
         self._disk("coordinator", shared)
         if second_home is not None:
             self._disk("second", second_home)
-        kept = {} if store is None else store.settings(store.bucket())
-        first = LiveCoordinator(shared, processes, database_url=database_url, settings=kept)
+        store_variables = {} if store is None else store.settings(store.bucket())
+        first = LiveCoordinator(shared, processes, database_url=database_url, settings=store_variables)
         if second_home is not None:
-            kept = kept | {"signing_key_path": str(shared / "coordinator.key")}
-        second = LiveCoordinator(second_home or shared, processes, database_url=database_url, settings=kept)
+            store_variables = store_variables | {"signing_key_path": str(shared / "coordinator.key")}
+        second = LiveCoordinator(second_home or shared, processes, database_url=database_url, settings=store_variables)
         self.network = UnreliableNetwork((first.address, second.address), seed, network_rate)
         self._stack.callback(self.network.close)
         self.coordinators = {"first coordinator": first, "second coordinator": second}
@@ -142,14 +142,14 @@ class Storm:
             LawBroken, LedgerNotExtended, ProcessFailed.
         """
         self.struck.clear()
-        made = tiny.hospitals(self.home / name, names, self.processes)
-        hospitals = {key: replace(one, variables=self._clock(key).variables) for key, one in made.items()}
+        members = tiny.hospitals(self.home / name, names, self.processes)
+        hospitals = {key: replace(member, variables=self._clock(key).variables) for key, member in members.items()}
         for key, hospital in hospitals.items():
             self._disk(f"{name} {key}", hospital.home)
         with self.coordinators["first coordinator"].operator(patience_seconds=END_SECONDS) as operator:
             policy = policy_of(name, settings)
             # Asked in the thread that starts again whatever has died, and while nobody may be there to answer.
-            operator.on_pause = lambda why, _: self._revive(name)
+            operator.on_pause = lambda reason, _: self._revive(name)
             open_study(operator, name, "storm", settings, hospitals, self.network.address, policy=policy)
             joined = {key: self._join(name, hospital) for key, hospital in hospitals.items()}
             self.network.armed = True
@@ -167,13 +167,16 @@ class Storm:
         return budget
 
     def _logs(self, hospitals: Mapping[str, LiveHospital]) -> list[Path]:
-        return [*(one.log for one in self.coordinators.values()), *(one.log for one in hospitals.values())]
+        return [
+            *(process_owner.log for process_owner in self.coordinators.values()),
+            *(process_owner.log for process_owner in hospitals.values()),
+        ]
 
     def _secrets(self, hospitals: Mapping[str, LiveHospital]) -> set[str]:
         first = self.coordinators["first coordinator"]
-        keys = [first.home / "coordinator.key", *(one.home / "identity.key" for one in hospitals.values())]
-        found = {read_secret(path).split("_", 2)[2] for path in (first.operator_key_file, first.viewer_key_file)}
-        return found | {word for path in keys for word in byte_laws.spellings(path.read_bytes())}
+        keys = [first.home / "coordinator.key", *(hospital.home / "identity.key" for hospital in hospitals.values())]
+        secrets = {read_secret(path).split("_", 2)[2] for path in (first.operator_key_file, first.viewer_key_file)}
+        return secrets | {word for path in keys for word in byte_laws.spellings(path.read_bytes())}
 
     def _fire(
         self,
@@ -190,7 +193,7 @@ class Storm:
             "clock jump": self._jump,
             "database": lambda _: self._strike_database(),
         }
-        settings, asked = operator.study(study).settings, 0
+        settings, queries_sent = operator.study(study).settings, 0
         rounds, moved = 0, time.monotonic()
         while not self._finished(operator, study):
             # Long enough, on average, for a round between two faults, however slow the machine.
@@ -206,9 +209,9 @@ class Storm:
             if statement.pause_reason is not None:
                 # Hospitals that have paid for rounds that were given back refuse those past their own last one.
                 operator.move_study(study, "stop" if statement.round > MOST_ROUNDS else "resume")
-            if asked < questions:
-                asked += 1
-                operator.ask_query(study, question(asked))
+            if queries_sent < questions:
+                queries_sent += 1
+                operator.ask_query(study, question(queries_sent))
             reached = statement.round
             if reached > rounds:
                 rounds, moved = reached, time.monotonic()
@@ -232,8 +235,8 @@ class Storm:
         end = time.monotonic() + HOLDER_SECONDS
         while time.monotonic() < end:
             holder = self._owner(study)
-            for name, one in self.coordinators.items():
-                if one.process is not None and _of(one.process, holder):
+            for name, candidate in self.coordinators.items():
+                if candidate.process is not None and _of(candidate.process, holder):
                     return name
             time.sleep(0.01)
         return None
@@ -316,9 +319,9 @@ class Storm:
                 raise ProcessFailed(f"a hospital of {study}", None, next(iter(hospitals.values())).log)
             time.sleep(0.1)
 
-    def _count(self, what: str, study: str, whom: str) -> None:
-        self.counts[what] += 1
-        line = {"at": time.time(), "what": what, "study": study, "whom": whom}
+    def _count(self, fault: str, study: str, victim: str) -> None:
+        self.counts[fault] += 1
+        line = {"at": time.time(), "what": fault, "study": study, "whom": victim}
         with (self.home / "faults.log").open("a") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -344,19 +347,24 @@ class Storm:
 
     def _watch(self, study: str, target: str, struck: Process, seconds: float) -> None:
         """Wait so long; if `struck` held the study's lease, until the other coordinator has it, and count that."""
-        begun, others = time.monotonic(), [one for name, one in self.coordinators.items() if name != target]
-        held = _of(struck, self._owner(study))
-        while held and time.monotonic() < begun + max(seconds, HOLDER_SECONDS):
+        begun, peers = (
+            time.monotonic(),
+            [coordinator for name, coordinator in self.coordinators.items() if name != target],
+        )
+        lease_owner = _of(struck, self._owner(study))
+        while lease_owner and time.monotonic() < begun + max(seconds, HOLDER_SECONDS):
             now = self._owner(study)
-            if any(other.process is not None and _of(other.process, now) for other in others):
+            if any(peer.process is not None and _of(peer.process, now) for peer in peers):
                 self._count("take-over", study, target)
                 break
             time.sleep(0.02)
         time.sleep(max(0.0, begun + seconds - time.monotonic()))
 
     def _owner(self, study: str) -> str | None:
-        wanted = select(LeaseRow.owner).join(StudyRow, StudyRow.id == LeaseRow.study_id).where(StudyRow.name == study)
-        return self.database.read("who-holds-it", lambda tx: tx.session.scalar(wanted))
+        statement = (
+            select(LeaseRow.owner).join(StudyRow, StudyRow.id == LeaseRow.study_id).where(StudyRow.name == study)
+        )
+        return self.database.read("who-holds-it", lambda tx: tx.session.scalar(statement))
 
     def _finished(self, operator: Client, study: str) -> bool:
         try:

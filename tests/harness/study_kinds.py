@@ -38,8 +38,8 @@ def settings_of(kind: StudyKind, source: random.Random, rounds: int) -> AnySetti
     if kind in ("evaluations", "joint"):
         return _evaluated(kind, clients, rounds, masked=source.random() < 0.5)
     scheme: SchemeName = source.choice(("parallel", "client"))
-    chosen = tiny.study_settings(scheme, clients, rounds, masked=masked, by_limit=source.random() < 0.5)
-    return _ringed(chosen) if kind == "ring" else chosen
+    study_settings = tiny.study_settings(scheme, clients, rounds, masked=masked, by_limit=source.random() < 0.5)
+    return _ringed(study_settings) if kind == "ring" else study_settings
 
 
 def asks(kind: StudyKind) -> bool:
@@ -49,10 +49,10 @@ def asks(kind: StudyKind) -> bool:
 
 def question(number: int) -> QueryDocument:
     """Another one for each number."""
-    asked: dict[str, Any] = {"kind": "count", "noise_multiplier": NOISE_MULTIPLIER + number / 64}
+    question: dict[str, Any] = {"kind": "count", "noise_multiplier": NOISE_MULTIPLIER + number / 64}
     if number % 2:
-        asked |= {"kind": "table", "variables": [{"column": "x0", "edges": [0.0]}, {"column": "y", "edges": [0.5]}]}
-    return QueryDocument.model_validate({"question": asked})
+        question |= {"kind": "table", "variables": [{"column": "x0", "edges": [0.0]}, {"column": "y", "edges": [0.5]}]}
+    return QueryDocument.model_validate({"question": question})
 
 
 def policy_of(study: str, settings: AnySettings) -> str:
@@ -75,8 +75,8 @@ def _masking(clients: int) -> dict[str, Any]:
     }
 
 
-def _ringed(chosen: StudySettings) -> StudySettings:
-    values = chosen.as_json()
+def _ringed(settings: StudySettings) -> StudySettings:
+    values = settings.as_json()
     values["privacy"]["masking"]["neighbours"] = 4
     return StudySettings.model_validate(values)
 

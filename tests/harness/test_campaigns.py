@@ -56,8 +56,8 @@ def test_the_parts_are_listed_without_running_any(
     campaigns: Campaigns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--list"], campaigns) == 0
-    shown = capsys.readouterr().out
-    assert all(name in shown for name in campaigns.parts)
+    output = capsys.readouterr().out
+    assert all(name in output for name in campaigns.parts)
     assert not (tmp_path / "marks").exists()
 
 

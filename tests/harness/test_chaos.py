@@ -43,11 +43,11 @@ def _release_without_charge() -> None:
     """
     from client_sdk.study.entries import EntryChecks
     from client_sdk.study.models import StudyModels
-    from server.db.ledger_store import Account
+    from server.db.ledger_store import LedgerAccount
     from server.services.rounds import release
     from server.services.studies import lifecycle
 
-    original, cancel, row = Account.conclude, Budget.cancel, lifecycle._study_row
+    original, cancel, row = LedgerAccount.conclude, Budget.cancel, lifecycle._study_row
 
     def conclude(self: Any, kind: Any, round: Any, body: Any, ready: Any = None) -> Any:
         if (kind, round.number) == ("settled", 1):
@@ -60,7 +60,7 @@ def _release_without_charge() -> None:
         self.charged_rounds += 1
 
     lifecycle._study_row = lambda tx, request, names_models: row(tx, request, False)
-    Account.conclude = conclude  # type: ignore[method-assign]
+    LedgerAccount.conclude = conclude  # type: ignore[method-assign]
     Budget.cancel = counted  # type: ignore[method-assign]
     EntryChecks._check_cancelled = lambda *_: None  # type: ignore[method-assign]
     # A model's file names the entry that settled its round; there is none.
@@ -94,8 +94,8 @@ def _forget_the_limits() -> None:
     from client_sdk.study import work
 
     def authorise(self: Budget, round: int | None = None) -> Authorisation:
-        allowed = self.charged_rounds < self.plan.max_steps
-        return Authorisation(allowed, None if allowed else "max-steps-reached")
+        is_allowed = self.charged_rounds < self.plan.max_steps
+        return Authorisation(is_allowed, None if is_allowed else "max-steps-reached")
 
     Budget.authorise = authorise  # type: ignore[method-assign]
     work.require_within_study = lambda *_: None  # type: ignore[attr-defined]
@@ -123,6 +123,7 @@ def _calm_study(home: Path, processes: ForkedProcesses, *, by_limit: bool = Fals
         storm.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("breaks", "by_limit", "law"),
     [

@@ -25,11 +25,11 @@ from wardround.demo.processes import Processes, environment
 @pytest.fixture
 def behind() -> Iterator[tuple[str, list[str]]]:
     """A server that notes what reaches it."""
-    seen: list[str] = []
+    requests: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_PUT(self) -> None:
-            seen.append(self.rfile.read(int(self.headers["content-length"])).decode())
+            requests.append(self.rfile.read(int(self.headers["content-length"])).decode())
             self.send_response(201)
             self.send_header("Content-Length", "2")
             self.end_headers()
@@ -40,7 +40,7 @@ def behind() -> Iterator[tuple[str, list[str]]]:
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", seen
+        yield f"http://127.0.0.1:{server.server_port}", requests
         server.shutdown()
 
 
@@ -57,6 +57,7 @@ def _put(address: str, text: str) -> bytes | None:
         connection.close()
 
 
+@pytest.mark.quick("dropped request-None-0")
 @pytest.mark.parametrize(
     ("fault", "answer", "arrived"),
     [
@@ -74,11 +75,11 @@ def test_what_the_network_does(
     answer: bytes | None,
     arrived: int,
 ) -> None:
-    address, seen = behind
+    address, requests = behind
     network = UnreliableNetwork((address,), seed=1, rate=0.0)
     monkeypatch.setattr(network, "fault", lambda path: fault)
     assert _put(network.address, "x") == answer
-    assert seen == ["x"] * arrived
+    assert requests == ["x"] * arrived
     network.close()
 
 
@@ -86,18 +87,18 @@ def test_faults_begin_when_armed_and_are_counted(behind: tuple[str, list[str]]) 
     network = UnreliableNetwork((behind[0],), seed=1, rate=0.5)
     assert [network.fault("/") for _ in range(50)] == [None] * 50
     network.armed = True
-    found = [network.fault("/") for _ in range(200)]
-    assert sum(network.counts.values()) == sum(one is not None for one in found) > 50
+    faults = [network.fault("/") for _ in range(200)]
+    assert sum(network.counts.values()) == sum(fault is not None for fault in faults) > 50
     assert len(network.counts) == 4
     network.close()
 
 
 def test_a_coordinator_that_is_away_is_not_the_end(behind: tuple[str, list[str]]) -> None:
-    address, seen = behind
+    address, requests = behind
     network = UnreliableNetwork(("http://127.0.0.1:9", address), seed=1, rate=0.0)
     for _ in range(6):
         assert _put(network.address, "x") == b"ok"
-    assert len(seen) == 6
+    assert len(requests) == 6
     network.close()
 
 
@@ -131,11 +132,12 @@ def test_a_full_disk_takes_no_byte(tmp_path: Path) -> None:
         disk.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the library in the wheel is of Linux")
 def test_the_clock_of_a_running_process_jumps_and_monotonic_time_does_not(tmp_path: Path) -> None:
     clock = JumpingClock(tmp_path / "clock")
-    asked = "import sys, time\nfor _ in sys.stdin: print(time.time(), time.monotonic(), flush=True)"
-    command = [sys.executable, "-c", asked]
+    program = "import sys, time\nfor _ in sys.stdin: print(time.time(), time.monotonic(), flush=True)"
+    command = [sys.executable, "-c", program]
     variables = {**os.environ, **clock.variables}
     with subprocess.Popen(command, env=variables, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
@@ -180,9 +182,9 @@ def test_runs_add_up_in_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(chaos, "RECORD", tmp_path / "chaos.json")
     for seed in (1, 2):
         chaos.record({"seed": seed, "faults": {"kill": 3, "pause": seed}})
-    kept = json.loads((tmp_path / "chaos.json").read_text())
-    assert [run["seed"] for run in kept["runs"]] == [1, 2]
-    assert kept["faults"] == {"kill": 6, "pause": 3}
+    recorded = json.loads((tmp_path / "chaos.json").read_text())
+    assert [run["seed"] for run in recorded["runs"]] == [1, 2]
+    assert recorded["faults"] == {"kill": 6, "pause": 3}
 
 
 def test_the_page_shows_every_recorded_run() -> None:
@@ -192,9 +194,9 @@ def test_the_page_shows_every_recorded_run() -> None:
     table = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     start = next(at for at, cells in enumerate(table) if cells[:2] == ["run", "models in"])
     end = next(at for at in range(start, len(table)) if table[at][0] == "all")
-    names, shown = table[start], {cells[0]: cells for cells in table[start + 2 : end + 1]}
+    names, rows = table[start], {cells[0]: cells for cells in table[start + 2 : end + 1]}
     for run in record["runs"]:
-        row = dict(zip(names, shown.pop(f"{run['database']}, seed {run['seed']}"), strict=True))
+        row = dict(zip(names, rows.pop(f"{run['database']}, seed {run['seed']}"), strict=True))
         studies = tuple(int(part) for part in row["studies, masked / clear"].split("/"))
         assert studies == tuple(run["studies"].get(kind, 0) for kind in ("masked", "clear"))
         assert (row["models in"], int(row["rounds"])) == (run.get("blobs", "files"), run["charged rounds"])
@@ -203,7 +205,7 @@ def test_the_page_shows_every_recorded_run() -> None:
             **run["faults"],
         }
         assert int(row["all"]) == sum(run["faults"].values())
-    total = dict(zip(names, shown.pop("all"), strict=True))
+    total = dict(zip(names, rows.pop("all"), strict=True))
     assert {kind: int(total[kind]) for kind in record["faults"]} == record["faults"]
     assert int(total["all"]) == sum(record["faults"].values())
-    assert not shown
+    assert not rows

@@ -35,23 +35,24 @@ CALM = Weather(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 @contextmanager
 def storm_over(
-    home: Path, url: str | None = None, seed: int = 1, weather: Weather | None = None, *, apart: bool = False
+    home: Path, url: str | None = None, seed: int = 1, weather: Weather | None = None, *, is_separate: bool = False
 ) -> Iterator[InsideStorm]:
-    storm = InsideStorm(home, url, seed, "apart" if apart else "together", weather)
+    storm = InsideStorm(home, url, seed, "apart" if is_separate else "together", weather)
     try:
         yield storm
     finally:
         storm.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("database_url", "kind", "apart"),
     [
         ("sqlite", "joint", False),
         ("postgresql", "masked", True),
         *(
-            pytest.param(database, kind, apart, marks=pytest.mark.slow)
-            for database, apart in (("sqlite", True), ("postgresql", False))
+            pytest.param(database, kind, is_separate, marks=pytest.mark.slow)
+            for database, is_separate in (("sqlite", True), ("postgresql", False))
             for kind in study_kinds.KINDS
         ),
     ],
@@ -89,8 +90,12 @@ class Study:
 def clear(kind: StudyKind, rounds: int = 2) -> AnySettings:
     """Settings of the kind without masks."""
     sources = (random.Random(seed) for seed in range(100))
-    chosen = (settings_of(kind, source, rounds) for source in sources)
-    return next(settings for settings in chosen if settings.privacy.masking is None and settings.rounds in (0, rounds))
+    candidate_settings = (settings_of(kind, source, rounds) for source in sources)
+    return next(
+        settings
+        for settings in candidate_settings
+        if settings.privacy.masking is None and settings.rounds in (0, rounds)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +116,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
         )
 
 
+@pytest.mark.slow
 def test_a_calm_study_keeps_every_law(study: Study) -> None:
     study.check()
     assert sum(entry.kind == "settled" for entry in study.entries) == 4
@@ -124,7 +130,7 @@ class Understating:
         self._budget = budget
 
     def statements(self) -> list[dict[str, Any]]:
-        return [one | {"spent": one["spent"] and one["spent"] * 0.99} for one in self._budget.statements()]
+        return [limit | {"spent": limit["spent"] and limit["spent"] * 0.99} for limit in self._budget.statements()]
 
 
 class Altered:
@@ -154,10 +160,10 @@ def _cancelled(study: Study) -> Study:
 
 
 def _asked_again(study: Study) -> Study:
-    asked = [entry for entry in study.entries if entry.kind == "asked"]
-    digest = asked[0].body["query"]
-    again = [replace(e, body={**e.body, "query": digest}) if e == asked[1] else e for e in study.entries]
-    return replace(study, entries=again)
+    asked_entries = [entry for entry in study.entries if entry.kind == "asked"]
+    digest = asked_entries[0].body["query"]
+    tampered = [replace(e, body={**e.body, "query": digest}) if e == asked_entries[1] else e for e in study.entries]
+    return replace(study, entries=tampered)
 
 
 def _answer_of_another_round(study: Study) -> Study:
@@ -236,10 +242,10 @@ def test_one_thing_changed_breaks_a_law(study: Study, changed: Callable[[Study],
     ],
 )
 def test_a_hospital_that_disagrees_is_noticed(study: Study, changed: Callable[[Study], Study], law: str) -> None:
-    other = changed(study)
+    second = changed(study)
     name, home = next(iter(study.homes.items()))
     with pytest.raises(LawBroken, match=law):
-        charge_laws.hospital_agrees(name, home, "calm", other.settings, other.entries, other.views)
+        charge_laws.hospital_agrees(name, home, "calm", second.settings, second.entries, second.views)
 
 
 def _forget_to_sync_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,14 +263,15 @@ def _forget_to_sync_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_file, "connect", connected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defect", [_forget_to_sync_files, _forget_to_sync_commits])
 def test_a_hospital_that_forgets_to_sync_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     defect(monkeypatch)
     weather = replace(CALM, hospital_kill_rate=0.3)
-    found = (LedgerDamaged, LostLedger, UpdateDisputed, LawBroken)
-    with storm_over(tmp_path / "storm", weather=weather) as storm, pytest.raises(found):
+    errors = (LedgerDamaged, LostLedger, UpdateDisputed, LawBroken)
+    with storm_over(tmp_path / "storm", weather=weather) as storm, pytest.raises(errors):
         storm.run("unsynced", "plain", 6, clear("plain", 6))
 
 

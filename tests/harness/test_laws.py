@@ -25,8 +25,8 @@ def ledger(events: Sequence[tuple[str, int | None]]) -> list[Entry]:
 def test_a_sound_ledger_passes():
     laws._every_round_is_reserved_once_and_ends_once(ledger(GOOD), finished=True)
     laws._every_round_is_reserved_once_and_ends_once(ledger([*GOOD[:3], ("reserved", 2)]), finished=False)
-    named = [GOOD[0], ("released", None), *GOOD[1:3], ("released", 1), *GOOD[3:]]
-    laws._every_round_is_reserved_once_and_ends_once(ledger(named), finished=True)
+    events = [GOOD[0], ("released", None), *GOOD[1:3], ("released", 1), *GOOD[3:]]
+    laws._every_round_is_reserved_once_and_ends_once(ledger(events), finished=True)
 
 
 def test_a_masked_round_that_was_opened_and_given_back_is_noticed(tmp_path: Path):

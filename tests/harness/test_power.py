@@ -88,8 +88,8 @@ def test_a_database_that_does_not_sync_its_commits_loses_them(disk: WatchedDisk,
         connection.execute(statement)
     connection.close()
     disk.cut(random.Random(0))
-    with closing(sqlite3.connect(path)) as again:
-        assert again.execute("SELECT count(*) FROM entries").fetchone() == (rows,)
+    with closing(sqlite3.connect(path)) as second_connection:
+        assert second_connection.execute("SELECT count(*) FROM entries").fetchone() == (rows,)
 
 
 def test_a_full_disk_refuses_to_sync(tmp_path: Path) -> None:

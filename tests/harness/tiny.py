@@ -42,8 +42,10 @@ def settings(
     training, and keyword by keyword the section `privacy`: replace single settings
     """
     limit = {"level": "client" if scheme == "client" else "instance", "delta": 1e-3}
-    own = [{"definition": "bayesian", "epsilon": epsilon, "estimator_failure_probability": 1e-4}] if bayesian else []
-    limits = [limit | one for one in [*own, {"definition": "classical", "epsilon": 20.0}]]
+    bayesian_limits = (
+        [{"definition": "bayesian", "epsilon": epsilon, "estimator_failure_probability": 1e-4}] if bayesian else []
+    )
+    limits = [limit | limit_values for limit_values in [*bayesian_limits, {"definition": "classical", "epsilon": 20.0}]]
     mechanism = {
         "scheme": scheme,
         "limits": limits,
@@ -63,7 +65,7 @@ def settings(
         "accounting_sample": None,
         "masking": None if step_seconds is None else _masking(clients, step_seconds),
     }
-    how = {
+    training_values = {
         "task": "logistic-regression",
         "task_parameters": {"label": "y", **{f"column.x{i}": "-1..1" for i in range(FEATURES)}},
         "algorithm": "fedavg" if scheme == "client" else "fedsgd",
@@ -71,8 +73,8 @@ def settings(
         "learning_rate": 0.5,
     }
     schedule = {"min_clients": clients, "round_deadline_seconds": deadline_seconds}
-    chosen = {"training": how | dict(training or {}), "privacy": mechanism | privacy, "schedule": schedule}
-    return StudySettings.model_validate(chosen)
+    values = {"training": training_values | dict(training or {}), "privacy": mechanism | privacy, "schedule": schedule}
+    return StudySettings.model_validate(values)
 
 
 def study_settings(scheme: SchemeName, clients: int, rounds: int, *, masked: bool, by_limit: bool) -> StudySettings:
@@ -121,7 +123,7 @@ def _masking(clients: int, step_seconds: float) -> dict[str, Any]:
 
 def hospitals(folder: Path, names: Mapping[str, int], processes: Processes) -> dict[str, LiveHospital]:
     """Hospitals with synthetic patients; `names`: how many each has."""
-    made: dict[str, LiveHospital] = {}
+    hospitals_by_name: dict[str, LiveHospital] = {}
     for seed, (name, rows) in enumerate(names.items()):
         random = np.random.default_rng(seed)
         inputs = random.uniform(-1, 1, (rows, FEATURES))
@@ -131,5 +133,5 @@ def hospitals(folder: Path, names: Mapping[str, int], processes: Processes) -> d
         home.mkdir(parents=True, exist_ok=True)
         path = home / "records.csv"
         pd.DataFrame({"who": [f"{name}-{i}" for i in range(rows)], **columns, "y": labels}).to_csv(path, index=False)
-        made[name] = LiveHospital(name, home / "wardround", path, "who", processes)
-    return made
+        hospitals_by_name[name] = LiveHospital(name, home / "wardround", path, "who", processes)
+    return hospitals_by_name

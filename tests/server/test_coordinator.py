@@ -63,6 +63,9 @@ def test_a_database_that_others_could_read_is_taken_back(tmp_path: Path) -> None
     coordinator.database.dispose()
 
 
+@pytest.mark.quick(
+    "postgresql-version2-False", "sqlite-version0-True", "sqlite-version1-False", "sqlite-version2-False"
+)
 @pytest.mark.parametrize(("version", "told"), [((14, 11), True), ((15, 0), False), ((18, 4), False)])
 def test_a_postgresql_that_nobody_has_tried_is_told(
     database_url: str,

@@ -172,6 +172,7 @@ def test_without_its_database_the_process_says_so_and_the_rest(tmp_path: Path) -
         assert one(text, "process_cpu_seconds_total") > 0
 
 
+@pytest.mark.slow
 def test_a_database_that_hangs_costs_a_scrape_two_seconds_and_one_thread(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +204,7 @@ def test_a_database_that_hangs_costs_a_scrape_two_seconds_and_one_thread(
         assert one(text, "wardround_rounds_ended", outcome="released") == 0
 
 
+@pytest.mark.slow
 def test_a_stopped_server_of_postgresql_is_told_in_time(tmp_path: Path, postgres: Postgres) -> None:
     name = postgres.create()
     url = postgres.url(name).render_as_string(hide_password=False)
@@ -218,6 +220,7 @@ def test_a_stopped_server_of_postgresql_is_told_in_time(tmp_path: Path, postgres
     postgres.drop(name)
 
 
+@pytest.mark.slow
 def test_a_history_that_takes_long_to_count_does_not_make_the_database_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +274,7 @@ def test_a_taken_port_is_said(tmp_path: Path) -> None:
             raise AssertionError("nobody can listen there")
 
 
+@pytest.mark.slow
 def test_those_who_wait_are_counted(tmp_path: Path) -> None:
     port = free_port()
     with live(tmp_path / "home", metrics_port=port) as here:

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from server.db.news import Changes
+from server.db.news import ChangeDetector
 from server.db.session import Database
 from server.db.tables import RoundRow
 from server.domain.errors import Rejected
@@ -65,6 +65,7 @@ def answer_everything(hospital: Hospital, sent: dict[tuple[int, str], bytes], un
         hospital.send(key[0], sent[key])
 
 
+@pytest.mark.quick("sqlite")
 def test_two_workers_and_three_hospitals_at_once(database_url: str, tmp_path: Path) -> None:
     """Real threads, real time: the laws hold whoever gets there first."""
     noise, sent = RecordedNoise(), dict[tuple[int, str], bytes]()
@@ -93,6 +94,7 @@ def test_two_workers_and_three_hospitals_at_once(database_url: str, tmp_path: Pa
         each.database.dispose()
 
 
+@pytest.mark.quick("sqlite")
 def test_a_woken_worker_does_not_wait_for_its_poll(coordinator: Coordinator) -> None:
     open_study(coordinator)
     worker = Worker(coordinator, poll_seconds=1000.0)
@@ -104,6 +106,7 @@ def test_a_woken_worker_does_not_wait_for_its_poll(coordinator: Coordinator) -> 
         eventually(lambda: len(facts(coordinator).rounds) == 2)
 
 
+@pytest.mark.quick("sqlite")
 def test_a_deadline_that_a_clock_jumps_over_is_noticed(coordinator: Coordinator, clock: FakeClock) -> None:
     open_study(coordinator)
 
@@ -128,6 +131,7 @@ def test_a_stopped_worker_gives_its_leases_back(coordinator: Coordinator) -> Non
     assert Worker(coordinator).step()
 
 
+@pytest.mark.quick("sqlite")
 def test_one_broken_study_does_not_keep_the_others_waiting(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +152,7 @@ def test_one_broken_study_does_not_keep_the_others_waiting(
     assert views.show_round(coordinator, "a-broken", 1, with_clients=False).state == "settled"
 
 
+@pytest.mark.quick("sqlite-find-next")
 @pytest.mark.parametrize("question", ["find-due", "find-next"])
 def test_a_worker_outlives_a_database_that_is_away(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, question: str
@@ -173,13 +178,13 @@ def test_a_worker_outlives_a_pool_without_a_free_connection(
 ) -> None:
     full = [3]
 
-    def since_last(changes: Changes) -> bool:
+    def since_last(changes: ChangeDetector) -> bool:
         if full[0] > 0:
             full[0] -= 1
             raise PoolTimeout("no connection is free")
         return True
 
-    monkeypatch.setattr(Changes, "since_last", since_last)
+    monkeypatch.setattr(ChangeDetector, "since_last", since_last)
     with running(Worker(coordinator, poll_seconds=0.01)):
         eventually(lambda: full == [0])
         open_study(coordinator)
@@ -198,6 +203,7 @@ def test_a_worker_without_the_lease_leaves_the_study_alone(coordinator: Coordina
     assert not holder.step()
 
 
+@pytest.mark.quick("sqlite-a step that failed")
 @pytest.mark.parametrize("why", ["a lease that ran out", "a step that failed"])
 def test_a_worker_that_can_do_nothing_pauses_between_its_looks(
     coordinator: Coordinator, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, why: str
@@ -252,6 +258,7 @@ def test_an_ordinary_take_over_is_no_warning(
     assert (record.levelname, record.getMessage()) == ("INFO", "another worker has taken over")
 
 
+@pytest.mark.quick("sqlite")
 def test_work_that_another_worker_repeats_is_a_warning(
     coordinator: Coordinator, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

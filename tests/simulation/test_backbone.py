@@ -46,6 +46,7 @@ def simulate(*arguments: str | Path) -> Result:
     return CliRunner().invoke(app, ["simulate", *map(str, arguments)], env={"COLUMNS": "160"})
 
 
+@pytest.mark.quick("patterns", "rank 2")
 @pytest.mark.parametrize("trainable", ["head", "lora:2", ["5.*", "7.*"]], ids=["head", "rank 2", "patterns"])
 def test_every_part_is_simulated_with_what_it_is_compared_with(
     tmp_path: Path, file: Backbone, records: Path, trainable: Any, monkeypatch: pytest.MonkeyPatch

@@ -57,6 +57,7 @@ class Stopped(Exception):
     pass
 
 
+@pytest.mark.quick("client-adam", "exponential")
 @pytest.mark.parametrize(
     ("scheme", "options"),
     [
@@ -129,6 +130,7 @@ def test_the_result_is_the_mean_that_the_settings_name() -> None:
     assert found.rounds[-1].metrics != released[0].rounds[-1].metrics
 
 
+@pytest.mark.quick("client-distributed")
 @pytest.mark.parametrize("scheme", ["client", "client-distributed", "parallel", "sequential", "joint"])
 def test_without_noise_the_same_rounds_go_the_way_that_the_noise_hides(scheme: str) -> None:
     """The mean of twelve noisy studies is nearer to it than each of them: by √12 if nothing else differs. Beyond 0.67
@@ -204,6 +206,7 @@ def test_every_scheduled_evaluation_is_charged() -> None:
     assert found.statements[0]["spent"] == pytest.approx(alone.statements[0]["spent"], rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", [Loop, forked], ids=["loop", "forked"])
 def test_a_client_whose_training_overflows_ends_the_run_by_name(backend: Any) -> None:
     weights = {"weight": np.full((1, 2), np.float32(3e38)), "bias": np.full(1, np.float32(np.inf))}
@@ -214,6 +217,7 @@ def test_a_client_whose_training_overflows_ends_the_run_by_name(backend: Any) ->
 HELD_OUT = {"accounting_sample": {"records": 39, "source": "held-out"}, "bayesian": True, "max_steps": 1}
 
 
+@pytest.mark.quick("loop", "vectorised")
 @pytest.mark.parametrize("backend", [Loop, forked, Vectorised], ids=["loop", "forked", "vectorised"])
 def test_a_client_with_too_few_records_ends_the_run_by_name(backend: Any) -> None:
     task = load("logistic-regression", TASK_PARAMETERS)

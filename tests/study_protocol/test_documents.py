@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
@@ -23,6 +24,7 @@ def test_the_example_policy_is_valid_and_names_every_entry() -> None:
     assert set(Limits.model_fields) == {"instance", "client"}
 
 
+@pytest.mark.slow
 def test_every_command_and_option_of_the_guide_exists() -> None:
     app = typer.Typer()
     register(app)

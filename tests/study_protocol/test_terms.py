@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from study_protocol.secure_sum.promises import sums
 from study_protocol.study.masking import Masking
 from study_protocol.study.outside_witness import OutsideWitness
-from study_protocol.study.who_sees_what import seen
+from study_protocol.study.who_sees_what import disclosures
 from study_protocol.terms import in_words
 from study_protocol.wire.signing import encode_public_key
 from tests.factories.settings import MASKING, settings
@@ -23,9 +23,11 @@ def test_who_is_not_protected_is_said_as_well() -> None:
 
 
 def test_noise_is_said_where_it_is_added() -> None:
-    assert any("with noise that is added at the hospital" in line for line in seen(settings("parallel"), mine=False))
-    assert any("update, without noise" in line for line in seen(settings("client"), mine=False))
-    assert any("the sum of all hospitals' updates" in line for line in seen(settings("sequential"), mine=True))
+    assert any(
+        "with noise that is added at the hospital" in line for line in disclosures(settings("parallel"), mine=False)
+    )
+    assert any("update, without noise" in line for line in disclosures(settings("client"), mine=False))
+    assert any("the sum of all hospitals' updates" in line for line in disclosures(settings("sequential"), mine=True))
 
 
 @pytest.mark.parametrize(
@@ -74,5 +76,5 @@ def test_who_signs_the_ledger_from_outside_is_said_before_anybody_joins() -> Non
     plain = settings()
     key = encode_public_key(Ed25519PrivateKey.generate().public_key())
     schedule = plain.schedule.model_copy(update={"witnesses": (OutsideWitness(name="auditor", public_key=key),)})
-    assert any("(auditor)" in line for line in seen(plain.model_copy(update={"schedule": schedule}), mine=True))
-    assert not any("outside witnesses" in line for line in seen(plain, mine=True))
+    assert any("(auditor)" in line for line in disclosures(plain.model_copy(update={"schedule": schedule}), mine=True))
+    assert not any("outside witnesses" in line for line in disclosures(plain, mine=True))

@@ -31,6 +31,7 @@ def statement_of(name: str) -> str:
     return (record.FOLDER / f"{name}.statement.json").read_text()
 
 
+@pytest.mark.quick("distributed-noised", "joint-at-end", "parallel-sampled", "scheduled", "sequential-papers")
 @pytest.mark.parametrize("name", NAMES)
 def test_every_epsilon_of_a_recorded_study_follows_from_its_ledger(name: str) -> None:
     assert check(ledger_of(name), statement_of(name)) == []
@@ -54,6 +55,7 @@ def _slow_but(*quick: str) -> list[Any]:
     return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 
 
+@pytest.mark.quick("questions")
 @pytest.mark.parametrize("name", _slow_but("client-central", "joint-at-end", "mixed", "questions"))
 def test_the_program_still_states_what_its_recordings_do(name: str, tmp_path: Path) -> None:
     """Recorded anew: the reader reads what the program writes now, and every ε is what it was.
@@ -231,6 +233,7 @@ def numbers_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path] if isinstance(value, int | float) and not isinstance(value, bool) else []
 
 
+@pytest.mark.quick("sequential-papers")
 @pytest.mark.parametrize(
     "name", ["questions", "sequential-papers", pytest.param("client-central", marks=pytest.mark.slow)]
 )

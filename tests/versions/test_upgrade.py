@@ -155,6 +155,7 @@ def _epsilon(upgraded: Upgraded) -> float:
     return budget.accounts[0].epsilon()
 
 
+@pytest.mark.quick("clear-sqlite")
 def test_a_round_under_way_goes_on_with_the_same_epsilon(upgraded: Upgraded) -> None:
     here, path = upgraded.here, f"/v1/studies/{STUDY}"
     before = here.operator("GET", f"{path}/budget").json()

@@ -49,7 +49,7 @@ def alone_and_private(task: Task, dataset: TaskDataset, settings: StudySettings)
     while budget.authorise().is_allowed:
         number = len(released)
         budget.reserve(number)
-        update = training.update(released[-1], log_moments, round=number)
+        update = training.update(released[-1], log_moments, round_number=number)
         budget.settle(number, _report(log_moments))
         rate = settings.training.optimiser.learning_rate
         released.append({name: array - rate * update[name] for name, array in released[-1].items()})

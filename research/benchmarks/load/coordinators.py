@@ -19,7 +19,7 @@ from wardround.demo.processes import Processes
 
 from .meter import RETAIN, peak_mib, processor_seconds, processor_seconds_below
 
-_COUNTED = Path(__file__).parent / "counted"
+_COUNTER = Path(__file__).parent / "counted"
 
 
 @dataclass
@@ -33,11 +33,15 @@ class Served:
 
     @property
     def pids(self) -> list[int]:
-        return [one.process.popen.pid for one in (self.first, *self.others) if one.process is not None]
+        return [
+            coordinator.process.popen.pid
+            for coordinator in (self.first, *self.others)
+            if coordinator.process is not None
+        ]
 
     @property
     def ports(self) -> list[int]:
-        return [one.port for one in (self.first, *self.others)]
+        return [coordinator.port for coordinator in (self.first, *self.others)]
 
     def processor_seconds(self) -> float:
         return processor_seconds(self.pids)
@@ -64,13 +68,13 @@ def served(
         first = LiveCoordinator(Path(home), running, url)
         first.prepare()
         first.serve(log_level="WARNING")
-        here = Served(first, postgres_pid=pid)
+        served_coordinator = Served(first, postgres_pid=pid)
         for _ in range(processes - 1):
             # Hospitals sign one public origin, whichever process their request reaches.
-            other = LiveCoordinator(Path(home), running, url, public_origin=first.origin)
-            other.serve(log_level="WARNING")
-            here.others.append(other)
-        yield here
+            second = LiveCoordinator(Path(home), running, url, public_origin=first.origin)
+            second.serve(log_level="WARNING")
+            served_coordinator.others.append(second)
+        yield served_coordinator
 
 
 @contextmanager
@@ -102,7 +106,7 @@ class Counts:
 
     def variables(self) -> dict[str, str]:
         """The environment of a process that counts."""
-        path = os.pathsep.join((str(_COUNTED), os.environ.get("PYTHONPATH", "")))
+        path = os.pathsep.join((str(_COUNTER), os.environ.get("PYTHONPATH", "")))
         files = {"COUNT_SYNCS": str(self.folder / "syncs"), "COUNT_STATEMENTS": str(self.folder / "statements")}
         return {"LD_PRELOAD": str(self.library), "PYTHONPATH": path, **files}
 
@@ -118,10 +122,10 @@ def counting() -> Generator[Counts, None, None]:
     compiler = shutil.which("cc")
     if compiler is None:
         raise NoCompiler
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as home:
+        folder = Path(home)
         library = folder / "syncs.so"
-        subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, _COUNTED / "syncs.c", "-ldl"], check=True)
+        subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, _COUNTER / "syncs.c", "-ldl"], check=True)
         for name in ("syncs", "statements"):
             (folder / name).write_bytes(bytes(4096))
             # PostgreSQL's processes may run as somebody else.

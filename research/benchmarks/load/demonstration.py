@@ -36,9 +36,9 @@ def demo(database: str) -> dict[str, float]:
 def _coordinator_seconds(pid: int) -> float:
     """Of its `wardround serve` so far; 0 where there is none now."""
     total = 0.0
-    for one in below(pid):
+    for process in below(pid):
         # One may end between two looks.
         with suppress(OSError):
-            if b"serve" in Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0"):
-                total += processor_seconds([one])
+            if b"serve" in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0"):
+                total += processor_seconds([process])
     return total

@@ -22,25 +22,25 @@ Figures = dict[str, Any]
 
 
 def plain(
-    here: Served, study: str, clients: int, rounds: int = 1, values: int = 256, spread_seconds: float = 0.0
+    coordinator: Served, study: str, clients: int, rounds: int = 1, values: int = 256, spread_seconds: float = 0.0
 ) -> Figures:
     """Clients at once without masks."""
-    return run_plain(here, Case(study, clients, rounds, values), spread_seconds)
+    return run_plain(coordinator, Case(study, clients, rounds, values), spread_seconds)
 
 
-def run_plain(here: Served, case: Case, spread_seconds: float = 0.0) -> Figures:
-    members = open_study(here.first, case)
-    meter = Meter(case.clients, here.pids)
-    with here.first.operator() as operator:
+def run_plain(coordinator: Served, case: Case, spread_seconds: float = 0.0) -> Figures:
+    members = open_study(coordinator.first, case)
+    meter = Meter(case.clients, coordinator.pids)
+    with coordinator.first.operator() as operator:
         read = operator.ledger(case.name).head.head.entries
-    load = Load(members, meter, here.ports, read, spread_seconds)
-    figures = timed(here, case, lambda: asyncio.run(load.run()))
-    counted = {**_each(case, requests=load.requests), "troubles": dict(load.troubles)}
-    return {**meter.summary(), **figures, **meter.answers(), **counted}
+    load = Load(members, meter, coordinator.ports, read, spread_seconds)
+    figures = timed(coordinator, case, lambda: asyncio.run(load.run()))
+    counts = {**_each(case, requests=load.requests), "troubles": dict(load.troubles)}
+    return {**meter.summary(), **figures, **meter.answers(), **counts}
 
 
 def masked(
-    here: Served,
+    coordinator: Served,
     study: str,
     clients: int,
     rounds: int = 1,
@@ -49,107 +49,109 @@ def masked(
     lost: int = 0,
 ) -> Figures:
     """A secure sum of all clients."""
-    return run_masked(here, Case(study, clients, rounds, values, True, neighbours, lost))
+    return run_masked(coordinator, Case(study, clients, rounds, values, True, neighbours, lost))
 
 
-def run_masked(here: Served, case: Case) -> Figures:
-    members = open_study(here.first, case)
-    meter = Meter(case.clients - case.lost, here.pids)
-    load = MaskedLoad(members, meter, here.first.origin)
-    figures = timed(here, case, load.run)
-    counted = {**_each(case, requests=load.requests, up=load.up, down=load.down), "troubles": dict(load.troubles)}
-    return {**meter.summary(), **figures, **counted}
+def run_masked(coordinator: Served, case: Case) -> Figures:
+    members = open_study(coordinator.first, case)
+    meter = Meter(case.clients - case.lost, coordinator.pids)
+    load = MaskedLoad(members, meter, coordinator.first.origin)
+    figures = timed(coordinator, case, load.run)
+    counts = {**_each(case, requests=load.requests, up=load.up, down=load.down), "troubles": dict(load.troubles)}
+    return {**meter.summary(), **figures, **counts}
 
 
-def timed(here: Served, case: Case, run: Callable[[], None]) -> Figures:
+def timed(coordinator: Served, case: Case, run: Callable[[], None]) -> Figures:
     """Of the whole study, from its start to the last client that is told of its end: per round."""
-    begun, used, database = time.perf_counter(), here.processor_seconds(), here.database_seconds()
-    with here.first.operator() as operator:
+    begun, used, database = time.perf_counter(), coordinator.processor_seconds(), coordinator.database_seconds()
+    with coordinator.first.operator() as operator:
         operator.move_study(case.name, "start")
     run()
     return {
         "cycle_seconds": (time.perf_counter() - begun) / case.rounds,
-        "cycle_cpu_ms_each": 1e3 * (here.processor_seconds() - used) / case.rounds / case.clients,
-        "database_cpu_ms_each": 1e3 * (here.database_seconds() - database) / case.rounds / case.clients,
-        "peak_mib": here.peak_mib(),
+        "cycle_cpu_ms_each": 1e3 * (coordinator.processor_seconds() - used) / case.rounds / case.clients,
+        "database_cpu_ms_each": 1e3 * (coordinator.database_seconds() - database) / case.rounds / case.clients,
+        "peak_mib": coordinator.peak_mib(),
     }
 
 
 def _each(case: Case, **totals: int) -> Figures:
-    return {f"{what}_each": total / case.clients / case.rounds for what, total in totals.items()}
+    return {f"{quantity}_each": total / case.clients / case.rounds for quantity, total in totals.items()}
 
 
-def requests(here: Served, study: str, repeats: int = 400) -> Figures:
+def requests(coordinator: Served, study: str, repeats: int = 400) -> Figures:
     """Processor milliseconds of the coordinator for one signed assignment, and for /livez."""
-    return asyncio.run(_requests(here, study, repeats))
+    return asyncio.run(_requests(coordinator, study, repeats))
 
 
-async def _requests(here: Served, study: str, repeats: int) -> Figures:
-    hospital = await _assigned(here, Case(study, 2, 2))
+async def _requests(coordinator: Served, study: str, repeats: int) -> Figures:
+    hospital = await _assigned(coordinator, Case(study, 2, 2))
     target = hospital.target("assignment?wait=0")
     signed = [hospital.headers("GET", target) for _ in range(repeats)]
-    found = await _idle(here)
+    idle_figures = await _idle(coordinator)
     for name, path, heads in (("livez", "/livez", [{}] * 8 * repeats), ("assignment", target, signed)):
         for head in heads[: repeats // 10]:
             await hospital.line.send("GET", path, head)
-        begun, used = time.perf_counter(), here.processor_seconds()
+        begun, used = time.perf_counter(), coordinator.processor_seconds()
         for head in heads:
             answer = await hospital.line.send("GET", path, head)
             if answer.status != 200:
                 raise RuntimeError(f"{path}: {answer.status} {answer.code}")
         seconds = time.perf_counter() - begun
         # Less what the worker's own looks take beside it.
-        cpu = here.processor_seconds() - used - seconds * found["idle_cpu_percent"] / 100
-        found |= {f"{name}_cpu_ms": 1e3 * cpu / len(heads), f"{name}_ms": 1e3 * seconds / len(heads)}
+        cpu = coordinator.processor_seconds() - used - seconds * idle_figures["idle_cpu_percent"] / 100
+        idle_figures |= {f"{name}_cpu_ms": 1e3 * cpu / len(heads), f"{name}_ms": 1e3 * seconds / len(heads)}
     hospital.line.close()
-    return found
+    return idle_figures
 
 
-async def _idle(here: Served, seconds: float = 4.0) -> Figures:
+async def _idle(coordinator: Served, seconds: float = 4.0) -> Figures:
     """What the coordinator uses while nobody asks anything."""
-    used = here.processor_seconds()
+    used = coordinator.processor_seconds()
     await asyncio.sleep(seconds)
-    return {"idle_cpu_percent": 100 * (here.processor_seconds() - used) / seconds}
+    return {"idle_cpu_percent": 100 * (coordinator.processor_seconds() - used) / seconds}
 
 
-async def _assigned(here: Served, case: Case) -> Hospital:
+async def _assigned(coordinator: Served, case: Case) -> Hospital:
     """A client of a started study that has its assignment."""
-    members = open_study(here.first, case)
-    with here.first.operator() as operator:
+    members = open_study(coordinator.first, case)
+    with coordinator.first.operator() as operator:
         operator.move_study(case.name, "start")
-    hospital = Hospital(members[0], Line("127.0.0.1", here.first.port), Meter(case.clients, here.pids))
+    hospital = Hospital(members[0], Line("127.0.0.1", coordinator.first.port), Meter(case.clients, coordinator.pids))
     await hospital.assignment()
     return hospital
 
 
-def counts(here: Served, study: str, clients: int = 5, rounds: int = 3) -> Figures:
+def counts(coordinator: Served, study: str, clients: int = 5, rounds: int = 3) -> Figures:
     """Syncs, statements and transactions of the coordinator: for a masked round, and for one signed assignment.
 
     In a session that is counted.
     """
-    if here.counts is None:
+    if coordinator.counts is None:
         raise RuntimeError("this session does not count")
     case = Case(study, clients, rounds, masked=True)
-    members = open_study(here.first, case)
-    before = here.counts.read()
-    load = MaskedLoad(members, Meter(case.clients, here.pids), here.first.origin, on_disk=here.first.home / study)
-    timed(here, case, load.run)
-    after = here.counts.read()
-    found: Figures = {f"round_{name}": (after[name] - before[name]) / rounds for name in after}
-    found |= {"hospitals_syncs": load.syncs / rounds, "requests_each": load.requests / clients / rounds}
-    return found | asyncio.run(_counted_assignment(here, f"{study}-one"))
+    members = open_study(coordinator.first, case)
+    before = coordinator.counts.read()
+    load = MaskedLoad(
+        members, Meter(case.clients, coordinator.pids), coordinator.first.origin, on_disk=coordinator.first.home / study
+    )
+    timed(coordinator, case, load.run)
+    after = coordinator.counts.read()
+    figures: Figures = {f"round_{name}": (after[name] - before[name]) / rounds for name in after}
+    figures |= {"hospitals_syncs": load.syncs / rounds, "requests_each": load.requests / clients / rounds}
+    return figures | asyncio.run(_counted_assignment(coordinator, f"{study}-one"))
 
 
-async def _counted_assignment(here: Served, study: str, repeats: int = 50) -> Figures:
-    assert here.counts is not None
-    hospital = await _assigned(here, Case(study, 2, 2))
-    begun, idle = time.perf_counter(), here.counts.read()
+async def _counted_assignment(coordinator: Served, study: str, repeats: int = 50) -> Figures:
+    assert coordinator.counts is not None
+    hospital = await _assigned(coordinator, Case(study, 2, 2))
+    begun, idle = time.perf_counter(), coordinator.counts.read()
     await asyncio.sleep(4.0)
-    seconds, before = time.perf_counter() - begun, here.counts.read()
+    seconds, before = time.perf_counter() - begun, coordinator.counts.read()
     started = time.perf_counter()
     for _ in range(repeats):
         await hospital.assignment()
-    share, after = (time.perf_counter() - started) / seconds, here.counts.read()
+    share, after = (time.perf_counter() - started) / seconds, coordinator.counts.read()
     hospital.line.close()
     # Less the worker's own looks, which go on beside it.
     return {
@@ -158,18 +160,18 @@ async def _counted_assignment(here: Served, study: str, repeats: int = 50) -> Fi
     }
 
 
-def idle_connections(here: Served, study: str, clients: int = 200, rounds: int = 3, busy: int = 40) -> Figures:
+def idle_connections(coordinator: Served, study: str, clients: int = 200, rounds: int = 3, busy: int = 40) -> Figures:
     """Requests on connections that were unused for about five seconds, beside busy clients: how many fail, and how.
 
     The client is httpx as the SDK uses it: it keeps a connection for five seconds.
     """
-    return asyncio.run(_idle_connections(here.first.address, clients, rounds, busy))
+    return asyncio.run(_idle_connections(coordinator.first.address, clients, rounds, busy))
 
 
 async def _idle_connections(url: str, clients: int, rounds: int, busy: int) -> Figures:
     kinds, done = Counter[str](), asyncio.Event()
 
-    async def one(seed: int) -> None:
+    async def hold_connection(seed: int) -> None:
         chance = random.Random(seed)
         async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as http:
             await http.get("/livez")
@@ -180,15 +182,15 @@ async def _idle_connections(url: str, clients: int, rounds: int, busy: int) -> F
                 except httpx.HTTPError as error:
                     kinds[type(error).__name__] += 1
 
-    async def other() -> None:
+    async def send_requests() -> None:
         async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as http:
             while not done.is_set():
                 await http.get("/readyz")
 
-    others = [asyncio.create_task(other()) for _ in range(busy)]
-    await asyncio.gather(*(one(seed) for seed in range(clients)))
+    tasks = [asyncio.create_task(send_requests()) for _ in range(busy)]
+    await asyncio.gather(*(hold_connection(seed) for seed in range(clients)))
     done.set()
-    await asyncio.gather(*others)
+    await asyncio.gather(*tasks)
     return {"requests": clients * rounds, "failed": clients * rounds - kinds["200"], "kinds": dict(kinds)}
 
 

@@ -21,8 +21,8 @@ class Answer:
     @property
     def code(self) -> str:
         """What a problem document calls it, or the start of whatever it is."""
-        _, found, rest = self.body.partition(b'"code":"')
-        return (rest.partition(b'"')[0] if found else self.body[:80]).decode(errors="replace")
+        _, marker, rest = self.body.partition(b'"code":"')
+        return (rest.partition(b'"')[0] if marker else self.body[:80]).decode(errors="replace")
 
 
 class ClosedUnanswered(ConnectionError):
@@ -66,11 +66,13 @@ class Line:
         if self._streams is None:
             self._streams = await asyncio.open_connection(self.host, self.port, limit=1 << 22)
         reader, writer = self._streams
-        said = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        header_text = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         length = f"Content-Length: {len(body)}\r\n" if body or method not in ("GET", "HEAD") else ""
         self.requests += 1
         try:
-            writer.write(f"{method} {target} HTTP/1.1\r\nHost: {self.host}\r\n{said}{length}\r\n".encode() + body)
+            writer.write(
+                f"{method} {target} HTTP/1.1\r\nHost: {self.host}\r\n{header_text}{length}\r\n".encode() + body
+            )
             head = await reader.readuntil(b"\r\n\r\n")
             answer = await self._answer(reader, head, begun)
         except (ConnectionError, asyncio.IncompleteReadError) as error:

@@ -25,20 +25,20 @@ def asked_meanwhile(port: int) -> Generator[dict[str, float], None, None]:
         yield figures
     finally:
         # The end of its input is the end of its asking.
-        told, _ = asker.communicate()
-    figures.update(json.loads(told))
+        output, _ = asker.communicate()
+    figures.update(json.loads(output))
 
 
 def _ask(port: int) -> dict[str, float]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    taken: list[float] = []
+    seconds: list[float] = []
     while not select([sys.stdin], [], [], _PAUSE_SECONDS)[0]:
         begun = time.perf_counter()
         connection.request("GET", "/livez")
         connection.getresponse().read()
-        taken.append(1e3 * (time.perf_counter() - begun))
-    taken.sort()
-    return {"median": statistics.median(taken), "p99": taken[int(0.99 * len(taken))], "longest": taken[-1]}
+        seconds.append(1e3 * (time.perf_counter() - begun))
+    seconds.sort()
+    return {"median": statistics.median(seconds), "p99": seconds[int(0.99 * len(seconds))], "longest": seconds[-1]}
 
 
 if __name__ == "__main__":

@@ -63,11 +63,11 @@ class MemoryStore:
         self._records[study, key] = record
 
 
-def bound_to(given: AssignmentBody) -> dict[str, Any]:
+def bound_to(assignment: AssignmentBody) -> dict[str, Any]:
     """What else a session names; an earlier version knows nothing of it."""
     if "ledger" not in SessionPlan.__dataclass_fields__:
         return {}
-    return {"ledger": (given.ledger.entries, given.ledger.sha256)}
+    return {"ledger": (assignment.ledger.entries, assignment.ledger.sha256)}
 
 
 def share_computations() -> None:
@@ -77,10 +77,10 @@ def share_computations() -> None:
     secrets: dict[tuple[bytes, bytes], bytes] = {}
 
     def is_signed(key: Any, signature: bytes, statement: bytes) -> bool:
-        asked = (key.public_bytes_raw(), signature, statement)
-        if asked not in verified:
-            verified[asked] = verify(key, signature, statement)
-        return verified[asked]
+        key_message = (key.public_bytes_raw(), signature, statement)
+        if key_message not in verified:
+            verified[key_message] = verify(key, signature, statement)
+        return verified[key_message]
 
     def agreed(private: Any, public: bytes) -> bytes:
         low, high = sorted((private.public_key().public_bytes_raw(), public))
@@ -91,7 +91,7 @@ def share_computations() -> None:
     transcript.is_signed, masking.agree = is_signed, agreed
 
 
-class _Told(logging.Handler):
+class _Handler(logging.Handler):
     """Counts why the SDK says that it sends a request again."""
 
     _reason = re.compile(r"did not answer \((\w+)\)|(status \d+)")
@@ -101,8 +101,8 @@ class _Told(logging.Handler):
         self._troubles = troubles
 
     def emit(self, record: logging.LogRecord) -> None:
-        found = self._reason.search(record.getMessage())
-        self._troubles["other" if found is None else found[1] or found[2]] += 1
+        match = self._reason.search(record.getMessage())
+        self._troubles["other" if match is None else match[1] or match[2]] += 1
 
 
 @dataclass
@@ -126,7 +126,7 @@ class MaskedLoad:
 
     def run(self) -> None:
         share_computations()
-        logging.getLogger("client_sdk.api.client").addHandler(_Told(self.troubles))
+        logging.getLogger("client_sdk.api.client").addHandler(_Handler(self.troubles))
         if self.on_disk is not None:
             self._count_syncs()
         with ThreadPoolExecutor(len(self.members)) as pool:
@@ -139,12 +139,12 @@ class MaskedLoad:
         store = MemoryStore() if self.on_disk is None else FileStore(self.on_disk / str(index))
         client = Client(connection, member.credentials, transport=transport)
         hospital = self.hospital(member, client, store)
-        while (given := hospital.assignment()) is not None:
+        while (assignment := hospital.assignment()) is not None:
             if index < member.case.lost:
-                hospital.prepare(given)
+                hospital.prepare(assignment)
                 break
-            with self.meter.round(given.assignment.round):
-                hospital.take_part(given)
+            with self.meter.round(assignment.assignment.round):
+                hospital.take_part(assignment)
         hospital.client.close()
         with self._lock:
             self.requests, self.up, self.down = (
@@ -159,12 +159,12 @@ class MaskedLoad:
     def _count_syncs(self) -> None:
         sync = os.fsync
 
-        def counted(file: int) -> None:
+        def counted_sync(file: int) -> None:
             with self._lock:
                 self.syncs += 1
             sync(file)
 
-        os.fsync = counted  # type: ignore[assignment]
+        os.fsync = counted_sync  # type: ignore[assignment]
 
     def roster(self, client: Client, study: str, fingerprint: str) -> Roster:
         """Fetched once for all: a real hospital asks when the roster changes, not in a round."""
@@ -187,24 +187,24 @@ class Hospital:
         """None when the study has ended."""
         while True:
             try:
-                given = self.client.assignment(self.member.case.name)
+                assignment = self.client.assignment(self.member.case.name)
             except ConflictError as error:
                 if error.code == "study-finished":
                     return None
                 raise
-            if given is not None:
-                return given
+            if assignment is not None:
+                return assignment
 
-    def take_part(self, given: Assignment) -> None:
-        round, (spec,) = self.prepare(given)
+    def take_part(self, assignment: Assignment) -> None:
+        round, (spec,) = self.prepare(assignment)
         words = (np.arange(self.member.case.values) % 1000).astype(spec.dtype)
         round.complete({spec.name: words})
 
-    def prepare(self, given: Assignment) -> tuple[MaskedRound, Sequence[VectorSpec]]:
+    def prepare(self, assignment: Assignment) -> tuple[MaskedRound, Sequence[VectorSpec]]:
         """Keys and shares."""
-        round = self._round(given)
+        round = self._round(assignment)
         # An earlier version asks for the session by itself; this one is given it with the assignment.
-        session = (given.session,) if "session" in Assignment.model_fields else ()
+        session = (assignment.session,) if "session" in Assignment.model_fields else ()
         return round, round.prepare(*session)
 
     def plan(self, given: Assignment) -> SessionPlan:
@@ -213,7 +213,7 @@ class Hospital:
             case.settings(),
             spec_of(case.model),
             study=case.name,
-            round=assignment.round,
+            round_number=assignment.round,
             roster=assignment.roster_sha256,
             model=assignment.model.sha256,
             **bound_to(assignment),

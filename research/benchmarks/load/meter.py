@@ -29,20 +29,20 @@ def _processor_seconds(pid: int, ended: bool = False) -> float:
 def processor_seconds_below(pid: int) -> float:
     """Of a process and everything that it has started, what has ended included."""
     total = 0.0
-    for one in below(pid):
+    for process in below(pid):
         with suppress(FileNotFoundError, ProcessLookupError):
-            total += _processor_seconds(one, ended=True)
+            total += _processor_seconds(process, ended=True)
     return total
 
 
 def below(pid: int) -> list[int]:
     """A process and everything that it has started and that still runs."""
-    found = [pid]
+    processes = [pid]
     with suppress(FileNotFoundError, ProcessLookupError):
         for task in Path(f"/proc/{pid}/task").glob("*/children"):
             for child in task.read_text().split():
-                found += below(int(child))
-    return found
+                processes += below(int(child))
+    return processes
 
 
 def peak_mib(pid: int) -> int:
@@ -75,28 +75,31 @@ class Meter:
                 (wall, cpu), (wall_before, cpu_before) = self._now(), self._at[number]
                 self.rounds.append({"seconds": wall - wall_before, "cpu_seconds": cpu - cpu_before})
 
-    def answered(self, what: str, seconds: float) -> None:
-        self._answers[what].append(seconds)
+    def answered(self, quantity: str, seconds: float) -> None:
+        self._answers[quantity].append(seconds)
 
-    def told(self, number: int) -> None:
+    def note_round(self, number: int) -> None:
         """A client has its assignment; counted from when the first of them had it."""
         now = time.perf_counter()
         self.answered("assignment", now - self._first_news.setdefault(number, now))
 
     def answers(self) -> dict[str, float]:
         """Median, 99th percentile and maximum in seconds, of each kind and of all."""
-        found: dict[str, float] = {}
+        totals: dict[str, float] = {}
         everything = [seconds for some in self._answers.values() for seconds in some]
-        for what, some in {**self._answers, "all": everything}.items():
+        for quantity, some in {**self._answers, "all": everything}.items():
             if len(some) > 1:
                 cuts = statistics.quantiles(some, n=100)
-                found |= {f"{what}_p50": cuts[49], f"{what}_p99": cuts[98], f"{what}_max": max(some)}
-        return found
+                totals |= {f"{quantity}_p50": cuts[49], f"{quantity}_p99": cuts[98], f"{quantity}_max": max(some)}
+        return totals
 
     def summary(self) -> dict[str, Any]:
         """Medians of the rounds."""
-        found = {what: statistics.median(one[what] for one in self.rounds) for what in ("seconds", "cpu_seconds")}
-        return {**found, "cpu_ms_each": 1e3 * found["cpu_seconds"] / self._clients, "rounds": self.rounds}
+        medians = {
+            quantity: statistics.median(figures[quantity] for figures in self.rounds)
+            for quantity in ("seconds", "cpu_seconds")
+        }
+        return {**medians, "cpu_ms_each": 1e3 * medians["cpu_seconds"] / self._clients, "rounds": self.rounds}
 
     def _now(self) -> tuple[float, float]:
         return time.perf_counter(), processor_seconds(self._pids)

@@ -58,12 +58,12 @@ class Load:
         port = self.ports[index % len(self.ports)]
         line = Line("127.0.0.1", port, troubles=self.troubles)
         hospital = Hospital(member, line, self.meter, self.ledger_read)
-        while (given := await hospital.assignment()) is not None:
-            with self.meter.round(given["round"]):
-                await hospital.look_at_ledger(given["ledger"]["entries"])
-                await hospital.fetch_model(given["model"]["version"])
+        while (assignment := await hospital.assignment()) is not None:
+            with self.meter.round(assignment["round"]):
+                await hospital.look_at_ledger(assignment["ledger"]["entries"])
+                await hospital.fetch_model(assignment["model"]["version"])
                 await asyncio.sleep(chance.uniform(0, self.spread_seconds))
-                await hospital.send_update(given["round"], body)
+                await hospital.send_update(assignment["round"], body)
         hospital.line.close()
         self.requests += hospital.line.requests
 
@@ -87,9 +87,9 @@ class Hospital:
         while True:
             answer = await self._send("GET", f"assignment?wait={POLL_SECONDS}")
             if answer.status == 200:
-                given = json.loads(answer.body)["assignment"]
-                self.meter.told(given["round"])
-                return given
+                assignment = json.loads(answer.body)["assignment"]
+                self.meter.note_round(assignment["round"])
+                return assignment
             if answer.status == 409 and answer.code == "study-finished":
                 return None
             if answer.status != 204:
@@ -108,8 +108,8 @@ class Hospital:
     async def fetch_model(self, version: int) -> None:
         await self._answered("model", "GET", f"models/{version}")
 
-    async def send_update(self, round: int, body: bytes) -> None:
-        target = f"rounds/{round}/updates/{self.member.membership.client}"
+    async def send_update(self, round_number: int, body: bytes) -> None:
+        target = f"rounds/{round_number}/updates/{self.member.membership.client}"
         await self._answered("update", "PUT", target, body, self._witness)
 
     async def _answered(

@@ -77,7 +77,7 @@ class MaskedAnswer(MaskedHospital):
             case.settings(),
             assignment.query.document,
             study=case.name,
-            round=assignment.round,
+            round_number=assignment.round,
             roster=assignment.roster_sha256,
             **about,
         )
@@ -94,10 +94,10 @@ class ClearAnswers(Load):
     async def _client(self, index: int, member: Member, body: bytes) -> None:
         line = Line("127.0.0.1", self.ports[index % len(self.ports)], troubles=self.troubles)
         hospital = Hospital(member, line, self.meter, self.ledger_read)
-        while (given := await hospital.assignment()) is not None:
-            with self.meter.round(given["round"]):
-                await hospital.look_at_ledger(given["ledger"]["entries"])
-                await hospital.send_update(given["round"], body)
+        while (assignment := await hospital.assignment()) is not None:
+            with self.meter.round(assignment["round"]):
+                await hospital.look_at_ledger(assignment["ledger"]["entries"])
+                await hospital.send_update(assignment["round"], body)
         hospital.line.close()
         self.requests += hospital.line.requests
 
@@ -107,27 +107,27 @@ class ClearAnswers(Load):
         await asyncio.gather(*(self._client(index, member, body) for index, member in enumerate(self.members)))
 
 
-def run_queries(here: Served, case: QueryCase) -> Figures:
+def run_queries(coordinator: Served, case: QueryCase) -> Figures:
     """`case.rounds` queries one after another: asked, consented to by everybody, answered."""
-    members = open_study(here.first, case)
-    meter = Meter(case.clients, here.pids)
-    with here.first.operator() as operator:
+    members = open_study(coordinator.first, case)
+    meter = Meter(case.clients, coordinator.pids)
+    with coordinator.first.operator() as operator:
         read = operator.ledger(case.name).head.head.entries
     if case.masked:
-        run: Callable[[], None] = MaskedAnswers(members, meter, here.first.origin).run
+        run: Callable[[], None] = MaskedAnswers(members, meter, coordinator.first.origin).run
     else:
-        clear = ClearAnswers(members, meter, here.ports, read)
+        clear = ClearAnswers(members, meter, coordinator.ports, read)
         run = lambda: asyncio.run(clear.run())  # noqa: E731
-    asked: list[float] = []
+    waits: list[float] = []
 
     def all_of_it() -> None:
-        asking = threading.Thread(target=_ask, args=(here.first, case, members, asked))
+        asking = threading.Thread(target=_ask, args=(coordinator.first, case, members, waits))
         asking.start()
         run()
         asking.join()
 
-    figures = timed(here, case, all_of_it)
-    return {**meter.summary(), **figures, "answered_seconds": statistics.median(asked)}
+    figures = timed(coordinator, case, all_of_it)
+    return {**meter.summary(), **figures, "answered_seconds": statistics.median(waits)}
 
 
 def _ask(coordinator: LiveCoordinator, case: QueryCase, members: Sequence[Member], seconds: list[float]) -> None:

@@ -25,44 +25,46 @@ from .studies import Case
 WARM_UP = 2
 
 
-def session(database: str, jobs: Sequence[tuple[str, Mapping[str, Any]]], counted: bool = False, **how: Any) -> None:
+def session(
+    database: str, jobs: Sequence[tuple[str, Mapping[str, Any]]], counts_calls: bool = False, **how: Any
+) -> None:
     """Print the figures of every job, or the error that it ended with.
 
     counted  the coordinator counts what it syncs and asks of its database, which takes time: nothing is timed then
     how      as `served`: processes
     """
     with ExitStack() as stack:
-        counts: Counts | None = stack.enter_context(counting()) if counted else None
+        counts: Counts | None = stack.enter_context(counting()) if counts_calls else None
         variables = None if counts is None else counts.variables()
-        here = stack.enter_context(served(database, variables=variables, **how))
-        here.counts = counts
+        coordinator = stack.enter_context(served(database, variables=variables, **how))
+        coordinator.counts = counts
         # The first settlement of a process loads the accounting libraries.
-        run_plain(here, Case("warm-up", WARM_UP, 1))
-        for number, (name, chosen) in enumerate(jobs):
-            _tell(name, chosen, lambda: JOBS[name](here, f"{name}-{number}", **chosen))  # noqa: B023 - called at once
+        run_plain(coordinator, Case("warm-up", WARM_UP, 1))
+        for number, (name, options) in enumerate(jobs):
+            _tell(name, options, lambda: JOBS[name](coordinator, f"{name}-{number}", **options))  # noqa: B023 - called at once
 
 
-def _tell(name: str, chosen: Mapping[str, Any], run: Any) -> None:
-    found: Figures
+def _tell(name: str, parameters: Mapping[str, Any], run: Any) -> None:
+    figures: Figures
     try:
-        found = run()
+        figures = run()
     except Exception as error:  # noqa: BLE001 - the other jobs still have figures to give
         traceback.print_exc()
-        found = {"error": f"{type(error).__name__}: {error}"}
-    print(json.dumps({"job": name, "chosen": dict(chosen), **found}), flush=True)
+        figures = {"error": f"{type(error).__name__}: {error}"}
+    print(json.dumps({"job": name, "chosen": dict(parameters), **figures}), flush=True)
 
 
 def main() -> None:
     # A session that is told to stop leaves no coordinator behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    asked = json.load(sys.stdin)
+    request = json.load(sys.stdin)
     names = ("fastapi", "uvicorn", "sqlalchemy", "pydantic", "cryptography")
     print(json.dumps({"versions": {"python": sys.version.split()[0], **{name: version(name) for name in names}}}))
-    if asked["jobs"] and asked["jobs"][0][0] == "demo":
-        _tell("demo", {}, lambda: demo(asked["database"]))
+    if request["jobs"] and request["jobs"][0][0] == "demo":
+        _tell("demo", {}, lambda: demo(request["database"]))
         return
     try:
-        session(**asked)
+        session(**request)
     except NoCompiler:
         print(json.dumps({"job": "counts", "error": "no C compiler here: nothing is counted"}))
 

@@ -66,7 +66,7 @@ class Case:
     def _masking(self) -> dict[str, Any]:
         # Every setting that this version asks for; then those that matter here.
         whole = tiny.settings("parallel", clients=self.clients, rounds=1, step_seconds=60.0).as_json()
-        chosen: dict[str, Any] = whole["privacy"]["masking"] | {
+        masking: dict[str, Any] = whole["privacy"]["masking"] | {
             "mask_updates": True,
             "allow_three": False,
             # Nobody waits for it but who waits for the lost.
@@ -75,9 +75,9 @@ class Case:
         }
         if self.neighbours is None:
             colluders = self.clients // 5
-            return chosen | {"colluders": colluders, "min_survivors": colluders + 3}
+            return masking | {"colluders": colluders, "min_survivors": colluders + 3}
         survivors = self.clients * 3 // 5
-        return chosen | {"colluders": self.neighbours // 5, "min_survivors": survivors, "neighbours": self.neighbours}
+        return masking | {"colluders": self.neighbours // 5, "min_survivors": survivors, "neighbours": self.neighbours}
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def open_study(coordinator: LiveCoordinator, case: Case) -> list[Member]:
     names = [f"client-{number:04d}" for number in range(case.clients)]
     with ThreadPoolExecutor(_ENROLLING) as pool:
         parts = pool.map(lambda part: _enrolled(coordinator, case, part), _parts(names))
-        return sorted((one for part in parts for one in part), key=lambda one: one.membership.client)
+        return sorted((member for part in parts for member in part), key=lambda member: member.membership.client)
 
 
 def _parts(names: Sequence[str]) -> list[Sequence[str]]:
@@ -107,7 +107,7 @@ def _parts(names: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _enrolled(coordinator: LiveCoordinator, case: Case, names: Sequence[str]) -> list[Member]:
-    found: list[Member] = []
+    members: list[Member] = []
     with coordinator.operator() as operator, Client(Connection(url=coordinator.address)) as anonymous:
         for name in names:
             token = operator.invite(case.name, InvitationCreate(client=name)).token
@@ -115,8 +115,8 @@ def _enrolled(coordinator: LiveCoordinator, case: Case, names: Sequence[str]) ->
             identity = Identity(Path("nowhere"), Ed25519PrivateKey.generate())
             membership = enrol(anonymous, identity, token)
             credentials = Signature(identity.key, name, case.name, membership.origin)
-            found.append(Member(case, membership, credentials))
-    return found
+            members.append(Member(case, membership, credentials))
+    return members
 
 
 def plain_update(case: Case) -> bytes:

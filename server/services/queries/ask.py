@@ -1,4 +1,4 @@
-"""Ask: what a query would cost, and its place in the queue. Nobody computes before its round begins."""
+"""Ask a query: its cost, and its place in the queue. No hospital computes before its round begins."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from server.db.query_tables import ConsentRow, QueryRow
 from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
 from server.domain.errors import Rejected
-from server.domain.queries import effects, least_noise, noise_of
+from server.domain.queries import effects, min_noise_multiplier, noise_of
 from server.services.coordinator import Coordinator, Written
 from server.services.differences import stopping_where_rows_differ
-from server.services.queries.schedule import again, queue, same
+from server.services.queries.schedule import find_same, queue, requeue
 from server.services.queries.show import consents, find, view
 from study_protocol.study.queries import Consent, Query, QueryDocument, QueryForecast
 from study_protocol.study.reasons import REFUSED_BY_HOSPITALS
 
 
 def forecast(coordinator: Coordinator, study: str, document: QueryDocument) -> QueryForecast:
-    """What the query would cost now; nobody is asked.
+    """Return the cost that the query would have now. No hospital is asked.
 
     Raises:
         Rejected: `unknown-study`, `no-queries`, `no-evaluation`, `invalid-request` (noise or size that cannot be
@@ -35,27 +35,27 @@ def forecast(coordinator: Coordinator, study: str, document: QueryDocument) -> Q
         row = rows.find_study(tx, study)
         cost, budget = _cost(row, document), budget_of(tx, coordinator.signer, row)
         require_queries_as_charged(tx, row, document.digest())
-        known = same(tx, row, document)
-        asked, noise = budget.authorise_query(cost), noise_of(document, rows.settings_of(row), row.quorum)
-        answered = known is not None and known.state == "answered"
+        earlier = find_same(tx, row, document)
+        authorisation, noise = budget.authorise_query(cost), noise_of(document, rows.settings_of(row), row.quorum)
+        answered = earlier is not None and earlier.state == "answered"
         return QueryForecast(
             sha256=document.digest(),
-            known=None if known is None else known.number,
-            allowed=answered or asked.is_allowed,
-            reason=None if answered else asked.reason,
+            known=None if earlier is None else earlier.number,
+            allowed=answered or authorisation.is_allowed,
+            reason=None if answered else authorisation.reason,
             cells=cost.cells,
             sensitivity=document.question.sensitivity,
             noise_std=noise.guaranteed,
             noise_expected=noise_of(document, rows.settings_of(row), _active(tx, row)).present,
             limits=effects(budget, cost),
-            least_noise_multiplier=None if asked.is_allowed else least_noise(budget, cost),
+            least_noise_multiplier=None if authorisation.is_allowed else min_noise_multiplier(budget, cost),
         )
 
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.read("forecast-query", work))
 
 
 def ask(coordinator: Coordinator, study: str, document: QueryDocument) -> Written[Query]:
-    """Take the query in. The same one again: the same answer, at no cost; one that failed is tried anew.
+    """Take the query in. The same one again gets the same answer, at no cost. One that failed is tried anew.
 
     Raises:
         Rejected: `unknown-study`, `no-queries`, `no-evaluation`, `unknown-model`, `invalid-request`, `study-finished`,
@@ -66,27 +66,27 @@ def ask(coordinator: Coordinator, study: str, document: QueryDocument) -> Writte
         row = rows.lock_study(tx, study)
         cost = _cost(row, document)
         require_queries_as_charged(tx, row, document.digest())
-        known = same(tx, row, document)
-        if known is not None and known.state != "failed":
-            return Written(view(coordinator, tx, row, known, with_clients=True), created=False)
+        earlier = find_same(tx, row, document)
+        if earlier is not None and earlier.state != "failed":
+            return Written(view(coordinator, tx, row, earlier, with_clients=True), created=False)
         if row.state == "finished":
-            raise Rejected("study-finished", "the study is finished: what it has answered stays, nothing more is asked")
+            raise Rejected("study-finished", "the study is finished: its answers stay, and it takes no more queries")
         _require_never_opened(tx, row, document)
         _require_model(tx, row, document)
         _require_fits(lock_account(tx, coordinator.signer, row).budget, cost)
-        query = known or queue(tx, row, document)
-        if known is not None:
-            # Whoever said no may think otherwise now.
-            said = (ConsentRow.study_id == row.id, ConsentRow.query == known.number)
-            tx.session.execute(delete(ConsentRow).where(*said))
-            again(tx, row, known)
-        return Written(view(coordinator, tx, row, query, with_clients=True), created=known is None)
+        query = earlier or queue(tx, row, document)
+        if earlier is not None:
+            # A hospital that refused may consent now.
+            conditions = (ConsentRow.study_id == row.id, ConsentRow.query == earlier.number)
+            tx.session.execute(delete(ConsentRow).where(*conditions))
+            requeue(tx, row, earlier)
+        return Written(view(coordinator, tx, row, query, with_clients=True), created=earlier is None)
 
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.write("ask-query", work))
 
 
-def consent(coordinator: Coordinator, study: str, number: int, client: str, said: Consent) -> Written[Consent]:
-    """A hospital's word on a query that waits; a later word replaces it while the query waits.
+def consent(coordinator: Coordinator, study: str, number: int, client: str, answer: Consent) -> Written[Consent]:
+    """Record a hospital's word on a query that waits. A later word replaces it while the query waits.
 
     Raises:
         Rejected: `unknown-study`, `unknown-query`, `query-closed` (it waits no more).
@@ -95,31 +95,31 @@ def consent(coordinator: Coordinator, study: str, number: int, client: str, said
     def work(tx: Transaction) -> Written[Consent]:
         row = rows.lock_study(tx, study)
         query = find(tx, row, number, lock=True)
-        known = tx.session.get(ConsentRow, (row.id, number, client))
-        if known is not None and Consent.model_validate(known.consent) == said:
-            return Written(said, created=False)
+        earlier = tx.session.get(ConsentRow, (row.id, number, client))
+        if earlier is not None and Consent.model_validate(earlier.consent) == answer:
+            return Written(answer, created=False)
         if query.state != "waiting":
-            raise Rejected("query-closed", "this query waits for nobody's consent any more")
-        if known is None:
-            known = ConsentRow(study_id=row.id, query=number, client=client)
-        known.consent, known.at = said.model_dump(mode="json"), tx.now()
-        tx.session.add(known)
+            raise Rejected("query-closed", "this query no longer accepts consents")
+        if earlier is None:
+            earlier = ConsentRow(study_id=row.id, query=number, client=client)
+        earlier.consent, earlier.at = answer.model_dump(mode="json"), tx.now()
+        tx.session.add(earlier)
         tx.session.flush()
         _weigh(tx, row, query)
-        return Written(said, created=True)
+        return Written(answer, created=True)
 
     return coordinator.database.write("consent", work)
 
 
 def _weigh(tx: Transaction, study: StudyRow, query: QueryRow) -> None:
-    """Whether its round may begin now, later, or never."""
-    counted = consents(tx, study, query.number)
-    if counted.hopeless:
+    """Decide whether the query's round may begin now, later, or never."""
+    tally = consents(tx, study, query.number)
+    if tally.hopeless:
         query.state, query.reason, query.due_at = "failed", REFUSED_BY_HOSPITALS, None
         rows.append_event(tx, study, "query-failed", work=False)
         return
     patience = rows.settings_of(study).schedule.round_deadline_seconds
-    query.due_at = counted.due_at(query.created_at, patience)
+    query.due_at = tally.due_at(query.created_at, patience)
     rows.append_event(tx, study, "query-consented", work=query.due_at is not None)
 
 
@@ -164,17 +164,17 @@ def _require_model(tx: Transaction, study: StudyRow, document: QueryDocument) ->
 
 
 def _require_fits(budget: Budget, cost: QueryCost) -> None:
-    asked = budget.authorise_query(cost)
-    if asked.is_allowed:
+    authorisation = budget.authorise_query(cost)
+    if authorisation.is_allowed:
         return
-    if asked.reason != "budget-exhausted":
+    if authorisation.reason != "budget-exhausted":
         raise Rejected("query-overspends", "the study has answered as many queries as it may (statistics.max_queries)")
-    least = least_noise(budget, cost)
-    helps = "no noise would help" if least is None else f"a noise_multiplier of {least:g} would fit"
+    min_noise = min_noise_multiplier(budget, cost)
+    helps = "no noise would help" if min_noise is None else f"a noise_multiplier of {min_noise:g} would fit"
     raise Rejected(
         "query-overspends",
-        f"this query could pass a limit of the study: {helps}; no hospital was asked",
-        least_noise_multiplier=least,
+        f"this query could pass a limit of the study: {helps}. No hospital was asked",
+        least_noise_multiplier=min_noise,
     )
 
 

@@ -13,7 +13,7 @@ from study_protocol.study.queries import QueryDocument
 
 
 def evaluate_released(tx: Transaction, study: StudyRow, model: int) -> None:
-    """Within the release of this model: queue its evaluation, if it is due."""
+    """Queue the evaluation of a model within its release, if it is due."""
     evaluation = rows.settings_of(study).evaluation
     # In the order of releases, not by rounds' numbers: queries take numbers, too.
     released = select(func.count()).where(ModelRow.study_id == study.id, ModelRow.version > 0)
@@ -22,14 +22,14 @@ def evaluate_released(tx: Transaction, study: StudyRow, model: int) -> None:
 
 
 def evaluate_last(tx: Transaction, study: StudyRow) -> None:
-    """No round of training follows: queue the evaluation of the last released model, unless it was queued before."""
+    """Queue the evaluation of the last released model, unless it was queued before: no round of training follows."""
     evaluation, last = rows.settings_of(study).evaluation, rows.latest_model(tx, study.id)
     if evaluation is not None and last is not None and last.version > 0:
         _queue(tx, study, evaluation.document(last.version))
 
 
 def queue(tx: Transaction, study: StudyRow, document: QueryDocument) -> QueryRow:
-    """A new query that waits for the hospitals' consent."""
+    """Queue a new query that waits for the hospitals' consent."""
     query = QueryRow(
         study_id=study.id,
         number=newest_number(tx, study) + 1,
@@ -40,20 +40,21 @@ def queue(tx: Transaction, study: StudyRow, document: QueryDocument) -> QueryRow
     return query
 
 
-def again(tx: Transaction, study: StudyRow, query: QueryRow) -> None:
-    """One that failed is asked anew."""
+def requeue(tx: Transaction, study: StudyRow, query: QueryRow) -> None:
+    """Queue a failed query anew."""
     _wait(tx, study, query)
 
 
-def same(tx: Transaction, study: StudyRow, document: QueryDocument) -> QueryRow | None:
-    """The query of this very document, if the study has it."""
-    wanted = select(QueryRow).where(QueryRow.study_id == study.id, QueryRow.sha256 == document.digest())
-    return tx.session.scalars(wanted).one_or_none()
+def find_same(tx: Transaction, study: StudyRow, document: QueryDocument) -> QueryRow | None:
+    """Return the query of this very document, if the study has it."""
+    statement = select(QueryRow).where(QueryRow.study_id == study.id, QueryRow.sha256 == document.digest())
+    return tx.session.scalars(statement).one_or_none()
 
 
 def _queue(tx: Transaction, study: StudyRow, document: QueryDocument | None) -> None:
-    # Once: what failed, for want of consents or of budget, is asked anew by a person alone, and holds nothing up.
-    if document is not None and same(tx, study, document) is None:
+    # Once: a query that failed, for want of consents or of budget, is only asked anew by a person, and does not block
+    # others.
+    if document is not None and find_same(tx, study, document) is None:
         queue(tx, study, document)
 
 

@@ -1,4 +1,4 @@
-"""What is known of queries: how far each has come, who consents, and the signed answers."""
+"""The state of queries: the progress of each, its consents, and the signed answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from server.db.session import Transaction
 from server.db.soundness import RowBroken
 from server.db.tables import ClientRow, ModelRow, RoundRow, StudyRow
 from server.domain.errors import Rejected
-from server.domain.queries import Consents, consents_of
+from server.domain.queries import ConsentTally, consents_of
 from server.services.coordinator import Coordinator
 from server.services.views import at, model_info
 from study_protocol.study.queries import (
@@ -33,39 +33,40 @@ def list_queries(
     study: str,
     *,
     with_clients: bool,
-    own: str | None = None,
+    own_client: str | None = None,
     state: QueryState | None = None,
     after: int = 0,
     limit: int = 100,
 ) -> QueryList:
-    """Queries above `after`, in order of their numbers, without answers. with_clients, own: as in `list_rounds`.
+    """Return queries above `after`, in order of their numbers, without answers. Other parameters as in `list_rounds`.
 
     Raises Rejected `unknown-study`.
     """
 
     def work(tx: Transaction) -> QueryList:
         row = rows.find_study(tx, study)
-        wanted = select(QueryRow).where(QueryRow.study_id == row.id, QueryRow.number > after)
+        statement = select(QueryRow).where(QueryRow.study_id == row.id, QueryRow.number > after)
         if state is not None:
-            wanted = wanted.where(QueryRow.state == state)
-        found = tx.session.scalars(wanted.order_by(QueryRow.number).limit(limit + 1)).all()
-        more = found[limit - 1].number if len(found) > limit else None
-        shown = [
-            view(coordinator, tx, row, one, with_clients=with_clients, own=own, whole=False) for one in found[:limit]
+            statement = statement.where(QueryRow.state == state)
+        query_rows = tx.session.scalars(statement.order_by(QueryRow.number).limit(limit + 1)).all()
+        more = query_rows[limit - 1].number if len(query_rows) > limit else None
+        views = [
+            view(coordinator, tx, row, query_row, with_clients=with_clients, own_client=own_client, whole=False)
+            for query_row in query_rows[:limit]
         ]
-        return QueryList(queries=shown, next=more)
+        return QueryList(queries=views, next=more)
 
     return coordinator.database.read("list-queries", work)
 
 
 def show_query(
-    coordinator: Coordinator, study: str, number: int, *, with_clients: bool, own: str | None = None
+    coordinator: Coordinator, study: str, number: int, *, with_clients: bool, own_client: str | None = None
 ) -> Query:
     """Raises Rejected `unknown-study`, `unknown-query`."""
 
     def work(tx: Transaction) -> Query:
         row = rows.find_study(tx, study)
-        return view(coordinator, tx, row, find(tx, row, number), with_clients=with_clients, own=own)
+        return view(coordinator, tx, row, find(tx, row, number), with_clients=with_clients, own_client=own_client)
 
     return coordinator.database.read("show-query", work)
 
@@ -78,35 +79,38 @@ def find(tx: Transaction, study: StudyRow, number: int, *, lock: bool = False) -
     return row
 
 
-def consents(tx: Transaction, study: StudyRow, query: int) -> Consents:
-    """What the hospitals that are active now have said."""
+def consents(tx: Transaction, study: StudyRow, query: int) -> ConsentTally:
+    """Return the consents and refusals of the hospitals that are active now."""
     active = select(ClientRow.name).where(ClientRow.study_id == study.id, ClientRow.state == "active")
-    said = [(row.client, Consent.model_validate(row.consent).allowed) for row in said_of(tx, study, query)]
-    return consents_of(tx.session.scalars(active).all(), said, study.quorum)
+    answers = [(row.client, Consent.model_validate(row.consent).allowed) for row in said_of(tx, study, query)]
+    return consents_of(tx.session.scalars(active).all(), answers, study.quorum)
 
 
-def asked_of(tx: Transaction, study: StudyRow, round: RoundRow) -> QueryDocument:
-    """The document that a query's round asks. Raises LookupError, RowBroken, DatabaseDiffers: not as it was asked."""
-    if round.query is None:
-        raise LookupError("a round of training asks nothing")
-    require_asked(tx, study, round.number)
-    return QueryDocument.model_validate(tx.session.get_one(QueryRow, (study.id, round.query)).document)
+def asked_of(tx: Transaction, study: StudyRow, round_row: RoundRow) -> QueryDocument:
+    """Return the document that a query's round asks.
+
+    Raises LookupError, RowBroken, DatabaseDiffers: not as it was asked.
+    """
+    if round_row.query is None:
+        raise LookupError("a round of training has no query")
+    require_asked(tx, study, round_row.number)
+    return QueryDocument.model_validate(tx.session.get_one(QueryRow, (study.id, round_row.query)).document)
 
 
 def due_query(tx: Transaction, study: StudyRow) -> QueryRow | None:
-    """The first query whose round may begin now."""
+    """Return the first query whose round may begin now."""
     due = (QueryRow.study_id == study.id, QueryRow.state == "waiting", QueryRow.due_at <= tx.time)
     return tx.session.scalars(select(QueryRow).where(*due).order_by(QueryRow.number).limit(1)).one_or_none()
 
 
 def said_of(tx: Transaction, study: StudyRow, query: int) -> Sequence[ConsentRow]:
-    """Every hospital's word, by name."""
-    wanted = select(ConsentRow).where(ConsentRow.study_id == study.id, ConsentRow.query == query)
-    return tx.session.scalars(wanted.order_by(ConsentRow.client)).all()
+    """Return every hospital's word, by name."""
+    statement = select(ConsentRow).where(ConsentRow.study_id == study.id, ConsentRow.query == query)
+    return tx.session.scalars(statement.order_by(ConsentRow.client)).all()
 
 
 def newest_number(tx: Transaction, study: StudyRow) -> int:
-    """Of the study's queries; 0: it has none."""
+    """Return the newest number of the study's queries. 0: it has none."""
     return tx.session.scalar(select(func.max(QueryRow.number)).where(QueryRow.study_id == study.id)) or 0
 
 
@@ -117,16 +121,16 @@ def view(
     row: QueryRow,
     *,
     with_clients: bool,
-    own: str | None = None,
+    own_client: str | None = None,
     whole: bool = True,
 ) -> Query:
-    """One query; who consents is for operators, and a hospital sees its own word. whole: with its answer.
+    """Return one query. Operators see who consents, and a hospital sees its own word. whole: with its answer.
 
     Raises:
         RowBroken: the answer is not the one that this coordinator signed.
     """
-    said, counted = said_of(tx, study, row.number), consents(tx, study, row.number)
-    shown = [one for one in said if with_clients or one.client == own]
+    answers, tally = said_of(tx, study, row.number), consents(tx, study, row.number)
+    visible = [answer for answer in answers if with_clients or answer.client == own_client]
     document = QueryDocument.model_validate(row.document)
     number = document.question.model_number
     about = None if number is None else tx.session.get(ModelRow, (study.id, number))
@@ -140,20 +144,22 @@ def view(
         created_at=at(row.created_at),
         round=row.round,
         reason=row.reason,
-        allowed=len(counted.allowed & counted.active),
-        refused=len(counted.refused & counted.active),
-        needed=counted.needed,
-        consents=[HospitalsConsent(client=one.client, consent=Consent.model_validate(one.consent)) for one in shown]
-        if with_clients or own is not None
+        allowed=len(tally.granted & tally.active),
+        refused=len(tally.refused & tally.active),
+        needed=tally.needed,
+        consents=[
+            HospitalsConsent(client=answer.client, consent=Consent.model_validate(answer.consent)) for answer in visible
+        ]
+        if with_clients or own_client is not None
         else None,
         answered=_as_signed(coordinator, row) if whole and row.answer is not None else None,
     )
 
 
 def _as_signed(coordinator: Coordinator, row: QueryRow) -> SignedAnswer:
-    found = SignedAnswer.model_validate(row.answer)
+    signed_answer = SignedAnswer.model_validate(row.answer)
     try:
-        found.require_signed(decode_public_key(coordinator.signer.public_key))
+        signed_answer.require_signed(decode_public_key(coordinator.signer.public_key))
     except SigningError as error:
         raise RowBroken("queries.answer is not what this coordinator has signed") from error
-    return found
+    return signed_answer

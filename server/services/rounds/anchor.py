@@ -1,4 +1,4 @@
-"""What of the released models a bound on updates depends on, read from their files once."""
+"""The numbers of released models that a bound on updates depends on, read from their files once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from study_protocol.wire.tensors import Spec
 def anchor_of(
     coordinator: Coordinator, study: str, settings: StudySettings, model: Spec, weights: str, previous: str | None
 ) -> float:
-    """`server.domain.bounds.anchor` of two models by their digests.
+    """Return `server.domain.bounds.anchor` of two models by their digests.
 
     previous  of the version before, None where that round released none
 
@@ -30,7 +30,7 @@ def anchor_of(
 
 
 class _Start:
-    """Where two models of one study are read from. Equal by the store and the study, whose settings never change."""
+    """The place of two models of one study. Equal by the store and the study, whose settings never change."""
 
     def __init__(self, blobs: Blobs, study: str, settings: StudySettings, model: Spec) -> None:
         self.blobs, self.study, self.settings, self.model = blobs, study, settings, model

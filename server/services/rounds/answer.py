@@ -1,4 +1,4 @@
-"""From a settled query to its signed answer. The charge is committed already; all of it can be done again."""
+"""From a settled query to its signed answer. The charge is committed already, and all of it can be done again."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class _Lost(Exception):
     """A file that the answer needs is gone."""
 
 
-class _Inputs:
-    """What a settled query is answered from.
+class _AnswerInputs:
+    """The inputs of a settled query's answer.
 
     files  of the clear answers, or of the one opened sum
     """
@@ -48,8 +48,12 @@ class _Inputs:
         self.settings, self.ledger = rows.settings_of(row), settled_at(tx, row, number)
         session = rows.find_session(tx, row.id, number)
         received = [(p.client, p.sha256) for p in rows.participants(tx, round) if p.sha256 is not None]
-        found = [] if session is None else [one for one in opened_sums(session) if one[0].name == ANSWER]
-        self.opened: tuple[VectorSpec, str] | None = found[0] if found else None
+        sums = (
+            []
+            if session is None
+            else [opened_sum for opened_sum in opened_sums(session) if opened_sum[0].name == ANSWER]
+        )
+        self.opened: tuple[VectorSpec, str] | None = sums[0] if sums else None
         self.hospitals = len(received) if session is None else len(session.survivors)
         self.files: list[tuple[Place, str]] = [
             (update_of(study, number, client), sha256) for client, sha256 in received
@@ -61,9 +65,9 @@ class _Inputs:
 def answer_query(coordinator: Coordinator, lease: Lease, study: str, number: int, renew: Callable[[], None]) -> None:
     """Publish the answer of the query that round `number` asked."""
 
-    def read(tx: Transaction) -> _Inputs:
+    def read(tx: Transaction) -> _AnswerInputs:
         require_unchanged(tx, coordinator.signer, rows.find_study(tx, study))
-        return _Inputs(tx, study, number)
+        return _AnswerInputs(tx, study, number)
 
     inputs = coordinator.database.read("read-settled-query", read)
     try:
@@ -76,7 +80,7 @@ def answer_query(coordinator: Coordinator, lease: Lease, study: str, number: int
 
 
 def _meanwhile(work: Callable[[], SignedAnswer], renew: Callable[[], None]) -> SignedAnswer:
-    """Its result; the lease is renewed while another thread does it: many groups and figures take minutes."""
+    """Return the result of another thread, and renew the lease meanwhile: many groups and figures take minutes."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         result = pool.submit(work)
         while wait([result], timeout=_RENEW_SECONDS).not_done:
@@ -84,8 +88,8 @@ def _meanwhile(work: Callable[[], SignedAnswer], renew: Callable[[], None]) -> S
         return result.result()
 
 
-def _total(coordinator: Coordinator, inputs: _Inputs, renew: Callable[[], None]) -> NDArray[np.float64]:
-    """(cells,) the noised sum in grid steps; whole numbers below 2^53 add up exactly in any order."""
+def _total(coordinator: Coordinator, inputs: _AnswerInputs, renew: Callable[[], None]) -> NDArray[np.float64]:
+    """Return (cells,) the noised sum in grid steps. Whole numbers below 2^53 add up exactly in any order."""
     total = np.zeros(inputs.document.question.cells)
     for part in _parts(coordinator, inputs):
         total += part
@@ -93,7 +97,7 @@ def _total(coordinator: Coordinator, inputs: _Inputs, renew: Callable[[], None])
     return total
 
 
-def _parts(coordinator: Coordinator, inputs: _Inputs) -> Iterator[NDArray[np.float64]]:
+def _parts(coordinator: Coordinator, inputs: _AnswerInputs) -> Iterator[NDArray[np.float64]]:
     for place, sha256 in inputs.files:
         file = coordinator.blobs.open(place, sha256)
         if file is None:
@@ -102,7 +106,7 @@ def _parts(coordinator: Coordinator, inputs: _Inputs) -> Iterator[NDArray[np.flo
             yield _read(inputs, file)
 
 
-def _read(inputs: _Inputs, file: OpenedFile) -> NDArray[np.float64]:
+def _read(inputs: _AnswerInputs, file: OpenedFile) -> NDArray[np.float64]:
     cells = inputs.document.question.cells
     if inputs.opened is not None:
         words = np.frombuffer(file.read(0, file.bytes), inputs.opened[0].dtype)[:cells]
@@ -110,7 +114,7 @@ def _read(inputs: _Inputs, file: OpenedFile) -> NDArray[np.float64]:
     return TensorFile(file.descriptor, answer_spec(cells)).piece(ANSWER_TENSOR, 0, cells).astype(np.float64)
 
 
-def _signed(coordinator: Coordinator, inputs: _Inputs, total: NDArray[np.float64]) -> SignedAnswer:
+def _signed(coordinator: Coordinator, inputs: _AnswerInputs, total: NDArray[np.float64]) -> SignedAnswer:
     noise = noise_of(inputs.document, inputs.settings, inputs.hospitals)
     statistics = inputs.settings.statistics
     published = PublishedAnswer(
@@ -129,7 +133,7 @@ def _signed(coordinator: Coordinator, inputs: _Inputs, total: NDArray[np.float64
     return SignedAnswer(published=published, signature=signature)
 
 
-def _publish(coordinator: Coordinator, tx: Transaction, inputs: _Inputs, signed: SignedAnswer) -> None:
+def _publish(coordinator: Coordinator, tx: Transaction, inputs: _AnswerInputs, signed: SignedAnswer) -> None:
     study = rows.lock_study(tx, inputs.study)
     round = rows.lock_round(tx, study.id, inputs.round)
     round.state, round.ended_at = move(round.state, "released"), tx.now()
@@ -139,7 +143,7 @@ def _publish(coordinator: Coordinator, tx: Transaction, inputs: _Inputs, signed:
     rows.append_event(tx, study, "query-answered", inputs.round)
 
 
-def _abandon(coordinator: Coordinator, tx: Transaction, inputs: _Inputs) -> None:
+def _abandon(coordinator: Coordinator, tx: Transaction, inputs: _AnswerInputs) -> None:
     study = rows.lock_study(tx, inputs.study)
     round = rows.lock_round(tx, study.id, inputs.round)
     account = lock_account(tx, coordinator.signer, study)

@@ -1,4 +1,4 @@
-"""What a client is to do now: asked by everybody, all the time, so that a look is one statement.
+"""The current assignment of a client. All clients ask for it all the time, so a look is one statement.
 
 The assignment of a round is put together once, from rows that are compared with what was signed, and signed for each
 client that asks. Whether it may still be handed out is looked up every time.
@@ -33,7 +33,7 @@ _PREPARING = threading.Lock()
 @lru_cache(maxsize=8)
 def _question(time: ColumnElement[float]) -> Select[*tuple[Any, ...]]:
     under_way = and_(RoundRow.study_id == StudyRow.id, RoundRow.ended_at.is_(None))
-    drawn = and_(
+    is_sampled = and_(
         ParticipantRow.study_id == StudyRow.id,
         ParticipantRow.round == RoundRow.number,
         ParticipantRow.client == bindparam("client"),
@@ -58,57 +58,57 @@ def _question(time: ColumnElement[float]) -> Select[*tuple[Any, ...]]:
         .join(BudgetRow, BudgetRow.study_id == StudyRow.id)
         .outerjoin(ClientRow, and_(ClientRow.study_id == StudyRow.id, ClientRow.name == bindparam("client")))
         .outerjoin(RoundRow, under_way)
-        .outerjoin(ParticipantRow, drawn)
+        .outerjoin(ParticipantRow, is_sampled)
         .outerjoin(SessionRow, session)
         .where(StudyRow.name == bindparam("study"))
     )
 
 
 def find_assignment(coordinator: Coordinator, study: str, client: str) -> tuple[int, Assignment | None]:
-    """The number of the study's newest event, and the signed assignment if the client is to answer one now.
+    """Return the number of the study's newest event, and the signed assignment if the client is to answer one now.
 
-    Where sums are made under masks, an answer is whole when the client has opened its shares: one that was killed
-    after its vectors had arrived is asked again, or the session could wait for it in vain. Its roster is the one of
-    the round's opening, whoever has come or gone since: masking keys are checked against it.
+    Where sums are made under masks, an answer is whole when the client has opened its shares. A client that was killed
+    after its vectors had arrived is asked again, or the session could wait for it in vain. Its roster is the one of the
+    round's opening, even if members have come or gone since: masking keys are checked against it.
 
     Raises:
         Rejected: `unknown-study`, `unknown-client`, `revoked` (also withdrawn), `study-finished` (extra stop_reason).
     """
-    seen = _look(coordinator, study, client)
-    if not _is_handed_out(seen) or (seen.answer != "sampled" and not _is_awaited(coordinator, seen, client)):
-        return seen.version, None
-    prepared = _prepared(coordinator, study, seen)
-    return (0, None) if prepared is None else (seen.version, _signed(coordinator, prepared, client))
+    state = _look(coordinator, study, client)
+    if not _is_handed_out(state) or (state.answer != "sampled" and not _is_awaited(coordinator, state, client)):
+        return state.version, None
+    prepared = _prepared(coordinator, study, state)
+    return (0, None) if prepared is None else (state.version, _signed(coordinator, prepared, client))
 
 
 def glance_at_assignment(coordinator: Coordinator, study: str, client: str) -> tuple[int, Assignment | None] | None:
-    """As `find_assignment`, where that takes less time than another thread; else None.
+    """Return as `find_assignment`, if that takes less time than another thread, else None.
 
     Raises:
         As `find_assignment`.
     """
     if not coordinator.database.is_in_process:
         return None
-    seen = _look(coordinator, study, client)
-    if not _is_handed_out(seen):
-        return seen.version, None
-    prepared = _known(coordinator, study, seen)
-    if prepared is None or seen.answer != "sampled":
+    state = _look(coordinator, study, client)
+    if not _is_handed_out(state):
+        return state.version, None
+    prepared = _cached(coordinator, study, state)
+    if prepared is None or state.answer != "sampled":
         return None
-    return seen.version, _signed(coordinator, prepared, client)
+    return state.version, _signed(coordinator, prepared, client)
 
 
 def _look(coordinator: Coordinator, study: str, client: str) -> Any:
     question = _question(coordinator.database.time)
-    found = coordinator.database.look(question, {"study": study, "client": client})
-    seen = found[0] if found else None
-    _require_member(seen)
-    return seen
+    state_rows = coordinator.database.look(question, {"study": study, "client": client})
+    state = state_rows[0] if state_rows else None
+    _require_member(state)
+    return state
 
 
-def _is_handed_out(seen: Any) -> bool:
-    # Past its deadline nothing is, although no worker may have closed the round yet.
-    return seen.answer is not None and seen.round_state == "collecting" and seen.now < seen.deadline
+def _is_handed_out(state: Any) -> bool:
+    # Past its deadline it is not, although no worker may have closed the round yet.
+    return state.answer is not None and state.round_state == "collecting" and state.now < state.deadline
 
 
 def _signed(coordinator: Coordinator, prepared: Prepared, client: str) -> Assignment:
@@ -117,34 +117,34 @@ def _signed(coordinator: Coordinator, prepared: Prepared, client: str) -> Assign
     return Assignment(assignment=body, signature=signature, session=prepared.session)
 
 
-def _require_member(seen: Any) -> None:
-    if seen is None:
+def _require_member(state: Any) -> None:
+    if state is None:
         raise unknown_study()
-    if seen.study == "finished":
-        raise Rejected("study-finished", "the study is finished; no round will follow", stop_reason=seen.stop_reason)
-    if seen.client is None:
+    if state.study == "finished":
+        raise Rejected("study-finished", "the study is finished: no round will follow", stop_reason=state.stop_reason)
+    if state.client is None:
         raise Rejected("unknown-client", "the study has no client of this name")
-    if seen.client != "active":
+    if state.client != "active":
         raise Rejected("revoked", "this client takes part no longer")
 
 
-def _is_awaited(coordinator: Coordinator, seen: Any, client: str) -> bool:
-    if seen.phase not in AWAITED:
+def _is_awaited(coordinator: Coordinator, state: Any, client: str) -> bool:
+    if state.phase not in AWAITED:
         return False
-    id, round = seen.id, seen.round
+    id, round = state.id, state.round
     return coordinator.database.read("is-awaited", lambda tx: is_awaited(tx, id, round, client))
 
 
-def _prepared(coordinator: Coordinator, study: str, seen: Any) -> Prepared | None:
-    """The assignment of the round that was seen; None where it has ended meanwhile."""
-    known = _known(coordinator, study, seen)
-    if known is not None:
-        return known
-    # Everybody comes at once: one reads, the others wait for what it finds.
+def _prepared(coordinator: Coordinator, study: str, state: Any) -> Prepared | None:
+    """Return the assignment of the round that was seen. None if it has ended meanwhile."""
+    cached = _cached(coordinator, study, state)
+    if cached is not None:
+        return cached
+    # All clients come at once: one request reads, the others wait for its result.
     with _PREPARING:
-        known = _known(coordinator, study, seen)
-        if known is not None:
-            return known
+        cached = _cached(coordinator, study, state)
+        if cached is not None:
+            return cached
         read = coordinator.database.read
         prepared = stopping_where_rows_differ(
             coordinator, lambda: read("prepare-assignment", lambda tx: _read(coordinator, tx, study))
@@ -154,9 +154,13 @@ def _prepared(coordinator: Coordinator, study: str, seen: Any) -> Prepared | Non
         return prepared
 
 
-def _known(coordinator: Coordinator, study: str, seen: Any) -> Prepared | None:
-    known = coordinator.assignments.get(study)
-    return known if known is not None and (known.round, known.head_sha256) == (seen.round, seen.head_sha256) else None
+def _cached(coordinator: Coordinator, study: str, state: Any) -> Prepared | None:
+    prepared = coordinator.assignments.get(study)
+    return (
+        prepared
+        if prepared is not None and (prepared.round, prepared.head_sha256) == (state.round, state.head_sha256)
+        else None
+    )
 
 
 def _read(coordinator: Coordinator, tx: Transaction, study: str) -> Prepared | None:
@@ -177,7 +181,7 @@ def _read(coordinator: Coordinator, tx: Transaction, study: str) -> Prepared | N
         query = QueryAsked(number=round.query, document=document, model=about)
     body = AssignmentBody(
         study=study,
-        # Everybody's in turn.
+        # Served in turn.
         client=study,
         round=round.number,
         phase="train" if query is None else "query",
@@ -194,9 +198,9 @@ def _read(coordinator: Coordinator, tx: Transaction, study: str) -> Prepared | N
     return Prepared(round.number, budget.head_sha256, body, signed)
 
 
-def _base(tx: Transaction, study: StudyRow, round: RoundRow) -> ModelInfo:
-    model = tx.session.get_one(ModelRow, (study.id, round.base_version))
-    require_base(tx, study, model, round.number)
+def _base(tx: Transaction, study: StudyRow, round_row: RoundRow) -> ModelInfo:
+    model = tx.session.get_one(ModelRow, (study.id, round_row.base_version))
+    require_base(tx, study, model, round_row.number)
     return model_info(model)
 
 

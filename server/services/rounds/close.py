@@ -1,6 +1,6 @@
-"""End collecting: charge the round before anything is made of it, or abandon it. And how a study ends.
+"""End of collecting: charge the round before its updates are used, or abandon it. And how a study ends.
 
-What takes a transaction runs inside its caller's.
+Functions that take a transaction run inside their caller's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from accounting.plan.report import report_to_dict
 from server.db import rows
 from server.db.blobs import Blobs, Place, sum_of, update_of
 from server.db.leases import Lease, commit_under_lease
-from server.db.ledger_store import Account, Statement, lock_account, statement_after
+from server.db.ledger_store import LedgerAccount, Statement, lock_account, statement_after
 from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.session_store import end_of, has_ended, load_session, lock_session, opened_sums, store_phase
@@ -67,8 +67,8 @@ class _Due:
 def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int) -> None:
     """Decide how collecting ends, then commit it in one transaction if the round is still as it was seen.
 
-    Files are read, and the budget's next statement is computed, while nothing is locked. If something has arrived
-    meanwhile nothing is changed: the round is still due, and the worker's next look decides again.
+    Files are read, and the budget's next statement is computed, while no row is locked. If an update has arrived
+    meanwhile no row is changed: the round is still due, and the worker's next look decides again.
     """
     database = coordinator.database
     due = database.read("read-due-round", lambda tx: _due(tx, study, number))
@@ -85,7 +85,7 @@ def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
             return None
         return statement_after(tx, coordinator.signer, rows.find_study(tx, study), kind, number, body)
 
-    # A statement can take long: here nothing is locked.
+    # A statement can take long, so no row is locked here.
     ready = database.read("prepare-settlement", prepare)
 
     def work(tx: Transaction) -> None:
@@ -138,7 +138,7 @@ def _due(tx: Transaction, study: str, number: int) -> _Due | None:
             rows.findings(sampled),
             None if session is None else end_of(session),
             rows.refusals(sampled),
-            drawn=len(sampled),
+            sampled=len(sampled),
         ),
         updates=masked or tuple(in_the_clear),
         sums=tuple(vector for vector in opened if vector[0].name not in (UPDATE, ANSWER)),
@@ -150,14 +150,14 @@ def _decided(blobs: Blobs, due: _Due) -> Settle | Abandon:
     abandoned = abandonment(due.settings.schedule.min_clients, due.collected, lost=lost)
     if abandoned is not None:
         return abandoned
-    # A query has nothing to report: its cost is known beforehand.
+    # A query has no cost to report: it is known beforehand.
     if due.asks or not isinstance(due.settings, StudySettings):
         return Settle(None)
     return settled(due.settings, due.collected, dict(_readable(blobs, due.sums)), publishes=due.publishes)
 
 
 def _readable(blobs: Blobs, sums: Iterable[tuple[VectorSpec, Place, str]]) -> Iterable[tuple[str, Values]]:
-    """The opened sums by name; one whose file is gone, or that is beyond its range, says nothing."""
+    """Return the opened sums by name. One whose file is gone, or that is beyond its range, is left out."""
     for spec, place, sha256 in sums:
         file = blobs.open(place, sha256)
         if file is None:
@@ -171,50 +171,59 @@ def _readable(blobs: Blobs, sums: Iterable[tuple[VectorSpec, Place, str]]) -> It
 
 
 def abandon_round(
-    tx: Transaction, study: StudyRow, round: RoundRow, account: Account, ending: Abandon, ready: Statement | None = None
+    tx: Transaction,
+    study: StudyRow,
+    round_row: RoundRow,
+    account: LedgerAccount,
+    ending: Abandon,
+    ready: Statement | None = None,
 ) -> None:
-    """The round comes to nothing. If it is not settled yet, it is charged in full or cancelled.
+    """Abandon the round. If it is not settled yet, it is charged in full or cancelled.
 
-    Where the next ones would come to nothing, too, the study pauses until a person resumes it.
+    If the next ones would fail, too, the study pauses until a person resumes it.
     """
-    if round.query is not None:
-        # Whoever asked decides whether to ask again; training goes on.
-        _end(tx, study, round, account, "abandoned", ending, ready)
+    if round_row.query is not None:
+        # The operator decides whether to ask again. Training goes on.
+        _end(tx, study, round_row, account, "abandoned", ending, ready)
         return
     study.abandoned_in_a_row += 1
     study.next_round_at = tx.now() + pause_after(study.abandoned_in_a_row)
-    _end(tx, study, round, account, "abandoned", ending, ready)
-    # What was charged is charged: a pause only keeps the next round from being reserved.
+    _end(tx, study, round_row, account, "abandoned", ending, ready)
+    # The charge stays: a pause only keeps the next round from being reserved.
     if study.state == "running" and pauses(_reasons(tx, study)):
         rows.enter_state(tx, study, "paused", pause_reason=ending.reason)
         logger.warning("paused: %s", in_words(ending.reason), extra={"study": study.name, "event": ending.reason})
 
 
 def _reasons(tx: Transaction, study: StudyRow) -> list[str]:
-    """Why the rounds abandoned in a row since the last release or resumption were, the newest first."""
+    """Return the reasons of the rounds abandoned in a row since the last release or resumption, the newest first."""
     abandoned = (RoundRow.study_id == study.id, RoundRow.state == "abandoned", RoundRow.query.is_(None))
-    wanted = select(RoundRow.reason).where(*abandoned)
-    found = tx.session.scalars(wanted.order_by(RoundRow.number.desc()).limit(min(study.abandoned_in_a_row, ANY_REASON)))
-    return [reason or "" for reason in found]
+    statement = select(RoundRow.reason).where(*abandoned)
+    reasons = tx.session.scalars(
+        statement.order_by(RoundRow.number.desc()).limit(min(study.abandoned_in_a_row, ANY_REASON))
+    )
+    return [reason or "" for reason in reasons]
 
 
-def stop_round(tx: Transaction, study: StudyRow, round: RoundRow, account: Account) -> None:
-    """The operator stops the study in the middle of a round: what was let in is paid for, nothing is released."""
-    session = lock_session(tx, study.id, round.number)
-    present = rows.attendance(tx, rows.participants(tx, round), session)
+def stop_round(tx: Transaction, study: StudyRow, round_row: RoundRow, account: LedgerAccount) -> None:
+    """Stop the round when the operator stops the study: updates that were let in are paid for, and no model is
+    released.
+    """
+    session = lock_session(tx, study.id, round_row.number)
+    present = rows.attendance(tx, rows.participants(tx, round_row), session)
     charged = was_seen(present, None if session is None else end_of(session))
     if session is not None and not has_ended(session):
-        # What is not opened yet must never be, since the ledger may give the charge back.
+        # Sums that are not opened yet must never be, since the ledger may give the charge back.
         stopped = changed(load_session(tx, session), phase="failed", failure="stopped")
         store_phase(tx, session, stopped)
-    _end(tx, study, round, account, "stopped", Abandon("stopped", charged))
+    _end(tx, study, round_row, account, "stopped", Abandon("stopped", charged))
 
 
-def finish(tx: Transaction, study: StudyRow, account: Account, reason: StopReason) -> None:
-    """No round after this."""
+def finish(tx: Transaction, study: StudyRow, account: LedgerAccount, reason: StopReason) -> None:
+    """Finish the study: no round follows."""
     # First: the ledger refuses an end in the middle of a round.
     account.record("finished", None, {"reason": reason, "report": _withheld(tx, study)})
-    # Whoever waits for an answer must not wait for ever.
+    # A request for an answer must not wait for ever.
     waiting = (QueryRow.study_id == study.id, QueryRow.state == "waiting")
     tx.session.execute(update(QueryRow).where(*waiting).values(state="failed", reason=STUDY_FINISHED, due_at=None))
     rows.enter_state(tx, study, "finished", stop_reason=reason)
@@ -223,33 +232,35 @@ def finish(tx: Transaction, study: StudyRow, account: Account, reason: StopReaso
 def _end(
     tx: Transaction,
     study: StudyRow,
-    round: RoundRow,
-    account: Account,
+    round_row: RoundRow,
+    account: LedgerAccount,
     state: RoundState,
     ending: Abandon,
     ready: Statement | None = None,
 ) -> None:
     # A settled round is charged already, and a ledger has one ending for each round.
-    if round.state != "settled":
+    if round_row.state != "settled":
         kind, body = entry_of(ending, rows.settings_of(study))
-        account.conclude(kind, round, body, ready)
+        account.conclude(kind, round_row, body, ready)
         _look_again(study, account)
-    round.state = move(round.state, state)
-    round.reason, round.ended_at = ending.reason, tx.now()
-    if round.query is not None:
-        query = tx.session.get_one(QueryRow, (study.id, round.query))
+    round_row.state = move(round_row.state, state)
+    round_row.reason, round_row.ended_at = ending.reason, tx.now()
+    if round_row.query is not None:
+        query = tx.session.get_one(QueryRow, (study.id, round_row.query))
         query.state, query.reason = "failed", ending.reason
-    rows.append_event(tx, study, f"round-{state}", round.number)
+    rows.append_event(tx, study, f"round-{state}", round_row.number)
 
 
-def _look_again(study: StudyRow, account: Account) -> None:
-    """After the last query a study that trains no more ends: whoever looks for openings finds that out."""
+def _look_again(study: StudyRow, account: LedgerAccount) -> None:
+    """Tell the workers that look for openings: after the last query a study that trains no more ends."""
     if study.next_round_at >= NEVER and not account.budget.may_ask:
         study.next_round_at = 0.0
 
 
 def _withheld(tx: Transaction, study: StudyRow) -> list[dict[str, Any] | None] | None:
-    """Disclosure `at-end`: the report of every charged round in order, for the ledger's last entry; else None."""
+    """Return, under disclosure `at-end`, the report of every charged round in order, for the ledger's last entry.
+    Else None.
+    """
     settings = rows.settings_of(study)
     if not isinstance(settings, StudySettings) or shows_reports(settings) or settings.privacy.bayesian is None:
         return None
@@ -257,8 +268,10 @@ def _withheld(tx: Transaction, study: StudyRow) -> list[dict[str, Any] | None] |
         LedgerRow.study_id == study.id, LedgerRow.kind.in_(("settled", "charged-in-full"))
     )
     entries = tx.session.scalars(charged.order_by(LedgerRow.sequence)).all()
-    asked = set(tx.session.scalars(select(RoundRow.number).where(RoundRow.study_id == study.id, RoundRow.query > 0)))
-    return [_report_behind(tx, study, settings, entry) for entry in entries if entry.round not in asked]
+    query_rounds = set(
+        tx.session.scalars(select(RoundRow.number).where(RoundRow.study_id == study.id, RoundRow.query > 0))
+    )
+    return [_report_behind(tx, study, settings, entry) for entry in entries if entry.round not in query_rounds]
 
 
 def _report_behind(

@@ -8,7 +8,7 @@ from accounting.budget.ledger import Entry
 from server.db import rows
 from server.db.comparison import require_queries_as_charged, round_that_opened
 from server.db.leases import Lease, commit_under_lease
-from server.db.ledger_store import Account, Statement, budget_of, lock_account, statement_after
+from server.db.ledger_store import LedgerAccount, Statement, budget_of, lock_account, statement_after
 from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, SessionRow, StudyRow
@@ -26,7 +26,7 @@ from study_protocol.study.settings import StudySettings
 
 
 def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
-    """One transaction: the worst case is reserved in the ledger together with the sample and the deadline."""
+    """Open a round in one transaction: the ledger reserves the worst case together with the sample and the deadline."""
 
     def work(tx: Transaction) -> None:
         row = rows.lock_study(tx, study)
@@ -47,7 +47,7 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         if authorisation.reason is not None and account.budget.may_ask:
             evaluate_last(tx, row)
         if authorisation.reason is not None or not isinstance(settings := rows.settings_of(row), StudySettings):
-            # Questions may still come; what falls due with them is looked up by itself.
+            # Questions may still come. Those that fall due are looked up by themselves.
             row.next_round_at = NEVER
             return
         active = [client.name for client in rows.clients(tx, row.id) if client.state == "active"]
@@ -56,7 +56,7 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
         # A number is never used again, even of a cancelled round: noise is addressed by it, and shares are opened once.
         number = account.budget.last_round + 1
         account.record("reserved", number, {}, ready)
-        heads = partial(coordinator.coins.heads, round=number)
+        heads = partial(coordinator.coins.heads, round_number=number)
         sampled = sample(active, settings.privacy.client_sampling_rate, heads)
         round = _write_round(tx, row, number, sampled, base=_newest_model(tx, row))
         plan = None if settings.privacy.masking is None else _training_session(tx, row, round, settings, account.newest)
@@ -76,16 +76,16 @@ def _prepare(coordinator: Coordinator, tx: Transaction, study: str) -> Statement
     return statement_after(tx, coordinator.signer, row, "reserved", budget.round + 1, {})
 
 
-def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Account, query: QueryRow) -> None:
-    """A round of its own kind: what it costs is reserved, and every hospital that consents is asked."""
+def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: LedgerAccount, query: QueryRow) -> None:
+    """Open a round for the query: its cost is reserved, and every hospital that consents is asked."""
     document, settings = QueryDocument.model_validate(query.document), rows.settings_of(study)
     require_queries_as_charged(tx, study, query.sha256)
-    cost, counted = document.cost(), consents(tx, study, query.number)
+    cost, tally = document.cost(), consents(tx, study, query.number)
     query.due_at = None
-    asked = sorted(counted.allowed & counted.active)
+    sampled = sorted(tally.granted & tally.active)
     authorisation = account.budget.authorise_query(cost)
     opened = round_that_opened(tx, study, query.sha256) is not None
-    if opened or authorisation.reason is not None or len(asked) < counted.needed:
+    if opened or authorisation.reason is not None or len(sampled) < tally.needed:
         # Others were charged, or have left, since it was let in.
         query.state, query.reason = "failed", "query-opened" if opened else authorisation.reason or "too-few-clients"
         rows.append_event(tx, study, "query-failed")
@@ -93,7 +93,7 @@ def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Ac
     number = account.budget.last_round + 1
     account.record("asked", number, {"query": query.sha256, "cost": cost.to_dict()})
     query.state, query.round = "asked", number
-    round = _write_round(tx, study, number, asked, query=query.number)
+    round = _write_round(tx, study, number, sampled, query=query.number)
     plan = None
     if settings.privacy.masking is not None:
         about = document.question.model_number
@@ -102,12 +102,12 @@ def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Ac
             settings,
             document,
             study=study.name,
-            round=number,
+            round_number=number,
             roster=study.roster_sha256,
             model=model,
             ledger=(account.newest.sequence, account.newest.sha256),
         )
-    _open_session(coordinator, tx, study, account, round, asked, plan, drawn_of=len(asked))
+    _open_session(coordinator, tx, study, account, round, sampled, plan, drawn_of=len(sampled))
 
 
 def _newest_model(tx: Transaction, study: StudyRow) -> ModelRow:
@@ -118,14 +118,14 @@ def _newest_model(tx: Transaction, study: StudyRow) -> ModelRow:
 
 
 def _training_session(
-    tx: Transaction, study: StudyRow, round: RoundRow, settings: StudySettings, charge: Entry
+    tx: Transaction, study: StudyRow, round_row: RoundRow, settings: StudySettings, charge: Entry
 ) -> SessionPlan:
-    base = tx.session.get_one(ModelRow, (study.id, round.base_version))
+    base = tx.session.get_one(ModelRow, (study.id, round_row.base_version))
     return SessionPlan.of(
         settings,
         rows.model_spec_of(study),
         study=study.name,
-        round=round.number,
+        round_number=round_row.number,
         roster=study.roster_sha256,
         model=base.sha256,
         ledger=(charge.sequence, charge.sha256),
@@ -136,36 +136,36 @@ def _open_session(
     coordinator: Coordinator,
     tx: Transaction,
     study: StudyRow,
-    account: Account,
-    round: RoundRow,
+    account: LedgerAccount,
+    round_row: RoundRow,
     sampled: list[str],
     plan: SessionPlan | None,
     *,
     drawn_of: int,
 ) -> None:
-    """Sign the parameters of the round's secure sum, if it has one; the round waits as long as they say.
+    """Sign the parameters of the round's secure sum, if it has one. The round waits as long as they say.
 
-    Where no session of these clients is sound the round is abandoned, and free.
+    If no session of these clients is sound, the round is abandoned, and free.
     """
     if plan is None:
         return
     try:
-        parameters = plan.parameters(len(sampled), session=coordinator.coins.session(round.number), now=tx.now())
+        parameters = plan.parameters(len(sampled), session=coordinator.coins.session(round_row.number), now=tx.now())
     except ParameterFault as fault:
-        abandon_round(tx, study, round, account, no_session(fault, len(sampled), members=drawn_of))
+        abandon_round(tx, study, round_row, account, no_session(fault, len(sampled), members=drawn_of))
         return
     raw = parameters.to_bytes()
     statement = transcript.parameters_statement(transcript.parameters_hash(raw))
     keys = {client.name: client.public_key for client in rows.clients(tx, study.id) if client.state == "active"}
-    # The session has deadlines of its own; the round lives as long as it may.
-    round.deadline = float(parameters.expires)
+    # The session has deadlines of its own. The round lives as long as it may.
+    round_row.deadline = float(parameters.expires)
     tx.session.add(
         SessionRow(
             study_id=study.id,
-            round=round.number,
+            round_number=round_row.number,
             parameters=raw,
             signature=coordinator.signer.sign_statement(statement),
-            # Who may take part, and beside it whom the pinned fingerprint is of.
+            # The possible participants, and beside them the members of the pinned fingerprint.
             roster={name: keys[name] for name in sampled},
             members=keys,
             due_at=float(parameters.deadlines.keys),

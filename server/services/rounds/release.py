@@ -1,8 +1,8 @@
 """From a settled round to a published model: sum, central noise, server optimiser, release.
 
-The charge is committed already. Everything here can be done again from the start until the release is committed,
-except the noise: its digest is committed before anything that depends on it can be seen, and drawn again only
-while it is not.
+The charge is committed already. Everything here but the noise can be done again from the start until the release is
+committed. The digest of the noise is committed before any result that depends on it can be seen. The noise is drawn
+again only before that commit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from server.db.tables import ModelRow, RoundRow, StudyRow
 from server.domain.admission import body_spec, coordinates, mechanism
 from server.domain.bounds import longest_update
 from server.domain.optimiser import begin, new_state, new_weights, restored, state_spec
-from server.domain.release import NotFinite, Opened, drawn_back, measured, noised_pieces, summed_spec
+from server.domain.release import NotFinite, OpenedSum, measured, noised_pieces, rescaling_factor, summed_spec
 from server.domain.rounds import Abandon, move
 from server.services.coordinator import Coordinator
 from server.services.queries.schedule import evaluate_released
@@ -42,11 +42,11 @@ from server.services.rounds.anchor import anchor_of
 from server.services.rounds.close import abandon_round
 from study_protocol.secure_sum.parameters import UPDATE
 from study_protocol.secure_sum.vectors import RingVector, VectorSpec
-from study_protocol.study.any_settings import trained
+from study_protocol.study.any_settings import require_training
 from study_protocol.study.model_file import LONGEST_METADATA, ModelMetadata
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.failpoints import failpoint, register
-from study_protocol.wire.tensor_files import Piece, TensorFile, encoded, read, read_at
+from study_protocol.wire.tensor_files import Piece, TensorFile, encode_pieces, read, read_at
 from study_protocol.wire.tensors import Spec, encoded_size_limit
 
 register("worker.before-noise-file", "worker.before-model-file", "worker.after-model-file")
@@ -58,7 +58,7 @@ class InputsLost(Exception):
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a settled round is made of. survivors: how many updates are in the opened sum. ledger: its entry."""
+    """The inputs of a settled round. survivors: how many updates are in the opened sum. ledger: its entry."""
 
     study: str
     round: int
@@ -99,11 +99,13 @@ def _inputs(coordinator: Coordinator, tx: Transaction, study: str, number: int) 
     require_base(tx, row, base, number)
     received = [(p.client, p.sha256) for p in rows.participants(tx, round) if p.sha256 is not None]
     session = rows.find_session(tx, row.id, number)
-    opened = [] if session is None else [found for found in opened_sums(session) if found[0].name == UPDATE]
+    opened = (
+        [] if session is None else [opened_sum for opened_sum in opened_sums(session) if opened_sum[0].name == UPDATE]
+    )
     return Inputs(
         study=study,
         round=number,
-        settings=trained(rows.settings_of(row)),
+        settings=require_training(rows.settings_of(row)),
         model=rows.model_spec_of(row),
         # Under masks the rows name no files, and the sum holds everything.
         updates=() if opened else tuple(received),
@@ -120,48 +122,48 @@ def _inputs(coordinator: Coordinator, tx: Transaction, study: str, number: int) 
 def _total(
     coordinator: Coordinator, lease: Lease, inputs: Inputs, renew_lease: Callable[[], None]
 ) -> Generator[TensorFile]:
-    """The sum of the updates, with the coordinator's own noise if the study has it: drawn once, and then read."""
+    """Yield the sum of the updates, with the coordinator's own noise if the study has it: drawn once, and then read."""
     spec = summed_spec(inputs.model)
     if mechanism(inputs.settings, inputs.model) is None:
         with _summed(coordinator, inputs, renew_lease) as incoming, incoming.opened() as file:
             yield TensorFile(file.descriptor, spec)
         return
     place = noised_of(inputs.study, inputs.round)
-    with _found(coordinator, place, _noised(coordinator, lease, inputs, renew_lease), "noised-sum-lost") as file:
+    with _open_file(coordinator, place, _noised(coordinator, lease, inputs, renew_lease), "noised-sum-lost") as file:
         yield TensorFile(file.descriptor, spec)
 
 
 def _noised(coordinator: Coordinator, lease: Lease, inputs: Inputs, renew_lease: Callable[[], None]) -> str:
-    """The digest of the noised sum; committed when this returns."""
-    # Never drawn again: whoever saw two draws over one sum could average them.
+    """Return the digest of the noised sum, which is committed by then."""
+    # Never drawn again: a reader of two draws over one sum could average them.
     if inputs.noised_sha256 is not None:
         return inputs.noised_sha256
     place = noised_of(inputs.study, inputs.round)
-    # Nor where the row knows of none: somebody may have set it back after the release. If nobody did, the file is of an
-    # attempt that was never committed, and as good as another one. Of two (a worker that had lost its lease wrote one)
-    # nobody can tell which was released.
-    drawn = coordinator.blobs.kept(place)
-    if len(drawn) > 1:
+    # Nor if the row names none: it may have been set back after the release. Otherwise the file is of an attempt that
+    # was never committed, and as good as another one. Of two (a worker that had lost its lease wrote one) the released
+    # one is unknown.
+    digests = coordinator.blobs.hashes(place)
+    if len(digests) > 1:
         raise InputsLost("noised-sum-lost")
-    if not drawn:
+    if not digests:
         with _summed(coordinator, inputs, renew_lease) as incoming:
             failpoint("worker.before-noise-file")
-            drawn = [coordinator.blobs.keep(incoming, place).sha256]
-    _commit_noise(coordinator, lease, inputs, drawn[0])
-    return drawn[0]
+            digests = [coordinator.blobs.keep(incoming, place).sha256]
+    _commit_noise(coordinator, lease, inputs, digests[0])
+    return digests[0]
 
 
 @contextmanager
 def _summed(coordinator: Coordinator, inputs: Inputs, renew_lease: Callable[[], None]) -> Generator[IncomingFile]:
-    """The sum with its noise in a temporary file."""
+    """Yield the sum with its noise in a temporary file."""
     spec, squares = summed_spec(inputs.model), list[float]()
     limit, draw = encoded_size_limit(spec), coordinator.noise.of(inputs.round)
     with ExitStack() as files:
         opened, updates = _opened(coordinator, inputs, files), _updates(coordinator, inputs, files)
-        found = noised_pieces(inputs.settings, inputs.model, updates, opened, draw)
+        pieces = noised_pieces(inputs.settings, inputs.model, updates, opened, draw)
         incoming = files.enter_context(coordinator.blobs.receive(limit))
-        _write(incoming, spec, measured(found, squares), renew_lease)
-        shrink = None if opened is None else drawn_back(squares, opened.longest)
+        _write(incoming, spec, measured(pieces, squares), renew_lease)
+        shrink = None if opened is None else rescaling_factor(squares, opened.longest)
         if shrink is not None:
             long = TensorFile(files.enter_context(incoming.opened()).descriptor, spec)
             incoming = files.enter_context(coordinator.blobs.receive(limit))
@@ -176,34 +178,34 @@ def _write(
     renew_lease: Callable[[], None],
     metadata: ModelMetadata | None = None,
 ) -> None:
-    for written in encoded(spec, values, None if metadata is None else metadata.header()):
+    for written in encode_pieces(spec, values, None if metadata is None else metadata.header()):
         incoming.write(written)
         # Many updates, or a large model, take longer than a lease lasts.
         renew_lease()
 
 
 def _updates(coordinator: Coordinator, inputs: Inputs, files: ExitStack) -> list[TensorFile]:
-    """The bodies that came in the clear, open until `files` is closed."""
+    """Return the bodies that came in the clear, open until `files` is closed."""
     body = body_spec(inputs.settings, inputs.model)
     places = [(update_of(inputs.study, inputs.round, client), sha256) for client, sha256 in inputs.updates]
-    found = (_found(coordinator, place, sha256, "updates-lost") for place, sha256 in places)
-    return [TensorFile(files.enter_context(file).descriptor, body) for file in found]
+    opened_files = (_open_file(coordinator, place, sha256, "updates-lost") for place, sha256 in places)
+    return [TensorFile(files.enter_context(file).descriptor, body) for file in opened_files]
 
 
-def _found(coordinator: Coordinator, place: Place, sha256: str, reason: str) -> OpenedFile:
+def _open_file(coordinator: Coordinator, place: Place, sha256: str, reason: str) -> OpenedFile:
     file = coordinator.blobs.open(place, sha256)
     if file is None:
         raise InputsLost(reason)
     return file
 
 
-def _opened(coordinator: Coordinator, inputs: Inputs, files: ExitStack) -> Opened | None:
-    """The sum that was made under masks, open until `files` is closed."""
+def _opened(coordinator: Coordinator, inputs: Inputs, files: ExitStack) -> OpenedSum | None:
+    """Return the sum that was made under masks, open until `files` is closed."""
     if inputs.opened is None:
         return None
     spec, sha256 = inputs.opened
     place = sum_of(inputs.study, inputs.round, spec.name)
-    file = files.enter_context(_found(coordinator, place, sha256, "updates-lost"))
+    file = files.enter_context(_open_file(coordinator, place, sha256, "updates-lost"))
 
     def words(start: int, stop: int) -> RingVector:
         room = np.empty(stop - start, spec.dtype)
@@ -215,7 +217,7 @@ def _opened(coordinator: Coordinator, inputs: Inputs, files: ExitStack) -> Opene
     longest = longest_update(inputs.settings, size, inputs.round, anchor=start, clients=inputs.survivors)
     # Every client rounded to the ring's grid.
     rounding = inputs.survivors * 2.0 ** -(spec.scale_bits + 1) * math.sqrt(size)
-    return Opened(spec, words, longest + rounding)
+    return OpenedSum(spec, words, longest + rounding)
 
 
 def _commit_noise(coordinator: Coordinator, lease: Lease, inputs: Inputs, sha256: str) -> None:
@@ -228,15 +230,15 @@ def _commit_noise(coordinator: Coordinator, lease: Lease, inputs: Inputs, sha256
 def _publish(
     coordinator: Coordinator, inputs: Inputs, total: TensorFile, renew_lease: Callable[[], None]
 ) -> tuple[Blob, Blob | None]:
-    """Write the new weights and the optimiser's state; nobody can find them before the release is committed."""
+    """Write the new weights and the optimiser's state. They cannot be found before the release is committed."""
 
-    def kept(place: Place, spec: Spec, values: Iterable[Piece], metadata: ModelMetadata | None = None) -> Blob:
+    def keep(place: Place, spec: Spec, values: Iterable[Piece], metadata: ModelMetadata | None = None) -> Blob:
         limit = encoded_size_limit(spec, metadata=0 if metadata is None else LONGEST_METADATA)
         with coordinator.blobs.receive(limit) as incoming:
             _write(incoming, spec, values, renew_lease, metadata)
             return coordinator.blobs.keep(incoming, place)
 
-    said = ModelMetadata.of(inputs.study, inputs.settings, inputs.round, inputs.ledger)
+    metadata = ModelMetadata.of(inputs.study, inputs.settings, inputs.round, inputs.ledger)
 
     models, optimiser = models_of(inputs.study), inputs.settings.training.optimiser
     saved = state_spec(optimiser, inputs.model)
@@ -247,12 +249,12 @@ def _publish(
             place = optimisers_of(inputs.study)
             before = restored(_read(coordinator, files, place, inputs.optimiser_sha256, saved))
         failpoint("worker.before-model-file")
-        model = kept(models, inputs.model, new_weights(inputs.settings, start, total, before), said)
+        model = keep(models, inputs.model, new_weights(inputs.settings, start, total, before), metadata)
         failpoint("worker.after-model-file")
-        # It has no memory, so there is nothing to save.
+        # It has no memory, so there is no state to save.
         if optimiser.name == "plain":
             return model, None
-        return model, kept(optimisers_of(inputs.study), saved, new_state(inputs.settings, start, total, before))
+        return model, keep(optimisers_of(inputs.study), saved, new_state(inputs.settings, start, total, before))
 
 
 def _read(coordinator: Coordinator, files: ExitStack, place: Place, sha256: str, spec: Spec) -> TensorFile:
@@ -289,7 +291,7 @@ def _abandon(coordinator: Coordinator, tx: Transaction, inputs: Inputs, reason: 
 
 
 def _settled(coordinator: Coordinator, tx: Transaction, inputs: Inputs) -> tuple[StudyRow, RoundRow]:
-    """The round, which nobody has ended meanwhile. Raises IllegalMove if somebody has, DatabaseDiffers."""
+    """Return the round, still settled. Raises IllegalMove if another process has ended it, DatabaseDiffers."""
     study = rows.lock_study(tx, inputs.study)
     round = rows.lock_round(tx, study.id, inputs.round)
     # No way leads to `released` but from here: this raises, and names both states.

@@ -50,20 +50,20 @@ def tidy(coordinator: Coordinator) -> None:
 
 
 def _superseded(tx: Transaction, study: str, number: int) -> str | None:
-    """The optimiser state that the round's release replaced."""
+    """Return the optimiser state that the round's release replaced."""
     study_id = rows.find_study(tx, study).id
     newest = rows.latest_model(tx, study_id)
     base_version = rows.find_round(tx, study_id, number).base_version
     if base_version is None:
         return None
     base = tx.session.get_one(ModelRow, (study_id, base_version))
-    # A round that released nothing replaced nothing: its own base is still the newest.
+    # A round without a release did not replace its base, which is still the newest.
     if newest is None or newest.version <= base.version or newest.optimiser_sha256 == base.optimiser_sha256:
         return None
     return base.optimiser_sha256
 
 
 def _is_scrubbed(tx: Transaction, study: str, number: int) -> bool:
-    # By columns: a row that somebody has broken must not keep the files of all other studies.
-    wanted = select(RoundRow.scrubbed_at).join(StudyRow, StudyRow.id == RoundRow.study_id)
-    return tx.session.scalar(wanted.where(StudyRow.name == study, RoundRow.number == number)) is not None
+    # By columns: a broken row must not keep the files of all other studies.
+    statement = select(RoundRow.scrubbed_at).join(StudyRow, StudyRow.id == RoundRow.study_id)
+    return tx.session.scalar(statement.where(StudyRow.name == study, RoundRow.number == number)) is not None

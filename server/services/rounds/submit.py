@@ -27,7 +27,7 @@ from server.services.queries.show import asked_of
 from server.services.rounds.anchor import anchor_of
 from server.services.secure_sum.exchanges import leave_session
 from server.services.views import refusal_of
-from study_protocol.study.any_settings import trained
+from study_protocol.study.any_settings import require_training
 from study_protocol.study.messages import Refusal, UpdateReceipt
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.failpoints import failpoint, register
@@ -54,10 +54,11 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Slot:
+class UpdateSlot:
     """Permission to send one body of at most `limit` bytes.
 
-    body  its tensors;  of: what a round of training starts from, None for a part of a query's answer
+    body  its tensors
+    of    the start of a round of training, None for a part of a query's answer
     """
 
     study: str
@@ -68,14 +69,14 @@ class Slot:
 
     @property
     def limit(self) -> int:
-        """Bytes."""
+        """Return the limit in bytes."""
         return encoded_size_limit(self.body)
 
 
 def begin(
-    coordinator: Coordinator, study: str, round: int, client: str, signed_sha256: str, witness: str | None = None
-) -> Slot | UpdateReceipt:
-    """Before the body is read. A receipt instead of a slot: these very bytes are recorded already.
+    coordinator: Coordinator, study: str, round_number: int, client: str, signed_sha256: str, witness: str | None = None
+) -> UpdateSlot | UpdateReceipt:
+    """Admit an update before its body is read. A receipt instead of a slot: these very bytes are recorded already.
 
     From here on the coordinator may have seen something of the update, and the round is charged in full.
 
@@ -86,9 +87,9 @@ def begin(
         SigningError: the witness's signature is not the client's.
     """
 
-    def work(tx: Transaction) -> Slot | UpdateReceipt:
+    def work(tx: Transaction) -> UpdateSlot | UpdateReceipt:
         study_row = rows.find_study(tx, study)
-        round_row = rows.share_round(tx, study_row.id, round)
+        round_row = rows.share_round(tx, study_row.id, round_number)
         row = rows.lock_participant(tx, round_row, client)
         if _is_recorded(tx, round_row, row, signed_sha256):
             return _receipt(study, row)
@@ -97,9 +98,9 @@ def begin(
             row.sending_since = tx.now()
         if round_row.base_version is None:
             question = asked_of(tx, study_row, round_row).question
-            return Slot(study, round, client, answer_spec(question.cells), None)
+            return UpdateSlot(study, round_number, client, answer_spec(question.cells), None)
         start = _start(tx, study_row, round_row.base_version)
-        return Slot(study, round, client, body_spec(start.settings, start.model), start)
+        return UpdateSlot(study, round_number, client, body_spec(start.settings, start.model), start)
 
     # Committed before a byte is read: a coordinator that dies in the body has still noted that it may have seen it.
     failpoint("api.before-begin-commit")
@@ -113,11 +114,13 @@ def _start(tx: Transaction, study: StudyRow, version: int) -> Start:
     if base is None:
         raise LookupError("the model of a round is not in the database: restore the database from its backup")
     previous = None if before is None else before.sha256
-    return Start(trained(rows.settings_of(study)), rows.model_spec_of(study), base.sha256, previous)
+    return Start(require_training(rows.settings_of(study)), rows.model_spec_of(study), base.sha256, previous)
 
 
-def submit(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, signed_sha256: str) -> Written[UpdateReceipt]:
-    """The whole body is in `incoming`. Durable when this returns.
+def submit(
+    coordinator: Coordinator, slot: UpdateSlot, incoming: IncomingFile, signed_sha256: str
+) -> Written[UpdateReceipt]:
+    """Record the update whose whole body is in `incoming`. Durable when this returns.
 
     Raises:
         Rejected: as `begin`, and `digest-mismatch`, `clip-exceeded`, `norm-exceeded`, `log-moments-missing`,
@@ -129,7 +132,7 @@ def submit(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, signed_
     with incoming.opened() as file:
         findings = _examined(coordinator, slot, file)
     failpoint("api.before-update-file")
-    # The file before the row: whatever is acknowledged can be found after a crash.
+    # The file before the row: an acknowledged update can be found after a crash.
     blob = coordinator.blobs.keep(incoming, update_of(slot.study, slot.round, slot.client))
     failpoint("api.after-update-file")
     try:
@@ -149,7 +152,7 @@ def _group(study: str) -> str:
     return f"{study}/updates"
 
 
-def _examined(coordinator: Coordinator, slot: Slot, file: OpenedFile) -> Findings:
+def _examined(coordinator: Coordinator, slot: UpdateSlot, file: OpenedFile) -> Findings:
     descriptor, start = file.descriptor, slot.of
     if start is None:
         examine_answer(TensorFile(descriptor, slot.body))
@@ -159,12 +162,12 @@ def _examined(coordinator: Coordinator, slot: Slot, file: OpenedFile) -> Finding
         raise Rejected(
             "log-moments-missing", "this study needs log-moments/filter and log-moments/moments beside the update"
         )
-    found = anchor_of(coordinator, slot.study, start.settings, start.model, start.weights, start.previous)
-    longest = longest_update(start.settings, coordinates(start.model), slot.round, anchor=found)
+    anchor = anchor_of(coordinator, slot.study, start.settings, start.model, start.weights, start.previous)
+    longest = longest_update(start.settings, coordinates(start.model), slot.round, anchor=anchor)
     return examine(start.settings, start.model, TensorFile(descriptor, slot.body), longest)
 
 
-def _record(tx: Transaction, slot: Slot, blob: Blob, findings: Findings) -> Written[UpdateReceipt]:
+def _record(tx: Transaction, slot: UpdateSlot, blob: Blob, findings: Findings) -> Written[UpdateReceipt]:
     study = rows.find_study(tx, slot.study)
     round = rows.share_round(tx, study.id, slot.round)
     row = rows.lock_participant(tx, round, slot.client)
@@ -177,21 +180,21 @@ def _record(tx: Transaction, slot: Slot, blob: Blob, findings: Findings) -> Writ
     return Written(_receipt(slot.study, row), created=True)
 
 
-def _announce(tx: Transaction, study: StudyRow, round: RoundRow) -> None:
-    """What follows is a worker's, once nobody is waited for."""
-    if not rows.is_awaited(tx, round):
+def _announce(tx: Transaction, study: StudyRow, round_row: RoundRow) -> None:
+    """Tell the workers, once no client is waited for."""
+    if not rows.is_awaited(tx, round_row):
         tx.announce(study.name)
 
 
-def _is_recorded(tx: Transaction, round: RoundRow, row: ParticipantRow, sha256: str) -> bool:
-    """Whether these bytes are recorded. Raises Rejected if they may not be recorded now."""
+def _is_recorded(tx: Transaction, round_row: RoundRow, row: ParticipantRow, sha256: str) -> bool:
+    """Return whether these bytes are recorded. Raises Rejected if they may not be recorded now."""
     if row.state == "received" and row.sha256 == sha256:
         return True
     if row.state in ("received", "refused"):
-        raise Rejected("different-update", "this round has an answer of yours already; send those very bytes again")
-    # At the deadline itself, not when a worker comes to close: everybody has the same time.
-    if row.state == "missing" or round.state != "collecting" or tx.now() >= round.deadline:
-        raise Rejected("round-closed", "the round takes no more updates; ask for the next assignment")
+        raise Rejected("different-update", "this round has an answer of yours already: send those very bytes again")
+    # At the deadline itself, not when a worker comes to close: all clients have the same time.
+    if row.state == "missing" or round_row.state != "collecting" or tx.now() >= round_row.deadline:
+        raise Rejected("round-closed", "the round takes no more updates: ask for the next assignment")
     return False
 
 
@@ -201,7 +204,7 @@ def _receipt(study: str, row: ParticipantRow) -> UpdateReceipt:
     )
 
 
-def _forget_unless_recorded(coordinator: Coordinator, slot: Slot, blob: Blob) -> None:
+def _forget_unless_recorded(coordinator: Coordinator, slot: UpdateSlot, blob: Blob) -> None:
     def work(tx: Transaction) -> bool:
         study_id = rows.find_study(tx, slot.study).id
         row = tx.session.get(ParticipantRow, (study_id, slot.round, slot.client))
@@ -212,9 +215,9 @@ def _forget_unless_recorded(coordinator: Coordinator, slot: Slot, blob: Blob) ->
 
 
 def refuse(
-    coordinator: Coordinator, study: str, round: int, client: str, refusal: Refusal, witness: str | None = None
+    coordinator: Coordinator, study: str, round_number: int, client: str, refusal: Refusal, witness: str | None = None
 ) -> Written[Refusal]:
-    """Repeatable; the first refusal stays. `witness`: as in `begin`.
+    """Record a refusal. Repeatable. The first one stays. `witness`: as in `begin`.
 
     Raises:
         Rejected, SigningError: as `begin`.
@@ -223,21 +226,22 @@ def refuse(
     def work(tx: Transaction) -> Written[Refusal] | None:
         # Unlike an update, a refusal may move a session on, which numbers an event.
         study_row = rows.lock_study(tx, study)
-        round_row = rows.share_round(tx, study_row.id, round)
+        round_row = rows.share_round(tx, study_row.id, round_number)
         row = rows.lock_participant(tx, round_row, client)
         recorded = refusal_of(row)
         if recorded is not None:
             return Written(recorded, created=False)
         if row.state == "received":
-            # It cannot take its vectors back, but whoever says no opens nothing: nobody waits for it, or asks again.
-            _leave_session(coordinator, tx, study_row, round, client)
+            # It cannot take its vectors back, but it opens no shares: the session neither waits for it nor asks it
+            # again.
+            _leave_session(coordinator, tx, study_row, round_number, client)
             return None
         if row.state == "missing" or round_row.state != "collecting" or tx.now() >= round_row.deadline:
-            raise Rejected("round-closed", "the round takes no more answers; ask for the next assignment")
+            raise Rejected("round-closed", "the round takes no more answers: ask for the next assignment")
         keep_header(tx, study_row, client, witness)
         row.state, row.answered_at = "refused", tx.now()
         row.refusal_code, row.refusal_detail = refusal.code, refusal.detail
-        _leave_session(coordinator, tx, study_row, round, client)
+        _leave_session(coordinator, tx, study_row, round_number, client)
         _announce(tx, study_row, round_row)
         return Written(refusal, created=True)
 
@@ -247,7 +251,7 @@ def refuse(
     return written
 
 
-def _leave_session(coordinator: Coordinator, tx: Transaction, study: StudyRow, round: int, client: str) -> None:
-    session = lock_session(tx, study.id, round)
+def _leave_session(coordinator: Coordinator, tx: Transaction, study: StudyRow, round_number: int, client: str) -> None:
+    session = lock_session(tx, study.id, round_number)
     if session is not None:
         leave_session(coordinator, tx, study, session, client)

@@ -1,4 +1,4 @@
-"""What a client says in a secure-sum session. Every admission may move the session on."""
+"""Messages of clients in a secure-sum session. Every admission may move the session on."""
 
 from __future__ import annotations
 
@@ -67,15 +67,15 @@ _CODES: dict[str, Code] = {
 
 @dataclass(frozen=True)
 class Heard:
-    """A message is recorded; `created`: it was not before. mark: the number of the study's newest event by then."""
+    """A recorded message. `created`: it is new. mark: the number of the study's newest event by then."""
 
     mark: int
     created: bool
 
 
 @dataclass(frozen=True)
-class Slot:
-    """Permission to send the octets of all vectors, exactly `limit` bytes; `repeated`: they are here already."""
+class VectorSlot:
+    """Permission to send the octets of all vectors, exactly `limit` bytes. `repeated`: they are here already."""
 
     study: str
     round: int
@@ -88,39 +88,39 @@ class Slot:
         return sum(spec.octets for spec in self.vectors)
 
 
-def begin_octets(coordinator: Coordinator, study: str, round: int, manifest: Manifest) -> Slot:
-    """Before the body with the masked vectors is read.
+def begin_octets(coordinator: Coordinator, study: str, round_number: int, manifest: Manifest) -> VectorSlot:
+    """Admit the masked vectors before their body is read.
 
     Raises:
         Rejected: as `put`.
     """
 
     # Asked again when they are here: what this process saw last says no more than that they may come.
-    state = coordinator.sessions.seen(study, round)
+    state = coordinator.sessions.cached(study, round_number)
     if state is not None and not state.ended:
-        found = rules.admit_manifest(state.session, manifest)
-        if isinstance(found, Session):
-            return Slot(study, round, manifest, state.session.parameters.vectors, repeated=False)
+        admission = rules.admit_manifest(state.session, manifest)
+        if isinstance(admission, Session):
+            return VectorSlot(study, round_number, manifest, state.session.parameters.vectors, repeated=False)
 
-    def work(tx: Transaction) -> Slot:
-        row = find(tx, rows.find_study(tx, study).id, round)
+    def work(tx: Transaction) -> VectorSlot:
+        row = find(tx, rows.find_study(tx, study).id, round_number)
         vectors = parameters_of(row).vectors
         if has_ended(row):
             _require_said(tx, row, "manifest", manifest)
-            return Slot(study, round, manifest, vectors, repeated=True)
-        found = rules.admit_manifest(coordinator.sessions.current(tx, study, row), manifest)
-        if not isinstance(found, Repeated):
-            _require_admitted(found)
-        return Slot(study, round, manifest, vectors, isinstance(found, Repeated))
+            return VectorSlot(study, round_number, manifest, vectors, repeated=True)
+        admission = rules.admit_manifest(coordinator.sessions.current(tx, study, row), manifest)
+        if not isinstance(admission, Repeated):
+            _require_admitted(admission)
+        return VectorSlot(study, round_number, manifest, vectors, isinstance(admission, Repeated))
 
     return coordinator.database.read("begin-octets", work)
 
 
-def keep_octets(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, sha256: str) -> Blob:
-    """All vectors are in `incoming`, and durable when this returns; they count once their manifest is recorded.
+def keep_octets(coordinator: Coordinator, slot: VectorSlot, incoming: IncomingFile, sha256: str) -> Blob:
+    """Keep the vectors in `incoming`, durably when this returns. They count once their manifest is recorded.
 
     Raises:
-        Rejected: `digest-mismatch`, `different-message`; `invalid-request` for another length.
+        Rejected: `digest-mismatch`, `different-message`, or `invalid-request` for another length.
     """
     if incoming.sha256 != sha256:
         raise Rejected("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
@@ -129,56 +129,56 @@ def keep_octets(coordinator: Coordinator, slot: Slot, incoming: IncomingFile, sh
     if _digests(incoming.path, slot.vectors) != slot.manifest.digests:
         raise Rejected("different-message", "the octets are not those of this client's signed manifest")
     failpoint("api.before-octets-file")
-    # The file before the row: whatever is acknowledged can be found after a crash.
+    # The file before the row: an acknowledged update can be found after a crash.
     blob = coordinator.blobs.keep(incoming, masked_of(slot.study, slot.round, slot.manifest.client))
     failpoint("api.after-octets-file")
     return blob
 
 
 def _digests(path: Path, vectors: tuple[VectorSpec, ...]) -> dict[str, bytes]:
-    """SHA-256 of each vector, which lie in the file one after the other."""
-    found: dict[str, bytes] = {}
+    """Return SHA-256 of each vector, which lie in the file one after the other."""
+    digests: dict[str, bytes] = {}
     with path.open("rb") as file:
         for spec in vectors:
             digest, rest = hashlib.sha256(), spec.octets
             while rest > 0 and (piece := file.read(min(_PIECE_BYTES, rest))):
                 digest.update(piece)
                 rest -= len(piece)
-            found[spec.name] = digest.digest()
-    return found
+            digests[spec.name] = digest.digest()
+    return digests
 
 
 async def put(
     coordinator: Coordinator,
     study: str,
-    round: int,
+    round_number: int,
     message: rules.Message,
     witness: str | None = None,
     octets: Blob | None = None,
 ) -> Heard:
-    """What a client says at the step of this message. Recorded durably when this returns; no thread waits for it.
+    """Record a client's message at its step, durably when this returns. No thread waits for it.
 
     witness  the header that vouches for the ledger, kept in the same transaction
     octets   with a manifest: its vectors, durable under their hash
 
     Raises:
-        Rejected: `unknown-study`, `no-session`, `unknown-head`, and the code of what is wrong with the message.
+        Rejected: `unknown-study`, `no-session`, `unknown-head`, and the code of the message's fault.
         SigningError: the witness's signature is not the client's.
     """
     step, admit = _STEPS[type(message)]
 
     def work(tx: Transaction) -> Heard:
-        study_row, row = _locked(tx, study, round)
+        study_row, row = _locked(tx, study, round_number)
         if has_ended(row):
             _require_said(tx, row, step, message)
             return Heard(study_row.version, created=False)
         session = coordinator.sessions.current(tx, study, row)
-        found = admit(session, message)
-        if isinstance(found, Repeated):
+        admission = admit(session, message)
+        if isinstance(admission, Repeated):
             return Heard(study_row.version, created=False)
-        moved = _require_admitted(found)
-        # Revoked while its body came in, for one: it counts as missing, so that nothing of it may be in the sum.
-        if message.client in session.left:
+        moved = _require_admitted(admission)
+        # Revoked while its body came in, for one: it counts as missing, so no part of it may be in the sum.
+        if message.client in session.departed:
             raise Rejected("round-closed", "this client has left the session")
         keep_header(tx, study_row, message.client, witness)
         record_message(tx, row, message.client, step, message.model_dump_json(), octets and octets.sha256)
@@ -193,11 +193,11 @@ async def put(
     return heard
 
 
-def leave(coordinator: Coordinator, study: str, round: int, client: str) -> None:
-    """The client sends nothing more: nobody waits for it. Repeatable."""
+def leave(coordinator: Coordinator, study: str, round_number: int, client: str) -> None:
+    """Leave the session: the client sends no more, and is not waited for. Repeatable."""
 
     def work(tx: Transaction) -> None:
-        study_row, row = _locked(tx, study, round)
+        study_row, row = _locked(tx, study, round_number)
         if find_participant(tx, row, client) is None:
             raise Rejected("not-sampled", "this client takes no part in this session")
         leave_session(coordinator, tx, study_row, row, client)
@@ -206,27 +206,27 @@ def leave(coordinator: Coordinator, study: str, round: int, client: str) -> None
 
 
 def leave_session(coordinator: Coordinator, tx: Transaction, study: StudyRow, row: SessionRow, client: str) -> None:
-    """Inside a transaction that holds the study and the session."""
+    """Leave the session inside a transaction that holds the study and the session."""
     if has_ended(row):
         return
     session = coordinator.sessions.current(tx, study.name, row)
-    if client not in session.left:
+    if client not in session.departed:
         record_message(tx, row, client, "left", None)
         advance(coordinator, tx, study, row, rules.leave(session, client))
 
 
 def advance(coordinator: Coordinator, tx: Transaction, study: StudyRow, row: SessionRow, session: Session) -> None:
     """Freeze what is due now, and tell those who wait. `session` has been changed, or time has passed."""
-    # Rounded down: nothing freezes before its second.
+    # Rounded down: no set freezes before its second.
     advanced = rules.advance(session, int(tx.now()))
     if advanced.phase != row.phase:
         store_phase(tx, row, advanced)
         if advanced.survivors and not session.survivors:
             _mark_survivors(tx, row, advanced)
-        # What comes next is the clients', until the time is up, which a worker looks for by itself.
+        # The next move is the clients', until the time is up, which a worker looks for by itself.
         rows.append_event(tx, study, f"secure-sum-{advanced.phase}", row.round, work=has_ended(row))
     if advanced.phase == "unmask" and rules.is_openable(advanced):
-        # What follows is a worker's. It is called once, unless it has tried and waits for more.
+        # The next move is a worker's. It is called once, unless it has tried and waits for more.
         if row.replies == 0 or row.tried > 0:
             tx.announce(study.name)
         row.replies = len(advanced.unmasks)
@@ -234,7 +234,7 @@ def advance(coordinator: Coordinator, tx: Transaction, study: StudyRow, row: Ses
 
 
 def _mark_survivors(tx: Transaction, row: SessionRow, session: Session) -> None:
-    """A client whose vectors are all in the sum has sent its update, unless updates travel in the clear."""
+    """Record the update of each client whose vectors are all in the sum, unless updates travel in the clear."""
     if not masks_updates(row):
         return
     sampled = select(ParticipantRow).where(
@@ -244,7 +244,7 @@ def _mark_survivors(tx: Transaction, row: SessionRow, session: Session) -> None:
     for participant in tx.session.scalars(sampled):
         if participant.client in session.survivor_set:
             participant.state, participant.answered_at, participant.sending_since = "received", tx.now(), tx.now()
-            # The table wants one hash of whoever is received; the manifest is beside it for the others.
+            # The table wants one hash of every received client. The manifest is beside it for the others.
             digests = session.manifests[participant.client].digests
             participant.sha256, participant.bytes = next(iter(digests.values())).hex(), size
 
@@ -253,38 +253,38 @@ def find_participant(tx: Transaction, row: SessionRow, client: str) -> Participa
     return tx.session.get(ParticipantRow, (row.study_id, row.round, client))
 
 
-def find(tx: Transaction, study_id: int, round: int) -> SessionRow:
+def find(tx: Transaction, study_id: int, round_number: int) -> SessionRow:
     """Raises Rejected `no-session`."""
-    row = rows.find_session(tx, study_id, round)
+    row = rows.find_session(tx, study_id, round_number)
     if row is None:
-        raise Rejected("no-session", "this round sums nothing under masks, or does not exist")
+        raise Rejected("no-session", "this round has no secure sum, or does not exist")
     return row
 
 
-def _locked(tx: Transaction, study: str, round: int) -> tuple[StudyRow, SessionRow]:
-    """Both rows, locked by whichever piece of this transaction came first."""
-    key = ("locked", study, round)
+def _locked(tx: Transaction, study: str, round_number: int) -> tuple[StudyRow, SessionRow]:
+    """Return both rows, locked by the first piece of this transaction that needed them."""
+    key = ("locked", study, round_number)
     if key not in tx.shared:
         study_row = rows.lock_study(tx, study)
         # So that the round is not ended while its session moves.
-        rows.share_round(tx, study_row.id, round)
-        row = lock_session(tx, study_row.id, round)
+        rows.share_round(tx, study_row.id, round_number)
+        row = lock_session(tx, study_row.id, round_number)
         if row is None:
-            raise Rejected("no-session", "this round sums nothing under masks, or does not exist")
+            raise Rejected("no-session", "this round has no secure sum, or does not exist")
         tx.shared[key] = study_row, row
     return tx.shared[key]
 
 
 def _require_said(tx: Transaction, row: SessionRow, step: Step, message: rules.Message) -> None:
-    """That this very message was said while it could be: of an ended session nothing else is looked at.
+    """Check that this very message was said while it could be. Other messages of an ended session are not looked at.
 
     Raises:
         Rejected: `different-message`, `session-failed`, `round-closed`.
     """
-    found = said_by(tx, row, message.client, step)
-    if found is not None:
-        # What is erased was admitted, and there is nothing that another one could change.
-        if found.body is None or type(message).model_validate_json(found.body) == message:
+    stored = said_by(tx, row, message.client, step)
+    if stored is not None:
+        # An erased message was admitted, and another one could not change its effect.
+        if stored.body is None or type(message).model_validate_json(stored.body) == message:
             return
         raise Rejected("different-message", "another message of this client is stored")
     if row.phase == "failed":
@@ -292,11 +292,11 @@ def _require_said(tx: Transaction, row: SessionRow, step: Step, message: rules.M
     raise Rejected("round-closed", f"the session is in its phase {row.phase}")
 
 
-def _require_admitted(found: Session | Repeated | Declined) -> Session:
-    if isinstance(found, Session):
-        return found
-    if isinstance(found, Declined):
-        raise rejected(found)
+def _require_admitted(admission: Session | Repeated | Declined) -> Session:
+    if isinstance(admission, Session):
+        return admission
+    if isinstance(admission, Declined):
+        raise rejected(admission)
     raise TypeError("a repeated message is answered before this")
 
 

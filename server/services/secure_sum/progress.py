@@ -38,7 +38,7 @@ class OctetsLost(Exception):
 
 
 def advance_session(coordinator: Coordinator, lease: Lease, study: str, number: int) -> None:
-    """One transaction: freeze what is due without those who are missing, or let the session fail."""
+    """Freeze the due sets without the missing clients, or let the session fail, in one transaction."""
 
     def work(tx: Transaction) -> None:
         row = rows.lock_study(tx, study)
@@ -50,15 +50,19 @@ def advance_session(coordinator: Coordinator, lease: Lease, study: str, number: 
 
 
 def open_sums(coordinator: Coordinator, lease: Lease, study: str, number: int, renew_lease: Callable[[], None]) -> None:
-    """Rebuild the masks from the replies and write the sums; with wrong shares, wait for more replies."""
+    """Rebuild the masks from the replies and write the sums. With wrong shares, wait for more replies."""
     ready = coordinator.database.read("read-replies", lambda tx: _read(tx, study, number))
     if ready is None:
         return
-    found = recovery.recover(ready.session)
+    recovered = recovery.recover(ready.session)
     try:
-        outcome = found if isinstance(found, Declined) else _sum(coordinator, study, number, ready, found, renew_lease)
+        outcome = (
+            recovered
+            if isinstance(recovered, Declined)
+            else _sum(coordinator, study, number, ready, recovered, renew_lease)
+        )
     except OctetsLost:
-        # For the round it is the same: its sums can never be made, whoever replies.
+        # For the round it is the same: its sums can never be made, even with more replies.
         outcome = Declined("canary-mismatch", "a masked vector is gone")
     commit_under_lease(
         coordinator.database, lease, "sum", lambda tx: _record(coordinator, tx, study, number, ready, outcome)
@@ -82,14 +86,14 @@ def _sum(
     recovered: recovery.Recovered,
     renew_lease: Callable[[], None],
 ) -> dict[str, bytes] | Declined:
-    """Digests of the sums, which lie on disk then."""
-    # Nothing is cleared here: a worker that has lost its lease would delete what its successor has committed.
+    """Return digests of the sums, which lie on disk then."""
+    # No file is cleared here: a worker that has lost its lease would delete the files that its successor has committed.
     failpoint("worker.before-sum-files")
     digests: dict[str, bytes] = {}
     start = 0
     with ExitStack() as opened:
         # One file of each client, with its vectors one after the other.
-        files = [opened.enter_context(_octets(coordinator, study, number, *one)) for one in ready.octets]
+        files = [opened.enter_context(_octets(coordinator, study, number, *octets)) for octets in ready.octets]
         for spec in ready.session.parameters.vectors:
             keys = recovery.mask_keys_of(ready.session, recovered, spec)
             with coordinator.blobs.receive(spec.octets) as incoming:
@@ -121,7 +125,7 @@ def _record(
 ) -> None:
     study_row = rows.lock_study(tx, study)
     row = lock_session(tx, study_row.id, number)
-    # An operator may have stopped the study while the sums were made; then they are not announced.
+    # An operator may have stopped the study while the sums were made. Then they are not announced.
     if row is None or row.phase != "unmask":
         return
     # As many as were read, not as are there: replies since then ask for another try.

@@ -1,4 +1,4 @@
-"""One vector's sum, written as it is made. Nothing of it is kept before its canary says that every mask cancelled."""
+"""One vector's sum, written as it is made. No part of it is kept before its canary says that every mask cancelled."""
 
 from __future__ import annotations
 

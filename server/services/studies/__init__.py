@@ -1,1 +1,1 @@
-"""Studies and whoever takes part in them."""
+"""Studies and their participants."""

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from accounting.budget.bodies import RosterChange
 from server.db import rows
-from server.db.ledger_store import Account, lock_account
+from server.db.ledger_store import LedgerAccount, lock_account
 from server.db.session import Transaction
 from server.db.session_store import lock_session
 from server.db.tables import ClientRow, InvitationRow, ParticipantRow, StudyRow, UsedTokenRow
@@ -41,7 +41,7 @@ _PREFIX = "wri"
 
 
 def invite(coordinator: Coordinator, study: str, request: InvitationCreate) -> Invitation:
-    """A one-time token for one client name.
+    """Return a one-time token for one client name.
 
     Raises:
         Rejected: `unknown-study`, `study-finished`, `frozen` (a client of this name has enrolled already).
@@ -52,9 +52,9 @@ def invite(coordinator: Coordinator, study: str, request: InvitationCreate) -> I
         row = rows.lock_study(tx, study)
         require_open(row.state)
         if rows.find_client(tx, row.id, request.client) is not None:
-            raise Rejected("frozen", "a client of this name has enrolled already; invite under another name")
-        if any(one.name == request.client for one in rows.settings_of(row).schedule.witnesses):
-            raise Rejected("frozen", "an outside witness has this name; invite under another name")
+            raise Rejected("frozen", "a client of this name has enrolled already: invite under another name")
+        if any(witness.name == request.client for witness in rows.settings_of(row).schedule.witnesses):
+            raise Rejected("frozen", "an outside witness has this name: invite under another name")
         invitation = InvitationRow(
             id=id,
             study_id=row.id,
@@ -63,7 +63,7 @@ def invite(coordinator: Coordinator, study: str, request: InvitationCreate) -> I
             expires_at=tx.now() + request.expires_in_seconds,
         )
         tx.session.add(invitation)
-        # With the fingerprint the hospital can pin this coordinator from the token alone, whoever answers its request.
+        # With the fingerprint the hospital can pin this coordinator from the token alone, even against a false server.
         token = f"{_PREFIX}_{id}_{secret}_{coordinator.signer.fingerprint}"
         return Invitation(study=study, client=request.client, token=token, expires_at=at(invitation.expires_at))
 
@@ -79,7 +79,7 @@ def enrol(coordinator: Coordinator, request: EnrolmentRequest) -> Written[Enrolm
     """
     id, secret = _parts(request.token)
     proven = {"invitation": id, "key": request.public_key}
-    # Without it somebody else's public key could be enrolled, and its owner's signatures would count here.
+    # Without it a stranger's public key could be enrolled, and its owner's signatures would count here.
     verify_document(decode_public_key(request.public_key), ENROLMENT, proven, request.proof)
 
     def work(tx: Transaction) -> Written[Enrolment]:
@@ -103,12 +103,12 @@ def _use(
     coordinator: Coordinator, tx: Transaction, invitation: InvitationRow, study: StudyRow, public_key: str
 ) -> None:
     if invitation.used_at is not None:
-        raise Rejected("invitation-used", "the invitation was used with another key; ask for a new one")
+        raise Rejected("invitation-used", "the invitation was used with another key: ask for a new one")
     if tx.now() >= invitation.expires_at:
-        raise Rejected("invitation-expired", "the invitation has expired; ask for a new one")
+        raise Rejected("invitation-expired", "the invitation has expired: ask for a new one")
     require_open(study.state)
     if rows.find_client(tx, study.id, invitation.client) is not None:
-        raise Rejected("invitation-used", "a client of this name has enrolled already; ask for another name")
+        raise Rejected("invitation-used", "a client of this name has enrolled already: ask for another name")
     # Before anything is changed: what a change is recorded over must be what was signed.
     account = lock_account(tx, coordinator.signer, study)
     invitation.used_at, invitation.used_by_key = tx.now(), public_key
@@ -121,8 +121,8 @@ def _use(
     rows.append_event(tx, study, "client-enrolled")
 
 
-def _lock_invitation(tx: Transaction, id: str, secret: str) -> tuple[InvitationRow, StudyRow]:
-    invitation = tx.session.get(InvitationRow, id)
+def _lock_invitation(tx: Transaction, invitation_id: str, secret: str) -> tuple[InvitationRow, StudyRow]:
+    invitation = tx.session.get(InvitationRow, invitation_id)
     # Compared in constant time whether or not the invitation exists.
     fits = hmac.compare_digest(_hashed(secret), invitation.secret_sha256 if invitation is not None else "")
     if invitation is None or not fits:
@@ -141,7 +141,7 @@ def _parts(token: str) -> tuple[str, str]:
 
 
 def _unknown() -> Rejected:
-    return Rejected("invitation-unknown", "there is no such invitation; check that the token is complete")
+    return Rejected("invitation-unknown", "there is no such invitation: check that the token is complete")
 
 
 def _hashed(secret: str) -> str:
@@ -163,7 +163,7 @@ def rotate_key(coordinator: Coordinator, study: str, client: str, request: KeyRo
         row = rows.lock_study(tx, study)
         member = rows.known_client(tx, row.id, client)
         if member.state != "active":
-            raise Rejected("revoked", "this client takes part no longer; ask the operator for an invitation")
+            raise Rejected("revoked", "this client takes part no longer: ask the operator for an invitation")
         if member.public_key != request.public_key:
             account = _account(coordinator, tx, row)
             member.public_key = request.public_key
@@ -176,7 +176,7 @@ def rotate_key(coordinator: Coordinator, study: str, client: str, request: KeyRo
 
 
 def revoke(coordinator: Coordinator, study: str, client: str) -> RosterEntry:
-    """The operator puts a client out; it counts as missing in the round under way. Repeatable.
+    """Revoke a client for the operator. It counts as missing in the round under way. Repeatable.
 
     Raises:
         Rejected: `unknown-study`, `not-enrolled`, `unknown-client`.
@@ -185,7 +185,7 @@ def revoke(coordinator: Coordinator, study: str, client: str) -> RosterEntry:
 
 
 def withdraw(coordinator: Coordinator, study: str, client: str) -> RosterEntry:
-    """A hospital leaves; as `revoke`, on its own behalf. Repeatable."""
+    """Withdraw a hospital on its own behalf, as `revoke`. Repeatable."""
     return _put_out(coordinator, study, client, "withdrawn")
 
 
@@ -200,21 +200,21 @@ def use_token(coordinator: Coordinator, study: str, client: str, token_id: str) 
         forget_at = tx.now() + 2 * TOKEN_LIFETIME_SECONDS
         tx.session.add(UsedTokenRow(study_id=study_id, client=client, token_id=token_id, forget_at=forget_at))
         try:
-            # The primary key decides between two that come at once; to look first could not.
+            # The primary key decides between two that come at once. A look before the insert could not.
             tx.session.flush()
         except IntegrityError as error:
-            raise Rejected("replayed", "this request was seen before; sign it again with a new jti") from error
+            raise Rejected("replayed", "this request was seen before: sign it again with a new jti") from error
 
     coordinator.database.write("use-token", work)
 
 
-def _account(coordinator: Coordinator, tx: Transaction, study: StudyRow) -> Account | None:
-    """None: the study is finished, and its ledger has ended."""
+def _account(coordinator: Coordinator, tx: Transaction, study: StudyRow) -> LedgerAccount | None:
+    """Return the study's account. None if the study is finished, and its ledger has ended."""
     return None if study.state == "finished" else lock_account(tx, coordinator.signer, study)
 
 
-def _record(tx: Transaction, account: Account | None, study: StudyRow, change: RosterChange) -> None:
-    """Say in the ledger that the roster is another one; what hospitals pin is computed from its active members."""
+def _record(tx: Transaction, account: LedgerAccount | None, study: StudyRow, change: RosterChange) -> None:
+    """Record in the ledger that the roster has changed. Hospitals pin a value computed from its active members."""
     study.roster_sha256 = roster_fingerprint(study.name, rows.active_members(tx, study.id))
     if account is not None:
         account.record_roster(change)
@@ -232,7 +232,7 @@ def _leave(
 ) -> RosterEntry:
     row = rows.lock_study(tx, study)
     member = rows.known_client(tx, row.id, client)
-    # A revocation stays: whoever was put out did not leave by itself.
+    # A revocation stays: a revoked client did not leave by itself.
     if member.state in (state, "revoked"):
         return roster_entry(member)
     was_active, account = member.state == "active", _account(coordinator, tx, row)
@@ -248,7 +248,7 @@ def _leave(
 def _count_as_missing(coordinator: Coordinator, tx: Transaction, study: StudyRow, client: str) -> None:
     round = rows.lock_open_round(tx, study.id)
     taking_part = None if round is None else tx.session.get(ParticipantRow, (study.id, round.number, client))
-    # What has arrived counts: it was given while its sender was a member.
+    # Updates that arrived count: they were given while their sender was a member.
     if round is None or taking_part is None or taking_part.state != "sampled":
         return
     taking_part.state = "missing"

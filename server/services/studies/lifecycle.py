@@ -44,17 +44,17 @@ def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
             `invalid-request` (settings no budget can be kept for).
     """
     # First: to find out whether a budget can be kept takes long, and a repetition needs no answer to it.
-    known = coordinator.database.read("find-study", lambda tx: _same(coordinator, tx, request))
-    if known is not None:
-        return Written(known, created=False)
+    earlier = coordinator.database.read("find-study", lambda tx: _find_same(coordinator, tx, request))
+    if earlier is not None:
+        return Written(earlier, created=False)
     # Before the transaction, which would hold SQLite's only write lock meanwhile.
     plan = _feasible_plan(request)
 
     def work(tx: Transaction) -> Written[Study]:
         # Again: two may create it at once.
-        same = _same(coordinator, tx, request)
-        if same is not None:
-            return Written(same, created=False)
+        earlier = _find_same(coordinator, tx, request)
+        if earlier is not None:
+            return Written(earlier, created=False)
         row = _study_row(tx, request, coordinator.binds_models)
         tx.session.add(row)
         tx.session.flush()
@@ -76,19 +76,19 @@ def show(coordinator: Coordinator, study: str) -> Study:
 def list_studies(
     coordinator: Coordinator, after: str | None = None, limit: int = 100, search: str | None = None
 ) -> StudyList:
-    """In order of their names, without deleted ones; `next` is the cursor to pass as `after`.
+    """Return studies in order of their names, without deleted ones. `next` is the cursor to pass as `after`.
 
     search  in name or title, in any case
     """
 
     def work(tx: Transaction) -> StudyList:
         # One more than is shown tells whether there is a next page.
-        kept = or_(StudyRow.stop_reason.is_(None), StudyRow.stop_reason != "deleted")
-        wanted = select(StudyRow.name).where(StudyRow.name > (after or ""), kept)
+        not_deleted = or_(StudyRow.stop_reason.is_(None), StudyRow.stop_reason != "deleted")
+        statement = select(StudyRow.name).where(StudyRow.name > (after or ""), not_deleted)
         if search:
-            found = (column.icontains(search, autoescape=True) for column in (StudyRow.name, StudyRow.title))
-            wanted = wanted.where(or_(*found))
-        names = tx.session.scalars(wanted.order_by(StudyRow.name).limit(limit + 1)).all()
+            matches = (column.icontains(search, autoescape=True) for column in (StudyRow.name, StudyRow.title))
+            statement = statement.where(or_(*matches))
+        names = tx.session.scalars(statement.order_by(StudyRow.name).limit(limit + 1)).all()
         more = names[limit - 1] if len(names) > limit else None
         return StudyList(studies=list(_readable(coordinator, tx, names[:limit])), next=more)
 
@@ -96,7 +96,7 @@ def list_studies(
 
 
 def _readable(coordinator: Coordinator, tx: Transaction, names: Iterable[str]) -> Iterator[Study]:
-    """Those whose rows somebody has broken are left out, or nobody would see the others."""
+    """Return the studies, without those whose rows are broken, or the others could not be seen."""
     for name in names:
         try:
             yield _view(coordinator, tx, rows.find_study(tx, name))
@@ -105,11 +105,12 @@ def _readable(coordinator: Coordinator, tx: Transaction, names: Iterable[str]) -
 
 
 def act(coordinator: Coordinator, study: str, action: Action) -> Study:
-    """Repeatable. A stop ends the round under way and keeps its charge.
+    """Carry out an operator's action. Repeatable. A stop ends the round under way and keeps its charge.
 
     Raises:
         Rejected: `unknown-study`, `model-missing`, `study-not-running`, `study-finished` (also where the database is
-            not what was signed), `too-few-enrolled` (a start; extra enrolled, min_clients), `invalid-request` (a start
+            not what was signed), `too-few-enrolled` (a start, with extra enrolled, min_clients), `invalid-request` (a
+            start
             after which no secure sum could ever be opened).
     """
 
@@ -137,16 +138,16 @@ def _apply(coordinator: Coordinator, tx: Transaction, row: StudyRow, action: Act
         _require_a_session(tx, row)
         _require_enough(tx, row)
     if action == "resume":
-        # What was mended may need less patience than what failed.
+        # A mended cause may need less patience than the failure.
         row.abandoned_in_a_row, row.next_round_at = 0, 0.0
     rows.enter_state(tx, row, move(row.state, action), pause_reason=BY_OPERATOR if action == "pause" else None)
 
 
 def delete(coordinator: Coordinator, study: str) -> None:
-    """End a study that has not begun, and show it in no list any more. Repeatable.
+    """End a study that has not begun, and leave it out of all lists. Repeatable.
 
-    Its ledger is kept, closed by its last entry, because hospitals may have seen it; so its name stays used. Whoever
-    is enrolled is told that the study is finished, and its invitations open nothing.
+    Its ledger is kept, closed by its last entry, because hospitals may have seen it. So its name stays used. Enrolled
+    hospitals are told that the study is finished, and its invitations are refused.
 
     Raises:
         Rejected: `unknown-study`, `study-begun` (it was started), `study-finished` (otherwise).
@@ -164,7 +165,7 @@ def delete(coordinator: Coordinator, study: str) -> None:
             )
         account = lock_account(tx, coordinator.signer, row)
         if row.state not in ("draft", "enrolling") or account.budget.last_round:
-            raise Rejected("study-begun", "only a study that was never started can be deleted; stop it instead")
+            raise Rejected("study-begun", "only a study that was never started can be deleted: stop it instead")
         finish(tx, row, account, "deleted")
         logger.warning("deleted before it began", extra={"study": study, "event": "study-deleted"})
 
@@ -172,30 +173,30 @@ def delete(coordinator: Coordinator, study: str) -> None:
 
 
 def _require_enough(tx: Transaction, row: StudyRow) -> None:
-    """Or no round could begin, or every round would come to nothing."""
+    """Refuse a start after which no round could begin, or every round would fail."""
     enrolled, needed = _active(tx, row), row.quorum
     if enrolled >= needed:
         return
     raise Rejected(
         "too-few-enrolled",
         f"{enrolled} of at least {needed} hospitals (schedule.min_clients) have enrolled: {needed - enrolled} more "
-        "have to (wardround invite, if they are not invited yet); then start again",
+        "have to (wardround invite, if they are not invited yet). Then start again",
         enrolled=enrolled,
         min_clients=needed,
     )
 
 
 def _require_a_session(tx: Transaction, row: StudyRow) -> None:
-    """With masking: whether the hospitals that are here, or as many as a round waits for, can sum this model."""
+    """Check, with masking, that the present hospitals, or as many as a round waits for, can sum this model."""
     settings, base = rows.settings_of(row), rows.latest_model(tx, row.id)
     if not isinstance(settings, StudySettings) or settings.privacy.masking is None or base is None:
         return
     spec = rows.model_spec_of(row)
-    named = {"study": row.name, "roster": row.roster_sha256, "model": base.sha256}
-    # No entry charges it yet; of which one it is says nothing about whether it can be opened.
-    plan = SessionPlan.of(settings, spec, round=1, ledger=(1, base.sha256), **named)
+    plan_fields = {"study": row.name, "roster": row.roster_sha256, "model": base.sha256}
+    # No entry charges it yet. The entry's identity does not affect whether it can be opened.
+    plan = SessionPlan.of(settings, spec, round_number=1, ledger=(1, base.sha256), **plan_fields)
     try:
-        # Whether they are sound does not depend on the session's name; nothing is signed.
+        # Their soundness does not depend on the session's name, and no signature is made.
         plan.parameters(max(_active(tx, row), row.quorum), session=bytes(32), now=tx.now())
     except ParameterFault as fault:
         raise Rejected("invalid-request", f"no secure sum could ever be opened: {fault}") from fault
@@ -207,7 +208,7 @@ def _active(tx: Transaction, row: StudyRow) -> int:
 
 
 def _invited(tx: Transaction, row: StudyRow) -> int:
-    """Who takes part, and who still can by an invitation."""
+    """Return the participants, and the clients that still can join by an invitation."""
     member = exists().where(ClientRow.study_id == row.id, ClientRow.name == InvitationRow.client)
     usable = (InvitationRow.study_id == row.id, InvitationRow.used_at.is_(None), InvitationRow.expires_at > tx.now())
     coming = select(func.count(InvitationRow.client.distinct())).where(*usable, ~member)
@@ -218,11 +219,11 @@ def _under_way(tx: Transaction, row: StudyRow) -> RoundUnderWay | None:
     round = rows.open_round(tx, row.id)
     if round is None or round.state != "collecting":
         return None
-    asked, present = rows.presence(tx, round)
+    sampled, present = rows.presence(tx, round)
     hidden = hides_attendance(rows.settings_of(row))
     return RoundUnderWay(
         round=round.number,
-        asked=None if hidden else asked,
+        asked=None if hidden else sampled,
         present=None if hidden else present,
         deadline=views.at(round.deadline),
     )
@@ -233,7 +234,7 @@ def _feasible_plan(request: StudyCreate) -> AnyPlan:
         plan = plan_of(request.settings)
         beyond = [] if request.settings.beyond_bounds else beyond_bounds(request.settings)
         if beyond:
-            raise Rejected("beyond-bounds", f"{'; '.join(beyond)}: say --i-know if this is wanted; hospitals see it")
+            raise Rejected("beyond-bounds", f"{'; '.join(beyond)}: say --i-know if this is wanted. Hospitals see it")
         Budget.open(plan)
     except FirstRoundOverspends as error:
         fitting = {"noise_one_round": error.noise_one_round, "noise_max_steps": error.noise_max_steps}
@@ -249,25 +250,25 @@ def _study_row(tx: Transaction, request: StudyCreate, names_models: bool) -> Stu
     return StudyRow(
         name=request.study,
         title=request.title,
-        # Where nothing is trained no model is waited for.
+        # A study without training waits for no model.
         state="draft" if request.settings.privacy.rules.trains else "enrolling",
         settings=request.settings.as_json(),
         settings_sha256=request.settings.digest(),
         roster_sha256=roster_fingerprint(request.study, []),
         protocol=study_protocol(request.settings.as_json(), names_models=names_models),
-        # A round of nobody would be charged for nothing.
+        # A round without clients would be charged for no result.
         quorum=max(1, request.settings.schedule.min_clients),
         state_since=tx.now(),
         created_at=tx.now(),
     )
 
 
-def _same(coordinator: Coordinator, tx: Transaction, request: StudyCreate) -> Study | None:
+def _find_same(coordinator: Coordinator, tx: Transaction, request: StudyCreate) -> Study | None:
     row = tx.session.scalars(select(StudyRow).where(StudyRow.name == request.study)).one_or_none()
     if row is None:
         return None
     if (row.settings_sha256, row.title) != (request.settings.digest(), request.title):
-        raise Rejected("study-exists", "a study of this name has other settings; choose another name")
+        raise Rejected("study-exists", "a study of this name has other settings: choose another name")
     if row.stop_reason == "deleted":
         raise Rejected("study-exists", "a study of this name was deleted, and its ledger is kept: choose another name")
     return _view(coordinator, tx, row)

@@ -12,7 +12,7 @@ from server.db.tables import ModelRow, StudyRow
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator, Written
 from server.services.views import model_info
-from study_protocol.study.any_settings import trained
+from study_protocol.study.any_settings import require_training
 from study_protocol.study.bounds import MAX_WEIGHT
 from study_protocol.study.messages import Metrics, ModelInfo
 from study_protocol.study.model_file import ModelMetadata
@@ -25,7 +25,7 @@ register("api.before-model-file", "api.after-model-file", "api.after-model-commi
 
 
 def put_initial(coordinator: Coordinator, study: str, incoming: IncomingFile) -> Written[ModelInfo]:
-    """Freeze names, shapes and types; the study begins to enrol. The same bytes again: created False.
+    """Freeze names, shapes and types. The study begins to enrol. The same bytes again: created False.
 
     Raises:
         Rejected: `unknown-study`, `frozen` (other bytes than before), `weights-out-of-bounds`.
@@ -33,19 +33,21 @@ def put_initial(coordinator: Coordinator, study: str, incoming: IncomingFile) ->
             `not-finite`, `wrong-metadata` (the file says that it is another model).
     """
     # Before the body is parsed: a repetition costs no more than its hash.
-    known = coordinator.database.read("find-initial-model", lambda tx: _known(tx, rows.find_study(tx, study), incoming))
-    if known is not None:
-        return known
+    earlier = coordinator.database.read(
+        "find-initial-model", lambda tx: _find_recorded(tx, rows.find_study(tx, study), incoming)
+    )
+    if earlier is not None:
+        return earlier
     with incoming.opened() as file:
         tensors = TensorFile(file.descriptor)
         spec = _initial_spec(tensors)
-        # Any program may make initial weights; but what a file says of itself is true.
-        said = ModelMetadata.within(tensors.metadata)
-        if said is not None:
+        # Any program may make initial weights, but a file's metadata must be true.
+        metadata = ModelMetadata.within(tensors.metadata)
+        if metadata is not None:
             settings = coordinator.database.read(
                 "find-settings", lambda tx: rows.settings_of(rows.find_study(tx, study))
             )
-            said.require(study, trained(settings), 0)
+            metadata.require(study, require_training(settings), 0)
     failpoint("api.before-model-file")
     blob = coordinator.blobs.keep(incoming, models_of(study))
     failpoint("api.after-model-file")
@@ -57,7 +59,7 @@ def put_initial(coordinator: Coordinator, study: str, incoming: IncomingFile) ->
 
 
 def _initial_spec(tensors: TensorFile) -> Spec:
-    """Names, shapes and types of an initial model, every number of it finite and within the bound of weights."""
+    """Return Names, shapes and types of an initial model, every number of it finite and within the bound of weights."""
     spec = tensors.spec
     if not spec:
         raise TensorError("wrong-names", "a model has at least one tensor")
@@ -77,7 +79,7 @@ def _initial_spec(tensors: TensorFile) -> Spec:
     return spec
 
 
-def _known(tx: Transaction, study: StudyRow, incoming: IncomingFile) -> Written[ModelInfo] | None:
+def _find_recorded(tx: Transaction, study: StudyRow, incoming: IncomingFile) -> Written[ModelInfo] | None:
     row = tx.session.get(ModelRow, (study.id, 0))
     if row is None:
         if study.state == "finished":
@@ -86,7 +88,7 @@ def _known(tx: Transaction, study: StudyRow, incoming: IncomingFile) -> Written[
             raise Rejected("frozen", "a study of queries alone has no model")
         return None
     if row.sha256 != incoming.sha256:
-        raise Rejected("frozen", "the initial model is set and cannot be replaced; open a new study")
+        raise Rejected("frozen", "the initial model is set and cannot be replaced: open a new study")
     return Written(model_info(row), created=False)
 
 
@@ -95,9 +97,9 @@ def _record(
 ) -> Written[ModelInfo]:
     row = rows.lock_study(tx, study)
     # Again, under the lock: two may have sent different models at once.
-    known = _known(tx, row, incoming)
-    if known is not None:
-        return known
+    earlier = _find_recorded(tx, row, incoming)
+    if earlier is not None:
+        return earlier
     model = ModelRow(study_id=row.id, version=0, sha256=blob.sha256, bytes=blob.bytes, created_at=tx.now())
     tx.session.add(model)
     row.model_spec = spec_to_json(spec)
@@ -109,13 +111,15 @@ def _record(
 
 
 def record_metrics(coordinator: Coordinator, study: str, version: int, metrics: Metrics) -> Written[Metrics]:
-    """Repeatable; later numbers for the same model replace earlier ones. Raises `unknown-study`, `unknown-model`."""
+    """Record metrics of a model. Repeatable. Later numbers replace earlier ones. Raises `unknown-study`,
+    `unknown-model`.
+    """
 
     def work(tx: Transaction) -> Written[Metrics]:
         row = rows.lock_study(tx, study)
         model = tx.session.get(ModelRow, (row.id, version))
         if model is None:
-            raise Rejected("unknown-model", "no such version: it is not published yet, or its round came to nothing")
+            raise Rejected("unknown-model", "no such version: it is not published yet, or its round was abandoned")
         fresh, written = model.metrics is None, metrics.model_dump(mode="json")
         # A repetition is no news.
         if model.metrics != written:

@@ -30,19 +30,19 @@ _KEY = select(OperatorKeyRow.id, OperatorKeyRow.role, OperatorKeyRow.secret_sha2
 
 @dataclass(frozen=True)
 class Operator:
-    """Who holds a valid API key."""
+    """The holder of a valid API key."""
 
     id: str
     role: Role
 
     @property
     def lane(self) -> str:
-        """By what the holder is known from other callers; no study has a name that begins like this."""
+        """Return the holder's name among callers. No study has a name that begins like this."""
         return f"_{self.id}"
 
 
 def create_key(coordinator: Coordinator, request: OperatorKeyCreate) -> OperatorKeyView:
-    """A new key; the answer is the only place where it can be read. Old keys stay valid: rotate with overlap."""
+    """Create a key. Only this answer shows it. Old keys stay valid: rotate with overlap."""
     id, secret = coordinator.coins.token(8).hex(), coordinator.coins.token(32).hex()
 
     def work(tx: Transaction) -> OperatorKeyRow:
@@ -57,7 +57,7 @@ def create_key(coordinator: Coordinator, request: OperatorKeyCreate) -> Operator
 
 
 def list_keys(coordinator: Coordinator) -> OperatorKeyList:
-    """All keys ever made, without their secrets."""
+    """Return all keys ever made, without their secrets."""
 
     def work(tx: Transaction) -> list[OperatorKeyView]:
         ids = select(OperatorKeyRow.id).order_by(OperatorKeyRow.created_at, OperatorKeyRow.id)
@@ -67,7 +67,7 @@ def list_keys(coordinator: Coordinator) -> OperatorKeyList:
 
 
 def _readable(tx: Transaction, ids: Iterable[str]) -> Iterator[OperatorKeyView]:
-    """Those whose rows somebody has broken are left out, or nobody could see and revoke the others."""
+    """Yield the keys, without those whose rows are broken, or the others could not be seen and revoked."""
     for id in ids:
         try:
             yield _view(tx.session.scalars(select(OperatorKeyRow).where(OperatorKeyRow.id == id)).one())
@@ -75,13 +75,13 @@ def _readable(tx: Transaction, ids: Iterable[str]) -> Iterator[OperatorKeyView]:
             logger.error("left out of the list: %s", broken, extra={"event": "database-differs"})
 
 
-def revoke_key(coordinator: Coordinator, id: str) -> OperatorKeyView:
+def revoke_key(coordinator: Coordinator, key_id: str) -> OperatorKeyView:
     """Repeatable. Raises Rejected `unknown-key`."""
 
     def work(tx: Transaction) -> OperatorKeyView:
-        row = tx.session.get(OperatorKeyRow, id, with_for_update=True)
+        row = tx.session.get(OperatorKeyRow, key_id, with_for_update=True)
         if row is None:
-            raise Rejected("unknown-key", "there is no key of this id; ask for the list of keys")
+            raise Rejected("unknown-key", "there is no key of this id: ask for the list of keys")
         if row.revoked_at is None:
             row.revoked_at = tx.now()
         return _view(row)
@@ -95,35 +95,36 @@ def authenticate(coordinator: Coordinator, key: str) -> Operator:
     id, _, secret = rest.partition("_")
 
     row = _find(coordinator, id) if prefix == _PREFIX else None
-    # Compared in constant time whether or not the key exists.
-    # As text: somebody may have written anything there.
+    # Compared in constant time whether or not the key exists. As text: the column may hold any value.
     fits = hmac.compare_digest(_hashed(secret).encode(), str(row.secret_sha256 if row is not None else "").encode())
     if row is None or not fits or row.revoked_at is not None or row.role not in get_args(Role):
-        raise Rejected("bad-token", "the API key is not valid; ask an operator for a new one")
+        raise Rejected("bad-token", "the API key is not valid: ask an operator for a new one")
     return Operator(row.id, row.role)
 
 
 def authenticate_each(coordinator: Coordinator, keys: Sequence[str]) -> list[Operator | Exception]:
     """As `authenticate`, of several keys in their order."""
 
-    def one(key: str) -> Operator | Exception:
+    def authenticate_key(key: str) -> Operator | Exception:
         try:
             return authenticate(coordinator, key)
         except Rejected as rejected:
             return rejected
 
-    return [one(key) for key in keys]
+    return [authenticate_key(key) for key in keys]
 
 
-def require_valid(coordinator: Coordinator, id: str) -> None:
+def require_valid(coordinator: Coordinator, key_id: str) -> None:
     """Raises Rejected `bad-token` once the key is revoked."""
-    row = _find(coordinator, id)
+    row = _find(coordinator, key_id)
     if row is None or row.revoked_at is not None:
-        raise Rejected("bad-token", "the API key is not valid any more; ask an operator for a new one")
+        raise Rejected("bad-token", "the API key is not valid any more: ask an operator for a new one")
 
 
-def _find(coordinator: Coordinator, id: str) -> Row[str, Role, str, float | None] | None:
-    return coordinator.database.read("find-operator-key", lambda tx: tx.session.execute(_KEY, {"id": id}).one_or_none())
+def _find(coordinator: Coordinator, key_id: str) -> Row[str, Role, str, float | None] | None:
+    return coordinator.database.read(
+        "find-operator-key", lambda tx: tx.session.execute(_KEY, {"id": key_id}).one_or_none()
+    )
 
 
 def _hashed(secret: str) -> str:

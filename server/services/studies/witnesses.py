@@ -1,4 +1,4 @@
-"""Who vouches for the ledger in a request of its own: a hospital after the study's end, an auditor at any time."""
+"""Witnesses of the ledger in requests of their own: hospitals after the study's end, auditors at any time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from study_protocol.study.messages import SignedLedgerHead, WitnessedHead
 
 
 def put(coordinator: Coordinator, study: str, client: str, signed: SignedLedgerHead) -> Written[WitnessedHead]:
-    """Repeatable; created False where this head of the client, or a later one, is kept already.
+    """Keep the signed head of a client. Repeatable. created is False if this head, or a later one, is kept already.
 
     Raises:
         Rejected: `unknown-study`, `not-enrolled`, `unknown-client`, `unknown-head`, `invalid-request` (a head of
@@ -31,7 +31,8 @@ def put(coordinator: Coordinator, study: str, client: str, signed: SignedLedgerH
 
 
 def put_outside(coordinator: Coordinator, study: str, name: str, signed: SignedLedgerHead) -> Written[WitnessedHead]:
-    """As `put`, of a witness whom the study's settings name: its signature says who it is, whoever brings it.
+    """Keep, as `put`, the head of a witness that the study's settings name. The signature identifies it, not the
+    sender.
 
     Raises:
         Rejected: `unknown-study`, `unknown-witness`, `unknown-head`, `invalid-request` (a head of another study).
@@ -42,7 +43,7 @@ def put_outside(coordinator: Coordinator, study: str, name: str, signed: SignedL
 
     def work(tx: Transaction) -> Written[WitnessedHead]:
         row = rows.lock_study(tx, study)
-        keys = {one.name: one.public_key for one in rows.settings_of(row).schedule.witnesses}
+        keys = {outside.name: outside.public_key for outside in rows.settings_of(row).schedule.witnesses}
         if name not in keys:
             raise Rejected("unknown-witness", "the study's settings name no outside witness of this name")
         witness = WitnessedHead(client=name, public_key=keys[name], head=signed.head, signature=signed.signature)

@@ -1,1 +1,1 @@
-"""What the noised sum of an evaluation says: one file for each form of prediction."""
+"""Readings of the noised sum of an evaluation, one file for each form of prediction."""

@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from study_protocol.queries.answer import ESTIMATE, HIGH, LOW, SIMULATIONS, Answer, Plot
-from study_protocol.queries.counting import Estimates, Floats, clipped, counts, joined, on_simplex, unknown
+from study_protocol.queries.counting import (
+    Estimates,
+    Floats,
+    clip_estimates,
+    counts,
+    join_estimates,
+    on_simplex,
+    unknown_estimates,
+)
 from study_protocol.queries.evaluation.tables import (
     GROUP,
     MEASURE,
@@ -20,7 +28,7 @@ from study_protocol.queries.evaluation.tables import (
 )
 from study_protocol.queries.groups import GroupSum
 from study_protocol.queries.ratios import Quadratic, of_share, of_weights, ratios
-from study_protocol.queries.second_moments import recounted, simulated
+from study_protocol.queries.second_moments import resample_counts, simulate_estimates
 
 MEANS = ("macro F1", "balanced accuracy")
 NOTES = (
@@ -47,17 +55,17 @@ class Confusion:
         return len(self.raw)
 
     @property
-    def shown(self) -> Floats:
+    def fitted(self) -> Floats:
         return on_simplex(self.raw.ravel(), max(float(self.raw.sum()), 0.0)).reshape(self.raw.shape)
 
     @property
     def patients(self) -> Floats:
         """(1 + 3 · classes,) how many accuracy, recalls, precisions and F1 rest on."""
-        having, called = self.shown.sum(axis=1), self.shown.sum(axis=0)
-        return np.concatenate([[self.shown.sum()], having, called, np.minimum(having, called)])
+        having, called = self.fitted.sum(axis=1), self.fitted.sum(axis=0)
+        return np.concatenate([[self.fitted.sum()], having, called, np.minimum(having, called)])
 
     def shares(self) -> Estimates:
-        """(1 + 2 · classes,) accuracy, then the recall and the precision of each class."""
+        """Return accuracy, then the recall and the precision of each class, shape (1 + 2 · classes,)."""
         diagonal, size = np.diagonal(self.raw), self.classes
         above = np.concatenate([[diagonal.sum()], diagonal, diagonal])
         below = np.concatenate([[self.raw.sum()], self.raw.sum(axis=1), self.raw.sum(axis=0)])
@@ -66,7 +74,7 @@ class Confusion:
         return ratios(above, below, Quadratic(inner, -2 * inner, outer), of_share(below))
 
     def f1(self) -> Estimates:
-        """(classes,) 2·TP / (2·TP + FP + FN)."""
+        """Return 2·TP / (2·TP + FP + FN), shape (classes,)."""
         diagonal, size = np.diagonal(self.raw), self.classes
         right, below = 2 * diagonal, self.raw.sum(axis=0) + self.raw.sum(axis=1)
         noise = self.variance * np.ones(size)
@@ -81,13 +89,13 @@ class Confusion:
         )
 
     def means(self, generator: np.random.Generator) -> Estimates:
-        """(2,) macro F1, balanced accuracy; over the classes whose patients stand out of the noise."""
-        least = 3.0 * np.sqrt(self.variance * self.classes)
-        classes = np.flatnonzero(self.raw.sum(axis=1) > max(least, 1e-6))
+        """Return macro F1 and balanced accuracy, shape (2,), over the classes whose patients stand out of the noise."""
+        threshold = 3.0 * np.sqrt(self.variance * self.classes)
+        classes = np.flatnonzero(self.raw.sum(axis=1) > max(threshold, 1e-6))
         if len(classes) == 0:
-            return replace(unknown(2), low=np.zeros(2), high=np.ones(2))
+            return replace(unknown_estimates(2), low=np.zeros(2), high=np.ones(2))
         noise = np.sqrt(self.variance) * generator.standard_normal((SIMULATIONS, *self.raw.shape))
-        sampling = recounted(self.shown, generator)
+        sampling = resample_counts(self.fitted, generator)
 
         def read(matrices: Floats) -> Floats:
             diagonal = np.diagonal(matrices, axis1=1, axis2=2)[:, classes]
@@ -95,15 +103,20 @@ class Confusion:
             f1 = 2 * diagonal / _away_from_zero(having + called)
             return np.stack([f1.mean(axis=1), (diagonal / _away_from_zero(having)).mean(axis=1)], axis=1)
 
-        return clipped(simulated(self.raw, noise, sampling, read), np.zeros(2), np.ones(2))
+        return clip_estimates(simulate_estimates(self.raw, noise, sampling, read), np.zeros(2), np.ones(2))
 
 
 def read_classes(sums: Sequence[GroupSum], left_out: Estimates, generator: np.random.Generator) -> Answer:
-    """sums: of each group, everybody first, (classes, classes). left_out: who could not be evaluated."""
-    groups = [one.group for one in sums]
-    found = [Confusion(one.values, one.variance) for one in sums]
-    classes = [str(place) for place in range(found[0].classes)]
-    each = [f"{name} of class {one}" for name in ("recall", "precision", "F1") for one in classes]
+    """Return the answer of an evaluation of classes.
+
+    Args:
+        sums: of each group, all patients first, (classes, classes).
+        left_out: patients who could not be evaluated.
+    """
+    groups = [group_sum.group for group_sum in sums]
+    matrices = [Confusion(group_sum.values, group_sum.variance) for group_sum in sums]
+    classes = [str(place) for place in range(matrices[0].classes)]
+    each = [f"{name} of class {group_sum}" for name in ("recall", "precision", "F1") for group_sum in classes]
     names = ["accuracy", *each, *MEANS]
     return Answer(
         tables=(
@@ -111,8 +124,20 @@ def read_classes(sums: Sequence[GroupSum], left_out: Estimates, generator: np.ra
                 "performance",
                 "how good the model is",
                 [(GROUP, repeated(groups, len(names))), (MEASURE, repeated(names, 1, len(groups)))],
-                joined([part for one in found for part in (one.shares(), one.f1(), one.means(generator))]),
-                stacked([part for one in found for part in (one.patients, np.full(2, one.shown.sum()))]),
+                join_estimates(
+                    [
+                        part
+                        for group_sum in matrices
+                        for part in (group_sum.shares(), group_sum.f1(), group_sum.means(generator))
+                    ]
+                ),
+                stacked(
+                    [
+                        part
+                        for group_sum in matrices
+                        for part in (group_sum.patients, np.full(2, group_sum.fitted.sum()))
+                    ]
+                ),
                 Plot(kind="points", x=MEASURE, y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
             ),
             counts_by(
@@ -123,25 +148,25 @@ def read_classes(sums: Sequence[GroupSum], left_out: Estimates, generator: np.ra
                     ("outcome", repeated(classes, len(classes), len(groups))),
                     ("predicted", repeated(classes, 1, len(classes) * len(groups))),
                 ],
-                joined([_cells(one) for one in found]),
+                join_estimates([_cells(group_sum) for group_sum in matrices]),
             ),
             counts_by(
                 "patients",
                 "patients evaluated",
                 [(GROUP, [*groups, NOT_EVALUATED])],
-                joined([*(_in_all(one) for one in found), left_out]),
+                join_estimates([*(_in_all(group_sum) for group_sum in matrices), left_out]),
             ),
         ),
         notes=NOTES,
     )
 
 
-def _cells(one: Confusion) -> Estimates:
-    return counts(one.raw.ravel(), np.full(one.raw.size, one.variance), one.shown.ravel())
+def _cells(confusion: Confusion) -> Estimates:
+    return counts(confusion.raw.ravel(), np.full(confusion.raw.size, confusion.variance), confusion.fitted.ravel())
 
 
-def _in_all(one: Confusion) -> Estimates:
-    return counts(np.array([one.raw.sum()]), np.array([one.variance * one.raw.size]))
+def _in_all(confusion: Confusion) -> Estimates:
+    return counts(np.array([confusion.raw.sum()]), np.array([confusion.variance * confusion.raw.size]))
 
 
 def _away_from_zero(values: Floats) -> Floats:

@@ -1,6 +1,7 @@
 """How far predicted numbers are from the outcome: bias, root mean square error, R².
 
-Of every group: patients, Σ y, Σ (1 - y²), Σ e, Σ e²; y the outcome scaled to [-1, 1], e the error over the largest one.
+The sums of every group are patients, Σ y, Σ (1 - y²), Σ e and Σ e². y is the outcome scaled to [-1, 1], and e the error
+over the largest one.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from study_protocol.queries.counting import (
     STANDS_OUT,
     Estimates,
     Floats,
-    clipped,
+    clip_estimates,
     counts,
-    joined,
+    join_estimates,
     split,
-    unknown,
+    unknown_estimates,
 )
 from study_protocol.queries.evaluation.tables import (
     GROUP,
@@ -31,7 +32,7 @@ from study_protocol.queries.evaluation.tables import (
     stacked,
 )
 from study_protocol.queries.groups import GroupSum
-from study_protocol.queries.second_moments import SecondMoments, simulated
+from study_protocol.queries.second_moments import SecondMoments, simulate_estimates
 
 MEAN, BIAS, RMSE, EXPLAINED = "mean outcome", "mean error", "root mean square error", "R²"
 MEASURES = (MEAN, BIAS, RMSE, EXPLAINED)
@@ -48,9 +49,12 @@ _NO_SPREAD = -1e6
 
 @dataclass(frozen=True)
 class Errors:
-    """One group's sums. values: (5,); variance: of the noise in each; low, high, largest: ranges of outcome and error.
+    """One group's sums. Raw figures are not cut: below zero, a root is that of the absolute value, with its sign.
 
-    Raw figures are not cut: below zero, a root is that of the absolute value, with its sign.
+    Attributes:
+        values: (5,) the sums.
+        variance: of the noise in each.
+        low, high, largest: ranges of outcome and error.
     """
 
     values: Floats
@@ -64,45 +68,50 @@ class Errors:
         return float(self.values[0]) > max(STANDS_OUT * np.sqrt(self.variance), 2.0)
 
     def figures(self, generator: np.random.Generator) -> Estimates:
-        """(4,) mean outcome, mean error, root mean square error, R²."""
-        least = np.array([self.low, -self.largest, 0.0, -np.inf])
-        most = np.array([self.high, self.largest, self.largest, 1.0])
+        """Return mean outcome, mean error, root mean square error and R², shape (4,)."""
+        lower_bounds = np.array([self.low, -self.largest, 0.0, -np.inf])
+        upper_bounds = np.array([self.high, self.largest, self.largest, 1.0])
         if not self.enough:
-            return replace(unknown(4), low=least, high=most)
+            return replace(unknown_estimates(4), low=lower_bounds, high=upper_bounds)
         noise = np.sqrt(self.variance) * generator.standard_normal((SIMULATIONS, 5))
-        found = clipped(simulated(self.values, noise, self._sampling(generator), self._read), least, most)
+        estimates = clip_estimates(
+            simulate_estimates(self.values, noise, self._sampling(generator), self._read), lower_bounds, upper_bounds
+        )
         # It divides by the spread of the outcome: where noise may have left none, there is no lowest R².
-        low = np.where(found.low < _NO_SPREAD, -np.inf, found.low)
-        if found.raw[-1] >= _NO_SPREAD and self._varies:
-            return replace(found, low=low)
-        said, nothing = split(found, [3])[0], replace(unknown(1), low=least[-1:], high=most[-1:])
-        return joined([replace(said, low=low[:-1]), nothing])
+        low = np.where(estimates.low < _NO_SPREAD, -np.inf, estimates.low)
+        if estimates.raw[-1] >= _NO_SPREAD and self._varies:
+            return replace(estimates, low=low)
+        bounded, nothing = (
+            split(estimates, [3])[0],
+            replace(unknown_estimates(1), low=lower_bounds[-1:], high=upper_bounds[-1:]),
+        )
+        return join_estimates([replace(bounded, low=low[:-1]), nothing])
 
     @property
     def _varies(self) -> bool:
         """Whether the outcome's spread is above 3 deviations of its noise, to first order in it."""
         count, y, rest = (float(value) for value in self.values[:3])
-        centre, away = y / count, rest / count
-        parts = (1.0, 2 * centre, away + 2 * centre**2)
+        centre, remainder = y / count, rest / count
+        parts = (1.0, 2 * centre, remainder + 2 * centre**2)
         deviation = np.sqrt(self.variance) / count * float(np.linalg.norm(parts))
-        return 1 - away - centre**2 > STANDS_OUT * deviation
+        return 1 - remainder - centre**2 > STANDS_OUT * deviation
 
     def _read(self, sums: Floats) -> Floats:
-        """(s, 5) to (s, 4)."""
+        """Return the figures of each draw: (s, 5) to (s, 4)."""
         count = sums[:, 0]
         y, error, square = sums[:, 1] / count, sums[:, 3] / count, sums[:, 4] / count
         half = (self.high - self.low) / 2
         spread = (1 - sums[:, 2] / count - y**2) * half**2
-        # Noise may have left no spread at all: then nothing is explained.
+        # Noise may have left no spread at all: then there is none to explain.
         explained = 1 - square * self.largest**2 / np.maximum(spread, 1e-12 * half**2)
         root = self.largest * np.sign(square) * np.sqrt(np.abs(square))
         return np.stack([(self.low + self.high) / 2 + half * y, self.largest * error, root, explained], axis=1)
 
     def _sampling(self, generator: np.random.Generator) -> Floats:
-        """(SIMULATIONS, 5) as of a normal law of outcome and error.
+        """Return draws as of a normal law of outcome and error, shape (SIMULATIONS, 5).
 
-        How they go together was not asked. A model that is right on average has correlation² 1 - R²; a smaller one
-        gives R² a larger error: at most a half is assumed.
+        The correlation of the two was not asked. A model that is right on average has correlation² 1 - R². A smaller
+        correlation gives R² a larger error, so at most a half is assumed.
         """
         count, y, rest, error, square = self.values.tolist()
         explained = float(self._read(self.values[None])[0, 3])
@@ -112,8 +121,8 @@ class Errors:
         mean = np.array([1.0, y / count, error / count])
         covariance = np.array([[0.0, 0.0, 0.0], [0.0, spread, together], [0.0, together, scatter]])
         moments = SecondMoments(count * (np.outer(mean, mean) + covariance * (count - 1) / count), np.zeros((3, 3)))
-        drawn = moments.draws(generator).sampling
-        parts = (drawn[:, 0, 0], drawn[:, 0, 1], drawn[:, 0, 0] - drawn[:, 1, 1], drawn[:, 0, 2], drawn[:, 2, 2])
+        draws = moments.draws(generator).sampling
+        parts = (draws[:, 0, 0], draws[:, 0, 1], draws[:, 0, 0] - draws[:, 1, 1], draws[:, 0, 2], draws[:, 2, 2])
         return np.stack(parts, axis=1)
 
 
@@ -125,27 +134,32 @@ def read_numbers(
     left_out: Estimates,
     generator: np.random.Generator,
 ) -> Answer:
-    """sums: of each group, everybody first, (5,). left_out: who could not be evaluated."""
-    groups = [one.group for one in sums]
-    found = [Errors(one.values, one.variance, low, high, largest) for one in sums]
-    people = [counts(one.values[:1], np.array([one.variance])) for one in sums]
-    few = () if all(one.enough for one in found) else (TOO_FEW,)
+    """Return the answer of an evaluation of numbers.
+
+    Args:
+        sums: of each group, all patients first, (5,).
+        left_out: patients who could not be evaluated.
+    """
+    groups = [group_sum.group for group_sum in sums]
+    errors = [Errors(group_sum.values, group_sum.variance, low, high, largest) for group_sum in sums]
+    people = [counts(group_sum.values[:1], np.array([group_sum.variance])) for group_sum in sums]
+    warnings = () if all(group_sum.enough for group_sum in errors) else (TOO_FEW,)
     return Answer(
         tables=(
             figures_table(
                 "performance",
                 "how good the model is",
                 [(GROUP, repeated(groups, len(MEASURES))), (MEASURE, repeated(MEASURES, 1, len(groups)))],
-                joined([one.figures(generator) for one in found]),
-                stacked([np.repeat(one.estimate, len(MEASURES)) for one in people]),
+                join_estimates([group_sum.figures(generator) for group_sum in errors]),
+                stacked([np.repeat(group_sum.estimate, len(MEASURES)) for group_sum in people]),
                 Plot(kind="points", x=MEASURE, y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
             ),
             counts_by(
                 "patients",
                 "patients evaluated",
                 [(GROUP, [*groups, NOT_EVALUATED])],
-                joined([*people, left_out]),
+                join_estimates([*people, left_out]),
             ),
         ),
-        notes=(*NOTES, *few),
+        notes=(*NOTES, *warnings),
     )

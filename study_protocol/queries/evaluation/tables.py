@@ -30,19 +30,31 @@ def figures_table(
     name: str,
     title: str,
     labels: Sequence[tuple[str, Sequence[str] | Floats]],
-    found: Estimates,
+    estimates: Estimates,
     patients: Floats,
     plot: Plot | None = None,
 ) -> AnswerTable:
-    """labels: columns before the estimates. patients: (rows,) how many each row rests on."""
+    """Return a table of figures.
+
+    Args:
+        labels: columns before the estimates.
+        patients: (rows,) how many each row rests on.
+    """
     columns = [values for _, values in labels]
-    numbers = (found.estimate, found.dp_error, found.sampling_error, found.low, found.high, patients)
+    numbers = (
+        estimates.estimate,
+        estimates.dp_error,
+        estimates.sampling_error,
+        estimates.low,
+        estimates.high,
+        patients,
+    )
     return AnswerTable(
         name=name,
         title=title,
         columns=(*(label for label, _ in labels), ESTIMATE, *_ERRORS, PATIENTS),
         rows=tuple(
-            (*(one if isinstance(one, str) else value(one) for one in before), *after)
+            (*(label if isinstance(label, str) else value(label) for label in before), *after)
             for before, after in zip(zip(*columns, strict=True), rows_of([()] * len(patients), *numbers), strict=True)
         ),
         counts=PATIENTS,
@@ -50,9 +62,16 @@ def figures_table(
     )
 
 
-def counts_by(name: str, title: str, labels: Sequence[tuple[str, Sequence[str]]], found: Estimates) -> AnswerTable:
-    """labels: columns before the counts."""
-    numbers = (found.estimate, found.raw, found.dp_error, found.sampling_error, found.low, found.high)
+def counts_by(name: str, title: str, labels: Sequence[tuple[str, Sequence[str]]], estimates: Estimates) -> AnswerTable:
+    """Return a table of counts. `labels` are the columns before the counts."""
+    numbers = (
+        estimates.estimate,
+        estimates.raw,
+        estimates.dp_error,
+        estimates.sampling_error,
+        estimates.low,
+        estimates.high,
+    )
     return AnswerTable(
         name=name,
         title=title,
@@ -63,7 +82,10 @@ def counts_by(name: str, title: str, labels: Sequence[tuple[str, Sequence[str]]]
 
 
 def repeated(values: Sequence[str], each: int = 1, times: int = 1) -> list[str]:
-    """a, b with each 2 and times 2: a a b b a a b b."""
+    """Return labels with each repeated so many times, and the whole as often.
+
+    a, b with each 2 and times 2: a a b b a a b b.
+    """
     return [value for _ in range(times) for value in values for _ in range(each)]
 
 

@@ -40,7 +40,7 @@ class Count(BaseQuestion):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.named()
+        return self.with_conditions()
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         return np.array([int(self.included(patients).sum()) * round(1 / spacing)], np.int64)
@@ -49,13 +49,20 @@ class Count(BaseQuestion):
         return np.array([float(patients)])
 
     def answer(self, noised: NoisedSum) -> Answer:
-        found = counts(noised.total, np.array([noised.std**2]))
+        estimates = counts(noised.total, np.array([noised.std**2]))
         columns = (ESTIMATE, RAW, DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
-        numbers = (found.estimate, found.raw, found.dp_error, found.sampling_error, found.low, found.high)
+        numbers = (
+            estimates.estimate,
+            estimates.raw,
+            estimates.dp_error,
+            estimates.sampling_error,
+            estimates.low,
+            estimates.high,
+        )
         table = AnswerTable(
             name="count", title="patients", columns=columns, rows=rows_of([()], *numbers), counts=ESTIMATE
         )
         return Answer(tables=(table,))
 
     def in_words(self) -> str:
-        return f"How many patients there are{self.who()}"
+        return f"How many patients there are{self.who_in_words()}"

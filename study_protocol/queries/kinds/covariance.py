@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from study_protocol.queries.answer import Answer, NoisedSum
-from study_protocol.queries.counting import Estimates, Floats, clipped, counts, known_where, split, unknown
+from study_protocol.queries.counting import (
+    Estimates,
+    Floats,
+    blank_unsure,
+    clip_estimates,
+    counts,
+    split,
+    unknown_estimates,
+)
 from study_protocol.queries.kinds.numbers import (
     NORMAL_SAMPLING,
     TOO_FEW,
@@ -34,7 +42,7 @@ from study_protocol.queries.second_moments import (
 from study_protocol.queries.variables import Indicator, Number, Patients, Range
 from study_protocol.queries.words import listed, number_in_words
 
-MOST_NUMBERS = 64
+MAX_NUMBERS = 64
 # The product of a vector with itself has norm 1 at most after rounding in floats, too.
 _BELOW_ONE = 1 - 2.0**-48
 
@@ -42,12 +50,12 @@ _BELOW_ONE = 1 - 2.0**-48
 class Covariance(BaseQuestion):
     """Means, covariances (divisor n - 1) and correlations of k numbers, over the patients that have all of them.
 
-    One patient's vector is the upper triangle of u·uᵀ for u = (1, x)/√(k + 1), x clipped and scaled to [-1, 1], its
-    off-diagonals times √2: its norm is ‖u‖² ≤ 1 = Δ. Each is rounded to the grid.
+    One patient's vector is the upper triangle of u·uᵀ for u = (1, x)/√(k + 1), its off-diagonals times √2. x is clipped
+    and scaled to [-1, 1], so that the vector's norm is ‖u‖² ≤ 1 = Δ. Each is rounded to the grid.
     """
 
     kind: Literal["covariance"] = Field(description="what is asked")
-    numbers: Annotated[tuple[Number, ...], Field(min_length=2, max_length=MOST_NUMBERS)] = Field(
+    numbers: Annotated[tuple[Number, ...], Field(min_length=2, max_length=MAX_NUMBERS)] = Field(
         description="columns, each with its public range"
     )
 
@@ -70,7 +78,7 @@ class Covariance(BaseQuestion):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.named(*(number.column for number in self.numbers))
+        return self.with_conditions(*(number.column for number in self.numbers))
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         return sum_of_products(self.numbers, patients, self.included(patients), spacing)
@@ -79,20 +87,24 @@ class Covariance(BaseQuestion):
         moments = moments_of(noised, len(self.numbers))
         k = len(self.numbers)
         rows, columns = np.triu_indices(k)
-        apart = rows != columns
+        off_diagonal = rows != columns
         patients = counts(np.array([moments.patients]), np.array([float(moments.noise[0, 0]) ** 2]))
         if moments.enough:
             mean, covariance, correlation = self._read(moments, noised.generator())
         else:
-            mean, covariance, correlation = unknown(k), unknown(len(rows)), unknown(int(apart.sum()))
+            mean, covariance, correlation = (
+                unknown_estimates(k),
+                unknown_estimates(len(rows)),
+                unknown_estimates(int(off_diagonal.sum())),
+            )
         names = [label_of(number) for number in self.numbers]
         pairs = [(names[i], names[j]) for i, j in zip(rows.tolist(), columns.tolist(), strict=True)]
-        others = [pair for pair, off in zip(pairs, apart.tolist(), strict=True) if off]
+        distinct_pairs = [pair for pair, off in zip(pairs, off_diagonal.tolist(), strict=True) if off]
         rest = float(patients.estimate[0])
         return Answer(
             tables=(
                 numbers_table("covariance", "covariance", pairs, covariance, rest),
-                numbers_table("correlation", "correlation", others, correlation, rest),
+                numbers_table("correlation", "correlation", distinct_pairs, correlation, rest),
                 numbers_table("mean", "mean", [(name,) for name in names], mean, rest),
                 counts_table("patients", "patients with every value", [()], patients),
             ),
@@ -100,7 +112,7 @@ class Covariance(BaseQuestion):
         )
 
     def _read(self, moments: SecondMoments, generator: np.random.Generator) -> tuple[Estimates, Estimates, Estimates]:
-        """Means, covariances (upper triangle) and correlations (above the diagonal) in the columns' own units."""
+        """Return means, covariances (upper triangle) and correlations (above the diagonal) in the columns' units."""
         size = moments.patients
         middles, halves = (np.array([getattr(n, name) for n in self.numbers]) for name in ("middle", "half"))
         lows, highs = (np.array([getattr(n, name) for n in self.numbers]) for name in ("low", "high"))
@@ -114,34 +126,38 @@ class Covariance(BaseQuestion):
                 [middles + halves * means(sums), (covariance * units)[:, *upper], correlation], axis=1
             )
 
-        found = moments.draws(generator).read(read)
-        mean, covariance, correlation = split(found, [len(halves), len(halves) + len(upper[0])])
+        estimates = moments.draws(generator).read(read)
+        mean, covariance, correlation = split(estimates, [len(halves), len(halves) + len(upper[0])])
         # Units first or last: what is possible stays so. Intervals are of what was found.
-        possible = nearest_possible(moments.covariance)
-        shown = np.clip(correlations(possible[None])[0][above], -1.0, 1.0)
-        ends = np.ones(len(shown))
+        nearest = nearest_possible(moments.covariance)
+        fitted = np.clip(correlations(nearest[None])[0][above], -1.0, 1.0)
+        ends = np.ones(len(fitted))
         sure = moments.varies[above[0]] & moments.varies[above[1]]
-        correlation = known_where(sure, replace(clipped(correlation, -ends, ends), estimate=shown), -ends, ends)
+        correlation = blank_unsure(
+            sure, replace(clip_estimates(correlation, -ends, ends), estimate=fitted), -ends, ends
+        )
         return (
-            clipped(mean, lows, highs),
-            replace(covariance, estimate=(possible * units)[upper]),
+            clip_estimates(mean, lows, highs),
+            replace(covariance, estimate=(nearest * units)[upper]),
             correlation,
         )
 
     def in_words(self) -> str:
         numbers = listed(number_in_words(number) for number in self.numbers)
-        return f"Means, covariances and correlations of {numbers}, of patients that have all of them{self.who()}"
+        return (
+            f"Means, covariances and correlations of {numbers}, of patients that have all of them{self.who_in_words()}"
+        )
 
 
 def triangle(numbers: int) -> int:
-    """How many products of 1 and so many numbers there are."""
+    """Return how many products of 1 and so many numbers there are."""
     return (numbers + 1) * (numbers + 2) // 2
 
 
 def sum_of_products(
     numbers: Sequence[Range | Indicator], patients: Patients, included: NDArray[np.bool_], spacing: float
 ) -> NDArray[np.int64]:
-    """(triangle(k),) the sum of the patients' rounded vectors. Raises UnreadableColumn."""
+    """Return the sum of the patients' rounded vectors, shape (triangle(k),). Raises UnreadableColumn."""
     scaled = scaled_columns(numbers, patients, included)
     complete = scaled[~np.isnan(scaled).any(axis=1)]
     size = scaled.shape[1] + 1
@@ -156,7 +172,7 @@ def sum_of_products(
 
 
 def moments_of(noised: NoisedSum, numbers: int) -> SecondMoments:
-    """The sums of products that the vector stands for."""
+    """Return the sums of products that the vector stands for."""
     size = numbers + 1
     rows, columns = np.triu_indices(size)
     factors = np.where(rows == columns, 1.0, math.sqrt(2.0)) / size * _BELOW_ONE

@@ -33,17 +33,17 @@ from study_protocol.queries.variables import (
 from study_protocol.queries.words import listed, variable_in_words
 from study_protocol.wire.values import Finite, Positive, Whole
 
-# Beside the columns of the hospital's table; a control character can be in no column's name.
+# Beside the columns of the hospital's table. A control character can be in no column's name.
 PREDICTION, OUTCOME = "\x00prediction", "\x00outcome"
-MOST_BINS = 256
+MAX_BINS = 256
 # More bins form a tree: areas and accuracy are sums of many bins, which it makes exact.
 FLAT_BINS = 8
-MOST_CLASSES = 64
+MAX_CLASSES = 64
 # Each has its own figures and simulations: a coordinator makes an answer in minutes, not in hours.
-MOST_GROUPS = 256
+MAX_GROUPS = 256
 # Of (1, y, 1 - y², e, e²): 1 + y² + (1 - y²)² + e² + e⁴ ≤ 1 + 1 + 2, as y² + (1 - y²)² ≤ 1.
 _NUMBERS, _SQUARE = 5, 4
-_OWN = {
+_SPECIFIC_FIELDS = {
     "binary": ("bins", "edges"),
     "classes": ("classes",),
     "number": ("low", "high", "largest_error"),
@@ -56,12 +56,12 @@ class Evaluation(BaseQuestion):
     binary   one-hot of (group × outcome × bin of the predicted probability). Above 8 bins they form a tree of
              `Tree.levels` levels, in each of which a patient is counted once: Δ = √levels
     classes  one-hot of (group × class of the outcome × class predicted): Δ = 1
-    number   (1, y, 1 - y², e, e²) by group, y the outcome in [low, high] scaled to [-1, 1], e the prediction minus it
-             over largest_error, both clipped: Δ = 2
+    number   (1, y, 1 - y², e, e²) by group. y is the outcome in [low, high] scaled to [-1, 1], and e the prediction
+             minus it over largest_error, both clipped: Δ = 2
 
     Several partitions (`apart`): Δ is √partitions times that. A patient whose prediction or outcome cannot be used is
-    counted in the last cell alone: a prediction that is not a number; an outcome that is not finite, or neither 0 nor 1
-    (binary); a class that is none of 0 … classes - 1. A probability beyond [0, 1] counts as 0 or 1.
+    counted in the last cell alone. Such a value is a prediction that is not a number, an outcome that is not finite, or
+    neither 0 nor 1 (binary), or a class that is none of 0 … classes - 1. A probability beyond [0, 1] counts as 0 or 1.
     """
 
     kind: Literal["evaluation"] = Field(description="what is asked")
@@ -77,13 +77,13 @@ class Evaluation(BaseQuestion):
         description="groups of each column by itself, not crossed: Δ is √columns times as large",
         strict=True,
     )
-    bins: Annotated[Whole, Field(ge=2, le=MOST_BINS)] | None = Field(
+    bins: Annotated[Whole, Field(ge=2, le=MAX_BINS)] | None = Field(
         default=None, description="binary: so many equal bins of the probability"
     )
-    edges: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=MOST_BINS - 1)] | None = Field(
+    edges: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=MAX_BINS - 1)] | None = Field(
         default=None, description="binary, instead of bins: where they end inside (0, 1), rising; neither: 0.5"
     )
-    classes: Annotated[Whole, Field(ge=2, le=MOST_CLASSES)] | None = Field(
+    classes: Annotated[Whole, Field(ge=2, le=MAX_CLASSES)] | None = Field(
         default=None, description="classes: how many there are"
     )
     low: Finite | None = Field(default=None, description="number: smaller outcomes count as this one")
@@ -92,15 +92,15 @@ class Evaluation(BaseQuestion):
 
     @model_validator(mode="after")
     def _says_what_it_needs(self) -> Self:
-        others = [name for kind, names in _OWN.items() if kind != self.prediction for name in names]
-        if odd := [name for name in others if getattr(self, name) is not None]:
+        foreign = [name for kind, names in _SPECIFIC_FIELDS.items() if kind != self.prediction for name in names]
+        if odd := [name for name in foreign if getattr(self, name) is not None]:
             raise ValueError(f"{odd[0]}: is not for predictions of the form {self.prediction}")
-        needed = () if self.prediction == "binary" else _OWN[self.prediction]
+        needed = () if self.prediction == "binary" else _SPECIFIC_FIELDS[self.prediction]
         if lacking := [name for name in needed if getattr(self, name) is None]:
             raise ValueError(f"{lacking[0]}: is needed for predictions of the form {self.prediction}")
         require_columns_once(self.groups)
-        if sum(map(size_of, self.partitions)) > MOST_GROUPS:
-            raise ValueError(f"groups: at most {MOST_GROUPS}, those of other and missing values among them")
+        if sum(map(size_of, self.partitions)) > MAX_GROUPS:
+            raise ValueError(f"groups: at most {MAX_GROUPS}, those of other and missing values among them")
         self._require_sound_bins()
         self._require_sound_range()
         return self
@@ -135,11 +135,11 @@ class Evaluation(BaseQuestion):
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
-        return tuple((one,) for one in self.groups) if self.apart and self.groups else (self.groups,)
+        return tuple((variable,) for variable in self.groups) if self.apart and self.groups else (self.groups,)
 
     @property
     def ends(self) -> tuple[float, ...]:
-        """Of the bins of a probability, 0 and 1 included."""
+        """Ends of the bins of a probability, 0 and 1 included."""
         if self.bins is not None:
             return tuple(place / self.bins for place in range(self.bins + 1))
         return (0.0, *(self.edges or (0.5,)), 1.0)
@@ -150,7 +150,7 @@ class Evaluation(BaseQuestion):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one group's numbers."""
+        """Shape of one group's numbers."""
         if self.prediction == "binary":
             return 2, sum(self.tree.sizes)
         return (self.classes or 0, self.classes or 0) if self.prediction == "classes" else (_NUMBERS,)
@@ -166,7 +166,7 @@ class Evaluation(BaseQuestion):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.named(*(variable.column for variable in self.groups))
+        return self.with_conditions(*(variable.column for variable in self.groups))
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         included = self.included(patients)
@@ -175,8 +175,8 @@ class Evaluation(BaseQuestion):
         parts: list[NDArray[np.int64]] = []
         for partition in self.partitions:
             groups = places_of(partition, patients, len(included))[included][usable]
-            found = self._summed(predicted[usable], outcome[usable], groups, size_of(partition), spacing)
-            parts.append(found.ravel())
+            sums = self._summed(predicted[usable], outcome[usable], groups, size_of(partition), spacing)
+            parts.append(sums.ravel())
         unusable = int((~usable).sum()) * round(1 / spacing)
         return np.concatenate([*parts, np.array([unusable], np.int64)])
 
@@ -185,17 +185,17 @@ class Evaluation(BaseQuestion):
             return ~np.isnan(predicted) & np.isin(outcome, (0.0, 1.0))
         if self.prediction == "number":
             return ~np.isnan(predicted) & np.isfinite(outcome)
-        known = np.arange(self.classes or 0)
-        return np.isin(predicted, known) & np.isin(outcome, known)
+        classes = np.arange(self.classes or 0)
+        return np.isin(predicted, classes) & np.isin(outcome, classes)
 
     def _summed(
         self, predicted: Floats, outcome: Floats, groups: Places, count: int, spacing: float
     ) -> NDArray[np.int64]:
-        """(count, *shape) the usable patients' vectors, in grid steps."""
+        """Return the usable patients' vectors, in grid steps, shape (count, *shape)."""
         if self.prediction == "number":
-            found = np.zeros((count, _NUMBERS), np.int64)
-            np.add.at(found, groups, np.rint(self._vectors(predicted, outcome) / spacing).astype(np.int64))
-            return found
+            sums = np.zeros((count, _NUMBERS), np.int64)
+            np.add.at(sums, groups, np.rint(self._vectors(predicted, outcome) / spacing).astype(np.int64))
+            return sums
         if self.prediction == "classes":
             places = (groups, outcome.astype(np.int64), predicted.astype(np.int64))
             return counted_in(places, (count, *self.shape)) * round(1 / spacing)
@@ -204,7 +204,7 @@ class Evaluation(BaseQuestion):
         return self.tree.grown(counted_in(places, (count, 2, self.tree.leaves))) * round(1 / spacing)
 
     def _vectors(self, predicted: Floats, outcome: Floats) -> Floats:
-        """(n, 5) 1, y, 1 - y², e, e²."""
+        """Return 1, y, 1 - y², e and e² of each patient, shape (n, 5)."""
         low, high, largest = self._range
         clipped = np.clip(outcome, low, high)
         # Halves: the difference of the largest floats overflows, and infinity is clipped as well.
@@ -217,14 +217,16 @@ class Evaluation(BaseQuestion):
         return self.low or 0.0, self.high or 0.0, self.largest_error or 1.0
 
     def assumed(self, patients: int) -> NDArray[np.float64]:
-        """As many in each group. Probabilities are spread evenly and right on average; of classes, all as frequent, 3
-        of 4 are right; of numbers, outcomes are spread evenly, and errors have a quarter of the largest as deviation.
+        """Return assumed sums with as many patients in each group.
+
+        Probabilities are spread evenly and right on average. All classes are as frequent, and 3 of 4 are right. Numbers
+        as outcomes are spread evenly, and errors have a quarter of the largest as deviation.
         """
         parts = [evenly(partition, patients)[:, None] * self._assumed().ravel() for partition in self.partitions]
         return np.concatenate([*(part.ravel() for part in parts), [0.0]])
 
     def _assumed(self) -> Floats:
-        """(*shape) of one patient, on average."""
+        """Return the average vector of one patient, shape (*shape)."""
         if self.prediction == "number":
             return np.array([1.0, 0.0, 2 / 3, 0.0, 1 / 16])
         if self.prediction == "classes":
@@ -236,7 +238,7 @@ class Evaluation(BaseQuestion):
         return self.tree.grown(np.stack([(1 - middles) * widths, middles * widths]))
 
     def answer(self, noised: NoisedSum) -> Answer:
-        sizes = [size_of(one) * math.prod(self.shape) for one in self.partitions]
+        sizes = [size_of(partition) * math.prod(self.shape) for partition in self.partitions]
         *parts, unusable = np.split(noised.total, np.cumsum(sizes))
         shaped = [part.reshape(-1, *self.shape) for part in parts]
         left_out = counts(unusable, np.array([noised.std**2]))
@@ -252,11 +254,12 @@ class Evaluation(BaseQuestion):
     def in_words(self) -> str:
         groups = [variable_in_words(variable) for variable in self.groups]
         by = f", by {listed(groups)}{', each by itself' if self.apart and len(groups) > 1 else ''}" if groups else ""
-        return f"How good model {self.model} of this study is: {self._asked_in_words()}{by}, of patients{self.who()}"
+        patients = f"of patients{self.who_in_words()}"
+        return f"How good model {self.model} of this study is: {self._asked_in_words()}{by}, {patients}"
 
     def _asked_in_words(self) -> str:
         if self.prediction == "number":
-            low, high, largest = (plain(one) for one in self._range)
+            low, high, largest = (plain(bound) for bound in self._range)
             return (
                 f"mean and spread of the outcome (clipped to {low} to {high}) and of the error of its prediction "
                 f"(clipped to {largest} in size)"
@@ -269,7 +272,11 @@ class Evaluation(BaseQuestion):
 
 
 def counted_in(places: tuple[Places, ...], shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """(shape) how many patients are in each cell. places: (n,) of each axis."""
+    """Return how many patients are in each cell, with this shape.
+
+    Args:
+        places: (n,) of each axis.
+    """
     return np.bincount(np.ravel_multi_index(places, shape), minlength=math.prod(shape)).astype(np.int64).reshape(shape)
 
 

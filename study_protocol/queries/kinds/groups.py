@@ -21,7 +21,7 @@ from study_protocol.queries.answer import (
     Plot,
     rows_of,
 )
-from study_protocol.queries.counting import Estimates, Floats, joined
+from study_protocol.queries.counting import Estimates, Floats, join_estimates
 from study_protocol.queries.variables import Patients, Variable
 from study_protocol.queries.words import variable_in_words
 
@@ -33,12 +33,12 @@ def group_count(by: Variable | None) -> int:
 
 
 def group_names(by: Variable | None) -> tuple[tuple[str, ...], ...]:
-    """(groups,) what rows of each begin with: nothing where all patients are one group."""
+    """Return the first cells of each group's rows, shape (groups,). They are empty if all patients are one group."""
     return ((),) if by is None else tuple((label,) for label in by.labels)
 
 
 def group_places(by: Variable | None, patients: Patients, count: int) -> NDArray[np.int64]:
-    """(count,) the group of every patient. Raises UnreadableColumn."""
+    """Return the group of every patient, shape (count,). Raises UnreadableColumn."""
     return np.zeros(count, np.int64) if by is None else by.places(patients)
 
 
@@ -46,9 +46,9 @@ def by_in_words(by: Variable | None) -> str:
     return "" if by is None else f" by {variable_in_words(by)}"
 
 
-def at(found: Estimates, places: Sequence[int]) -> Estimates:
-    """Some rows of it."""
-    return Estimates(*(getattr(found, field.name)[list(places)] for field in fields(Estimates)))
+def take_rows(estimates: Estimates, places: Sequence[int]) -> Estimates:
+    """Return some rows of the estimates."""
+    return Estimates(*(getattr(estimates, field.name)[list(places)] for field in fields(Estimates)))
 
 
 def curve_table(
@@ -60,29 +60,30 @@ def curve_table(
     patients: Sequence[Floats | float] | None,
     plot: Literal["bars", "steps", "line", "points"] | None = None,
 ) -> AnswerTable:
-    """Rows of every group one after another.
+    """Return a table with the rows of every group one after another.
 
-    x         the column's name and its (rows,) values, the same in every group
-    curves    (groups,) of (rows,) each
-    patients  (groups,) how many every row rests on; None: the rows count patients
-    plot      its form; None: it is not drawn
+    Args:
+        x: the column's name and its (rows,) values, the same in every group.
+        curves: (groups,) of (rows,) each.
+        patients: (groups,) how many every row rests on. None if the rows count patients.
+        plot: the form of the drawing. None for no drawing.
     """
     labels = [(*group, value) for group in group_names(by) for value in x[1]]
-    found = joined(curves)
-    errors = (found.dp_error, found.sampling_error, found.low, found.high)
+    estimates = join_estimates(curves)
+    errors = (estimates.dp_error, estimates.sampling_error, estimates.low, estimates.high)
     if patients is None:
-        last, columns = (found.raw, *errors), (ESTIMATE, RAW, *_ERRORS)
+        last, columns = (estimates.raw, *errors), (ESTIMATE, RAW, *_ERRORS)
     else:
-        rests = np.concatenate([np.broadcast_to(one, len(x[1])) for one in patients])
+        rests = np.concatenate([np.broadcast_to(counts, len(x[1])) for counts in patients])
         last, columns = (*errors, rests), (ESTIMATE, *_ERRORS, PATIENTS)
     # A hospital's column may be called as one of ours.
-    taken = {x[0], *columns, RAW}
-    heads = () if by is None else (f"column {by.column}" if by.column in taken else by.column,)
+    reserved = {x[0], *columns, RAW}
+    heads = () if by is None else (f"column {by.column}" if by.column in reserved else by.column,)
     return AnswerTable(
         name=name,
         title=title,
         columns=(*heads, x[0], *columns),
-        rows=rows_of(labels, found.estimate, *last),
+        rows=rows_of(labels, estimates.estimate, *last),
         counts=ESTIMATE if patients is None else PATIENTS,
         plot=None
         if plot is None

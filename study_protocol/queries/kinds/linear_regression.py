@@ -15,14 +15,14 @@ from study_protocol.queries.counting import (
     STANDS_OUT,
     Estimates,
     Floats,
-    clipped,
+    blank_unsure,
+    clip_estimates,
     counts,
-    known_where,
     split,
-    unknown,
+    unknown_estimates,
 )
 from study_protocol.queries.explained import interval_of_explained
-from study_protocol.queries.kinds.covariance import MOST_NUMBERS, moments_of, sum_of_products, triangle
+from study_protocol.queries.kinds.covariance import MAX_NUMBERS, moments_of, sum_of_products, triangle
 from study_protocol.queries.kinds.numbers import (
     NORMAL_SAMPLING,
     TOO_FEW,
@@ -38,7 +38,7 @@ from study_protocol.queries.words import listed, number_in_words
 
 INTERCEPT = "intercept"
 # Of the number of patients: below it floats decide, not the data.
-_LEAST_EIGENVALUE = 1e-9
+_MIN_EIGENVALUE = 1e-9
 # A patient's rounded vector is off by half a step, of which the noise's deviation has 2²⁰.
 _ROUNDING = 2.0**-21
 
@@ -54,7 +54,7 @@ class LinearRegression(BaseQuestion):
 
     kind: Literal["linear-regression"] = Field(description="what is asked")
     outcome: Range = Field(description="what is explained")
-    predictors: Annotated[tuple[Number, ...], Field(min_length=1, max_length=MOST_NUMBERS - 1)] = Field(
+    predictors: Annotated[tuple[Number, ...], Field(min_length=1, max_length=MAX_NUMBERS - 1)] = Field(
         description="what explains it, each with its public range"
     )
 
@@ -77,7 +77,7 @@ class LinearRegression(BaseQuestion):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.named(*(number.column for number in self.predictors), self.outcome.column)
+        return self.with_conditions(*(number.column for number in self.predictors), self.outcome.column)
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         return sum_of_products((*self.predictors, self.outcome), patients, self.included(patients), spacing)
@@ -93,7 +93,7 @@ class LinearRegression(BaseQuestion):
             unsure = [] if _determined(moments) else [_OPEN]
             notes = [NORMAL_SAMPLING, _LONGER, *([_SHRUNK.format(ridge)] if ridge > 0 else []), *unsure]
         else:
-            coefficients, explained, notes = unknown(len(labels)), unknown(1), [TOO_FEW]
+            coefficients, explained, notes = unknown_estimates(len(labels)), unknown_estimates(1), [TOO_FEW]
         rest = float(patients.estimate[0])
         return Answer(
             tables=(
@@ -107,7 +107,7 @@ class LinearRegression(BaseQuestion):
     def _read(
         self, moments: SecondMoments, ridge: float, generator: np.random.Generator
     ) -> tuple[Estimates, Estimates]:
-        """Coefficients, the intercept last, in the columns' own units; R²."""
+        """Return the coefficients in the columns' own units, the intercept last, and R²."""
         size, scale = moments.patients, self.outcome.half
         units = scale / np.array([number.half for number in self.predictors])
         middles = np.array([number.middle for number in self.predictors])
@@ -117,31 +117,31 @@ class LinearRegression(BaseQuestion):
             fitted = _solved(sums, ridge)
             slopes = fitted[:, 1:] * units
             intercept = self.outcome.middle + scale * fitted[:, 0] - slopes @ middles
-            left = np.column_stack([-fitted[:, 1:], np.ones(len(sums))])
+            residual_weights = np.column_stack([-fitted[:, 1:], np.ones(len(sums))])
             covariance = covariances(sums, size)
-            # Of an outcome that never varies nothing is to be explained: there is no R².
+            # An outcome that never varies has no variance to explain: there is no R².
             varying = np.where(covariance[:, -1, -1] == 0, np.nan, covariance[:, -1, -1])
-            unexplained = ((left[:, None] @ covariance)[:, 0] * left).sum(axis=1) / varying
+            unexplained = ((residual_weights[:, None] @ covariance)[:, 0] * residual_weights).sum(axis=1) / varying
             return np.column_stack([slopes, intercept, 1 - unexplained])
 
         coefficients, explained = split(draws.read(read), [len(units) + 1])
         if float(explained.raw[0]) <= _LITTLE:
-            both = read(np.concatenate([draws.matrix[None], draws.matrix + draws.noise + draws.sampling]))
-            ends = interval_of_explained(both[:, :-2] / units, both[:, -1], moments.covariance[:-1, :-1])
+            readings = read(np.concatenate([draws.matrix[None], draws.matrix + draws.noise + draws.sampling]))
+            ends = interval_of_explained(readings[:, :-2] / units, readings[:, -1], moments.covariance[:-1, :-1])
             low, high = np.minimum(explained.low, ends[0]), np.maximum(explained.high, ends[1])
             explained = replace(explained, low=low, high=high)
-        explained = clipped(explained, np.zeros(1), np.ones(1))
+        explained = clip_estimates(explained, np.zeros(1), np.ones(1))
         determined = _determined(moments)
         if not determined:
             endless = np.full(len(units) + 1, np.inf)
             coefficients = replace(coefficients, low=-endless, high=endless)
         sure = np.array([determined and bool(moments.varies[-1])])
-        return coefficients, known_where(sure, explained, np.zeros(1), np.ones(1))
+        return coefficients, blank_unsure(sure, explained, np.zeros(1), np.ones(1))
 
     def in_words(self) -> str:
         numbers = listed(number_in_words(number) for number in self.predictors)
         outcome = number_in_words(self.outcome)
-        return f"How {outcome} depends linearly on {numbers}, of patients that have all of them{self.who()}"
+        return f"How {outcome} depends linearly on {numbers}, of patients that have all of them{self.who_in_words()}"
 
 
 _LONGER = (
@@ -160,27 +160,27 @@ _OPEN = (
 
 
 def _determined(moments: SecondMoments) -> bool:
-    """Whether the predictors' smallest eigenvalue is above what noise alone may make of it: see `_ridge`."""
+    """Return whether the predictors' smallest eigenvalue is above what noise alone may make of it: see `_ridge`."""
     predictors = moments.matrix[:-1, :-1]
     noise = float(moments.noise[0, 0]) * max(STANDS_OUT, math.sqrt(2 * len(predictors)))
     return float(np.linalg.eigvalsh(predictors)[0]) > noise
 
 
 def _ridge(moments: SecondMoments) -> float:
-    """What the noise explains of the smallest eigenvalue of the predictors' sums of products.
+    """Return the part of the smallest eigenvalue of the predictors' sums of products that the noise explains.
 
     The noise is a Gaussian orthogonal matrix whose largest eigenvalue is about s√(2d), s the deviation on its diagonal
-    (Wigner 1955). Least squares alone where the smallest eigenvalue is above that.
+    (Wigner 1955). Least squares alone is used where the smallest eigenvalue is above that.
     """
     predictors = moments.matrix[:-1, :-1]
-    least = float(np.linalg.eigvalsh(predictors)[0])
+    smallest = float(np.linalg.eigvalsh(predictors)[0])
     noise = float(moments.noise[0, 0]) * math.sqrt(2 * len(predictors))
-    wanted = max(noise * (1 + _ROUNDING * moments.patients), _LEAST_EIGENVALUE * moments.patients)
-    return max(0.0, wanted - least)
+    target = max(noise * (1 + _ROUNDING * moments.patients), _MIN_EIGENVALUE * moments.patients)
+    return max(0.0, target - smallest)
 
 
 def _solved(sums: Floats, ridge: float) -> Floats:
-    """(s, p + 1) intercept and slopes on the scaled columns."""
+    """Return intercept and slopes on the scaled columns, shape (s, p + 1)."""
     size = sums.shape[1] - 1
     solved = np.linalg.solve(sums[:, :-1, :-1] + ridge * np.eye(size), sums[:, :-1, -1:])
     return solved[:, :, 0].astype(np.float64)

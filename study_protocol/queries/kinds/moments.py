@@ -9,7 +9,15 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from study_protocol.queries.answer import Answer, NoisedSum
-from study_protocol.queries.counting import Estimates, Floats, clipped, counts, joined, split, unknown
+from study_protocol.queries.counting import (
+    Estimates,
+    Floats,
+    clip_estimates,
+    counts,
+    join_estimates,
+    split,
+    unknown_estimates,
+)
 from study_protocol.queries.kinds.numbers import (
     NORMAL_SAMPLING,
     TOO_FEW,
@@ -35,8 +43,7 @@ class Moments(BaseQuestion):
     """Of each of m numbers: how many patients have it, its mean, its standard deviation (with the divisor n - 1).
 
     One patient's vector has (1, y, y²) for each number, y clipped and scaled to [-1, 1], or zeros where it is missing:
-    Δ = √(3m). Each is rounded to the grid: by half a step at most, so that the sum of n patients moves by n/2 steps at
-    most.
+    Δ = √(3m). Each is rounded to the grid by half a step at most. So the sum of n patients moves by n/2 steps at most.
     """
 
     kind: Literal["moments"] = Field(description="what is asked")
@@ -63,7 +70,7 @@ class Moments(BaseQuestion):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.named(*(number.column for number in self.numbers))
+        return self.with_conditions(*(number.column for number in self.numbers))
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         return rounded_sum(
@@ -72,21 +79,23 @@ class Moments(BaseQuestion):
 
     def answer(self, noised: NoisedSum) -> Answer:
         generator = noised.generator()
-        found = [
+        estimates = [
             _read(number, sums, noised.std, generator)
             for number, sums in zip(self.numbers, noised.total.reshape(-1, 3), strict=True)
         ]
         patients = counts(noised.total[::3], np.full(len(self.numbers), noised.std**2))
         labels = [(label_of(number),) for number in self.numbers]
-        unsure = any(np.isnan(mean.raw).any() for mean, _ in found)
+        unsure = any(np.isnan(mean.raw).any() for mean, _ in estimates)
         return Answer(
             tables=(
-                numbers_table("mean", "mean", labels, joined([mean for mean, _ in found]), patients.estimate),
+                numbers_table(
+                    "mean", "mean", labels, join_estimates([mean for mean, _ in estimates]), patients.estimate
+                ),
                 numbers_table(
                     "standard-deviation",
                     "standard deviation",
                     labels,
-                    joined([deviation for _, deviation in found]),
+                    join_estimates([deviation for _, deviation in estimates]),
                     patients.estimate,
                 ),
                 counts_table("patients", "patients with a value", labels, patients),
@@ -96,21 +105,23 @@ class Moments(BaseQuestion):
 
     def in_words(self) -> str:
         numbers = listed(number_in_words(number) for number in self.numbers)
-        return f"How many have a value, the mean and the standard deviation of {numbers}, of patients{self.who()}"
+        return (
+            f"How many have a value, the mean and the standard deviation of {numbers}, of patients{self.who_in_words()}"
+        )
 
 
 def _vectors(scaled: Floats) -> Floats:
-    """(b, m) to (b, 3m)."""
+    """Return the patients' vectors: (b, m) to (b, 3m)."""
     present = ~np.isnan(scaled)
     y = np.where(present, scaled, 0.0)
     return np.stack([present.astype(np.float64), y, y * y], axis=2).reshape(len(scaled), -1)
 
 
 def _read(number: Number, sums: Floats, std: float, generator: np.random.Generator) -> tuple[Estimates, Estimates]:
-    """Mean and standard deviation in the column's own unit."""
+    """Return mean and standard deviation in the column's own unit."""
     moments = SecondMoments(np.array([[sums[0], sums[1]], [sums[1], sums[2]]]), np.full((2, 2), std))
     if not moments.enough:
-        return unknown(1), unknown(1)
+        return unknown_estimates(1), unknown_estimates(1)
     draws, size = moments.draws(generator), moments.patients
 
     def read(matrices: Floats) -> Floats:
@@ -121,6 +132,6 @@ def _read(number: Number, sums: Floats, std: float, generator: np.random.Generat
 
     mean, deviation = split(draws.read(read), [1])
     return (
-        clipped(mean, np.array([number.low]), np.array([number.high])),
-        clipped(deviation, np.zeros(1), np.array([np.inf])),
+        clip_estimates(mean, np.array([number.low]), np.array([number.high])),
+        clip_estimates(deviation, np.zeros(1), np.array([np.inf])),
     )

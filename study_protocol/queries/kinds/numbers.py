@@ -1,4 +1,4 @@
-"""What kinds of question about numbers share: checks of their columns, tables of their answers."""
+"""Shared parts of the kinds of question about numbers: checks of their columns, tables of their answers."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _ERRORS = (DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
 
 
 def require_numbers_once(numbers: Sequence[Range | Indicator]) -> None:
-    """Raises ValueError: the same column in the same range twice; indicators of other categories are other numbers."""
-    named = [(n.column, n.categories if isinstance(n, Indicator) else None) for n in numbers]
-    twice = [name for (name, _), times in Counter(named).items() if times > 1]
+    """Raises ValueError: the same column in the same range twice. Indicators of other categories are other numbers."""
+    keys = [(n.column, n.categories if isinstance(n, Indicator) else None) for n in numbers]
+    twice = [name for (name, _), times in Counter(keys).items() if times > 1]
     if twice:
         raise ValueError(f"column {twice[0]}: stands twice")
 
@@ -43,9 +43,14 @@ def label_of(number: Range | Indicator) -> str:
 
 
 def numbers_table(
-    name: str, title: str, labels: Sequence[Sequence[str]], found: Estimates, patients: Floats | float
+    name: str, title: str, labels: Sequence[Sequence[str]], estimates: Estimates, patients: Floats | float
 ) -> AnswerTable:
-    """One row each; patients: (rows,) how many it rests on. labels: (column,) or (column, with)."""
+    """Return a table with one row for each number.
+
+    Args:
+        labels: (column,) or (column, with).
+        patients: (rows,) how many each row rests on.
+    """
     names = ("column", "with")[: len(labels[0])] if labels else ("column",)
     return AnswerTable(
         name=name,
@@ -53,11 +58,11 @@ def numbers_table(
         columns=(*names, ESTIMATE, *_ERRORS, PATIENTS),
         rows=rows_of(
             labels,
-            found.estimate,
-            found.dp_error,
-            found.sampling_error,
-            found.low,
-            found.high,
+            estimates.estimate,
+            estimates.dp_error,
+            estimates.sampling_error,
+            estimates.low,
+            estimates.high,
             np.broadcast_to(patients, len(labels)),
         ),
         counts=PATIENTS,
@@ -65,12 +70,20 @@ def numbers_table(
     )
 
 
-def counts_table(name: str, title: str, labels: Sequence[Sequence[str]], found: Estimates) -> AnswerTable:
+def counts_table(name: str, title: str, labels: Sequence[Sequence[str]], estimates: Estimates) -> AnswerTable:
     names = ("column",)[: len(labels[0])]
     return AnswerTable(
         name=name,
         title=title,
         columns=(*names, ESTIMATE, RAW, *_ERRORS),
-        rows=rows_of(labels, found.estimate, found.raw, found.dp_error, found.sampling_error, found.low, found.high),
+        rows=rows_of(
+            labels,
+            estimates.estimate,
+            estimates.raw,
+            estimates.dp_error,
+            estimates.sampling_error,
+            estimates.low,
+            estimates.high,
+        ),
         counts=ESTIMATE,
     )

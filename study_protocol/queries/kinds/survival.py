@@ -10,30 +10,30 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from study_protocol.queries.answer import Answer, AnswerTable, NoisedSum, rows_of
-from study_protocol.queries.counting import Estimates, Floats, counts, joined
+from study_protocol.queries.counting import Estimates, Floats, counts, join_estimates
 from study_protocol.queries.kinds.groups import (
-    at,
     by_in_words,
     curve_table,
     group_count,
     group_places,
+    take_rows,
 )
 from study_protocol.queries.life_table import LifeTable, LogRank, log_rank
 from study_protocol.queries.question import BaseQuestion
-from study_protocol.queries.variables import MISSING, OTHER, Indicator, Patients, Variable, plain
+from study_protocol.queries.variables import MISSING, OTHER_LABEL, Indicator, Patients, Variable, plain
 from study_protocol.queries.words import codes_in_words, listed
 from study_protocol.wire.values import Finite
 
-MOST_GROUPS = 64
+MAX_GROUPS = 64
 _LEFT_OUT, _LATER, _BINS = 0, 1, 2
 
 
 class Survival(BaseQuestion):
     """Kaplan-Meier curves over public time bins, their medians, numbers at risk, and the log-rank test.
 
-    One patient's vector is one-hot: among the cells of its group, the bin of its time crossed with event or censored;
-    or followed to the last edge, whatever happened later; or left out, if its time is missing or before the first edge
-    or if nothing says whether the event happened. Δ = 1.
+    One patient's vector is one-hot, Δ = 1. Among the cells of its group it is the bin of its time crossed with event or
+    censored. A patient who is followed to the last edge has the cell of those, even with an event later. A patient is
+    left out if the time is missing or before the first edge, or if the record does not say whether the event happened.
     """
 
     kind: Literal["survival"] = Field(description="what is asked")
@@ -54,8 +54,8 @@ class Survival(BaseQuestion):
         columns = [self.time.column, self.event.column, *(() if self.by is None else (self.by.column,))]
         if twice := {name for name in columns if columns.count(name) > 1}:
             raise ValueError(f"column {min(twice)}: stands twice")
-        if group_count(self.by) > MOST_GROUPS:
-            raise ValueError(f"by: at most {MOST_GROUPS} groups, those of other and missing values among them")
+        if group_count(self.by) > MAX_GROUPS:
+            raise ValueError(f"by: at most {MAX_GROUPS} groups, those of other and missing values among them")
         if not set(self.times) <= set(self.time.edges) or list(self.times) != sorted(set(self.times)):
             raise ValueError("times: they rise, and each is one of the edges of the time; add it there")
         return self
@@ -70,7 +70,7 @@ class Survival(BaseQuestion):
 
     @property
     def cells(self) -> int:
-        """Of each group: left out, later, then the bins' events, then their censorings."""
+        """Cells of each group: left out, later, then the bins' events, then their censorings."""
         return group_count(self.by) * (_BINS + 2 * self.bins)
 
     @property
@@ -79,7 +79,9 @@ class Survival(BaseQuestion):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.named(self.time.column, self.event.column, *(() if self.by is None else (self.by.column,)))
+        return self.with_conditions(
+            self.time.column, self.event.column, *(() if self.by is None else (self.by.column,))
+        )
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         included = self.included(patients)
@@ -98,7 +100,7 @@ class Survival(BaseQuestion):
         ]
         left_out = counts(rows[:, _LEFT_OUT], np.full(len(rows), noised.std**2))
         compared = [groups[place] for place in self._compared]
-        notes = [_BINNED, *([_TOO_FEW] if any(group.known < self.bins for group in groups) else [])]
+        notes = [_BINNED, *([_TOO_FEW] if any(group.known_bins < self.bins for group in groups) else [])]
         tables = self._curves(groups, left_out)
         if len(compared) > 1:
             tables.append(_test(log_rank(compared)))
@@ -108,10 +110,13 @@ class Survival(BaseQuestion):
     def _curves(self, groups: list[LifeTable], left_out: Estimates) -> list[AnswerTable]:
         by, edges = self.by, self.edges
         curves, at_risk = [group.survival for group in groups], [group.numbers_at_risk() for group in groups]
-        patients = [one.estimate for one in at_risk]
+        patients = [estimates.estimate for estimates in at_risk]
         medians = [group.median(np.array(edges)) for group in groups]
-        chosen = [edges.index(time) for time in self.times]
-        followed = [joined([at(found, [0]), at(left_out, [place])]) for place, found in enumerate(at_risk)]
+        edge_places = [edges.index(time) for time in self.times]
+        followed = [
+            join_estimates([take_rows(estimates, [0]), take_rows(left_out, [place])])
+            for place, estimates in enumerate(at_risk)
+        ]
         tables = [
             curve_table("survival", "survival", by, ("time", edges), curves, patients, "steps"),
             curve_table(
@@ -120,8 +125,11 @@ class Survival(BaseQuestion):
             curve_table("at-risk", "patients at risk", by, ("time", edges), at_risk, None),
             curve_table("patients", "patients", by, ("who", ("followed", "left out")), followed, None),
         ]
-        if chosen:
-            some, rests = [at(curve, chosen) for curve in curves], [one[chosen] for one in patients]
+        if edge_places:
+            some, rests = (
+                [take_rows(curve, edge_places) for curve in curves],
+                [estimates[edge_places] for estimates in patients],
+            )
             tables.insert(1, curve_table("at-times", "survival", by, ("time", self.times), some, rests))
         return tables
 
@@ -130,7 +138,7 @@ class Survival(BaseQuestion):
         """Groups that the test compares: not those of other and missing values, unless presence is the question."""
         labels = () if self.by is None else self.by.labels
         every = self.by is not None and self.by.presence
-        return [place for place, label in enumerate(labels) if every or label not in (OTHER, MISSING)]
+        return [place for place, label in enumerate(labels) if every or label not in (OTHER_LABEL, MISSING)]
 
     def in_words(self) -> str:
         first, last = plain(self.edges[0]), plain(self.edges[-1])
@@ -139,7 +147,7 @@ class Survival(BaseQuestion):
         )
         return (
             f"How long it takes until {until}: survival over {self.time.column} in {self.bins} bins from {first} to "
-            f"{last}{codes_in_words(self.time.missing_values)}{by_in_words(self.by)}, of patients{self.who()}"
+            f"{last}{codes_in_words(self.time.missing_values)}{by_in_words(self.by)}, of patients{self.who_in_words()}"
         )
 
 
@@ -160,14 +168,14 @@ _TESTED = (
 )
 
 
-def _test(found: LogRank) -> AnswerTable:
+def _test(log_rank: LogRank) -> AnswerTable:
     return AnswerTable(
         name="log-rank",
         title="log-rank test: do all groups fare alike",
         columns=("statistic", "degrees", "p_value"),
-        rows=rows_of([()], [found.statistic], [found.degrees], [found.p_value]),
+        rows=rows_of([()], [log_rank.statistic], [log_rank.degrees], [log_rank.p_value]),
     )
 
 
 def _firsts(curves: Sequence[Floats]) -> list[float]:
-    return [float(one[0]) for one in curves]
+    return [float(curve[0]) for curve in curves]

@@ -26,7 +26,7 @@ from study_protocol.queries.answer import (
     Plot,
     rows_of,
 )
-from study_protocol.queries.counting import Estimates, counted
+from study_protocol.queries.counting import Estimates, estimate_tables
 from study_protocol.queries.groups import evenly
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.variables import Patients, Variable
@@ -57,7 +57,7 @@ class Table(BaseQuestion):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.named(*(variable.column for variable in self.variables))
+        return self.with_conditions(*(variable.column for variable in self.variables))
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         return patients_in(self.variables, patients, self.included(patients)) * round(1 / spacing)
@@ -68,12 +68,12 @@ class Table(BaseQuestion):
     def answer(self, noised: NoisedSum) -> Answer:
         names = tuple(variable.column for variable in self.variables)
         labels = list(itertools.product(*(variable.labels for variable in self.variables)))
-        found = counted([noised.total], noised.std)
-        return answer_of(names, labels, found.cells[0], found.shares[0], found.patients, "table")
+        estimates = estimate_tables([noised.total], noised.std)
+        return answer_of(names, labels, estimates.cells[0], estimates.shares[0], estimates.patients, "table")
 
     def in_words(self) -> str:
         variables = listed(variable_in_words(variable) for variable in self.variables)
-        return f"How many patients there are by {variables}, of patients{self.who()}"
+        return f"How many patients there are by {variables}, of patients{self.who_in_words()}"
 
 
 def require_columns_once(variables: Sequence[Variable]) -> None:
@@ -88,7 +88,7 @@ def cells_of(variables: Sequence[Variable]) -> int:
 
 
 def patients_in(variables: Sequence[Variable], patients: Patients, included: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """(cells,) how many of those included are in each. Raises UnreadableColumn."""
+    """Return how many of those included are in each, shape (cells,). Raises UnreadableColumn."""
     places = tuple(variable.places(patients) for variable in variables)
     cells = np.ravel_multi_index(places, [len(variable.labels) for variable in variables])
     return np.bincount(cells[included], minlength=cells_of(variables)).astype(np.int64)
@@ -105,7 +105,7 @@ def answer_of(
     """Counts, shares and the number of all patients. names: of the columns with the labels."""
     # A hospital's column may be called as one of ours.
     ours = {ESTIMATE, RAW, PATIENTS, *_ERRORS}
-    names = tuple(f"column {one}" if one in ours else one for one in names)
+    names = tuple(f"column {column}" if column in ours else column for column in names)
     by = names[0] if len(names) == 2 else None
     plot = Plot(kind="bars", x=names[-1], y=ESTIMATE, low=LOW, high=HIGH, by=by)
     numbers = (cells.estimate, cells.raw, cells.dp_error, cells.sampling_error, cells.low, cells.high)

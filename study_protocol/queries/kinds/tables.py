@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from study_protocol.queries.answer import Answer, NoisedSum
-from study_protocol.queries.counting import counted, joined
+from study_protocol.queries.counting import estimate_tables, join_estimates
 from study_protocol.queries.groups import evenly
 from study_protocol.queries.kinds.table import Crossed, answer_of, cells_of, patients_in, require_columns_once
 from study_protocol.queries.question import BaseQuestion
@@ -48,7 +48,7 @@ class Tables(BaseQuestion):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.named(*(variable.column for variables in self.tables for variable in variables))
+        return self.with_conditions(*(variable.column for variables in self.tables for variable in variables))
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         included = self.included(patients)
@@ -60,24 +60,29 @@ class Tables(BaseQuestion):
 
     def answer(self, noised: NoisedSum) -> Answer:
         ends = np.cumsum([cells_of(variables) for variables in self.tables])
-        found = counted(np.split(noised.total, ends[:-1]), noised.std)
+        estimates = estimate_tables(np.split(noised.total, ends[:-1]), noised.std)
         labels = [
             (" and ".join(variable.column for variable in variables), ", ".join(cell))
             for variables in self.tables
             for cell in itertools.product(*(variable.labels for variable in variables))
         ]
         return answer_of(
-            ("variable", "cell"), labels, joined(found.cells), joined(found.shares), found.patients, "tables"
+            ("variable", "cell"),
+            labels,
+            join_estimates(estimates.cells),
+            join_estimates(estimates.shares),
+            estimates.patients,
+            "tables",
         )
 
     def in_words(self) -> str:
         tables = [listed(variable_in_words(variable) for variable in variables) for variables in self.tables]
-        numbered = tables[0] if len(tables) == 1 else "; ".join(f"({i}) {one}" for i, one in enumerate(tables, 1))
-        several = "" if len(tables) == 1 else f" in {len(tables)} tables"
-        return f"How many patients there are{several} by {numbered}, of patients{self.who()}"
+        numbered = tables[0] if len(tables) == 1 else "; ".join(f"({i}) {table}" for i, table in enumerate(tables, 1))
+        suffix = "" if len(tables) == 1 else f" in {len(tables)} tables"
+        return f"How many patients there are{suffix} by {numbered}, of patients{self.who_in_words()}"
 
 
 def root_up(square: int) -> float:
-    """√square, rounded up."""
+    """Return √square, rounded up."""
     root = math.isqrt(square)
     return float(root) if root**2 == square else math.nextafter(math.sqrt(square), math.inf)

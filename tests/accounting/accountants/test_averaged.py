@@ -97,6 +97,7 @@ def test_everybody_at_the_clip_norm_gets_the_classical_bound_at_beta() -> None:
         assert classical.epsilon() * (1 - 1e-6) <= found <= classical.epsilon() * 1.015
 
 
+@pytest.mark.slow
 def test_the_true_average_is_covered_however_small_the_sample() -> None:
     """3 % of the population at the clip norm, the rest at 0.1: δ(ε) of the mixture from dp-accounting.
 

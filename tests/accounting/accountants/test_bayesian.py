@@ -99,6 +99,7 @@ class TestFilter:
         assert ours.certificate().order == 4.0
         assert ours.report().orders == (1.0, 2.0, 4.0, 8.0, 16.0)
 
+    @pytest.mark.quick("adaptive-holder")
     @pytest.mark.parametrize("composition", ["holder", "running"])
     @pytest.mark.parametrize("adversary", ["path", "adaptive"])
     def test_it_never_lets_epsilon_past_the_limit(self, composition: str, adversary: str) -> None:

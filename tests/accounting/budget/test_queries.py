@@ -139,6 +139,7 @@ def in_turn(budget, queries):
         ask(budget, one)
 
 
+@pytest.mark.quick("16.0")
 @pytest.mark.parametrize("order", [4.0, 8.0, 16.0])
 def test_rounds_and_queries_in_turn_cost_what_dp_accounting_says(order):
     queries = [cost(3.0), cost(5.0, sensitivity=2.0), cost(12.0), cost(7.0)]

@@ -19,6 +19,7 @@ def reached(chosen) -> int:
     return forecast(chosen, tight=False).rounds
 
 
+@pytest.mark.quick("client, plain", "parallel, classical", "parallel, few steps")
 @pytest.mark.parametrize("name", PLANS)
 def test_the_least_noise_lets_all_rounds_begin_and_half_a_percent_less_does_not(name: str) -> None:
     found = least_noise(PLANS[name])

@@ -50,6 +50,7 @@ def spent(*events: Event, count: int = 1, delta: float = DELTA, **kind: object) 
     return account.epsilon()
 
 
+@pytest.mark.slow_cases("pld-sampled laplace", "pld-sampled randomised response")
 @every
 @kinds
 def test_n_times_at_once_is_n_times_one(name: str, kind: dict[str, object]) -> None:
@@ -70,6 +71,9 @@ def test_the_order_of_events_does_not_matter(kind: dict[str, object]) -> None:
     assert spent(*gaussians, **kind) == pytest.approx(spent(*gaussians[::-1], **kind), rel=1e-6)
 
 
+@pytest.mark.slow_cases(
+    "replace-one-sampled gaussian", "zero-out-sampled laplace", "zero-out-sampled randomised response"
+)
 @every
 @relations
 def test_who_is_never_sampled_pays_nothing(name: str, relation: Relation) -> None:
@@ -77,6 +81,12 @@ def test_who_is_never_sampled_pays_nothing(name: str, relation: Relation) -> Non
     assert spent(EVENTS[name], NothingEvent(), relation=relation) == spent(EVENTS[name], relation=relation)
 
 
+@pytest.mark.slow_cases(
+    "replace-one-pld-discrete",
+    "replace-one-pld-gaussian",
+    "replace-one-pld-laplace",
+    "zero-out-pld-gaussians of two widths",
+)
 @pytest.mark.parametrize("name", ATOMS)
 @kinds
 @relations
@@ -88,6 +98,7 @@ def test_more_sampling_and_more_steps_cost_more(name: str, kind: dict[str, objec
     assert spent(PoissonSampledEvent(0.3, atom), count=10, relation=relation, **kind) > costs[1]
 
 
+@pytest.mark.quick("add-remove-1.0", "replace-one-0.1", "replace-one-1.0", "zero-out-1.0")
 @pytest.mark.parametrize("rate", [0.1, 1.0])
 @relations
 def test_more_noise_costs_less(rate: float, relation: Relation) -> None:
@@ -114,6 +125,13 @@ def test_replacing_costs_at_least_as_much_as_adding(name: str, kind: dict[str, o
         assert spent(GaussianEvent(3.0), count=5, relation="replace-one", **kind) == pytest.approx(twice, rel=1e-9)
 
 
+@pytest.mark.slow_cases(
+    "add-remove-pld-sampled laplace",
+    "add-remove-pld-sampled randomised response",
+    "replace-one-pld-sampled gaussian",
+    "zero-out-pld-sampled laplace",
+    "zero-out-pld-sampled randomised response",
+)
 @every
 @kinds
 @relations

@@ -55,6 +55,7 @@ def misses(method: str, samples: np.ndarray, mean: float, failure_probability: f
     return int(np.sum(np.array(bounds) < math.log(mean) - 1e-9))
 
 
+@pytest.mark.quick("band-0.01-all_equal")
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
 @pytest.mark.parametrize("failure_probability", [0.01, 0.001])
 @pytest.mark.parametrize("method", ["betting", "band", "bernstein"])
@@ -88,6 +89,7 @@ def test_student_t_refuses_where_everybody_is_equal() -> None:
         upper_mean(samples[0], 0.01)
 
 
+@pytest.mark.quick("band-normal")
 @pytest.mark.parametrize("law", [normal, log_normal, outliers], ids=lambda law: law.__name__)
 @pytest.mark.parametrize("method", ["betting", "band"])
 def test_noised_histograms_miss_at_most_gamma(law: object, method: str) -> None:
@@ -105,6 +107,7 @@ def test_noised_histograms_miss_at_most_gamma(law: object, method: str) -> None:
     assert int(np.sum(np.array(bounds) < math.log(mean))) <= most_misses(runs, failure_probability)
 
 
+@pytest.mark.quick("band-running")
 @pytest.mark.parametrize("composition", ["holder", "running"])
 @pytest.mark.parametrize("method", ["betting", "band"])
 def test_the_accountants_bound_misses_at_most_gamma(composition: str, method: str) -> None:

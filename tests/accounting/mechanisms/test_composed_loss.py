@@ -56,6 +56,7 @@ def two_steps(epsilon: float, sigma: float, rate: float, *, removal: bool) -> mp
 CASES = [(1.0, 0.1, 1e-3), (0.7, 0.01, 1e-12), (3.0, 0.5, 1e-15), (1.5, 0.9, 1e-7)]
 
 
+@pytest.mark.quick("3.0-0.5-1e-15")
 @pytest.mark.parametrize(("sigma", "rate", "delta"), CASES)
 def test_one_and_two_steps_are_never_below_the_integral_and_close_above(
     sigma: float, rate: float, delta: float
@@ -139,6 +140,7 @@ BRACKETS = [
 ]
 
 
+@pytest.mark.quick("1.1-0.004266666666666667-14062-1e-05", "2.0-0.01-300-1e-05")
 @pytest.mark.parametrize(("sigma", "rate", "steps", "delta"), BRACKETS)
 def test_it_lies_between_the_peers_two_roundings(sigma: float, rate: float, steps: int, delta: float) -> None:
     from dp_accounting.pld import privacy_loss_distribution as pld
@@ -161,6 +163,7 @@ def test_tiny_steps_have_a_grid_that_is_fine_enough() -> None:
     assert 0.8434 <= found <= 0.8440
 
 
+@pytest.mark.quick("0.8-0.01-3000")
 @pytest.mark.parametrize(
     ("sigma", "rate", "steps"), [(1.1, 256 / 60000, 14062), (0.8, 0.01, 3000), (5.0, 0.001, 10**6)]
 )

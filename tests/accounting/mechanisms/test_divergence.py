@@ -57,6 +57,7 @@ def random_grid(seed: int, count: int) -> list[tuple[float, float, float, float]
     ]
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("seed", range(4))
 def test_never_below_the_exact_value_and_never_a_millionth_above(seed: int) -> None:
     for order, distance, std, rate in random_grid(seed, 20):
@@ -65,6 +66,7 @@ def test_never_below_the_exact_value_and_never_a_millionth_above(seed: int) -> N
         assert truth <= ours <= truth * (1 + mp.mpf("1e-6")), (order, distance, std, rate)
 
 
+@pytest.mark.slow_cases("0.5-40.0-1.0-1e-17")
 @pytest.mark.parametrize(
     ("order", "distance", "std", "rate"),
     [

@@ -40,6 +40,17 @@ def exact_delta(scale: float, rate: float, epsilon: float, *, removal: bool) -> 
         return float(max(0, mp.quad(lambda x: first(x) - mp.exp(epsilon) * second(x), sorted(set(ends)))))
 
 
+@pytest.mark.quick(
+    "False-0.001-1.0",
+    "False-0.3-0.1",
+    "False-0.3-20.0",
+    "False-1.0-0.1",
+    "False-1.0-20.0",
+    "True-0.001-0.1",
+    "True-0.001-1.0",
+    "True-0.3-20.0",
+    "True-1.0-1.0",
+)
 @pytest.mark.parametrize("scale", [0.1, 1.0, 20.0])
 @pytest.mark.parametrize("rate", [1.0, 0.3, 0.001])
 @pytest.mark.parametrize("removal", [True, False])

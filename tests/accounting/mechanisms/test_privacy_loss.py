@@ -40,6 +40,7 @@ def test_a_single_step_has_the_masses_of_dp_accountings_own_constructor(sigma: f
         assert masses[high:].sum() < 1e-20
 
 
+@pytest.mark.quick("False-0.05-0.01", "False-0.05-1.0", "False-1.0-0.01", "True-0.05-0.01")
 @pytest.mark.parametrize("rate", [0.01, 0.3, 1.0])
 @pytest.mark.parametrize("ratio", [0.05, 1.0, 3.0])
 @pytest.mark.parametrize("removal", [True, False])

@@ -66,6 +66,7 @@ def test_one_coordinate_of_the_discrete_law_stays_under_the_bound_and_passes_the
     assert above > 1e-4
 
 
+@pytest.mark.quick("shifts1")
 @pytest.mark.parametrize("shifts", [(3, 4), (1, 1), (7, 1)])
 def test_two_coordinates_too(shifts: tuple[int, ...]) -> None:
     with mp.workdps(25):

@@ -196,7 +196,7 @@ TABLE = 'kind = "table"\nnoise_multiplier = 6.0\n'
         (b'kind = "tabel"', ["kind: must be one of count, covariance, evaluation, linear-regression, moments"]),
         (
             TABLE.encode() + b'variabels = [{column = "sex", categories = ["f"]}]',
-            ["variables: is missing", "variabels: there is no such entry; did you mean variables?"],
+            ["variables: is missing", "variabels: there is no such entry. Did you mean variables?"],
         ),
         (
             TABLE.encode() + b'variables = [{column = "age", edges = [60.0, 40.0]}]',

@@ -195,12 +195,12 @@ def test_a_byte_order_mark_is_no_part_of_the_first_patient(tmp_path: Path) -> No
         ("excluded_patients_file = 3", "excluded_patients_file: must be the name of a file"),
         (
             "least_noise_multipler = 1.0",
-            "least_noise_multipler: there is no such entry; did you mean least_noise_multi",
+            "least_noise_multipler: there is no such entry. Did you mean least_noise_multi",
         ),
-        ("excluded_patient_file = 'x'", "did you mean excluded_patients_file?"),
+        ("excluded_patient_file = 'x'", "Did you mean excluded_patients_file?"),
         (
             "[limits.instance]\nepsilon = 1.0\ndelta = 0.1\norders = 4.0",
-            "limits.instance.orders: .* did you mean order?",
+            "limits.instance.orders: .* Did you mean order?",
         ),
         ("studies = 'sepsis'", "studies: must be a list"),
         # Letter by letter it would be a list of patients, and nobody's identifier.

@@ -180,6 +180,7 @@ def played(request: pytest.FixtureRequest) -> list[Adversary]:
     return games
 
 
+@pytest.mark.quick("complete")
 def test_no_order_of_calls_breaks_the_promises(played) -> None:
     for game in played:
         check(game)

@@ -25,7 +25,7 @@ from study_protocol.randomness.source import SeededRandomness
 from study_protocol.secure_sum.messages import ParameterFault, SessionParameters
 from study_protocol.secure_sum.parameters import SessionPlan, vectors_of
 from study_protocol.secure_sum.vectors import VectorSpec, largest_cap
-from study_protocol.study.central_noise import MOST_SHARE, CentralNoise
+from study_protocol.study.central_noise import MAX_SHARE, CentralNoise
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensors import Spec
@@ -146,8 +146,8 @@ def test_shares_add_up_to_what_is_charged_on_any_grid(
     assert noise.share <= noise.units / math.sqrt(shares) * (1 + 1e-12)
     assert noise.std_of(shares) >= noise.std >= multiplier * noise.sensitivity
     # At least 2^16 steps to the whole noise: a thousand shares of it are far from too narrow, and cost nothing.
-    assert noise.fault is None or noise.share > MOST_SHARE
-    assert summation_error(min(noise.share, MOST_SHARE), shares) == 0.0
+    assert noise.fault is None or noise.share > MAX_SHARE
+    assert summation_error(min(noise.share, MAX_SHARE), shares) == 0.0
 
 
 @pytest.mark.parametrize("std", [3.0, 3.7, 64.0, 2072.3, 1e6, 2.0**39.5])
@@ -157,7 +157,7 @@ def test_no_share_is_longer_than_a_word_has_room_for(std: float) -> None:
     longest = max(-int(law.starts[0]), int(law.starts[-1]) + (1 << law.bits) - 1)
     assert longest <= math.ceil(16 * std)
     assert noise.longest_share == math.ceil(16 * noise.share)
-    assert MOST_SHARE == MAX_STD
+    assert MAX_SHARE == MAX_STD
 
 
 def test_noise_that_cannot_be_drawn_in_shares_is_refused() -> None:
@@ -213,7 +213,7 @@ def session_of(clients: int, size: int, **options: Any) -> tuple[StudySettings, 
             chosen,
             {"weight": ((size,), "float32")},
             study="s",
-            round=1,
+            round_number=1,
             roster="0" * 64,
             model="0" * 64,
             ledger=(2, "0" * 64),

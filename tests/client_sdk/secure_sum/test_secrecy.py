@@ -67,11 +67,11 @@ def test_colluders_with_the_opened_seed_still_see_uniform_words(masked) -> None:
     public = {entry.client: entry.mask_key for entry in masked.session.cohort}
     known = [masking.self_mask_key(secrets_of(masked, "h000").seed, h1, "terms")]
     for name in ("h002", "h003", "h004"):
-        agreement = masking.Agreement(name, secrets_of(masked, name).mask_private, h1)
+        agreement = masking.KeyAgreement(name, secrets_of(masked, name).mask_private, h1)
         known.append(agreement.mask_key("h000", public["h000"], "terms"))
     masking.apply_masks(seen, subtract=known)
     assert uniform(seen[:LENGTH])
-    last = masking.Agreement("h001", secrets_of(masked, "h001").mask_private, h1)
+    last = masking.KeyAgreement("h001", secrets_of(masked, "h001").mask_private, h1)
     masking.apply_masks(seen, subtract=[last.mask_key("h000", public["h000"], "terms")])
     assert not seen[:LENGTH].any()
 
@@ -108,7 +108,7 @@ def test_secrets_do_not_show_in_representations() -> None:
     world = World(5)
     run = Run(world, small_counts(world), {"masked": {"h004"}}).finish()
     recovered = recovery.recover(run.session)
-    agreement = masking.Agreement("h004", recovered.mask_keys["h004"], run.session.h1)
+    agreement = masking.KeyAgreement("h004", recovered.mask_keys["h004"], run.session.h1)
     stored = [RoundRecord.from_bytes(version) for version in world.hospitals["h001"].store.history]
     shown = repr((recovered, agreement, stored))
     secrets = [*recovered.seeds.values(), *recovered.mask_keys.values()]

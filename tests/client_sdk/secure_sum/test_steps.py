@@ -142,7 +142,7 @@ def test_a_mask_key_of_small_order() -> None:
         cohort=with_entry(run.session.cohort, low_order(run, masking.public_key(b"\x11" * 32), bytes(32))).entries,
     )
     run.shares()
-    agreement = masking.Agreement("h003", b"\x11" * 32, run.session.h1)
+    agreement = masking.KeyAgreement("h003", b"\x11" * 32, run.session.h1)
     key = agreement.share_key(ME, next(e.share_key for e in run.session.cohort if e.client == ME))
     sealed = masking.seal_share(key, run.session.h1, "h003", ME, bytes(72))
     inbox = delivered(run, {**slots_of(run), "h003": sealed})
@@ -268,7 +268,7 @@ class RecordOf:
 
     def share_key(self, peer: str) -> bytes:
         public = next(e.share_key for e in self.run.session.cohort if e.client == peer)
-        return masking.Agreement(self.name, self.secrets.share_private, self.run.session.h1).share_key(peer, public)
+        return masking.KeyAgreement(self.name, self.secrets.share_private, self.run.session.h1).share_key(peer, public)
 
 
 @GRAPHS

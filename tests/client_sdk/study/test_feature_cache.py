@@ -133,6 +133,7 @@ def _another_key(folder: Path) -> dict[str, Any]:
     return {}
 
 
+@pytest.mark.quick("cut")
 @pytest.mark.parametrize(
     "change",
     [_other_records, _one_left_out, _swapped, _damaged, _cut, _empty, _claims_much, _another_key],

@@ -61,6 +61,7 @@ def test_a_hospital_that_starts_again_goes_on_with_what_was_chosen(
     assert used[1:] == [("layerwise", 128)]
 
 
+@pytest.mark.quick("a closed form that is wrong now")
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -75,6 +75,7 @@ def study(**options: Any) -> StudySettings:
     return settings(training=training, **values)
 
 
+@pytest.mark.quick("step")
 @pytest.mark.parametrize("how", [{}, {"training": STEPS, "max_steps": 6, "bayesian": True}], ids=["step", "steps"])
 def test_joining_with_a_folder_sends_the_bytes_of_one_in_memory(
     tmp_path: Path, folder: Path, how: dict[str, Any]

@@ -87,6 +87,7 @@ def seconds_of(
     return watched.waits
 
 
+@pytest.mark.quick("False")
 @pytest.mark.parametrize("bayesian", [False, True])
 def test_a_thousand_and_a_hundred_thousand_records_answer_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bayesian: bool
@@ -109,6 +110,7 @@ def test_without_slots_the_time_tells(tmp_path: Path, monkeypatch: pytest.Monkey
         assert [waits["PUT updates"] for waits in found] == pytest.approx([PER_RECORD * SMALL, PER_RECORD * LARGE])
 
 
+@pytest.mark.quick("a refusal")
 @pytest.mark.parametrize(
     ("error", "told"),
     [(BadAssignment("another model"), [("PUT refusals", SLOT)]), (TrainingStopped("the loss"), [])],

@@ -79,6 +79,7 @@ def test_a_round_that_the_ledger_does_not_reserve_is_refused(tmp_path: Path) -> 
         join(hospital(other, tmp_path))
 
 
+@pytest.mark.quick("client", "model", "settings", "signature")
 @pytest.mark.parametrize("change", ["signature", "study", "client", "settings", "model"])
 def test_an_assignment_that_is_not_as_it_must_be_is_refused(
     tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch

@@ -95,6 +95,7 @@ def test_the_list_of_failpoints_is_whole() -> None:
     }
 
 
+@pytest.mark.quick("hospital.after-charge-2")
 @pytest.mark.parametrize("nth", [1, 2])
 @pytest.mark.parametrize("name", ROUND)
 def test_killed_in_a_round_and_started_again(
@@ -122,6 +123,7 @@ def _worst_round() -> float:
     return float(log_moment(4.0, 1.0, noise_std=1.0, sampling_rate=0.5)) * (1 + 1e-9)
 
 
+@pytest.mark.quick("hospital.before-refusal")
 @pytest.mark.parametrize("name", REFUSAL)
 def test_killed_while_refusing_and_started_again(
     tmp_path: Path, name: str, hits: list[str], monkeypatch: pytest.MonkeyPatch
@@ -141,6 +143,7 @@ def test_killed_while_refusing_and_started_again(
         assert departed == {(1, "update"), (2, "refusal"), (3, "refusal")}
 
 
+@pytest.mark.quick("hospital.after-enrolment")
 @pytest.mark.parametrize("name", ENROLMENT)
 def test_killed_while_enrolling_and_started_again(
     tmp_path: Path, name: str, hits: list[str], monkeypatch: pytest.MonkeyPatch
@@ -160,6 +163,7 @@ def test_killed_while_enrolling_and_started_again(
     assert other.members == {"mercy": again.identity.public_key}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROTATION)
 def test_killed_while_the_key_changes_and_started_again(
     tmp_path: Path, name: str, hits: list[str], monkeypatch: pytest.MonkeyPatch
@@ -184,6 +188,7 @@ def test_killed_while_the_key_changes_and_started_again(
         assert not (tmp_path / "mercy" / "identity.key.next").exists()
 
 
+@pytest.mark.slow
 def test_a_study_that_was_left_does_not_hold_the_key_up(tmp_path: Path) -> None:
     with live(tmp_path / "coordinator") as here:
         for study in ("sepsis", "stroke"):
@@ -195,6 +200,7 @@ def test_a_study_that_was_left_does_not_hold_the_key_up(tmp_path: Path) -> None:
         assert mercy.rotate_key() == ["stroke"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hospital.after-bytes", "hospital.after-send"])
 def test_a_process_really_killed_leaves_a_study_that_ends_well(tmp_path: Path, name: str) -> None:
     """The power goes: os._exit in a process of its own, against the real coordinator."""

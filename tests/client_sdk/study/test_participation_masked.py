@@ -122,6 +122,7 @@ def wrong_model(other: Coordinator, directory: Path) -> None:
     assert charges(directory) == 0
 
 
+@pytest.mark.quick("wrong_model")
 @pytest.mark.parametrize("story", [own_limit, overflow, wrong_model])
 def test_whoever_says_no_after_the_shares_leaves_the_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, story: Callable[[Coordinator, Path], None]

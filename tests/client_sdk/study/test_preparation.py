@@ -36,6 +36,7 @@ def ranges(frame: pd.DataFrame, label: str) -> dict[str, Any]:
     return {"label": label, "classes": int(frame[label].max()) + 1, **described}
 
 
+@pytest.mark.quick("commas-wine-logistic-regression", "semicolons and decimal commas-iris-logistic-regression")
 @pytest.mark.parametrize("task", ["logistic-regression", "mlp"])
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("european", [False, True], ids=["commas", "semicolons and decimal commas"])

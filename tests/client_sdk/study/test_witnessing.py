@@ -107,11 +107,17 @@ def _after(other: Coordinator, kind: Any, round: int | None, body: Any) -> Any:
     return append(other.entries[-1], kind, round, body)
 
 
+@pytest.mark.quick(
+    "finished-event7-an entry that cannot be",
+    "settled-event1-reports nothing of this kind",
+    "settled-event5-other settings",
+    "settled-event6-an entry that cannot be",
+)
 @pytest.mark.parametrize(
     ("kind", "event", "words"),
     [
         ("cancelled", {"reason": "x"}, "round 1 was cancelled"),
-        ("settled", {"report": {"counts": [10**9] + [0] * 63}}, "reports nothing of this kind"),
+        ("settled", {"report": {"counts": [10**9] + [0] * 63}}, "makes no report of this kind"),
         ("settled", {"report": {"filter": 9.0, "moments": [9.0] * 4, "complete": True}}, "without masks"),
         ("settled", {"report": {"filter": 0.0, "moments": [0.0] * 4, "complete": False}}, "bounds of zero"),
         ("settled", {"report": None, "members": 7}, "counts 7 members where 1 are left"),

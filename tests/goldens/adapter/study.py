@@ -74,7 +74,7 @@ class _Side:
         self, weights: Mapping[str, Array], round: int, total: float | None
     ) -> tuple[Contribution, LogMomentBounds | None]:
         log_moments = self.log_moments()
-        made = self.training.contribution(weights, log_moments, round=round, total_records=total)
+        made = self.training.contribution(weights, log_moments, round_number=round, total_records=total)
         self.saved = None if log_moments is None else log_moments.to_bytes()
         return made, log_moments
 
@@ -143,7 +143,7 @@ class Study:
             self._settings,
             spec_of(self._model),
             study=self._name,
-            round=round,
+            round_number=round,
             roster=parameters.roster,
             model=parameters.model or "",
             ledger=(parameters.ledger_entries or 0, parameters.ledger_sha256 or ""),

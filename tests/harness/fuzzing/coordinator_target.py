@@ -57,7 +57,7 @@ def _requests() -> _Requests:
     targets = sorted((method, _filled(route.path)) for route in routes for method in route.methods or ())
     # An exception that no handler turns into an answer is raised here.
     transport = httpx.ASGITransport(create_app(settings, coordinator=coordinator))
-    addresses = tuple(one for one in targets if not _SKIPPED.search(one[1]))
+    addresses = tuple(pair for pair in targets if not _SKIPPED.search(pair[1]))
     requests = _Requests(httpx.AsyncClient(transport=transport, base_url=_ORIGIN), asyncio.Runner(), addresses, key)
     created = {"study": "sepsis", "title": "t", "settings": example_study.settings().as_json()}
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
@@ -66,7 +66,7 @@ def _requests() -> _Requests:
 
 
 def _filled(path: str) -> str:
-    return re.sub(r"\{(\w+)[^}]*\}", lambda found: _NAMES.get(found[1], "1"), path)
+    return re.sub(r"\{(\w+)[^}]*\}", lambda match: _NAMES.get(match[1], "1"), path)
 
 
 def _parse_request(data: bytes) -> None:

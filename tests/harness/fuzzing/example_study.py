@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from accounting.budget.bodies import Standing
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, append, digest
-from study_protocol.documents.certify import Facts, computed, issued
+from study_protocol.documents.certify import Facts, compute_account, issue_certificate
 from study_protocol.study.messages import LedgerHead
 from study_protocol.study.model_file import ModelMetadata
 from study_protocol.study.plan_of import plan_of
@@ -46,22 +46,22 @@ def settings() -> StudySettings:
 @cache
 def entries() -> tuple[Entry, ...]:
     """Its ledger: opened, its models named, two rounds of which the second is charged in full, finished."""
-    budget, chosen = Budget(plan_of(settings())), settings().as_json()
+    budget, settings_json = Budget(plan_of(settings())), settings().as_json()
     ledger: list[Entry] = []
 
     def write(kind: Any, round: int | None, **event: Any) -> None:
-        shown = {"limits": budget.statements(), "percentiles": budget.percentiles()}
+        statement = {"limits": budget.statements(), "percentiles": budget.percentiles()}
         standing = Standing(
-            settings_sha256=digest(chosen),
+            settings_sha256=digest(settings_json),
             roster_sha256="a" * 64,
             members=3,
             state_sha256=digest(budget.state()),
-            statement_sha256=digest(shown),
+            statement_sha256=digest(statement),
             can_continue=budget.can_continue,
         )
         ledger.append(append(ledger[-1] if ledger else None, kind, round, {**event, **standing.to_dict()}))
 
-    write("opened", None, study=STUDY, settings=chosen, plan=plan_of(settings()).to_dict())
+    write("opened", None, study=STUDY, settings=settings_json, plan=plan_of(settings()).to_dict())
     write("released", None, sha256="c" * 64, bytes=160)
     budget.reserve(1)
     write("reserved", 1)
@@ -94,7 +94,7 @@ def certificate() -> bytes:
         head_signature=_head_signature(),
         model=None,
     )
-    return sign_again(issued(computed(entries()), facts).model_dump(mode="json"))
+    return sign_again(issue_certificate(compute_account(entries()), facts).model_dump(mode="json"))
 
 
 def sign_again(values: dict[str, Any]) -> bytes:

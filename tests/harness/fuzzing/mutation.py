@@ -25,8 +25,8 @@ def mutate_json(data: bytes, seed: int) -> bytes | None:
     if not places:
         return None
     # Most inputs are one text in several lines, or one in each line.
-    chosen = random.choice(places)
-    for first, last in ((chosen, chosen + 1), (places[0], len(lines))):
+    place = random.choice(places)
+    for first, last in ((place, place + 1), (places[0], len(lines))):
         line = b"\n".join(lines[first:last])
         start = line.index(b"{")
         try:
@@ -42,14 +42,14 @@ def mutate_json(data: bytes, seed: int) -> bytes | None:
 
 
 def _containers(value: Any) -> list[Any]:
-    found: list[Any] = []
+    places: list[Any] = []
     waiting = [value]
     while waiting:
         item = waiting.pop()
         if isinstance(item, dict | list) and item:
-            found.append(item)
+            places.append(item)
             waiting += item.values() if isinstance(item, dict) else item
-    return found
+    return places
 
 
 def _mutate(value: Any, random: Random) -> Any:
@@ -62,9 +62,11 @@ def _mutate(value: Any, random: Random) -> Any:
     if action == 0:
         del container[key]
     elif action == 1:
-        other = random.choice(containers)
-        taken = random.choice(list(other.values()) if isinstance(other, dict) else other)
-        container[key] = deepcopy(taken)
+        second_container = random.choice(containers)
+        second_value = random.choice(
+            list(second_container.values()) if isinstance(second_container, dict) else second_container
+        )
+        container[key] = deepcopy(second_value)
     elif action == 2 and isinstance(container, dict):
         container[random.choice(("", "a", "None", f"{key}2"))] = deepcopy(container[key])
     elif action == 2 and isinstance(container, list):

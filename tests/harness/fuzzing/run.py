@@ -31,10 +31,10 @@ NAMES = (
 
 def targets() -> Mapping[str, Target]:
     """Every parser by name, in the order of `NAMES`."""
-    found: dict[str, Target] = {}
+    targets: dict[str, Target] = {}
     for module in _MODULES:
-        found |= import_module(f"tests.harness.fuzzing.{module}").TARGETS
-    return {name: found.pop(name) for name in NAMES} | found
+        targets |= import_module(f"tests.harness.fuzzing.{module}").TARGETS
+    return {name: targets.pop(name) for name in NAMES} | targets
 
 
 def _fuzz(name: str, seconds: int, folder: Path) -> NoReturn:
@@ -78,11 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="time of one run (10)")
     parser.add_argument("--folder", type=Path, default=ROOT / ".campaigns", help="where inputs are kept")
     parser.add_argument("--list", action="store_true", help="print the names and run nothing")
-    chosen = parser.parse_args(argv)
-    if chosen.list or chosen.target is None:
+    options = parser.parse_args(argv)
+    if options.list or options.target is None:
         print("\n".join(NAMES))
         return 0
-    _fuzz(chosen.target, round(60 * chosen.minutes), chosen.folder)
+    _fuzz(options.target, round(60 * options.minutes), options.folder)
 
 
 if __name__ == "__main__":

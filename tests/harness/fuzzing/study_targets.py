@@ -51,8 +51,8 @@ def _parse_settings(data: bytes) -> None:
     """Read settings. Their digest is the same when they are written and read again."""
     number, body = choose(data, 2)
     settings = with_file(body, ("study.toml", "study.json")[number], read_any_settings)
-    again = type(settings).model_validate(settings.as_json())
-    assert again.digest() == settings.digest()
+    copy = type(settings).model_validate(settings.as_json())
+    assert copy.digest() == settings.digest()
 
 
 def _settings_seeds() -> Iterable[bytes]:
@@ -84,8 +84,8 @@ def _question_seeds() -> Iterable[bytes]:
 
 def _parse_export(data: bytes) -> None:
     """Read a ledger's export and audit it, as `wardround ledger verify` does."""
-    entries, told = with_file(data, "ledger.jsonl", read_export)
-    require_signed(example_study.PUBLIC_KEY, example_study.STUDY, told.head, entries)
+    entries, statement = with_file(data, "ledger.jsonl", read_export)
+    require_signed(example_study.PUBLIC_KEY, example_study.STUDY, statement.head, entries)
     audited(example_study.STUDY, entries)
 
 
@@ -98,8 +98,8 @@ def _parse_entries(data: bytes) -> None:
             continue
         parent = entries[-1] if entries else None
         whole = {**value, "sequence": len(entries) + 1, "previous": "0" * 64, "sha256": "0" * 64}
-        found = Entry.from_dict(whole)
-        entries.append(append(parent, found.kind, found.round, found.body))
+        entry = Entry.from_dict(whole)
+        entries.append(append(parent, entry.kind, entry.round, entry.body))
     audited(example_study.STUDY, entries)
 
 
@@ -112,26 +112,26 @@ def _parse_certificate(data: bytes) -> None:
     value = load_json(data)
     stated: Any = value.get("certificate") if isinstance(value, dict) else None
     document = opened(example_study.sign_again(stated) if isinstance(stated, dict) else data, "certificate.json")
-    results = [check.signature(document, example_study.PUBLIC_KEY, "its key", known=True)]
-    results += check.ledger(document.certificate, example_study.entries())
+    results = [check.check_signature(document, example_study.PUBLIC_KEY, "its key", is_confirmed=True)]
+    results += check.check_ledger(document.certificate, example_study.entries())
     as_yaml(entry(document.certificate))
-    if all(one.result == "good" for one in results):
-        original, again = (one.model_dump(mode="json") for one in (_original(), document.certificate))
-        differing = {name for name in {*original, *again} if not _same(original.get(name), again.get(name))}
+    if all(result.result == "good" for result in results):
+        original, reread = (result.model_dump(mode="json") for result in (_original(), document.certificate))
+        differing = {name for name in {*original, *reread} if not _are_equal(original.get(name), reread.get(name))}
         assert differing <= _FREE, f"changed and not found: {sorted(differing)}"
 
 
-def _same(one: Any, other: Any) -> bool:
+def _are_equal(left: Any, other: Any) -> bool:
     """Whether two values are equal, numbers up to the last bits, which another processor may round otherwise."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        left, right = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
-        return left.keys() == right.keys() and all(_same(left[name], right[name]) for name in left)
-    if isinstance(one, list) and isinstance(other, list):
-        ones, others = cast("list[Any]", one), cast("list[Any]", other)
-        return len(ones) == len(others) and all(map(_same, ones, others))
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
-    return type(one) is type(other) and one == other
+    if isinstance(left, dict) and isinstance(other, dict):
+        left_side, right = cast("dict[str, Any]", left), cast("dict[str, Any]", other)
+        return left_side.keys() == right.keys() and all(_are_equal(left_side[name], right[name]) for name in left_side)
+    if isinstance(left, list) and isinstance(other, list):
+        ones, right_side = cast("list[Any]", left), cast("list[Any]", other)
+        return len(ones) == len(right_side) and all(map(_are_equal, ones, right_side))
+    if isinstance(left, float) and isinstance(other, float):
+        return math.isclose(left, other, rel_tol=1e-9, abs_tol=1e-9)
+    return type(left) is type(other) and left == other
 
 
 @cache

@@ -90,7 +90,7 @@ def test_a_change_that_no_check_finds_is_a_fault(
     (seed,) = target.seeds()
     changed = _put(seed, path, _OTHER[path[-1]])
     target.try_input(changed)
-    monkeypatch.setattr(check, "ledger", lambda stated, entries: [])
+    monkeypatch.setattr(check, "check_ledger", lambda stated, entries: [])
     with pytest.raises(AssertionError, match=path[0]):
         target.try_input(changed)
 
@@ -128,10 +128,10 @@ def test_changed_json_keeps_what_stands_around_it_and_is_json() -> None:
     lines = b'\x07{"a": [1, "b", {"c": 2.5}]}\n{"d": null}\n'
     changed = [mutate_json(lines, seed) for seed in range(300)]
     assert len(set(changed)) > 100
-    for one in changed:
-        assert one is not None
-        assert (one[:1], one.count(b"\n")) == (b"\x07", 2)
-        for line in one.removeprefix(b"\x07").splitlines():
+    for case in changed:
+        assert case is not None
+        assert (case[:1], case.count(b"\n")) == (b"\x07", 2)
+        for line in case.removeprefix(b"\x07").splitlines():
             json.loads(line)
     assert mutate_json(b"no text of this kind", 1) is None
     assert mutate_json(b"{broken", 1) is None

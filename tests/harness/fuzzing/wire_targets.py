@@ -52,7 +52,7 @@ def _messages() -> tuple[type[BaseModel], ...]:
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, BaseModel) and value.__module__.startswith("client_sdk.")
     }
-    return tuple(sorted(classes, key=lambda one: one.__qualname__))
+    return tuple(sorted(classes, key=lambda message_class: message_class.__qualname__))
 
 
 _MESSAGES = _messages()
@@ -63,8 +63,8 @@ def _parse_message(data: bytes) -> None:
     number, body = choose(data, len(_MESSAGES))
     kind = _MESSAGES[number]
     message = read_document(kind, body)
-    again = read_document(kind, message.model_dump_json().encode())
-    assert again == message, f"{kind.__name__} is read otherwise when it is written again"
+    reread = read_document(kind, message.model_dump_json().encode())
+    assert reread == message, f"{kind.__name__} is read otherwise when it is written again"
 
 
 def _message_seeds() -> Iterable[bytes]:
@@ -210,7 +210,7 @@ TARGETS: Mapping[str, Target] = {
     "json": Target(_parse_json, (ValueError,), lambda: example_study.messages().values()),
     "messages": Target(_parse_message, (ValueError,), _message_seeds),
     "session-parameters": Target(
-        _parse_parameters, (ParameterFault,), lambda: [_session_parameters(one).to_bytes() for one in (1, 2)]
+        _parse_parameters, (ParameterFault,), lambda: [_session_parameters(number).to_bytes() for number in (1, 2)]
     ),
     "shares": Target(_parse_shares, (SharingError,), lambda: [bytes(3 * SHARE_BYTES)]),
     "tensors": Target(_parse_tensors, (TensorError,), _tensor_seeds),

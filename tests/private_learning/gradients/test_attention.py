@@ -80,6 +80,7 @@ def targets(count: int) -> Tensor:
 MASKS = ["none", "padding", "causal", "causal, padding", "added", "added, padding", "by head", "by head, padding"]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 6), st.sampled_from(["itself", "memory", "itself and memory", "three"]),
        st.sampled_from(MASKS), st.integers(1, 3), *[st.booleans()] * 5)  # fmt: skip

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from private_learning.gradients import NonFiniteError, PerRecordGradients, Slots
 from private_learning.gradients.layers import cross_entropy, logistic
-from study_protocol.study.clip_norm import LEAST_CLIP_NORM
+from study_protocol.study.clip_norm import MIN_CLIP_NORM
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -227,6 +227,7 @@ def convolutions() -> tuple[nn.Module, Tensor]:
     return model, torch.rand(64, 128, 1, 1).expand(64, 128, 20, 20).contiguous()
 
 
+@pytest.mark.quick("bags", "lookups")
 @pytest.mark.parametrize("made", [lookups, often, bags, convolutions], ids=lambda made: made.__name__)
 def test_places_that_cancel_or_are_many_stay_within_the_clip_norm(made: Callable[[], tuple[nn.Module, Tensor]]) -> None:
     torch.manual_seed(3)
@@ -258,9 +259,9 @@ def test_no_gradient_passes_the_least_clip_norm_because_its_squares_vanish(outpu
         model.weight[-min(outputs, 3999) :, 0] = -52.7 * 2.0**-39
         model.bias.zero_()
     x, y = torch.full((2, 4), 2.0**39), torch.zeros(2, dtype=torch.int64)
-    whole = gradients.clipped_sum(x, y, clip_norm=LEAST_CLIP_NORM, slots=Slots(2))
-    rest = gradients.clipped_sum(x[:1], y[:1], clip_norm=LEAST_CLIP_NORM, slots=Slots(2))
+    whole = gradients.clipped_sum(x, y, clip_norm=MIN_CLIP_NORM, slots=Slots(2))
+    rest = gradients.clipped_sum(x[:1], y[:1], clip_norm=MIN_CLIP_NORM, slots=Slots(2))
     moved = sum(float((whole.gradients[key] - rest.gradients[key]).square().sum()) for key in whole.gradients) ** 0.5
-    assert 0 < moved <= whole.norms[-1] <= LEAST_CLIP_NORM
+    assert 0 < moved <= whole.norms[-1] <= MIN_CLIP_NORM
     with pytest.raises(ValueError, match="at least"):
-        gradients.clipped_sum(x, y, clip_norm=LEAST_CLIP_NORM / 1e6, slots=Slots(2))
+        gradients.clipped_sum(x, y, clip_norm=MIN_CLIP_NORM / 1e6, slots=Slots(2))

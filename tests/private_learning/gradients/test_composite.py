@@ -13,7 +13,7 @@ from private_learning.gradients import PerRecordGradients
 from private_learning.gradients.capture import Capture
 from private_learning.gradients.composite import Affine, Composite
 from private_learning.gradients.errors import NotLayerwise, UnsupportedLayer
-from private_learning.gradients.inspection import KNOWN, known_layers, trainable
+from private_learning.gradients.inspection import RULES, known_layers, trainable
 from private_learning.gradients.layers import Layer
 
 
@@ -65,7 +65,7 @@ class Gated(nn.Module):
 
 @pytest.fixture(autouse=True)
 def _known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KNOWN, Gate, GateRule)
+    monkeypatch.setitem(RULES, Gate, GateRule)
 
 
 def squared(outputs: Tensor, targets: Tensor) -> Tensor:

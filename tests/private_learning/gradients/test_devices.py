@@ -50,7 +50,7 @@ def both(request: pytest.FixtureRequest) -> Iterator[tuple[PerRecordGradients, P
     """Alone, and with two further devices."""
     several = made(request.param, ("cpu", "cpu"))
     yield made(request.param, ()), several
-    several._further.close()  # type: ignore[union-attr]
+    several._further_devices.close()  # type: ignore[union-attr]
 
 
 def summed(gradients: PerRecordGradients, **more: Any) -> ClippedSum:
@@ -63,6 +63,7 @@ def equal(one: ClippedSum, other: ClippedSum) -> bool:
     return all(same) and torch.equal(one.norms, other.norms) and one.rounding == other.rounding
 
 
+@pytest.mark.quick("layerwise")
 def test_three_processes_give_the_bytes_of_one(both: tuple[PerRecordGradients, PerRecordGradients]) -> None:
     alone, several = both
     found = summed(several)
@@ -118,7 +119,7 @@ def test_a_device_that_is_lost_is_named(both: tuple[PerRecordGradients, PerRecor
     _, several = both
     # A process begins with its first task, and other tests may have run elsewhere.
     several.clipped_sum(X, Y, clip_norm=1.0)
-    pools = several._further._pools  # type: ignore[union-attr]
+    pools = several._further_devices._pools  # type: ignore[union-attr]
     (process,) = pools[0]._processes.values()
     os.kill(process.pid or 0, signal.SIGKILL)
     with pytest.raises(DeviceLost, match="device cpu has ended"):
@@ -130,6 +131,7 @@ def test_a_loss_that_cannot_travel_is_refused_with_advice() -> None:
         PerRecordGradients(convolutions(), lambda a, b: cross_entropy(a, b), further_devices=("cpu",))
 
 
+@pytest.mark.slow
 def test_processes_end_with_the_one_that_is_killed() -> None:
     """Else they would keep their devices, and what they last computed, for ever."""
     context = torch.multiprocessing.get_context("spawn")
@@ -149,7 +151,7 @@ def test_processes_end_with_the_one_that_is_killed() -> None:
 def _hold(pipe: Any) -> None:
     gradients = made("layerwise", ("cpu",))
     gradients.clipped_sum(X, Y, clip_norm=1.0)
-    (process,) = gradients._further._pools[0]._processes.values()  # type: ignore[union-attr]
+    (process,) = gradients._further_devices._pools[0]._processes.values()  # type: ignore[union-attr]
     pipe.send(process.pid)
     time.sleep(60)
 
@@ -186,4 +188,4 @@ def test_modes_of_modules_and_frozen_parts_that_change_go_along() -> None:
                 gradients.model[2].running_mean.add_(1.0)  # type: ignore[operator, index, union-attr]
         assert equal(summed(alone), summed(several))
     finally:
-        several._further.close()  # type: ignore[union-attr]
+        several._further_devices.close()  # type: ignore[union-attr]

@@ -11,7 +11,7 @@ def test_a_place_is_named_and_nothing_is_released() -> None:
     error = NonFiniteError("the loss")
     assert error.where == "the loss"
     assert "the loss contains NaN or infinity" in str(error)
-    assert "nothing was released" in str(error)
+    assert "the step was stopped before any release" in str(error)
 
 
 def test_a_fallback_is_not_mistaken_for_a_refusal() -> None:

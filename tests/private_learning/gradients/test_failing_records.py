@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from private_learning.gradients import ClippedSum, PerRecordGradients, Slots
 from private_learning.gradients.layers import cross_entropy
-from private_learning.gradients.passes import Asked, run
+from private_learning.gradients.passes import PassRequest, run
 from private_learning.training.patients import LossOfPatients, RowsOfPatients
 from study_protocol.study.bounds import MAX_WEIGHT
 
@@ -98,6 +98,19 @@ def difference(one: ClippedSum, other: ClippedSum) -> float:
     return math.sqrt(float(torch.stack(squares).sum()))
 
 
+@pytest.mark.quick(
+    "dense-closed forms",
+    "dense-own loss",
+    "dense-vmap",
+    "gated-closed forms",
+    "gated-vmap",
+    "linear-closed forms",
+    "linear-own loss",
+    "linear-vmap",
+    "lookups-closed forms",
+    "rows-closed forms",
+    "rows-vmap",
+)
 @pytest.mark.parametrize(("method", "loss"), WAYS, ids=["closed forms", "own loss", "vmap"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_no_weights_make_one_record_stop_the_others_or_move_them(name: str, method: Any, loss: Any) -> None:
@@ -258,6 +271,8 @@ class ByPlace:
 def test_a_copy_that_fails_in_another_place_does_not_go_on_for_ever(fails: Any, left: list[float]) -> None:
     x = torch.tensor([0.1, 0.2, 0.3, 0.4])
     engine: Any = ByPlace(fails)
-    found = run(engine, x.clone(), x.clone(), lambda factors: factors, Asked(CLIP), lambda: (x.clone(), x.clone()))
+    found = run(
+        engine, x.clone(), x.clone(), lambda factors: factors, PassRequest(CLIP), lambda: (x.clone(), x.clone())
+    )
     assert torch.isfinite(found.norms).tolist() == [value in left for value in (0.1, 0.2, 0.3, 0.4)]
     assert float(sum(found.sum.values(), torch.zeros(1))) == pytest.approx(sum(left), rel=1e-3)

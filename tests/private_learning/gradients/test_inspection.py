@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from private_learning.gradients.errors import NotLayerwise, UnsupportedLayer
-from private_learning.gradients.inspection import KNOWN, known_layers, refuse_cross_record, risky_layers, trainable
+from private_learning.gradients.inspection import RULES, known_layers, refuse_cross_record, risky_layers, trainable
 from private_learning.gradients.layers import LinearLayer
 
 
@@ -27,7 +27,7 @@ def test_layers_without_trainable_parameters_are_passed_over() -> None:
     model = nn.Sequential(nn.Linear(3, 3).requires_grad_(False), nn.ReLU(), nn.Linear(3, 1, bias=False))
     (layer,) = known_layers(model)
     assert (type(layer), layer.name, layer.names) == (LinearLayer, "2", {"weight": "2.weight"})
-    assert layer.own("bias") is None
+    assert layer.parameter("bias") is None
 
 
 def test_every_known_type_is_exact() -> None:
@@ -36,7 +36,7 @@ def test_every_known_type_is_exact() -> None:
 
     with pytest.raises(NotLayerwise, match="Own"):
         known_layers(Own(2, 2))
-    assert Own not in KNOWN
+    assert Own not in RULES
 
 
 def patched() -> nn.Module:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from private_learning.gradients import layers
-from private_learning.gradients.inspection import KNOWN
+from private_learning.gradients.inspection import RULES
 from private_learning.gradients.layers import Layer, combined, gram, squared_norms
-from private_learning.gradients.spread import Spread
+from private_learning.gradients.spread import ScoreVariance
 
 BATCH = 5
 Case = tuple[nn.Module, Tensor]
@@ -46,7 +46,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "batch norm, fixed, of signals": lambda: (fixed(nn.BatchNorm1d(4)), noise(BATCH, 4, 3)),
     "batch norm, fixed, of images": lambda: (fixed(nn.BatchNorm2d(4)), noise(BATCH, 4, 3, 2)),
     "batch norm, fixed, of volumes": lambda: (fixed(nn.BatchNorm3d(4)), noise(BATCH, 4, 2, 3, 2)),
-    "spread": lambda: (Spread(4, -0.7), noise(BATCH, 4)),
+    "spread": lambda: (ScoreVariance(4, -0.7), noise(BATCH, 4)),
     "instance norm": lambda: (nn.InstanceNorm1d(4, affine=True), noise(BATCH, 4, 6)),
 }
 
@@ -59,7 +59,7 @@ def made(name: str) -> tuple[Layer, Tensor, Tensor, list[dict[str, Tensor]]]:
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    layer = KNOWN[type(module)](name, module, {key: f"model.{key}" for key, _ in module.named_parameters()})
+    layer = RULES[type(module)](name, module, {key: f"model.{key}" for key, _ in module.named_parameters()})
     assert isinstance(layer, Layer)
     signals = torch.randn_like(module(inputs))
     rows = []

@@ -134,6 +134,7 @@ def models(draw: Callable) -> tuple[nn.Module, Tensor]:
     return model, inputs
 
 
+@pytest.mark.slow
 @zoo_settings
 @given(models())
 def test_zoo_in_double_precision(drawn: tuple[nn.Module, Tensor]) -> None:
@@ -142,6 +143,7 @@ def test_zoo_in_double_precision(drawn: tuple[nn.Module, Tensor]) -> None:
     check_against_brute_force(model.double(), inputs, method="layerwise")
 
 
+@pytest.mark.slow
 @zoo_settings
 @given(models())
 def test_zoo_in_single_precision(drawn: tuple[nn.Module, Tensor]) -> None:
@@ -183,6 +185,7 @@ class Residual(nn.Module):
         return self.head(torch.relu_(y).flatten(1))
 
 
+@pytest.mark.quick("Gram linear")
 @pytest.mark.parametrize(
     ("model", "inputs"),
     [

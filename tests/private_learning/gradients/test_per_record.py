@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from private_learning.gradients import PerRecordGradients, Slots, UnsupportedLayer
-from private_learning.gradients.generated import Examples
+from private_learning.gradients.generated import ExampleMakers
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -256,7 +256,7 @@ def test_a_model_that_takes_no_generated_inputs_is_refused_by_the_name_of_the_ho
     inputs, targets = torch.full((4, 5), 120.0), torch.ones(4)
     with pytest.raises(UnsupportedLayer, match="example_inputs"):
         PerRecordGradients(Picky(), squared_error).norms(inputs, targets)
-    known = Examples(inputs=lambda count, draw: torch.as_tensor(draw.uniform(100, 200, (count, 5))).float())
+    known = ExampleMakers(inputs=lambda count, draw: torch.as_tensor(draw.uniform(100, 200, (count, 5))).float())
     gradients = PerRecordGradients(Picky(), squared_error, examples=known)
     gradients.norms(inputs, targets)
     assert gradients.method == "one by one"
@@ -382,6 +382,7 @@ UNLISTED = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     kind=st.sampled_from(UNLISTED),

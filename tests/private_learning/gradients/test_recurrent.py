@@ -125,6 +125,7 @@ def records(dtype: torch.dtype = torch.float64, seed: int = 1) -> tuple[Tensor, 
     return x, torch.randn(RECORDS, generator=generator, dtype=dtype)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_norms_and_sums_are_those_of_one_backward_per_record(data: st.DataObject) -> None:
@@ -145,6 +146,7 @@ def test_norms_and_sums_are_those_of_one_backward_per_record(data: st.DataObject
     assert gradients.method == "layerwise", gradients.reason
 
 
+@pytest.mark.quick("False-RNN relu", "False-RNN tanh", "True-RNN relu", "True-RNN tanh")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("packed", [False, True])
 def test_in_single_precision_to_five_digits(kind: str, packed: bool) -> None:
@@ -220,6 +222,7 @@ def test_sequences_that_are_cut_behind_the_longest_of_the_batch_are_refused() ->
         PerRecordGradients(Ragged(cut=True).double().eval(), lambda o, t: loss(o, t)).norms(*records())
 
 
+@pytest.mark.quick("RNN relu-False")
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_record_has_one_gradient_in_a_slot_whatever_its_companions_lengths(kind: str, packed: bool) -> None:

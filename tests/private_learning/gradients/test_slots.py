@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from private_learning import tasks
 from private_learning.gradients import PerRecordGradients
-from private_learning.gradients.model import LEAST, MOST
+from private_learning.gradients.model import MAX_PASS_RECORDS, MIN_PASS_RECORDS
 from private_learning.gradients.slots import Pass, Slots, in_order, slots_for
 from private_learning.tasks.adapters import adapt
 from study_protocol.randomness.source import SeededSource
@@ -133,7 +133,7 @@ class At(Slots):
         super().__init__(capacity)
         object.__setattr__(self, "places", places)
 
-    def passes(self, records: int, most: int) -> Iterator[Pass]:
+    def passes(self, records: int, max_records: int) -> Iterator[Pass]:
         homes = np.full(self.capacity, records)
         homes[self.places] = np.arange(records)  # type: ignore[attr-defined]
         free = homes == records
@@ -171,6 +171,7 @@ def alone(name: str, method: Any, companions: list[int], slot: int, capacity: in
     return seen, float(found.norms[0])
 
 
+@pytest.mark.quick("last-layer-vmap", "logistic-regression-vmap", "mlp-vmap", "regression-vmap")
 @pytest.mark.parametrize("method", ["layerwise", "vmap"])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_record_has_one_gradient_in_a_slot_whoever_is_beside_it(name: str, method: Any) -> None:
@@ -271,4 +272,4 @@ def test_room_costs_little_and_most_batches_fit() -> None:
         # One batch in 40 takes a further pass, and no more.
         assert poisson.sf(room, expected) <= 1 / 40
     assert slots_for(0.01) == 1
-    assert LEAST <= MOST
+    assert MIN_PASS_RECORDS <= MAX_PASS_RECORDS

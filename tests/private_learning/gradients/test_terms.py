@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from private_learning.gradients import PerRecordGradients, layers, terms
 from private_learning.gradients.layers import EmbeddingLayer, LinearLayer, gram
-from private_learning.gradients.terms import Seen, Tied
+from private_learning.gradients.terms import LayerUse, TiedWeights
 from tests.private_learning.gradients.references import assert_exact, squared_error
 
 
@@ -149,6 +149,8 @@ def test_uses_that_cancel_never_make_a_norm_too_small() -> None:
     # The linear layer takes back what the lookup gives, but for a millionth.
     g.scatter_(2, tokens.unsqueeze(2), -1.0)
     e = a * (1 + 1e-6)
-    found = Tied("w", Seen(table, tokens, e), Seen(LinearLayer("head", nn.Linear(8, 5), {"weight": "w"}), a, g))
+    found = TiedWeights(
+        "w", LayerUse(table, tokens, e), LayerUse(LinearLayer("head", nn.Linear(8, 5), {"weight": "w"}), a, g)
+    )
     exact = (e.double() - a.double()).flatten(1).square().sum(1)
     assert bool((found.squares["w"].double() >= exact).all())

@@ -54,6 +54,17 @@ def model_of(engine: str) -> Plain:
     return ENGINES[engine]()
 
 
+@pytest.mark.quick(
+    "batch_dice-layerwise",
+    "batch_dice-one by one",
+    "by_largest-vmap",
+    "counting-vmap",
+    "cox-vmap",
+    "dropped-one by one",
+    "in a buffer-one by one",
+    "info_nce-vmap",
+    "softmax_over_batch-one by one",
+)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", COUPLED)
 def test_a_loss_that_looks_at_other_records_is_refused_whatever_the_records_and_weights(name: str, engine: str) -> None:
@@ -98,6 +109,19 @@ def climbed(engine: str, loss: Loss, slots: Slots | None, exchanged: bool) -> fl
     return best
 
 
+@pytest.mark.quick(
+    "by_largest-vmap",
+    "by_length-vmap",
+    "counting-one by one",
+    "in a buffer-layerwise",
+    "in a buffer-vmap",
+    "in a closure-one by one",
+    "in an attribute-layerwise",
+    "in an attribute-vmap",
+    "in_global-one by one",
+    "masked_mean-vmap",
+    "softmax_over_batch-vmap",
+)
 @pytest.mark.filterwarnings("ignore:std\\(\\):UserWarning")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", [n for n in COUPLED if n not in ("mixup", "dropped", "noisy")])
@@ -124,6 +148,7 @@ def test_the_climb_finds_what_a_coupled_loss_can_do(monkeypatch: pytest.MonkeyPa
     assert min(found.values()) > 1.5, found
 
 
+@pytest.mark.quick("huber-layerwise")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", SEPARATE)
 def test_a_loss_of_one_record_is_accepted_and_has_the_gradients_of_one_backward_per_record(

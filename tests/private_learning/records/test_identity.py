@@ -105,6 +105,7 @@ def test_what_cannot_tell_one_patient_from_another_is_refused_without_its_words(
     assert identity_or_blank(value) == ""
 
 
+@pytest.mark.slow
 def test_the_identity_of_an_identity_is_itself_for_every_character() -> None:
     for code in range(sys.maxunicode + 1):
         if unicodedata.category(chr(code)) == "Cs":

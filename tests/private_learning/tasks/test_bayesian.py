@@ -95,6 +95,7 @@ def test_the_spread_s_gradient_is_that_of_the_expected_loss() -> None:
     np.testing.assert_allclose(model.spread.weight.grad[0].numpy(), curvature * (seen * stds) ** 2, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_training_with_the_prior_finds_the_posterior_of_a_conjugate_like_problem() -> None:
     """Many records at one input: μ and ρ go where Newton's method on the same objective says, by another code."""
     from study_protocol.study.prior import prior_of

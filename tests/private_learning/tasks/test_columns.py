@@ -113,7 +113,7 @@ def test_what_is_clipped_is_counted() -> None:
         ("1,234", "a number whose comma or point may mean thousands"),
         ("70 kg", "a sign or a unit"),
         ("<5", "a sign or a unit"),
-        ("high", "is text: if it says that nothing was measured, missing-values"),
+        ("high", "is text: if it stands for a missing value, missing-values"),
     ],
 )
 def test_the_kind_of_a_cell_that_is_no_number_is_said_and_not_the_cell(cell: str, kind: str) -> None:

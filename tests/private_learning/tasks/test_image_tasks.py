@@ -80,6 +80,7 @@ def compare(model: torch.nn.Module, loss: Any, x: torch.Tensor, y: torch.Tensor,
         torch.testing.assert_close(found.gradients[key].double(), value, rtol=0, atol=1e-9)
 
 
+@pytest.mark.quick("signal-cnn")
 @pytest.mark.parametrize("name", NAMES)
 def test_closed_forms_are_one_backward_per_record(name: str) -> None:
     task = load(name, parameters_of(name))
@@ -88,6 +89,7 @@ def test_closed_forms_are_one_backward_per_record(name: str) -> None:
 
 
 # The last convolution of a U-Net, of 1 × 1, and its repeated pixels see every shape.
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     height=st.integers(4, 11),
@@ -111,6 +113,7 @@ def test_masks_of_any_shape_have_the_size_of_their_images(
     compare(model, task.loss, x, y)
 
 
+@pytest.mark.quick("signal-cnn")
 @pytest.mark.parametrize("name", NAMES)
 def test_several_rows_of_a_record_keep_the_closed_forms(name: str) -> None:
     """Three rows each, as of several views or images of a patient: the mean of their gradients, clipped once."""
@@ -121,6 +124,7 @@ def test_several_rows_of_a_record_keep_the_closed_forms(name: str) -> None:
     compare(model, loss, x, y)
 
 
+@pytest.mark.quick("signal-cnn")
 @pytest.mark.parametrize("name", NAMES)
 def test_noised_steps_find_what_made_up_records_hold(name: str) -> None:
     """Twenty steps, noise of 0.3 clip norms: every seed is fixed, and guessing gives at most a half."""

@@ -118,7 +118,7 @@ def test_a_longer_feature_vector_is_scaled_down_to_the_bound() -> None:
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
-        ({"module": "nowhere"}, r"no package here offers it; there are .*'oriented-gradients'"),
+        ({"module": "nowhere"}, r"no package here offers it: there are .*'oriented-gradients'"),
         ({"module": "broken"}, "cannot be made: OSError: no weights here"),
         ({"module": "gone"}, "cannot be made: AttributeError"),
         ({"module": "no_module"}, "did not return a torch module"),

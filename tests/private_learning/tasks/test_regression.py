@@ -104,7 +104,7 @@ def test_huber_s_loss_is_in_the_label_s_unit_and_less_moved_by_outliers() -> Non
 @pytest.mark.parametrize(
     ("los", "words"),
     [
-        ([1.0, float("nan")], "column los: 1 of 2 are missing; leave these rows out, the first in row 2"),
+        ([1.0, float("nan")], "column los: 1 of 2 are missing: leave these rows out, the first in row 2"),
         (["1", "long"], "column los: 1 of 2 values are no numbers"),
         ([1.0, float("inf")], "an infinity"),
     ],

@@ -98,6 +98,7 @@ def test_what_a_model_says_of_a_patient_depends_on_its_own_events_alone(kind: st
     torch.testing.assert_close(model(x)[2], model.head.bias)
 
 
+@pytest.mark.quick("transformer")
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_are_those_of_one_backward_a_patient(kind: str) -> None:
     how = {"model": kind, "hidden": 8, "embedding": 8, "layers": 2, "length": 12, "column.age": "18..90"}
@@ -180,6 +181,7 @@ def test_a_header_alone_names_the_patient_and_is_no_table_of_patients(tmp_path: 
         load(tmp_path)
 
 
+@pytest.mark.slow
 def test_stays_of_the_eicu_demo_are_histories(tmp_path: Path) -> None:
     """Real tables: one row for each patient; unit types and admission sources of all of a patient's stays."""
     path = data_folder() / "eicu_demo" / "patient.csv.gz"

@@ -171,7 +171,7 @@ def test_labels_may_be_words_in_the_order_of_their_classes() -> None:
             ["no", "Yes", "yes"],
             "label column sick: 1 of 3 values are none .*label-values no.yes, the first in row 2",
         ),
-        (["no", "yes", None], "label column sick: 1 of 3 are missing; leave these rows out, the first in row 3"),
+        (["no", "yes", None], "label column sick: 1 of 3 are missing: leave these rows out, the first in row 3"),
     ],
     ids=["another word", "missing"],
 )

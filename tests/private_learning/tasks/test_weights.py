@@ -11,7 +11,7 @@ import torch
 from private_learning.tasks import load
 from private_learning.tasks.registry import BUILT_IN
 from private_learning.tasks.tables import MultilayerPerceptron
-from private_learning.tasks.weights import drawn
+from private_learning.tasks.weights import drawn_weights
 from private_learning.training.weights import weights_of
 
 COLUMNS = {"label": "ill", "column.age": "18..90", "column.chol": "1..4; missing=2", "column.pain": "1|2|3; missing"}
@@ -59,7 +59,7 @@ def test_every_built_in_task_is_among_the_cases() -> None:
 def test_names_shapes_types_and_spread_are_torch_s_own(name: str, parameters: dict[str, Any]) -> None:
     torch.manual_seed(1)
     task = load(name, parameters)
-    ours, theirs = drawn(task, np.random.default_rng(1)), weights_of(task.model())
+    ours, theirs = drawn_weights(task, np.random.default_rng(1)), weights_of(task.model())
     assert ours is not None
     assert {key: (array.shape, array.dtype) for key, array in ours.items()} == {
         key: (array.shape, array.dtype) for key, array in theirs.items()
@@ -78,7 +78,7 @@ def test_names_shapes_types_and_spread_are_torch_s_own(name: str, parameters: di
 
 def test_draws_are_new_every_time_and_a_task_of_somebody_s_own_is_not_guessed() -> None:
     task = load("mlp", COLUMNS)
-    one, other = drawn(task), drawn(task)
+    one, other = drawn_weights(task), drawn_weights(task)
     assert one is not None
     assert other is not None
     assert (one["0.weight"] != other["0.weight"]).any()
@@ -86,4 +86,4 @@ def test_draws_are_new_every_time_and_a_task_of_somebody_s_own_is_not_guessed() 
     class Mine(MultilayerPerceptron):
         """Might have another model."""
 
-    assert drawn(Mine(COLUMNS)) is None
+    assert drawn_weights(Mine(COLUMNS)) is None

@@ -23,7 +23,7 @@ from private_learning.records.records import Array
 from private_learning.tasks import Task, dataset_of, load
 from private_learning.tasks.inputs import LazyInputs
 from private_learning.training import LocalTraining, ahead
-from private_learning.training.ahead import Batch, Batches
+from private_learning.training.ahead import Batch, PrefetchedBatches
 from private_learning.training.weights import weights_of
 from study_protocol.randomness.source import Purpose, SeededRandomness
 from study_protocol.study.settings import StudySettings
@@ -102,6 +102,7 @@ def test_records_read_on_demand_give_the_bytes_of_records_in_memory(name: str) -
     assert len(reader.threads) > 1
 
 
+@pytest.mark.quick("client", "parallel")
 @pytest.mark.parametrize("name", PLANS)
 def test_a_table_read_by_row_groups_gives_the_bytes_of_one_in_memory(tmp_path: Path, name: str) -> None:
     pyarrow: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -116,6 +117,7 @@ def test_a_table_read_by_row_groups_gives_the_bytes_of_one_in_memory(tmp_path: P
     assert released(training(there, chosen, task=task)) == released(training(here, chosen, task=task))
 
 
+@pytest.mark.quick("caller")
 @pytest.mark.parametrize("read_by", ["caller", "processes"])
 def test_who_reads_changes_no_byte(read_by: ReadBy) -> None:
     chosen = study("several-steps")
@@ -162,7 +164,7 @@ def test_no_more_is_held_than_the_pass_that_runs_and_what_has_room(monkeypatch: 
     inputs = dataset_of(TASK, LazyExamples.of(reader, FEATURES.labels)).inputs
     assert isinstance(inputs, LazyInputs)
     reader.asked.clear()
-    batches = Batches(inputs)
+    batches = PrefetchedBatches(inputs)
     rows, after = np.arange(0, 300, 2), np.arange(1, 300, 2)
     batch = batches.of(rows, lambda: after)
     assert not isinstance(batch, torch.Tensor)

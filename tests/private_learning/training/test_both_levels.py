@@ -89,6 +89,7 @@ class Step:
 
 
 # A law of noise is built for every pair of clip norm and radius: few of them, many records.
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     seed=seeds,

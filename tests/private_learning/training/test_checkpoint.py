@@ -89,6 +89,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return accounting(other, directory)
 
 
+@pytest.mark.quick("5")
 @pytest.mark.parametrize("nth", [1, 3, 5])
 def test_killed_between_steps_and_started_again(
     tmp_path: Path, nth: int, steps: list[int], uninterrupted: dict[str, Any]
@@ -137,6 +138,7 @@ def test_no_checkpoint_is_written_before_it_is_due(tmp_path: Path) -> None:
     assert not death.hit
 
 
+@pytest.mark.quick("rules0")
 @pytest.mark.parametrize("rules", [{}, {"individual": OWN, "excluded_patients": ["p3"]}])
 def test_a_checkpoint_under_other_rules_is_not_gone_on_from(
     tmp_path: Path, rules: dict[str, Any], steps: list[int]
@@ -160,13 +162,13 @@ def test_steps_after_a_checkpoint_are_those_that_would_have_followed(tmp_path: P
     def place() -> Checkpoints:
         return Checkpoints.open(tmp_path / "checkpoint", "round 2", every_seconds=0.0)
 
-    whole = training().contribution(start, None, round=2).update
+    whole = training().contribution(start, None, round_number=2).update
     with dying_at("hospital.after-checkpoint", 2), pytest.raises(Killed):
-        training().contribution(start, None, round=2, checkpoints=place())
+        training().contribution(start, None, round_number=2, checkpoints=place())
     again = place()
     assert again.start is not None
     assert again.start.step == 2
-    found = training().contribution(start, None, round=2, checkpoints=again).update
+    found = training().contribution(start, None, round_number=2, checkpoints=again).update
     for name, array in whole.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-9)
 
@@ -183,7 +185,7 @@ def test_a_seeded_round_gone_on_with_is_the_uninterrupted_one_to_the_last_bit(
     def update(round: int, checkpoints: Checkpoints | None = None) -> dict[str, np.ndarray]:
         randomness = SeededRandomness(1, allow_insecure=True)
         training = LocalTraining(task, data, chosen, randomness, checkpoint_seconds=0.0, party="mercy")
-        return training.contribution(start, None, round=round, checkpoints=checkpoints).update
+        return training.contribution(start, None, round_number=round, checkpoints=checkpoints).update
 
     def place() -> Checkpoints:
         return Checkpoints.open(tmp_path / "checkpoint", "round 2", every_seconds=0.0)

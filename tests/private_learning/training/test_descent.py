@@ -41,7 +41,7 @@ def study(max_steps: int = 400, **training: Any) -> StudySettings:
 def update(chosen: StudySettings, round: int = 1) -> np.ndarray:
     start = {"weight": np.array([[0.3, -0.2]], np.float32), "bias": np.array([0.1], np.float32)}
     local = LocalTraining(TASK, DATA, chosen, SeededRandomness(1, allow_insecure=True))
-    found = local.contribution(start, None, round=round).update
+    found = local.contribution(start, None, round_number=round).update
     return np.concatenate([found["bias"].ravel(), found["weight"].ravel()]).astype(np.float64)
 
 
@@ -80,7 +80,7 @@ def test_an_optimiser_is_new_in_every_round() -> None:
     chosen = study(local_optimiser={"name": "momentum"})
     local = LocalTraining(TASK, DATA, chosen, SeededRandomness(1, allow_insecure=True))
     start = weights_of(TASK.model())
-    first, second = (local.contribution(start, None, round=r).update for r in (1, 2))
+    first, second = (local.contribution(start, None, round_number=r).update for r in (1, 2))
     for name, array in first.items():
         np.testing.assert_allclose(array, second[name], rtol=1e-4, atol=1e-5)
 

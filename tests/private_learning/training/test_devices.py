@@ -54,11 +54,13 @@ def same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool
     return all(np.array_equal(one[name], other[name]) for name in one | other)
 
 
+@pytest.mark.quick("one row a patient")
 @pytest.mark.parametrize("rows", [1, 2], ids=["one row a patient", "two rows"])
 def test_a_round_on_two_devices_has_the_bytes_of_one(rows: int) -> None:
     assert same(update(study(), rows), update(study(), rows, device="cpu,cpu"))
 
 
+@pytest.mark.slow
 def test_bfloat16_changes_the_model_s_products_and_keeps_the_round() -> None:
     exact, coarse = update(study(), device="cpu"), update(study(), bfloat16=True)
     assert not same(exact, coarse)

@@ -92,7 +92,10 @@ def test_the_noise_is_what_the_study_promises() -> None:
     chosen = settings(sampling_rate=1e-12, noise_multiplier=1.5, clip_norm=2.0, expected_batch_size=4.0)
     local = training(chosen, seed=5)
     drawn = np.concatenate(
-        [np.concatenate([a.ravel() for a in local.update(start(), None, round=r).values()]) for r in range(1, 201)]
+        [
+            np.concatenate([a.ravel() for a in local.update(start(), None, round_number=r).values()])
+            for r in range(1, 201)
+        ]
     )
     assert drawn.size == 600
     ratio = float((drawn.astype(np.float64) ** 2).sum()) / (1.5 * 2.0 / 4.0) ** 2
@@ -107,7 +110,7 @@ def test_an_empty_batch_is_noised_all_the_same() -> None:
 
 def test_another_round_has_other_noise() -> None:
     local = training(settings())
-    first, second = (local.update(start(), None, round=round) for round in (1, 2))
+    first, second = (local.update(start(), None, round_number=round) for round in (1, 2))
     assert all((first[name] != second[name]).all() for name in first)
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 from private_learning.gradients import ClippedSum
 from private_learning.training import noise_ahead
 from private_learning.training.noise import GridNoise
-from private_learning.training.noise_ahead import LEAST, NoiseAhead
+from private_learning.training.noise_ahead import MIN_THREAD_NUMBERS, NoiseAhead
 from study_protocol.randomness.discrete_gaussian import CHUNK, sampler
 from study_protocol.randomness.source import RandomSource, SecureSource, SeededSource
 
@@ -68,7 +68,7 @@ def test_what_was_used_is_zeroed() -> None:
     assert not piece.any()
 
 
-@pytest.mark.parametrize("size", [1, 62, CHUNK + 7, LEAST + 7])
+@pytest.mark.parametrize("size", [1, 62, CHUNK + 7, MIN_THREAD_NUMBERS + 7])
 @pytest.mark.parametrize("cores", [1, 2])
 def test_a_seeded_stream_gives_what_it_gives_without(size: int, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise_ahead, "another_core", lambda: cores > 1)
@@ -116,11 +116,11 @@ def test_long_vectors_are_drawn_while_the_caller_does_something_else(monkeypatch
             drawn.set()
             return super().words(count, dtype)
 
-    pieces = NoiseAhead(LAW, LEAST, 1).of_step(Watched())
+    pieces = NoiseAhead(LAW, MIN_THREAD_NUMBERS, 1).of_step(Watched())
     # Nothing was asked for yet.
     assert drawn.wait(60)
     held = [piece for _, piece in pieces]
-    assert sum(map(len, held)) == LEAST
+    assert sum(map(len, held)) == MIN_THREAD_NUMBERS
     assert not any(piece.any() for piece in held)
 
 
@@ -131,7 +131,7 @@ def test_what_stops_the_thread_stops_the_step(monkeypatch: pytest.MonkeyPatch) -
         def read(self, size: int) -> bytes:
             raise OSError("no randomness")
 
-    clipped = ClippedSum({"w": torch.zeros(LEAST)}, torch.zeros(0), 1.0)
-    grid = GridNoise.calibrated(1.0, LEAST, noise_multiplier=1.0)
+    clipped = ClippedSum({"w": torch.zeros(MIN_THREAD_NUMBERS)}, torch.zeros(0), 1.0)
+    grid = GridNoise.calibrated(1.0, MIN_THREAD_NUMBERS, noise_multiplier=1.0)
     with pytest.raises(OSError, match="no randomness"):
-        grid.completed(clipped, NoiseAhead(grid.law, LEAST, 1).of_step(Broken()))
+        grid.completed(clipped, NoiseAhead(grid.law, MIN_THREAD_NUMBERS, 1).of_step(Broken()))

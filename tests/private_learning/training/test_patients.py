@@ -104,6 +104,7 @@ def study(task_name: str, clip_norm: float, **training: object) -> StudySettings
     )
 
 
+@pytest.mark.quick("a-mlp", "b-mlp", "d-mlp")
 @pytest.mark.parametrize("task_name", ["mlp", "cnn"])
 @pytest.mark.parametrize("gone", list(ROWS))
 def test_a_patient_with_all_rows_moves_the_sum_by_at_most_the_clip_norm(task_name: str, gone: str) -> None:

@@ -139,6 +139,7 @@ def test_the_price_is_that_of_so_many_gaussian_mechanisms() -> None:
     assert 0.999e-5 < delta <= 1e-5
 
 
+@pytest.mark.slow
 def test_the_averaged_cost_of_the_records_is_below_the_worst_case() -> None:
     inputs, labels = records(2, 2000)
     plan = PosteriorPlan(records=2000.0, curvature=0.02, bound=2.0, std=0.2, draws=2)

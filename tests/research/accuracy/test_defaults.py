@@ -87,7 +87,7 @@ def test_the_rule_is_the_one_that_was_found() -> None:
         "floor": suggestion.LOST_FLOOR,
         "by_noise": suggestion.LOST_BY_NOISE,
         "at_most": suggestion.LOST_AT_MOST,
-        "alone": suggestion.ALONE,
+        "alone": suggestion.LOST_ALONE,
         "alone_at_least": suggestion.ALONE_AT_LEAST,
     }
     assert losses == named

@@ -52,6 +52,7 @@ def test_settings_are_chosen_by_validation_and_results_are_of_other_seeds(name: 
             assert found["minus_all_own"]["standard_error"] == pytest.approx(apart.std(ddof=1) / np.sqrt(len(apart)))
 
 
+@pytest.mark.quick("pneumonia")
 @pytest.mark.parametrize("name", CASES)
 def test_every_way_has_the_same_noise_and_keeps_the_limit(name: str) -> None:
     bench = Bench(CASES[name], Path("public.safetensors"), "0" * 64)

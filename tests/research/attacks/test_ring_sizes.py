@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from research.attacks.ring_sizes import RARE, failure, least_neighbours, rows
+from research.attacks.ring_sizes import RARE, failure, min_neighbours, rows
 from study_protocol.secure_sum.graph import Graph
-from study_protocol.secure_sum.messages import least_threshold
+from study_protocol.secure_sum.messages import min_threshold
 
 PAGE = Path(__file__).parents[3] / "docs" / "threat-model.md"
 
@@ -19,16 +19,16 @@ def test_the_documents_have_this_table() -> None:
 
 
 def test_the_least_ring_is_the_least_and_a_larger_one_bears_more() -> None:
-    choice = least_neighbours(300, 15, 15)
+    choice = min_neighbours(300, 15, 15)
     assert choice is not None
     assert failure(300, 15, 15, choice.neighbours) < RARE <= failure(300, 15, 15, choice.neighbours - 2)
     assert choice.borne == (choice.neighbours - 15) // 2
-    assert least_neighbours(20, 17, 2) is None
+    assert min_neighbours(20, 17, 2) is None
 
 
 def test_rings_fail_no_oftener_than_the_bound_says() -> None:
     hospitals, colluders, lost, neighbours = 60, 4, 6, 12
-    dice, threshold = random.Random(5), least_threshold(neighbours + 1, colluders)
+    dice, threshold = random.Random(5), min_threshold(neighbours + 1, colluders)
     names = [f"h{i:02d}" for i in range(hospitals)]
     everybody, failed, times = Graph(bytes(32), names, neighbours).mask(names), 0, 2_000
     for attempt in range(times):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from research.bayesian.central_inference import Posterior, Recipe, fitted
-from research.bayesian.coverage import held, measured, noise_std, optimum
+from research.bayesian.coverage import coverage_of, measured, noise_std, optimum
 from research.bayesian.survey_data import Records, Split
 
 
@@ -24,8 +24,8 @@ def test_scores_within_their_interval_are_counted() -> None:
     inputs = np.array([[2.0, 0.0], [2.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     # Intervals 2 ± 1.645 and 0 ± .1645; with .2 more in each weight 0 ± .368.
     scores = np.array([3.6, 3.7, 0.16, -0.3])
-    assert held(posterior, inputs, scores) == 0.5
-    assert held(posterior, inputs, scores, added=0.2) == 1.0
+    assert coverage_of(posterior, inputs, scores) == 0.5
+    assert coverage_of(posterior, inputs, scores, added=0.2) == 1.0
 
 
 def test_the_exact_posterior_s_intervals_hold_about_nine_times_in_ten(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,6 +16,7 @@ SMALLEST = ("--hospitals", "5", "--cells", "16", "--rounds", "1", "--turns", "1"
 ROWS = {"5 hospitals, under masks", "5 hospitals, in the clear"}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_rounds_and_queries_of_the_smallest_size_are_compared() -> None:
     # Nothing is set in this process's environment, as it would be where seconds are of interest.

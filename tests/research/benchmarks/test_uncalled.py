@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from research.benchmarks.uncalled import uncalled
 
 TREE = {
@@ -71,6 +73,7 @@ def test_a_definition_lives_by_a_mention_outside_itself_and_outside_the_dead(tmp
     }
 
 
+@pytest.mark.slow
 def test_nothing_public_of_the_running_system_is_without_a_caller() -> None:
     # The accounting package is also a library for researchers: what it offers may have its callers elsewhere.
     root = Path(__file__).resolve().parents[3]

@@ -29,6 +29,11 @@ def test_a_limit_is_a_ceiling_or_a_floor() -> None:
     assert (limits["tested"].bound, limits["tested"].value, limits["tested"].target) == ("floor", 59.5, None)
 
 
+def _on_one_line(text: str) -> str:
+    """The name of a case may hold no control character."""
+    return text.replace("\n", ", ")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -47,6 +52,7 @@ def test_a_limit_is_a_ceiling_or_a_floor() -> None:
         ("[lines]\nceiling = 3\nwhy = ' '", "lines.why must be a sentence"),
         ("[lines]\nceiling = 3\nwhy = 4", "lines.why must be a sentence"),
     ],
+    ids=_on_one_line,
 )
 def test_a_bad_file_says_what_to_correct(text: str, message: str) -> None:
     with pytest.raises(LimitsError) as error:
@@ -81,6 +87,7 @@ def loosened(before: str, now: str) -> list[str]:
         ("[x]\nceiling = 3\nwhy = 'Once.'", "[x]\nceiling = 4"),
         ("[x]\nceiling = 3", "[x]\nfloor = 3"),
     ],
+    ids=_on_one_line,
 )
 def test_a_looser_limit_needs_a_new_reason(before: str, now: str) -> None:
     (sentence,) = loosened(before, now)
@@ -96,6 +103,7 @@ def test_a_looser_limit_needs_a_new_reason(before: str, now: str) -> None:
         ("[x]\nceiling = 3", "[x]\nceiling = 4\nwhy = 'A new query.'"),
         ("[x]\nceiling = 3\nwhy = 'Once.'", "[x]\nceiling = 4\nwhy = 'Twice.'"),
     ],
+    ids=_on_one_line,
 )
 def test_a_tighter_limit_and_a_reason_are_enough(before: str, now: str) -> None:
     assert loosened(before, now) == []

@@ -10,7 +10,7 @@ import pytest
 
 from research.tables import choose
 from research.tables.federated import Settings
-from research.tables.lines import CHOSEN, INSTANCE_DELTA, LINES, PNEUMONIA, Line, noise_for
+from research.tables.lines import CHOSEN_SETTINGS, INSTANCE_DELTA, LINES, PNEUMONIA, Line, noise_for
 from research.tables.readings import Release, epsilon_of_records
 
 BOTH = next(line for line in LINES if line.key == "IV/100/iid/2")
@@ -48,7 +48,7 @@ def test_the_best_finalist_over_all_seeds_is_chosen(monkeypatch: pytest.MonkeyPa
 
 
 def test_every_line_that_was_searched_keeps_its_settings_in_the_ranges() -> None:
-    known = json.loads((Path(__file__).parents[3] / CHOSEN).read_text(encoding="utf-8"))
+    known = json.loads((Path(__file__).parents[3] / CHOSEN_SETTINGS).read_text(encoding="utf-8"))
     assert set(known) <= {line.key for line in ALL}
     for line in (line for line in ALL if line.key in known):
         assert Settings(**known[line.key]["settings"]) in choose.candidates(line, choose.CANDIDATES)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from research.tables.__main__ import main
-from research.tables.catalogue import chosen, entries
+from research.tables.catalogue import entries, selected_entries
 from research.tables.lines import LINES
-from research.tables.lines import chosen as chosen_settings
-from research.tables.page import PAGE, markdown
+from research.tables.lines import chosen_settings as chosen_settings
+from research.tables.page import KINDS, PAGE, markdown
 from research.tables.result import RESULTS, Papers, Row, Spent, read, write
 from wardround.demo.scenarios import DataMissing
 
@@ -68,9 +68,11 @@ def test_a_row_without_its_accuracies_is_refused() -> None:
 
 
 def test_the_page_shows_the_numbers_of_a_line() -> None:
-    text = markdown(chosen("II", {"clients": "100"}), [ROW])
+    text = markdown(selected_entries("II", {"clients": "100"}), [ROW])
     assert "| 100 clients, ε 8 | 97 / 86 / 92 | 8 / 2 (δ 0.001) | **93.00 ± 1.29** |" in text
-    assert "| 100 clients, ε 8 | papers | client | ∞ | 0.001 | how |" in text
+    assert "| 7.5 (client, δ 0.001) [1] | 4 |" in text
+    assert "| 100 clients, ε 8 | ∞ (client, δ 0.001) [1] |" in text
+    assert "| 1 | how |" in text
     assert "clip 0.333333" in text
     assert "not run" in text
 
@@ -78,9 +80,10 @@ def test_the_page_shows_the_numbers_of_a_line() -> None:
 def test_no_number_on_the_page_is_below_the_one_that_was_found() -> None:
     for row in read(ROOT / RESULTS):
         text = markdown(entries(), [row])
-        shown = re.findall(r"^\| [^|]+ \| [a-z ]+ \| (?:client|instance) \| ([^ ]+) \|", text, re.M)
-        assert len(shown) == len(row.spent)
-        for number, each in zip(shown, row.spent, strict=True):
+        numbers = re.findall(r"([^ |]+) \((?:client|instance), δ [^)]+\) \[\d+\]", text)
+        ordered = sorted(row.spent, key=lambda each: list(KINDS).index(each.kind))
+        assert len(numbers) == len(ordered)
+        for number, each in zip(numbers, ordered, strict=True):
             if each.epsilon is not None:
                 assert each.epsilon <= float(number) <= each.epsilon * 1.001
 

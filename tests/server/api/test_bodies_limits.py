@@ -47,7 +47,7 @@ class _Attempts:
         self.sent.append(message)
 
     def run(self, *, idle: float = 5.0, rate: int = 0) -> tuple[int, bytes, dict[bytes, bytes]]:
-        app = Intake(Problems(_echo_length), limit=LIMIT, idle_seconds=idle, least_rate=rate)
+        app = Intake(Problems(_echo_length), limit=LIMIT, idle_seconds=idle, min_rate=rate)
         asyncio.run(app(self.scope, self.receive, self.send))
         return self.sent[0]["status"], self.sent[1]["body"], dict(self.sent[0]["headers"])
 
@@ -112,11 +112,11 @@ def test_a_handler_may_ask_for_more() -> None:
         await _echo_length(scope, receive, send)
 
     exchange = _Attempts({"Content-Length": "300"}, (0, b"x" * 300))
-    asyncio.run(Intake(app, limit=LIMIT, idle_seconds=1, least_rate=0)(exchange.scope, exchange.receive, exchange.send))
+    asyncio.run(Intake(app, limit=LIMIT, idle_seconds=1, min_rate=0)(exchange.scope, exchange.receive, exchange.send))
     assert exchange.sent[1]["body"] == b"300"
 
 
 def test_more_bytes_than_announced_are_never_whole() -> None:
-    body = Body(limit=100, announced=2, idle_seconds=1, least_rate=0)
+    body = Body(limit=100, announced=2, idle_seconds=1, min_rate=0)
     with pytest.raises(ClientDisconnect):
         body.count({"type": "http.request", "body": b"abc", "more_body": False})

@@ -27,6 +27,7 @@ def _all_in_round_one(busy: Live) -> list[Hospital]:
     return busy.running("ward", *NAMES, settings=chosen)
 
 
+@pytest.mark.quick("sqlite")
 def test_everybody_sends_at_once_and_twice(busy: Live) -> None:
     hospitals = _all_in_round_one(busy)
     with ThreadPoolExecutor(16) as pool:
@@ -46,6 +47,7 @@ def test_everybody_sends_at_once_and_twice(busy: Live) -> None:
     ]
 
 
+@pytest.mark.quick("sqlite")
 def test_two_different_updates_at_once_leave_one(busy: Live) -> None:
     who = _all_in_round_one(busy)[0]
     with ThreadPoolExecutor(8) as pool:
@@ -56,6 +58,7 @@ def test_two_different_updates_at_once_leave_one(busy: Live) -> None:
     assert next(client["sha256"] for client in clients if client["client"] == who.name) == kept
 
 
+@pytest.mark.quick("sqlite")
 def test_a_token_for_a_post_passes_once_however_many_come(busy: Live) -> None:
     busy.open_study("ward")
     who = busy.enrol("ward", "north")
@@ -65,6 +68,7 @@ def test_a_token_for_a_post_passes_once_however_many_come(busy: Live) -> None:
     assert Counter(answer.json()["code"] for answer in answers) == {"forbidden": 1, "replayed": 7}
 
 
+@pytest.mark.quick("sqlite")
 def test_one_invitation_admits_one_key_however_many_come(busy: Live) -> None:
     busy.open_study("ward")
     token = busy.invite("ward", "north")

@@ -82,6 +82,7 @@ def _in_time(here: Live) -> tuple[int, str]:
     return answer.status_code, answer.json().get("detail", "")
 
 
+@pytest.mark.slow
 def test_what_hangs_is_named_in_time_and_keeps_one_thread(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +131,7 @@ def _until(here: Live, status: int) -> None:
         assert time.monotonic() < give_up
 
 
+@pytest.mark.slow
 def test_a_database_that_is_stopped_is_said_in_time(tmp_path: Path, postgres: Postgres) -> None:
     name = postgres.create()
     url = postgres.url(name).render_as_string(hide_password=False)
@@ -147,6 +149,7 @@ def test_a_database_that_is_stopped_is_said_in_time(tmp_path: Path, postgres: Po
     postgres.drop(name)
 
 
+@pytest.mark.slow
 def test_an_object_store_that_is_stopped_is_said_in_time(tmp_path: Path, object_store: ObjectStore) -> None:
     with live(tmp_path / "home", **object_store.settings(object_store.bucket())) as here:
         assert _status(here.send("GET", "/readyz")) == (200, "ok")

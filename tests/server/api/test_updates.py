@@ -61,6 +61,7 @@ def _not_finite() -> bytes:
     return update(1.5).replace(np.float32(1.5).tobytes(), np.float32(np.nan).tobytes())
 
 
+@pytest.mark.quick("another tensor", "cut short", "float64", "longer", "tensor missing", "zeros")
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [
@@ -144,6 +145,7 @@ def test_an_endless_chunked_body_is_cut_off(here: Live, study: str) -> None:
         assert _answer(line).startswith(b"HTTP/1.1 413 ")
 
 
+@pytest.mark.slow
 def test_a_slow_body_is_cut_off(here: Live, study: str) -> None:
     north, _ = here.running(study, "north", "south")
     body = update()

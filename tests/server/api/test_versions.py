@@ -41,6 +41,7 @@ def test_the_coordinator_says_what_it_is(here: Live, study: str) -> None:
     assert (headers[VERSION_HEADER], headers[PROTOCOL_HEADER]) == (program_version(), str(PROTOCOL))
 
 
+@pytest.mark.quick("sqlite")
 def test_a_hospital_is_told_what_its_study_needs(here: Live, databases: Live, study: str) -> None:
     # What names its models in the ledger, older programs cannot read.
     for asked, needed, spoken in (
@@ -73,6 +74,7 @@ def test_a_program_below_what_the_study_needs_is_told_what_to_install(
     assert here.signed(who, "PUT", path, protocol=protocol).status_code == 200
 
 
+@pytest.mark.quick("sqlite")
 def test_an_older_masked_study_refuses_the_version_before_in_its_next_session(databases: Live, study: str) -> None:
     """Sessions name more now than that version can read: it is told so, instead of being handed one."""
     here, path = databases, f"/v1/studies/{study}"
@@ -94,6 +96,7 @@ def test_an_older_masked_study_refuses_the_version_before_in_its_next_session(da
     assert here.signed(old, "PUT", f"{path}/clients/a/withdrawn", protocol=None).status_code == 200
 
 
+@pytest.mark.quick("sqlite")
 def test_an_older_study_in_the_clear_stays_open_to_the_version_before(databases: Live, study: str) -> None:
     old, *_ = databases.running(study, *"abc")
     answer = databases.signed(old, "GET", f"/v1/studies/{study}/assignment", protocol=None)

@@ -76,7 +76,7 @@ def test_what_is_kept_is_found_by_every_coordinator(here: Here) -> None:
         assert read(blobs, MODELS, digest) == body
         # Again, from wherever it lies now.
         assert read(blobs, MODELS, digest) == body
-        assert blobs.kept(MODELS) == [digest]
+        assert blobs.hashes(MODELS) == [digest]
 
 
 def test_a_body_of_several_parts_comes_back_whole(here: Here) -> None:
@@ -93,7 +93,7 @@ def test_a_body_that_is_not_kept_leaves_nothing(here: Here) -> None:
 
     with pytest.raises(ConnectionError):
         fail()
-    assert here.blobs.kept(MODELS) == []
+    assert here.blobs.hashes(MODELS) == []
     assert here.blobs.sweep(-1.0) == 0
 
 
@@ -109,7 +109,7 @@ def test_not_a_byte_more_than_allowed_is_taken(here: Here) -> None:
 def test_keeping_the_same_bytes_twice_is_keeping_them_once(here: Here) -> None:
     first, second = here.blobs.write(MODELS, b"same"), here.another().write(MODELS, b"same")
     assert first == second
-    assert here.blobs.kept(MODELS) == [first.sha256]
+    assert here.blobs.hashes(MODELS) == [first.sha256]
 
 
 def test_places_do_not_touch_one_another(here: Here) -> None:
@@ -124,7 +124,7 @@ def test_places_do_not_touch_one_another(here: Here) -> None:
     kept = [here.blobs.write(place, place.key("").encode()).sha256 for place in places]
     assert len(set(kept)) == len(places)
     for place, sha256 in zip(places, kept, strict=True):
-        assert here.blobs.kept(place) == [sha256]
+        assert here.blobs.hashes(place) == [sha256]
         for other in kept:
             assert here.blobs.has(place, other) == (other == sha256)
 

@@ -139,7 +139,7 @@ def test_who_waits_for_one_folder_shares_a_sync_that_began_later(
         thread.start()
     folder = blobs.root / "models/a"
     # All have their names: what is left of each is the sync.
-    while blobs._syncs._folders[folder].named < len(threads):
+    while blobs._syncs._folders[folder].created < len(threads):
         threading.Event().wait(0.001)
     held.set()
     for thread in threads:

@@ -130,6 +130,7 @@ def test_every_row_stays_as_it_was(old: Engine) -> None:
     assert migrate(old) == Migrated(head(), None)
 
 
+@pytest.mark.quick("masked-sqlite")
 def test_every_rule_is_that_of_a_new_database(old: Engine, new: Engine) -> None:
     migrate(old)
     assert rules(old) == rules(new)

@@ -149,13 +149,14 @@ def test_a_store_that_is_away_is_said_and_nothing_is_lost(tmp_path: Path) -> Non
     for ask in (blobs.check, lambda: blobs.open(UPDATE, "0" * 64), lambda: blobs.has(UPDATE, "0" * 64)):
         with pytest.raises(StoreAway):
             ask()
-    for ask in (lambda: blobs.kept(UPDATE), lambda: blobs.clear("rounds/a/1"), lambda: blobs.folders("rounds")):
+    for ask in (lambda: blobs.hashes(UPDATE), lambda: blobs.clear("rounds/a/1"), lambda: blobs.folders("rounds")):
         with pytest.raises(StoreAway):
             ask()
     with pytest.raises(StoreAway):
         blobs.remove(UPDATE, "0" * 64)
 
 
+@pytest.mark.quick("a name")
 @pytest.mark.parametrize(
     "said",
     [b"", b"update.h1.0a of h1 is locked", b"\x1b[2J\xe2\x80\xae gone"],
@@ -236,6 +237,7 @@ def at(endpoint: str, folder: Path) -> ObjectBlobs:
     return ObjectBlobs(store, folder, 1 << 30)
 
 
+@pytest.mark.quick("updatf")
 @pytest.mark.parametrize("given", [b"something else", b"updat", b"updatf", b""])
 def test_an_upload_that_does_not_come_back_is_not_acknowledged(
     liar: tuple[type[Liar], str], tmp_path: Path, given: bytes

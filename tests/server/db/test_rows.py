@@ -92,7 +92,7 @@ def test_events_are_numbered_without_a_gap(coordinator: Coordinator) -> None:
     def tell(tx: Transaction) -> list[int]:
         study = lock_study(tx, "sepsis")
         append_event(tx, study, "one")
-        append_event(tx, study, "two", round=7)
+        append_event(tx, study, "two", round_number=7)
         tx.session.flush()
         rows = tx.session.query(EventRow).filter_by(study_id=study.id).order_by(EventRow.number)
         return [row.number for row in rows]

@@ -70,6 +70,7 @@ print(migrate(connect(sys.argv[1])).after)
 """
 
 
+@pytest.mark.quick("sqlite")
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_two_migrators_at_once(kind: str, tmp_path: Path, postgres: Postgres) -> None:
     name = postgres.create(template="template0")
@@ -91,6 +92,7 @@ def test_two_migrators_at_once(kind: str, tmp_path: Path, postgres: Postgres) ->
     postgres.drop(name)
 
 
+@pytest.mark.slow
 def test_a_migration_does_not_wait_for_ever(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody holds a table; the migration gives up, changes nothing, and leaves no lock behind."""
     name = postgres.create(template="template0")

@@ -70,7 +70,7 @@ def test_the_value_has_what_the_rows_say(coordinator: Coordinator) -> None:
 
     def look(tx: Transaction, row: SessionRow) -> None:
         session = load_session(tx, row)
-        assert (session.phase, session.failure, session.left) == ("masked", None, frozenset())
+        assert (session.phase, session.failure, session.departed) == ("masked", None, frozenset())
         assert [message.client for message in session.cohort] == NAMES
         assert (session.sharers, list(session.shares)) == (tuple(NAMES), NAMES)
         assert masks_updates(row)
@@ -91,7 +91,7 @@ def test_a_session_goes_on_from_what_is_known_of_it(coordinator: Coordinator) ->
         record_message(tx, row, "h1", "left", None)
         tx.session.flush()
         later = continue_session(tx, row, early, row.version - 1)
-        assert (early.left, later.left) == (frozenset(), {"h1"})
+        assert (early.departed, later.departed) == (frozenset(), {"h1"})
         assert later == load_session(tx, row)
 
     inside(coordinator, look)

@@ -69,6 +69,7 @@ STUDIES = {
 }
 
 
+@pytest.mark.quick("fedsgd")
 @pytest.mark.parametrize("name", STUDIES)
 def test_honest_updates_stay_below_their_bound(name: str) -> None:
     """200 updates from many seeds and far weights; false alarms: 200 in 10¹²."""
@@ -80,7 +81,7 @@ def test_honest_updates_stay_below_their_bound(name: str) -> None:
         weights = {n: (draw.normal(size=a.shape) * 3).astype(np.float32) for n, a in START.items()}
         previous = {n: (weights[n] + draw.normal(size=a.shape)).astype(np.float32) for n, a in START.items()}
         local = LocalTraining(TASK, data, chosen, SeededRandomness(seed, allow_insecure=True))
-        made = local.contribution(weights, None, round=1 + seed % 5, previous=previous).update
+        made = local.contribution(weights, None, round_number=1 + seed % 5, previous=previous).update
         assert has_anchor(chosen) == (name not in ("fedsgd", "a narrow radius", "small noise"))
         bound = longest_update(chosen, SIZE, 1 + seed % 5, anchor=anchor(chosen, Arrays(weights), Arrays(previous)))
         reached.append(float(np.linalg.norm(np.concatenate([a.ravel() for a in made.values()]))) / bound)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from server.domain.optimiser import State, begin, new_state, released, restored, state_spec
+from server.domain.optimiser import OptimiserState, begin, new_state, released, restored, state_spec
 from server.domain.release import NotFinite, OutOfBounds
 from study_protocol.study.bounds import MAX_WEIGHT
 from study_protocol.study.settings import StudySettings
-from study_protocol.wire.tensor_files import Arrays, encoded
+from study_protocol.wire.tensor_files import Arrays, encode_pieces
 from study_protocol.wire.tensors import Array, decode, spec_of
 from tests.factories.settings import settings
 
@@ -21,8 +21,8 @@ STEPS = 6
 
 
 def step(
-    chosen: StudySettings, weights: dict[str, Array], total: Array, state: State
-) -> tuple[dict[str, Array], State]:
+    chosen: StudySettings, weights: dict[str, Array], total: Array, state: OptimiserState
+) -> tuple[dict[str, Array], OptimiserState]:
     return released(chosen, Arrays(weights), Arrays({"w": total}), state)
 
 
@@ -90,7 +90,7 @@ def test_a_saved_state_goes_on_where_it_stopped(name: str) -> None:
     _, state = step(chosen, WEIGHTS, first, begin())
     assert state.moments is not None
     spec = state_spec(chosen.training.optimiser, STEP_SPEC)
-    saved = b"".join(encoded(spec, new_state(chosen, Arrays(WEIGHTS), Arrays({"w": first}), begin())))
+    saved = b"".join(encode_pieces(spec, new_state(chosen, Arrays(WEIGHTS), Arrays({"w": first}), begin())))
     live, _ = step(chosen, WEIGHTS, second, state)
     again, _ = step(chosen, WEIGHTS, second, restored(Arrays(decode(saved, spec))))
     np.testing.assert_array_equal(live["w"], again["w"])

@@ -10,7 +10,7 @@ from scipy.stats import kstest
 
 from server.domain.admission import mechanism
 from server.domain.optimiser import begin, released
-from server.domain.release import NotFinite, drawn_back, noised_sum
+from server.domain.release import NotFinite, noised_sum, rescaling_factor
 from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensor_files import Arrays
@@ -138,7 +138,7 @@ def test_a_median_or_a_trimmed_mean_takes_the_place_of_the_mean() -> None:
 
 
 def test_what_is_too_long_is_drawn_back_and_nothing_else_is_touched() -> None:
-    assert drawn_back([9.0, 16.0], 5.0) is None
-    assert drawn_back([9.0, 16.0], 0.5) == 0.1
+    assert rescaling_factor([9.0, 16.0], 5.0) is None
+    assert rescaling_factor([9.0, 16.0], 0.5) == 0.1
     # Left for whoever refuses it.
-    assert drawn_back([math.nan], 1.0) is None
+    assert rescaling_factor([math.nan], 1.0) is None

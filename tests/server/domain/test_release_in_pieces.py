@@ -9,12 +9,12 @@ import pytest
 
 from server.domain.admission import mechanism
 from server.domain.optimiser import begin, new_state, new_weights, released, restored, state_spec
-from server.domain.release import Opened, noised_pieces, noised_sum
+from server.domain.release import OpenedSum, noised_pieces, noised_sum
 from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from study_protocol.randomness.source import SeededRandomness
 from study_protocol.secure_sum.vectors import VectorSpec, largest_cap
 from study_protocol.study.settings import StudySettings
-from study_protocol.wire.tensor_files import PIECE, Arrays, encoded
+from study_protocol.wire.tensor_files import PIECE, Arrays, encode_pieces
 from study_protocol.wire.tensors import UPDATE, Array, encode, spec_of
 from tests.factories.settings import settings
 
@@ -83,6 +83,16 @@ def whole_step(
     return new, saved
 
 
+@pytest.mark.quick(
+    "client-adam-fedavg",
+    "client-momentum-fedavg",
+    "client-momentum-fedsgd",
+    "client-plain-fedavg",
+    "client-plain-fedsgd",
+    "parallel-momentum-fedavg",
+    "parallel-plain-fedavg",
+    "parallel-plain-fedsgd",
+)
 @pytest.mark.parametrize("algorithm", ["fedsgd", "fedavg"])
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 @pytest.mark.parametrize("scheme", ["parallel", "client"])
@@ -101,9 +111,9 @@ def test_every_byte_is_that_of_whole_arrays(scheme: Any, optimiser: str, algorit
         name: values.tobytes() for name, values in expected.items()
     }
     for _ in range(2):
-        body = b"".join(encoded(SPEC, new_weights(chosen, Arrays(weights), Arrays(total), state)))
+        body = b"".join(encode_pieces(SPEC, new_weights(chosen, Arrays(weights), Arrays(total), state)))
         spec = state_spec(chosen.training.optimiser, SPEC)
-        kept = b"".join(encoded(spec, new_state(chosen, Arrays(weights), Arrays(total), state)))
+        kept = b"".join(encode_pieces(spec, new_state(chosen, Arrays(weights), Arrays(total), state)))
         theirs, saved = whole_step(chosen, weights, expected, saved)
         assert body == encode(theirs)
         assert kept == encode(saved)
@@ -142,7 +152,7 @@ def test_an_opened_sum_is_read_in_pieces(scheme: Any) -> None:
         asked.append(stop - start)
         return words[start:stop]
 
-    found = noised_sum(chosen, SPEC, [], Opened(spec, read, np.inf), draws())
+    found = noised_sum(chosen, SPEC, [], OpenedSum(spec, read, np.inf), draws())
     assert max(asked) == PIECE
     assert sum(asked) == size
     draw, place = draws(), 0
@@ -154,7 +164,7 @@ def test_an_opened_sum_is_read_in_pieces(scheme: Any) -> None:
                 units[start : start + PIECE] += draw(noise.units, units[start : start + PIECE].size)
         np.testing.assert_array_equal(found[name].reshape(-1), units * 2.0**-bits)
     # One that is too long is shorter afterwards, and points where it pointed.
-    back = noised_sum(chosen, SPEC, [], Opened(spec, read, 0.125), draws())
+    back = noised_sum(chosen, SPEC, [], OpenedSum(spec, read, 0.125), draws())
     assert np.sqrt(sum(float((values**2).sum()) for values in back.values())) == pytest.approx(0.125)
 
 

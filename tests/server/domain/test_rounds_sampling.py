@@ -27,8 +27,8 @@ def test_every_client_has_its_own_coin() -> None:
 def test_seeded_coins_depend_on_the_client_and_the_round_alone() -> None:
     coins, others = (AddressedCoins(SeededRandomness(1, allow_insecure=True)) for _ in range(2))
     names = [f"c{i}" for i in range(40)]
-    first = sample(names, 0.5, partial(coins.heads, round=3))
+    first = sample(names, 0.5, partial(coins.heads, round_number=3))
     # Another order, and some of the clients gone: the rest throw what they threw.
-    assert sample(reversed(names), 0.5, partial(others.heads, round=3)) == first
-    assert sample(names[10:], 0.5, partial(others.heads, round=3)) == [c for c in first if c in names[10:]]
-    assert sample(names, 0.5, partial(others.heads, round=4)) != first
+    assert sample(reversed(names), 0.5, partial(others.heads, round_number=3)) == first
+    assert sample(names[10:], 0.5, partial(others.heads, round_number=3)) == [c for c in first if c in names[10:]]
+    assert sample(names, 0.5, partial(others.heads, round_number=4)) != first

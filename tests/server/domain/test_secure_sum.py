@@ -307,7 +307,7 @@ def test_a_message_more_reads_and_works_out_nothing_of_the_others_again(step, ro
     moved = admit(session, last)
     assert isinstance(moved, Session)
     assert sum(kept.read for kept in stored.values()) == 0
-    for name in ("h1", "graph", "survivors_hash", "taken"):
+    for name in ("h1", "graph", "survivors_hash", "advertised_keys"):
         if name in vars(session) and name != rows:
             assert vars(moved)[name] == getattr(replace(moved), name), name
-    assert vars(moved).keys() >= {"taken"} if step == "keys" else vars(moved)["h1"] is vars(session)["h1"]
+    assert vars(moved).keys() >= {"advertised_keys"} if step == "keys" else vars(moved)["h1"] is vars(session)["h1"]

@@ -17,7 +17,7 @@ from server.domain.secure_sum import inbox
 from server.domain.secure_sum_session import Declined
 from study_protocol.secure_sum import masking, transcript
 from study_protocol.secure_sum import vectors as secure_sum_vectors
-from study_protocol.secure_sum.messages import least_threshold
+from study_protocol.secure_sum.messages import min_threshold
 from study_protocol.secure_sum.shamir import SHARE_BYTES
 from study_protocol.secure_sum.vectors import (
     ThresholdGrid,
@@ -43,7 +43,7 @@ def expected_counts(run: Run, names: set[str]) -> list[int]:
 @pytest.mark.parametrize(("clients", "colluders"), [(4, 1), (5, 1), (7, 1), (8, 2)])
 @pytest.mark.parametrize("step", STEPS)
 def test_losing_any_number_at_any_step_recovers_or_ends_as_specified(step, clients, colluders) -> None:
-    threshold = least_threshold(clients, colluders)
+    threshold = min_threshold(clients, colluders)
     least = max(threshold, colluders + 3) if step in ("keys", "shares", "masked") else threshold
     for count in range(clients - least + 2):
         world = World(clients, colluders)
@@ -92,7 +92,7 @@ def test_decoded_sums_of_any_session_keep_their_law(data) -> None:
         maximum_vector("worst", 1, GRID),
     )
     world = World(n, 1, specs)
-    spare = n - max(least_threshold(n, 1), 4)
+    spare = n - max(min_threshold(n, 1), 4)
     silent = data.draw(st.permutations(world.names), label="order")[: data.draw(st.integers(0, spare), label="lost")]
     lost: dict[str, set[str]] = {}
     for name in silent:
@@ -233,7 +233,7 @@ def test_a_late_upload_of_a_lost_client_stays_masked_by_its_own_seed() -> None:
     recovered = recovery.recover(run.session)
     assert set(recovered.mask_keys) == {"h005"}
     assert "h005" not in recovered.seeds
-    agreement = masking.Agreement("h005", recovered.mask_keys["h005"], run.session.h1)
+    agreement = masking.KeyAgreement("h005", recovered.mask_keys["h005"], run.session.h1)
     public = {e.client: e.mask_key for e in run.session.cohort}
     keys = [agreement.mask_key(peer, public[peer], "terms") for peer in run.session.survivors]
     masking.apply_masks(late, add=keys)

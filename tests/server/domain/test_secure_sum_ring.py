@@ -108,7 +108,7 @@ def test_survivors_that_could_be_parted_end_the_session() -> None:
     run.masked()
     session = run.session
     assert (session.phase, session.failure) == ("failed", "too-sparse-survivors")
-    assert len(session.manifests) > session.parameters.least
+    assert len(session.manifests) > session.parameters.min_clients
     present = session.graph.mask(session.manifests)
     # Not for want of shares.
     assert session.graph.can_open(session.shared, present, session.parameters.threshold)

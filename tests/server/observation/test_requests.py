@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from server.observation.instruments import Instruments
-from server.observation.observer import Observer
+from server.observation.observer import ProcessObserver
 from server.observation.requests import ObservedRequests
 
 
@@ -38,7 +38,7 @@ def _ask(app: Any, method: str = "PUT", kind: str = "http") -> Instruments:
         return None
 
     scope = {"type": kind, "method": method, "path": "/v1/studies/sepsis", "headers": []}
-    asyncio.run(ObservedRequests(app, Observer(instruments))(scope, receive, send))
+    asyncio.run(ObservedRequests(app, ProcessObserver(instruments))(scope, receive, send))
     return instruments
 
 
@@ -61,7 +61,7 @@ def test_a_method_that_is_made_up_is_not_repeated() -> None:
 
 def test_what_ends_without_an_answer_has_failed() -> None:
     instruments = Instruments()
-    observed = ObservedRequests(_breaks, Observer(instruments))
+    observed = ObservedRequests(_breaks, ProcessObserver(instruments))
 
     async def nothing(*_: Any) -> Any:
         return {}

@@ -23,7 +23,7 @@ from server.app import create_app
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
 from server.db.session import Database
-from server.observation.observer import Observer
+from server.observation.observer import ProcessObserver
 from server.observation.spans import Spans
 from server.services.coordinator import Coordinator
 from server.worker import Worker
@@ -50,7 +50,7 @@ def spans(exporter: InMemorySpanExporter) -> Spans:
 def observed(tmp_path: Path, spans: Spans) -> Iterator[Coordinator]:
     settings = Settings(home=tmp_path)
     prepare(settings)
-    observer = Observer(spans=spans)
+    observer = ProcessObserver(spans=spans)
     plain = open_coordinator(settings)
     plain.database.dispose()
     coordinator = replace(plain, database=Database(settings.database(), observer=observer), observer=observer)
@@ -138,6 +138,7 @@ def test_a_server_error_marks_its_request(spans: Spans, exporter: InMemorySpanEx
     assert [s.status.status_code for s in exporter.get_finished_spans()] == [StatusCode.UNSET, StatusCode.ERROR]
 
 
+@pytest.mark.slow
 def test_spans_go_to_the_collector_that_the_standard_variables_name(tmp_path: Path) -> None:
     """A process of its own, whose spans arrive when it ends."""
     arrived: list[tuple[str, bytes]] = []
@@ -172,6 +173,7 @@ def test_spans_go_to_the_collector_that_the_standard_variables_name(tmp_path: Pa
     assert b"ward-seven" in told
 
 
+@pytest.mark.slow
 def test_nothing_of_it_is_imported_unless_asked(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom pathlib import Path\nfrom server.config import Settings\nfrom server.coordinator import *\n"
@@ -194,7 +196,7 @@ async def test_the_framework_s_own_telemetry_stays_off(
     everywhere.add_span_processor(SimpleSpanProcessor(exporter))
     # What any package of the installation may do: a provider for the whole process.
     monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: everywhere)
-    plain = replace(observed, observer=Observer())
+    plain = replace(observed, observer=ProcessObserver())
     await _ask(plain, "/v1/studies/sepsis/rounds/1/updates/h0")
     assert [span.name for span in exporter.get_finished_spans() if not span.name.startswith("transaction")] == []
 

@@ -20,7 +20,7 @@ from server.services.ledger_pages import ledger_page
 from server.services.studies import lifecycle
 from server.worker import Worker
 from study_protocol.documents import check
-from study_protocol.documents.certify import Facts, computed, issued
+from study_protocol.documents.certify import Facts, compute_account, issue_certificate
 from study_protocol.study.certificate import Certificate
 from tests.factories.hospital_double import Hospital, update
 from tests.factories.studies import FakeClock, open_study
@@ -40,10 +40,11 @@ def train(coordinator: Coordinator, hospitals: list[Hospital], *rounds: int) -> 
         work(coordinator)
 
 
-def opened(coordinator: Coordinator, round: int | None = None) -> check.Opened:
-    return check.opened(certificate(coordinator, "sepsis", round).model_dump_json().encode())
+def opened(coordinator: Coordinator, round: int | None = None) -> check.OpenedCertificate:
+    return check.open_certificate(certificate(coordinator, "sepsis", round).model_dump_json().encode())
 
 
+@pytest.mark.quick("sqlite")
 def test_it_holds_the_numbers_of_the_budget_and_follows_from_the_ledger(coordinator: Coordinator) -> None:
     train(coordinator, open_study(coordinator), 1, 2)
     found = opened(coordinator)
@@ -52,9 +53,9 @@ def test_it_holds_the_numbers_of_the_budget_and_follows_from_the_ledger(coordina
         limit.model_dump() for limit in budget.limits
     ]
     assert stated.model == views.locate_model(coordinator, "sepsis").info
-    assert check.signature(found, coordinator.signer.public_key, "the key", known=True).result == "good"
+    assert check.check_signature(found, coordinator.signer.public_key, "the key", is_confirmed=True).result == "good"
     entries = [Entry.from_dict(one.model_dump(mode="json")) for one in ledger_page(coordinator, "sepsis").entries]
-    assert {one.result for one in check.ledger(stated, entries)} == {"good"}
+    assert {one.result for one in check.check_ledger(stated, entries)} == {"good"}
     # Who takes part is nowhere in it; keys and signatures may hold any two letters.
     assert re.search(r"\bh[0-2]\b", json.dumps(found.raw["certificate"]["members"])) is None
     assert not any(word in json.dumps(found.raw) for word in ('"h0"', '"h1"', '"h2"', " h0", " h1", " h2"))
@@ -125,6 +126,7 @@ def _whole(coordinator: Coordinator) -> list[Entry]:
     return [Entry.from_dict(one.model_dump(mode="json")) for one in page]
 
 
+@pytest.mark.quick("sqlite")
 def test_no_entry_is_read_twice_for_a_certificate(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "MILESTONE_ROUNDS", 2)
     reads, hospitals = Reads(monkeypatch), open_study(coordinator, max_steps=10, noise_multiplier=8.0)
@@ -144,6 +146,7 @@ def test_no_entry_is_read_twice_for_a_certificate(coordinator: Coordinator, monk
     assert reads.take() == len(_whole(coordinator)) - before
 
 
+@pytest.mark.quick("sqlite")
 def test_what_was_walked_in_parts_is_what_the_whole_ledger_says(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +156,7 @@ def test_what_was_walked_in_parts_is_what_the_whole_ledger_says(
         train(coordinator, hospitals, last)
         for round in (None, *range(last, 0, -1)):
             stated = certificate(coordinator, "sepsis", round).certificate
-            assert stated == issued(computed(_whole(coordinator), round), facts_of(stated))
+            assert stated == issue_certificate(compute_account(_whole(coordinator), round), facts_of(stated))
 
 
 def facts_of(stated: Certificate) -> Facts:
@@ -162,6 +165,7 @@ def facts_of(stated: Certificate) -> Facts:
     return Facts(**said, head_signature=signature, model=stated.model)
 
 
+@pytest.mark.quick("sqlite")
 def test_the_entry_that_names_the_model_is_the_same_from_caches_and_without(
     coordinator: Coordinator, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +208,7 @@ def _compared(coordinator: Coordinator) -> int:
     return len(named) + 1
 
 
+@pytest.mark.quick("sqlite")
 def test_a_ledger_that_was_rewritten_behind_a_milestone_is_not_certified(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,6 +141,7 @@ def made(coordinator: Coordinator, name: str) -> None:
     forge(coordinator, statement, **({} if value is None else {"value": value}))
 
 
+@pytest.mark.quick("limits-sqlite", "max_steps-sqlite", "round-sqlite", "state of no shape-sqlite")
 @SQLITE_FIRST
 @pytest.mark.parametrize("name", FORGERIES)
 def test_an_update_stops_the_study_before_the_next_assignment(
@@ -155,6 +156,7 @@ def test_an_update_stops_the_study_before_the_next_assignment(
     require_stopped(coordinator, hospitals[1:])
 
 
+@pytest.mark.quick("sqlite-head", "sqlite-limits of no shape", "sqlite-newest entry", "sqlite-round")
 @pytest.mark.parametrize("name", FORGERIES)
 def test_an_update_stops_the_study_before_the_next_release(coordinator: Coordinator, name: str) -> None:
     """Everything has been sent; the worker alone is left to notice."""
@@ -167,6 +169,7 @@ def test_an_update_stops_the_study_before_the_next_release(coordinator: Coordina
     assert views.locate_model(coordinator, "sepsis").info.version == 1
 
 
+@pytest.mark.quick("newest entry-sqlite", "noise-sqlite", "settings digest-sqlite", "settings of no shape-sqlite")
 @SQLITE_FIRST
 @pytest.mark.parametrize("name", FORGERIES)
 def test_an_update_is_never_shown_in_a_statement(coordinator: Coordinator, name: str) -> None:
@@ -192,6 +195,7 @@ def test_a_study_that_ended_before_its_rows_were_changed_shows_no_numbers(coordi
     assert refused.value.extra == {"stop_reason": "database-differs"}
 
 
+@pytest.mark.quick("sqlite-revoke", "sqlite-rotate", "sqlite-withdraw")
 @pytest.mark.parametrize("change", ["withdraw", "revoke", "rotate"])
 def test_members_of_an_ended_study_may_leave_and_its_numbers_are_shown_on(
     coordinator: Coordinator, change: str
@@ -211,6 +215,7 @@ def test_members_of_an_ended_study_may_leave_and_its_numbers_are_shown_on(
     assert ended(coordinator) == ("finished", "stopped")
 
 
+@pytest.mark.quick("sqlite--limits", "sqlite--state", "sqlite-value2-percentiles", "sqlite-value2-state")
 @pytest.mark.parametrize("column", ["state", "limits", "percentiles"])
 @pytest.mark.parametrize("value", ["[{", "NaN", "[" * 5000, ""])
 def test_what_is_no_json_stops_the_study_as_anything_else_does(
@@ -239,6 +244,7 @@ def test_a_statement_follows_every_change_that_is_signed(coordinator: Coordinato
     assert views.read_budget(coordinator, "sepsis").state != after.state
 
 
+@pytest.mark.quick("sqlite-3", "sqlite-[]", 'sqlite-{"privacy": 3}', 'sqlite-{"privacy": {}, "schedule": []}')
 @pytest.mark.parametrize("value", ["[]", "3", "{}", '{"privacy": 3}', '{"privacy": {}, "schedule": []}'])
 def test_settings_that_are_none_are_a_difference_too(coordinator: Coordinator, value: str) -> None:
     hospitals = running(coordinator)
@@ -300,6 +306,7 @@ def test_of_two_noised_sums_nobody_knows_which_was_released(
     assert views.locate_model(coordinator, "sepsis").info.version == 0
 
 
+@pytest.mark.quick("sqlite-100000000.0-1", "sqlite-1000000000000.0-0")
 @pytest.mark.parametrize(("length", "released"), [(1e8, 1), (1e12, 0)])
 def test_an_update_as_long_as_a_huge_clip_norm_is_no_difference(
     coordinator: Coordinator, length: float, released: int
@@ -378,6 +385,7 @@ def test_a_difference_that_is_gone_under_the_lock_stops_nothing(
     assert hospitals[0].assignment() is not None
 
 
+@pytest.mark.quick("sqlite")
 def test_whole_rows_set_back_are_consistent_and_not_noticed_here(coordinator: Coordinator) -> None:
     """What the coordinator alone cannot notice: the ledger's end deleted, and the row as it was then. Hospitals do."""
     hospitals = running(coordinator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import update as change
 
 from server.db.session import Database
@@ -18,6 +19,7 @@ def test_an_empty_coordinator_counts_nothing(coordinator: Coordinator) -> None:
     assert measure_past(coordinator) == Past({}, {}, {}, 0)
 
 
+@pytest.mark.quick("sqlite")
 def test_rounds_files_and_the_time_since_anything_happened(coordinator: Coordinator, clock: FakeClock) -> None:
     hospitals = open_study(coordinator)
     work(coordinator)
@@ -42,6 +44,7 @@ def test_rounds_files_and_the_time_since_anything_happened(coordinator: Coordina
     assert found.idle_seconds == {"sepsis": 0}
 
 
+@pytest.mark.quick("sqlite")
 def test_every_kept_update_counts_until_its_round_is_scrubbed(coordinator: Coordinator, database: Database) -> None:
     hospitals = open_study(coordinator)
     work(coordinator)

@@ -25,6 +25,13 @@ def serious(page: Any) -> list[str]:
     ]
 
 
+@pytest.mark.quick(
+    "/dashboard-desk-light",
+    "/dashboard/ended-desk-light",
+    "/dashboard/nowhere-desk-light",
+    "/dashboard/ward-desk-light",
+    "/dashboard/young-desk-light",
+)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
 @pytest.mark.parametrize("path", PAGES)
@@ -42,6 +49,7 @@ def test_axe_finds_nothing_serious(tabs: Tabs, path: str, phone: bool, theme: st
     assert serious(page) == []
 
 
+@pytest.mark.quick("light")
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_serious_before_there_is_a_key(tabs: Tabs, theme: str) -> None:
     page = tabs.blank(theme=theme)
@@ -64,6 +72,7 @@ def reach(page: Any, selector: str, most: int = 60) -> None:
     raise AssertionError(f"the keyboard does not reach {selector}")
 
 
+@pytest.mark.slow
 def test_the_keyboard_alone_goes_from_the_key_to_the_proof(tabs: Tabs) -> None:
     page = tabs.blank()
     page.goto("/dashboard")
@@ -86,6 +95,7 @@ def test_the_keyboard_alone_goes_from_the_key_to_the_proof(tabs: Tabs) -> None:
     page.get_by_text("Page 2 of 2").wait_for()
 
 
+@pytest.mark.slow
 def test_every_field_has_a_label_and_every_page_a_title(tabs: Tabs) -> None:
     for path in PAGES:
         page = tabs.open(path)

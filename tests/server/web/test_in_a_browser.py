@@ -99,6 +99,7 @@ def test_rounds_that_came_to_nothing_are_one_line_with_what_to_do(tabs: Tabs) ->
     page.get_by_text("Page 2 of 2").wait_for()
 
 
+@pytest.mark.slow
 def test_a_chart_takes_new_rounds_without_being_drawn_anew(tabs: Tabs, here: Live) -> None:
     open_study(here, "growing", "A study that goes on", epsilons=BOTH)
     seeded.write(here, "growing", seeded.History(6, open=False))
@@ -130,6 +131,7 @@ def test_every_limit_has_its_line_and_can_be_left_out(tabs: Tabs) -> None:
     page.locator("#vg-tooltip-element.visible", has_text="each patient, Bayesian").wait_for()
 
 
+@pytest.mark.slow
 def test_a_line_has_the_colour_that_its_name_has(tabs: Tabs, here: Live) -> None:
     open_study(here, "both", "Both levels", epsilons={"bayesian": 9.0, "classical": 9.0}, scheme="joint")
     seeded.write(here, "both", seeded.History(5, open=False))
@@ -179,6 +181,7 @@ def test_without_the_charts_library_the_page_shows_tables_and_says_why(tabs: Tab
     assert page.locator(".chart").count() == 0
 
 
+@pytest.mark.slow
 def test_the_page_follows_the_study_by_events(tabs: Tabs, here: Live) -> None:
     here.running("followed", "north", "south")
     page = tabs.open("/dashboard/followed")
@@ -191,6 +194,7 @@ def test_the_page_follows_the_study_by_events(tabs: Tabs, here: Live) -> None:
     assert page.locator(".notice.bad").count() == 0
 
 
+@pytest.mark.slow
 def test_where_events_do_not_come_through_the_page_asks_again_and_again(tabs: Tabs, here: Live) -> None:
     here.running("polled", "north", "south")
     page = tabs.open("/dashboard")
@@ -201,6 +205,7 @@ def test_where_events_do_not_come_through_the_page_asks_again_and_again(tabs: Ta
     page.locator(".badge", has_text="Paused").wait_for()
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_does_not_answer_is_said_and_the_numbers_stay(tabs: Tabs) -> None:
     page = tabs.open("/dashboard/ward")
     page.locator("#rounds table").wait_for()
@@ -213,6 +218,7 @@ def test_a_coordinator_that_does_not_answer_is_said_and_the_numbers_stay(tabs: T
     assert page.inner_text("#complaint") == ""
 
 
+@pytest.mark.slow
 def test_news_does_not_take_the_focus_or_what_was_typed(tabs: Tabs, here: Live) -> None:
     open_study(here, "typed", "Somebody types", epsilons=BOTH)
     seeded.write(here, "typed", seeded.History(3, open=False))
@@ -266,6 +272,7 @@ def test_light_and_dark_by_the_system_and_by_choice(tabs: Tabs) -> None:
     assert page.evaluate(ground) == dark
 
 
+@pytest.mark.quick("/dashboard")
 @pytest.mark.parametrize("path", ["/dashboard", "/dashboard/ward", "/dashboard/ended", "/dashboard/young"])
 def test_a_phone_scrolls_down_and_never_sideways(tabs: Tabs, path: str) -> None:
     page = tabs.open(path, phone=True)
@@ -273,6 +280,7 @@ def test_a_phone_scrolls_down_and_never_sideways(tabs: Tabs, path: str) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.quick("exact")
 @pytest.mark.parametrize(
     ("value", "shown"),
     [(2.951, "2.96"), (2.95, "2.95"), (2, "2.00"), (0.0123, "0.013"), (0, "0"), (None, "–"), (0.000011, "0.000011")],
@@ -294,6 +302,7 @@ def test_what_is_left_is_never_shown_larger_than_it_is(tabs: Tabs) -> None:
     assert page.evaluate(guesses, 0.88801) == "88.9"
 
 
+@pytest.mark.slow
 def test_the_api_page_draws_every_operation_under_its_policy(tabs: Tabs, here: Live) -> None:
     page = tabs.blank()
     page.goto("/docs")

@@ -59,6 +59,7 @@ def _last(lines: list[str]) -> list[str]:
     return [*lines[:-1], lines[-1].replace('"can_continue":true', '"can_continue":false')]
 
 
+@pytest.mark.quick("another number")
 @pytest.mark.parametrize(
     ("damage", "found"),
     [
@@ -84,6 +85,7 @@ def test_damage_is_found_and_named(tabs: Tabs, damage: Callable[[list[str]], lis
     assert "bad" in outcome.get_attribute("class")
 
 
+@pytest.mark.quick("head")
 @pytest.mark.parametrize("field", ["signature", "head"])
 def test_a_head_that_is_not_the_coordinators_is_found(tabs: Tabs, field: str) -> None:
     page = tabs.open("/dashboard")

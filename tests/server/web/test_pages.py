@@ -189,6 +189,7 @@ def test_without_the_charts_library_the_coordinator_starts(tmp_path: Path, monke
     assert find_bundle(tmp_path / "charts.js.gz") is None
 
 
+@pytest.mark.slow
 def test_the_charts_library_is_made_once_and_the_same_each_time(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert", reason="vl-convert-python is not installed")
     first, second = find_bundle(tmp_path / "a" / "charts.js.gz"), find_bundle(tmp_path / "b" / "charts.js.gz")

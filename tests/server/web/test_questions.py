@@ -61,6 +61,7 @@ def test_every_kind_of_plot_has_its_specification() -> None:
         assert (STATIC / "charts" / f"question-{kind}.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_twin_says_what_the_api_says_and_the_words(here: Live) -> None:
     shown = here.operator("GET", "/dashboard/registry/queries.json").json()
     told = here.operator("GET", "/v1/studies/registry/queries").json()
@@ -103,6 +104,7 @@ def test_what_is_suppressed_is_said() -> None:
     assert answer.suppressed(1).notes == ("first",)
 
 
+@pytest.mark.slow
 def test_a_study_of_questions_alone_has_no_empty_charts_of_training(tabs: Tabs) -> None:
     page = tabs.open("/dashboard/full")
     page.locator("#rounds table").wait_for()
@@ -164,6 +166,7 @@ def test_a_table_of_an_answer_is_saved_as_csv_without_a_formula(tabs: Tabs, tmp_
     )
 
 
+@pytest.mark.slow
 def test_a_failed_and_a_waiting_question_say_what_to_do(tabs: Tabs, here: Live) -> None:
     page = tabs.open("/dashboard/registry#question-3")
     page.get_by_text("Too many hospitals said no. Operators see who and why below.").wait_for()
@@ -210,6 +213,7 @@ def _curve(kind: str) -> dict[str, Any]:
     return {"name": kind, "title": kind, "columns": columns, "rows": rows, "counts": None, "plot": plot}
 
 
+@pytest.mark.quick("desk-dark")
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
 def test_axe_finds_nothing_serious_in_questions(tabs: Tabs, phone: bool, theme: str) -> None:

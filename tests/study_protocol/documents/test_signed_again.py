@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from accounting.budget.ledger import Entry
 from accounting.plan.queries import QueryCost
 from study_protocol.documents import check
-from study_protocol.documents.certify import Facts, computed, issued
+from study_protocol.documents.certify import Facts, compute_account, issue_certificate
 from study_protocol.documents.nist import answers
 from study_protocol.documents.registry import entry
 from study_protocol.study.certificate import Certificate
@@ -22,7 +22,7 @@ from study_protocol.study.plan_of import plan_of
 from study_protocol.wire.signing import CERTIFICATE, LEDGER_HEAD, sign_document
 from tests.factories.ledgers import after, opened
 from tests.factories.settings import settings, statistics_settings
-from tests.study_protocol.documents.test_documents import KEY, PUBLIC, WHEN, leaves
+from tests.study_protocol.documents.test_check import KEY, PUBLIC, WHEN, leaves
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -64,10 +64,10 @@ def ledger_of(ended: bool = False, **options: Any) -> list[Entry]:
 
 
 def certified(entries: list[Entry], round: int | None = None) -> dict[str, Any]:
-    found = computed(entries, round)
+    found = compute_account(entries, round)
     head = {"study": "sepsis", "entries": found.entries, "sha256": found.sha256}
     facts = Facts("Sepsis", "running", None, WHEN, PUBLIC, sign_document(KEY, LEDGER_HEAD, head), None)
-    return {"certificate": issued(found, facts).model_dump(mode="json")}
+    return {"certificate": issue_certificate(found, facts).model_dump(mode="json")}
 
 
 def computed_certificate(entries: list[Entry]) -> Certificate:
@@ -81,11 +81,14 @@ def signed_again(value: dict[str, Any]) -> bytes:
 def complaints(body: bytes, entries: list[Entry]) -> str:
     """What `certificate verify --ledger` complains of; empty where all is good."""
     try:
-        document = check.opened(body)
+        document = check.open_certificate(body)
     except check.NoCertificate as error:
         return str(error)
-    found = [check.signature(document, PUBLIC, "the key", known=True), *check.ledger(document.certificate, entries)]
-    return "; ".join(f"{one.what}: {one.words}" for one in found if one.result != "good")
+    found = [
+        check.check_signature(document, PUBLIC, "the key", is_confirmed=True),
+        *check.check_ledger(document.certificate, entries),
+    ]
+    return "; ".join(f"{one.subject}: {one.words}" for one in found if one.result != "good")
 
 
 def others(value: Any) -> list[Any]:
@@ -122,14 +125,15 @@ def computed_once() -> Iterator[None]:
     def once(entries: list[Entry], round: int | None = None) -> Any:
         asked = entries[-1].sha256, round
         if asked not in known:
-            known[asked] = computed(entries, round)
+            known[asked] = compute_account(entries, round)
         return known[asked]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(check, "computed", once)
+        patch.setattr(check, "compute_account", once)
         yield
 
 
+@pytest.mark.quick("1-client", "1-distributed", "1-plain", "None-client")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("round", [None, 1])
 def test_every_field_that_is_changed_and_signed_again_is_found(kind: str, round: int | None) -> None:
@@ -223,7 +227,7 @@ def test_whatever_stands_in_a_certificate_no_reader_of_it_fails(where: int, dept
     body = signed_again(put(PLAIN, path[: max(2, len(path) - depth)], new))
     complaints(body, PLAIN_LEDGER)
     try:
-        document = check.opened(body)
+        document = check.open_certificate(body)
     except check.NoCertificate:
         return
     entry(document.certificate)
@@ -277,8 +281,8 @@ def test_as_many_questions_as_rounds_are_left_do_not_hide_that_later_rounds_coun
 def test_steps_that_an_earlier_version_counted_for_questions_are_no_alarm() -> None:
     entries = ledger_of(asked=1, statistics={"max_queries": 3, "max_cells": 100})
     value = put(certified(entries), ("certificate", "rounds", "steps"), 3)
-    found = check.ledger(check.opened(signed_again(value)).certificate, entries)
-    told = {one.what: one for one in found}["everything else"]
+    found = check.check_ledger(check.open_certificate(signed_again(value)).certificate, entries)
+    told = {one.subject: one for one in found}["everything else"]
     assert told.result == "not known"
     assert "earlier version" in told.words
 

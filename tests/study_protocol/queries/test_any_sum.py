@@ -38,6 +38,7 @@ def _fewer_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "SIMULATIONS", 50)
 
 
+@pytest.mark.slow_cases("apart", "bins", "classes-apart", "threshold", "tree")
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_any_sum_has_a_sound_answer(name: str) -> None:
     """Errors are never negative, an interval's ends never change places, no count is below zero."""

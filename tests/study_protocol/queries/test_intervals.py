@@ -109,6 +109,7 @@ def test_moments() -> None:
     judge(parts["standard-deviation"], np.array([1.0]))
 
 
+@pytest.mark.slow
 def test_covariances_and_correlations() -> None:
     parts = repeated({"kind": "covariance", "numbers": [X, Y]}, 1.0, normal, "covariance", "correlation", "mean")
     judge(parts["covariance"], np.array([1.0, 1.5, 3.5]))
@@ -116,6 +117,7 @@ def test_covariances_and_correlations() -> None:
     judge(parts["mean"], np.array([0.5, 1.5]))
 
 
+@pytest.mark.slow
 def test_a_regression() -> None:
     document = {"kind": "linear-regression", "predictors": [X, Z], "outcome": Y}
     parts = repeated(document, 0.5, normal, "coefficients", "r-squared")
@@ -123,6 +125,7 @@ def test_a_regression() -> None:
     judge(parts["r-squared"], np.array([2.5 / 3.5]))
 
 
+@pytest.mark.quick("0.0")
 @pytest.mark.parametrize("slope", [0.0, 0.05])
 def test_what_predictors_explain_by_chance_is_inside_the_interval(slope: float) -> None:
     """R² is a square: draws around a small one are all larger. Of 250 runs, .95 are covered with deviation

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from study_protocol.queries.tree import MOST_LEAVES, Tree
+from study_protocol.queries.tree import MAX_LEAVES, Tree
 
 LEAVES = (2, 5, 32, 33, 40, 100, 101, 250)
 
@@ -64,5 +64,5 @@ def test_exact_counts_stay_as_they_are(leaves: int) -> None:
 
 
 def test_one_level_up_to_32_leaves_and_four_at_most() -> None:
-    assert [Tree(leaves).levels for leaves in (2, 32, 33, 100, 101, 700, 701, MOST_LEAVES)] == [1, 1, 2, 2, 3, 3, 4, 4]
-    assert Tree(MOST_LEAVES).branching == 8
+    assert [Tree(leaves).levels for leaves in (2, 32, 33, 100, 101, 700, 701, MAX_LEAVES)] == [1, 1, 2, 2, 3, 3, 4, 4]
+    assert Tree(MAX_LEAVES).branching == 8

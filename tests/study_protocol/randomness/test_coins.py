@@ -19,7 +19,7 @@ from study_protocol.randomness.source import (
 @pytest.mark.parametrize("rate", [0.5, 0.1, 1 / 3])
 def test_coins_come_up_at_their_rate(rate: float) -> None:
     coins = AddressedCoins()
-    heads = sum(coins.heads(rate, client="a", round=1) for _ in range(20_000))
+    heads = sum(coins.heads(rate, client="a", round_number=1) for _ in range(20_000))
     # False alarm: 1e-9 for each of the three rates.
     assert binomtest(heads, 20_000, rate).pvalue > 1e-9
 
@@ -31,13 +31,13 @@ def test_a_coin_is_exact() -> None:
         secure = False
 
         def of(
-            self, purpose: Purpose, *, party: str, round: int, step: int = 0, subject: Subject = b""
+            self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
         ) -> RandomSource:
-            return _Byte(round)
+            return _Byte(round_number)
 
     coins = AddressedCoins(Given())
     for rate in (0.75, 0.5, 3 / 256, 255 / 256, 1.0):
-        assert sum(coins.heads(rate, client="a", round=byte) for byte in range(256)) == rate * 256
+        assert sum(coins.heads(rate, client="a", round_number=byte) for byte in range(256)) == rate * 256
 
 
 class _Byte(RandomSource):
@@ -71,4 +71,4 @@ def test_seeded_central_noise_and_sessions_are_those_of_their_round_and_secrets_
 @pytest.mark.parametrize("rate", [0.0, -0.5, 1.5, float("nan")])
 def test_a_rate_is_a_probability(rate: float) -> None:
     with pytest.raises(ValueError, match="rate"):
-        AddressedCoins().heads(rate, client="a", round=1)
+        AddressedCoins().heads(rate, client="a", round_number=1)

@@ -72,10 +72,10 @@ def test_the_key_is_that_of_rfc_5869() -> None:
 @pytest.mark.usefixtures("repeating")
 def test_a_forked_process_repeats_nothing_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     randomness = HospitalRandomness(SECRET)
-    source = randomness.of(Purpose.NOISE, party="mercy", round=1)
+    source = randomness.of(Purpose.NOISE, party="mercy", round_number=1)
     first = source.read(32)
     monkeypatch.setattr(os, "getpid", lambda: 999_999)
-    assert source.read(32) not in (first, randomness.of(Purpose.NOISE, party="mercy", round=1).read(64)[32:])
+    assert source.read(32) not in (first, randomness.of(Purpose.NOISE, party="mercy", round_number=1).read(64)[32:])
 
 
 @pytest.mark.usefixtures("repeating")

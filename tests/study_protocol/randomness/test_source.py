@@ -57,7 +57,7 @@ def test_each_source_has_its_own_key() -> None:
 
 
 def at_some_address(randomness: SecureRandomness) -> RandomSource:
-    return randomness.of(Purpose.NOISE, party="mercy", round=1, step=1)
+    return randomness.of(Purpose.NOISE, party="mercy", round_number=1, step=1)
 
 
 @pytest.mark.parametrize("source", [SecureSource(), at_some_address(SecureRandomness())])
@@ -82,7 +82,7 @@ def test_seeded_source_must_be_allowed_and_announces_itself(caplog: pytest.LogCa
         SeededSource(1)
     with caplog.at_level(logging.WARNING):
         source = SeededSource(1, allow_insecure=True)
-    assert "protect nobody" in caplog.text
+    assert "do not protect anyone" in caplog.text
     assert not source.secure
     again = SeededSource(1, allow_insecure=True).words(8, np.uint32).tolist()
     assert source.words(8, np.uint32).tolist() == again
@@ -94,8 +94,8 @@ def test_seeded_randomness_must_be_allowed_and_announces_itself_once(caplog: pyt
         SeededRandomness(1)
     with caplog.at_level(logging.WARNING):
         randomness = seeded()
-        source = randomness.of(Purpose.COINS, party="mercy", round=1)
-    assert caplog.text.count("protect nobody") == 1
+        source = randomness.of(Purpose.COINS, party="mercy", round_number=1)
+    assert caplog.text.count("do not protect anyone") == 1
     assert not randomness.secure
     assert not source.secure
 
@@ -104,29 +104,29 @@ def test_different_addresses_have_different_streams() -> None:
     # Parties and numbers that would run into each other if they were only written one after the other.
     parties = ["mercy", "mercy 1", "mercy,1", 'mer"cy', "", "1", "ä"]
     addresses = list(product([1, 11], Purpose, parties, [0, 1, 11], [0, 1, 11]))
-    drawn = {seeded(seed).of(p, party=party, round=r, step=s).read(16) for seed, p, party, r, s in addresses}
+    drawn = {seeded(seed).of(p, party=party, round_number=r, step=s).read(16) for seed, p, party, r, s in addresses}
     assert len(drawn) == len(addresses)
 
 
 def test_what_an_address_gives_depends_on_nothing_drawn_before() -> None:
     one, other = seeded(), seeded()
     for party in ("a", "b", "c"):
-        one.of(Purpose.SAMPLE, party=party, round=1).read(1000)
-    first = {party: one.of(Purpose.NOISE, party=party, round=2).read(64) for party in ("a", "b", "c")}
-    assert {party: other.of(Purpose.NOISE, party=party, round=2).read(64) for party in ("c", "a", "b")} == first
+        one.of(Purpose.SAMPLE, party=party, round_number=1).read(1000)
+    first = {party: one.of(Purpose.NOISE, party=party, round_number=2).read(64) for party in ("a", "b", "c")}
+    assert {party: other.of(Purpose.NOISE, party=party, round_number=2).read(64) for party in ("c", "a", "b")} == first
     source = other.in_round("a", 2).of(Purpose.NOISE)
     assert source.read(10) + source.words(54, np.uint8).tobytes() == first["a"]
 
 
 def test_two_processes_and_a_fork_give_the_same_seeded_bytes() -> None:
-    address = 'of(Purpose.NOISE, party="mercy", round=3, step=2)'
+    address = 'of(Purpose.NOISE, party="mercy", round_number=3, step=2)'
     program = (
         "from study_protocol.randomness.source import Purpose, SeededRandomness\n"
         f"print(SeededRandomness(7, allow_insecure=True).{address}.read(100_000).hex()[-64:])"
     )
     command = [sys.executable, "-c", program]
     outputs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() for _ in range(2)]
-    source = seeded(7).of(Purpose.NOISE, party="mercy", round=3, step=2)
+    source = seeded(7).of(Purpose.NOISE, party="mercy", round_number=3, step=2)
     source.read(99_968)
     # Half-way through a stream too: the child goes on where its parent stood.
     theirs = in_a_fork(lambda: source.read(32))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from study_protocol.secure_sum.graph import Graph
-from study_protocol.secure_sum.messages import least_threshold
+from study_protocol.secure_sum.messages import min_threshold
 
 
 def names_of(size: int) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ def both_kinds(members: tuple[str, ...], neighbours: dict[str, set[str]], collud
 def test_nobody_collects_both_secrets_whatever_is_told_to_whom(size, k, colluders) -> None:
     members = names_of(size)
     neighbours = known(order(bytes(32), members), k)
-    threshold = least_threshold(k + 1, colluders)
+    threshold = min_threshold(k + 1, colluders)
     assert not both_kinds(members, neighbours, colluders, threshold)
     # One share fewer, and somebody could: the oracle sees the mistake that it looks for.
     if (k + 1 + colluders) % 2 == 0:
@@ -176,7 +176,7 @@ def test_nobody_collects_both_secrets_whatever_is_told_to_whom(size, k, colluder
 @pytest.mark.parametrize(("size", "colluders"), [(n, c) for n in range(4, 9) for c in range(1, n - 2)])
 def test_no_two_survivor_lists_find_a_quorum(size, colluders) -> None:
     """Every coalition signs both lists; every honest client the one that it was shown, or neither."""
-    quorum = least_threshold(size, colluders)
+    quorum = min_threshold(size, colluders)
 
     def both_confirmed(needed: int) -> bool:
         told = product((0, 1, 2), repeat=size - colluders)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from study_protocol.secure_sum import masking, transcript
-from study_protocol.secure_sum.masking import Agreement, MaskingError
+from study_protocol.secure_sum.masking import KeyAgreement, MaskingError
 
 H1 = bytes(range(32))
 A, B = hashlib.sha256(b"a").digest(), hashlib.sha256(b"b").digest()
@@ -50,7 +50,7 @@ def hkdf_by_hmac(secret: bytes, salt: bytes, info: bytes) -> bytes:
 
 def test_keys_follow_the_schedule() -> None:
     shared = X25519PrivateKey.from_private_bytes(A).exchange(X25519PublicKey.from_public_bytes(masking.public_key(B)))
-    mine, theirs = Agreement("alice", A, H1), Agreement("bob", B, H1)
+    mine, theirs = KeyAgreement("alice", A, H1), KeyAgreement("bob", B, H1)
     expected = hkdf_by_hmac(shared, H1, b"mask|alice|bob|update")
     assert mine.mask_key("bob", masking.public_key(B), "update") == expected
     assert theirs.mask_key("alice", masking.public_key(A), "update") == expected
@@ -150,7 +150,7 @@ def test_both_directions_use_different_nonces() -> None:
 
 
 def test_unusable_keys_are_refused() -> None:
-    mine = Agreement("alice", A, H1)
+    mine = KeyAgreement("alice", A, H1)
     # A point of small order would make the shared secret zero (RFC 7748, section 6.1).
     with pytest.raises(MaskingError, match="public key of bob"):
         mine.mask_key("bob", bytes(32), "update")

@@ -12,8 +12,8 @@ from study_protocol.secure_sum.messages import (
     KeysMessage,
     ParameterFault,
     SessionParameters,
-    least_survivors,
-    least_threshold,
+    min_survivors_of,
+    min_threshold,
     opened_shares,
     require_sound,
 )
@@ -46,15 +46,15 @@ def plan(clients: int = 7, colluders: int = 1, ring: int | None = None, **change
     ],
 )
 def test_thresholds(clients, colluders, threshold) -> None:
-    assert least_threshold(clients, colluders) == threshold
+    assert min_threshold(clients, colluders) == threshold
     assert 2 * threshold > clients + colluders >= 2 * (threshold - 1)
 
 
 def test_three_honest_survivors_except_among_three() -> None:
-    assert least_survivors(4, 1, 3) == 4
-    assert least_survivors(10, 3, 7) == 7
-    assert least_survivors(3, 1, 3) == 3
-    assert least_survivors(3, 0, 2) == 3
+    assert min_survivors_of(4, 1, 3) == 4
+    assert min_survivors_of(10, 3, 7) == 7
+    assert min_survivors_of(3, 1, 3) == 3
+    assert min_survivors_of(3, 0, 2) == 3
 
 
 def test_canonical_bytes_round_trip() -> None:
@@ -118,7 +118,7 @@ def test_unsound_parameters_are_refused_by_rule(code, changes) -> None:
 def test_a_ring_needs_its_own_threshold_and_the_quorum_of_all() -> None:
     ring = plan(7, 1, neighbours=4, threshold=4)
     require_sound(ring)
-    assert (ring.quorum, ring.min_survivors, ring.least) == (5, 5, 5)
+    assert (ring.quorum, ring.min_survivors, ring.min_clients) == (5, 5, 5)
     # t alone would let two survivor lists be confirmed.
     with pytest.raises(ParameterFault) as refused:
         require_sound(ring.model_copy(update={"min_survivors": 4}))

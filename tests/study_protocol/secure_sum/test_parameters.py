@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from study_protocol.secure_sum.messages import Deadlines, ParameterFault, SessionParameters, require_sound
 from study_protocol.secure_sum.parameters import SessionPlan
-from study_protocol.study.masking import MOST_CLIENTS, Masking
+from study_protocol.study.masking import MAX_CLIENTS, Masking
 from study_protocol.study.settings import StudySettings
 from tests.study_protocol.study.test_settings import MASKING, masked
 
@@ -31,7 +31,7 @@ def settings(clients: int, colluders: int, min_survivors: int, allow_three: bool
 
 def session_plan(chosen: StudySettings, **changes: str) -> SessionPlan:
     names = {"study": "sepsis", "roster": "0a" * 32, "model": "0b" * 32} | changes
-    return SessionPlan.of(chosen, MODEL, round=1, ledger=(2, "0c" * 32), **names)
+    return SessionPlan.of(chosen, MODEL, round_number=1, ledger=(2, "0c" * 32), **names)
 
 
 @cache
@@ -127,15 +127,15 @@ def test_four_hospitals_that_would_abandon_every_round_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("min_survivors", MOST_CLIENTS), ("colluders", MOST_CLIENTS - 3), ("clients", MOST_CLIENTS)]
+    ("name", "most"), [("min_survivors", MAX_CLIENTS), ("colluders", MAX_CLIENTS - 3), ("clients", MAX_CLIENTS)]
 )
 def test_no_session_has_more_than_a_thousand_clients(name, most) -> None:
     values = {"clients": most, "colluders": 1, "min_survivors": 4}
     if name != "clients":
-        values |= {name: most, "min_survivors": MOST_CLIENTS}
-    values["clients"] = MOST_CLIENTS
-    made = session_plan(settings(**values, allow_three=False)).parameters(MOST_CLIENTS, session=bytes(32), now=0.0)
-    assert made.clients == MOST_CLIENTS
+        values |= {name: most, "min_survivors": MAX_CLIENTS}
+    values["clients"] = MAX_CLIENTS
+    made = session_plan(settings(**values, allow_three=False)).parameters(MAX_CLIENTS, session=bytes(32), now=0.0)
+    assert made.clients == MAX_CLIENTS
     with pytest.raises(ValidationError, match=str(most)):
         settings(**values | {name: most + 1}, allow_three=False)
 

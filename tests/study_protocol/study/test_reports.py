@@ -36,17 +36,17 @@ def moments(value: float, complete: bool = False, orders: int = len(ORDERS)) -> 
         (CLIENT, counted(b63=2), "a round counts at least 3"),
         (CLIENT, DistanceHistogram((5,)), "of 1 bins"),
         (CLIENT, DistanceHistogram((5,) * 64, 5, 1.0), "belong together"),
-        (CLIENT, moments(1.0), "reports nothing of this kind"),
-        (PARALLEL, counted(b0=3), "reports nothing of this kind"),
+        (CLIENT, moments(1.0), "makes no report of this kind"),
+        (PARALLEL, counted(b0=3), "makes no report of this kind"),
         (PARALLEL, moments(0.0), "bounds of zero"),
         (PARALLEL, moments(1.0, orders=2), "bounds at 2 orders, not 4"),
         (PARALLEL, moments(1.0, complete=True), "without masks"),
-        (PARALLEL, JointReport(counted(b0=3), moments(1.0)), "reports nothing of this kind"),
+        (PARALLEL, JointReport(counted(b0=3), moments(1.0)), "makes no report of this kind"),
         (settings(), moments(1.0), "no Bayesian limit"),
     ],
 )
 def test_what_no_honest_round_reports(chosen: Any, report: Any, words: str) -> None:
-    assert words in (fault_of_report(chosen, report, round=2, members=5) or "")
+    assert words in (fault_of_report(chosen, report, round_number=2, members=5) or "")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_what_no_honest_round_reports(chosen: Any, report: Any, words: str) -> N
     [(CLIENT, counted(b0=3, b63=2)), (PARALLEL, moments(1e-300)), (CLIENT, None), (PARALLEL, None)],
 )
 def test_what_an_honest_round_may_report(chosen: Any, report: Any) -> None:
-    assert fault_of_report(chosen, report, round=2, members=5) is None
+    assert fault_of_report(chosen, report, round_number=2, members=5) is None
 
 
 def noised(clients: int, *, std: float, seed: int) -> DistanceHistogram:
@@ -72,7 +72,7 @@ def test_honest_noise_is_never_taken_for_a_lie() -> None:
     share = 20.0 / NOISED.privacy.histogram_shares**0.5
     for seed in range(300):
         report = noised(5, std=share, seed=seed)
-        assert fault_of_report(NOISED, report, round=2, members=5) is None
+        assert fault_of_report(NOISED, report, round_number=2, members=5) is None
 
 
 def test_noise_does_not_hide_a_lie_beyond_its_reach() -> None:
@@ -80,10 +80,10 @@ def test_noise_does_not_hide_a_lie_beyond_its_reach() -> None:
     honest = noised(5, std=share, seed=1)
     far = int(5 + reach(honest.count_noise, 1)) + 1
     one_count = DistanceHistogram((far, *honest.counts[1:]), 5, honest.count_noise)
-    assert "beyond what 5 clients" in (fault_of_report(NOISED, one_count, round=2, members=5) or "")
+    assert "beyond what 5 clients" in (fault_of_report(NOISED, one_count, round_number=2, members=5) or "")
     # Each of them within its noise, and all of them on the same side.
     shifted = DistanceHistogram(tuple(c + 80 for c in honest.counts), 5, honest.count_noise)
-    assert "add up to" in (fault_of_report(NOISED, shifted, round=2, members=5) or "")
+    assert "add up to" in (fault_of_report(NOISED, shifted, round_number=2, members=5) or "")
     quiet = DistanceHistogram(honest.counts, 5, 1.0)
-    assert "the hospitals add between" in (fault_of_report(NOISED, quiet, round=2, members=5) or "")
-    assert "publishes none" in (fault_of_report(NOISED, honest, round=3, members=5) or "")
+    assert "the hospitals add between" in (fault_of_report(NOISED, quiet, round_number=2, members=5) or "")
+    assert "publishes none" in (fault_of_report(NOISED, honest, round_number=3, members=5) or "")

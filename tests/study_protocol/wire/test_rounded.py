@@ -17,7 +17,7 @@ SIZES = st.floats(0, allow_nan=False, allow_infinity=False)
 def test_a_loss_is_rounded_up_and_what_is_left_down(value: float) -> None:
     exact, step = Fraction(repr(value)), Fraction(1, 1000)
     assert exact <= Fraction(number(value)) < exact + step
-    assert exact - step < Fraction(number(value, left=True)) <= exact
+    assert exact - step < Fraction(number(value, round_down=True)) <= exact
 
 
 @example(1.7976931348623157e308)

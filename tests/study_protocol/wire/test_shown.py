@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from study_protocol.wire.shown import escaped, shown
+from study_protocol.wire.shown import escaped, printable
 
 
 def test_nothing_that_a_terminal_obeys_is_left() -> None:
@@ -17,7 +17,7 @@ def test_nothing_that_a_terminal_obeys_is_left() -> None:
         kind, direction = unicodedata.category(character), unicodedata.bidirectional(character)
         obeyed = (kind in ("Cc", "Cs", "Zl", "Zp") and character != "\n") or direction in turning
         if obeyed:
-            assert shown(f"a{character}b") == "a\N{REPLACEMENT CHARACTER}b"
+            assert printable(f"a{character}b") == "a\N{REPLACEMENT CHARACTER}b"
             if kind != "Cs":
                 assert json.loads(escaped(json.dumps(f"a{character}b", ensure_ascii=False))) == f"a{character}b"
 
@@ -28,4 +28,4 @@ def test_nothing_that_a_terminal_obeys_is_left() -> None:
     ids=["empty", "lines", "scripts", "joiner", "brackets"],
 )
 def test_what_people_write_stays(text: str) -> None:
-    assert (shown(text), escaped(text)) == (text, text)
+    assert (printable(text), escaped(text)) == (text, text)

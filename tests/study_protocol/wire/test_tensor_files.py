@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from study_protocol.wire.tensor_files import Arrays, TensorFile, encode_model, encoded, file_order, runs
+from study_protocol.wire.tensor_files import Arrays, TensorFile, encode_model, encode_pieces, file_order, runs
 from study_protocol.wire.tensors import Array, Spec, TensorError, encode, metadata_in, spec_of
 
 NAMES = st.text(min_size=1, max_size=9).filter(lambda name: name != "__metadata__")
@@ -40,7 +40,7 @@ def in_file_order(arrays: dict[str, Array], size: int) -> Any:
 @given(ARRAYS, st.integers(1, 7))
 def test_pieces_make_the_bytes_of_the_library(arrays: dict[str, Array], size: int) -> None:
     """Whatever the names, their order and the types."""
-    assert b"".join(encoded(spec_of(arrays), in_file_order(arrays, size))) == encode(arrays)
+    assert b"".join(encode_pieces(spec_of(arrays), in_file_order(arrays, size))) == encode(arrays)
 
 
 @pytest.mark.parametrize("order", [[1, 0, 2, 3], [0, 1, 2], [0, 1, 2, 3, 3], [0, 2, 3], [1, 2, 3], [2, 3, 0, 1]])
@@ -48,12 +48,12 @@ def test_pieces_out_of_their_order_are_noticed(order: list[int]) -> None:
     arrays: dict[str, Array] = {"a": np.ones(4, np.float32), "b": np.ones(4, np.float32)}
     whole = list(in_file_order(arrays, 2))
     with pytest.raises(ValueError, match=r"order|missing"):
-        b"".join(encoded(spec_of(arrays), [whole[index] for index in order]))
+        b"".join(encode_pieces(spec_of(arrays), [whole[index] for index in order]))
 
 
 def test_nan_never_leaves() -> None:
     with pytest.raises(TensorError, match="a holds NaN"):
-        b"".join(encoded({"a": ((1,), "float32")}, [("a", 0, np.array([np.nan], np.float32))]))
+        b"".join(encode_pieces({"a": ((1,), "float32")}, [("a", 0, np.array([np.nan], np.float32))]))
 
 
 @given(ARRAYS, st.dictionaries(st.text(max_size=9), st.text(max_size=30), max_size=4))

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from study_protocol.wire import tensors
-from study_protocol.wire.tensor_files import TensorFile, gathered, read
+from study_protocol.wire.tensor_files import TensorFile, gather_tensors, read
 from study_protocol.wire.tensors import TensorError
 
 ARRAYS = st.dictionaries(
@@ -25,7 +25,7 @@ ARRAYS = st.dictionaries(
 def read_file(path, spec):
     with path.open("rb") as file:
         found = TensorFile(file.fileno(), spec)
-        return gathered(spec, read(found, 3))
+        return gather_tensors(spec, read(found, 3))
 
 
 @given(ARRAYS)

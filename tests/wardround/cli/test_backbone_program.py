@@ -45,6 +45,7 @@ def plain(output: str) -> str:
     return " ".join(output.split())
 
 
+@pytest.mark.slow
 def test_from_the_settings_to_a_prediction(here: Live, run: Run, tmp_path: Path, given: Setting) -> None:
     outcome = finished(
         run, here, tmp_path, given.file, records=given.data, policy=given.listed, training=given.training

@@ -134,8 +134,8 @@ def test_the_label_is_found_among_the_inputs_however_it_is_spaced(tmp_path: Path
     [
         ("15..60; missing=26; missing-values=0,-1,999", "missing-values are different values with bars between"),
         ("15..60; missing=26; missing-values=0,-1|999", "missing-values are different values with bars between"),
-        ("15..60; missing=26; missing-values=0 -1", "lists, ranges and numbers in quotation marks are none"),
-        ("15..60; missing=26; missing-values=-9..-1", "lists, ranges and numbers in quotation marks are none"),
+        ("15..60; missing=26; missing-values=0 -1", "Lists, ranges and numbers in quotation marks are none"),
+        ("15..60; missing=26; missing-values=-9..-1", "Lists, ranges and numbers in quotation marks are none"),
         ("f,m", "two or more different categories 'a|b'"),
         ("1,2|3", "two or more different categories 'a|b'"),
     ],

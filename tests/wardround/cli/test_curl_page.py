@@ -26,6 +26,7 @@ COMMANDS = [
 SCRIPTS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 
 
+@pytest.mark.slow
 def test_every_command_of_the_page_does_what_it_says(here: Live, run: Run, tmp_path: Path) -> None:
     finished(run, here, tmp_path)
     folder = tmp_path / "reader"

@@ -36,6 +36,7 @@ def settings_of(task: str, folder: Path) -> Path:
     return path
 
 
+@pytest.mark.quick("logistic-regression")
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_a_task_is_checked_and_simulated_on_made_up_records(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -31,6 +31,7 @@ def check(folder: Path, objections: str | bytes, *more: str, records: str = RECO
     return result.exit_code, " ".join(result.stdout.split()), " ".join(result.stderr.split())
 
 
+@pytest.mark.quick("CRLF")
 @pytest.mark.parametrize(
     "objections",
     [
@@ -46,6 +47,7 @@ def test_two_patients_are_left_out(tmp_path: Path, objections: str | bytes) -> N
     assert (found["rows"], found["excluded"], found["patients"], found["unmatched"]) == (4, 2, 2, "")
 
 
+@pytest.mark.quick("half a pair")
 @pytest.mark.parametrize(
     ("objections", "words"),
     [

@@ -51,6 +51,7 @@ def importable(installed: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     importlib.invalidate_caches()
 
 
+@pytest.mark.slow
 def test_the_page_s_own_tests_pass(installed: Path) -> None:
     path = os.pathsep.join([str(installed / "site"), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, *shlex.split(COMMANDS[1])[1:], "-q", "-p", "no:cacheprovider"]
@@ -64,6 +65,7 @@ def _records(folder: Path) -> None:
     (folder / "records.csv").write_text("\n".join(["id,age,severity,days", *rows]) + "\n")
 
 
+@pytest.mark.slow
 def test_the_page_s_study_is_created_checked_and_joined(
     here: Live, run: Run, tmp_path: Path, importable: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +111,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.quick("could not make its model")
 @pytest.mark.parametrize("said", BROKEN)
 def test_a_package_that_fails_is_named_before_anything_is_created(
     said: str, here: Live, run: Run, tmp_path: Path, importable: Path, monkeypatch: pytest.MonkeyPatch

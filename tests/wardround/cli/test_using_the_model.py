@@ -17,6 +17,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "using-the-model.md"
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(), re.M | re.S)
 
 
+@pytest.mark.slow
 def test_every_block_of_the_page_runs(here: Live, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finished(run, here, tmp_path)
     monkeypatch.setenv("WARDROUND_OPERATOR_KEY_FILE", str(tmp_path / "operator.key"))

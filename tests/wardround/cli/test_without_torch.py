@@ -124,11 +124,13 @@ def test_no_command_is_forgotten() -> None:
     assert every_command() == typed | NEEDS_TORCH | OF_THE_COORDINATOR | OF_AN_AUDITOR
 
 
+@pytest.mark.slow
 def test_every_command_shows_its_help(tmp_path: Path) -> None:
     for line, code, said in run_all([f"{name} --help" for name in sorted(every_command())], tmp_path):
         assert (code, "Usage" in said) == (0, True), f"{line}: {said}"
 
 
+@pytest.mark.slow
 def test_every_command_but_join_does_its_work(here: Live, run: Run, tmp_path: Path) -> None:
     # What hospitals leave behind has to be there; training it needs torch.
     finished(run, here, tmp_path)
@@ -141,6 +143,7 @@ def test_every_command_but_join_does_its_work(here: Live, run: Run, tmp_path: Pa
     assert here.operator("GET", "/v1/studies/stroke/models/0").status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["logistic-regression", "mlp"])
 def test_join_says_which_extra_it_needs(here: Live, run: Run, tmp_path: Path, task: str) -> None:
     write_settings(tmp_path / "study.json", training={"task": task})

@@ -59,12 +59,14 @@ def liar() -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_answers_with_commands(run: Run, here: Live, liar: str) -> None:
     said = run("study", "list", "--server", liar, operator=True, code=1)
     assert said.stderr.startswith("wardround: ")
     assert not any(character in said.output for character in OBEYED)
 
 
+@pytest.mark.slow
 def test_a_refusal_s_brackets_are_shown_as_they_are(run: Run, here: Live, tmp_path: Path) -> None:
     opened(run, tmp_path)
     other = here.enrol("sepsis", "county")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TextIO
 
 from client_sdk.study.waiting import Watch
-from study_protocol.wire.shown import shown
+from study_protocol.wire.shown import printable
 from wardround.cli.shared.shared import number
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class RoundsShown:
             # Not before: until then a person may be asked something.
             self._begun = True
             self._open.enter_context(self._live)
-        line = [] if self._waiting is None else [Text(shown(self._waiting.line()))]
+        line = [] if self._waiting is None else [Text(printable(self._waiting.line()))]
         self._live.update(Group(*([self._bar] if self._rounds else []), *line), refresh=True)
 
     def __enter__(self) -> Self:

@@ -298,7 +298,7 @@ def _rows(one: LimitForecast) -> list[list[str]]:
     if one.evaluated is not None:
         rows.append(["  patients set aside, all evaluations", number(one.evaluated), "", "", "", ""])
     if one.least is not None:
-        rows.append(["  whatever the data", f"{number(one.least, left=True)} at least", "", "", "", ""])
+        rows.append(["  whatever the data", f"{number(one.least, round_down=True)} at least", "", "", "", ""])
     return rows
 
 

@@ -282,11 +282,11 @@ def _initial_model(study: str, settings: StudySettings, path: Path | None, backb
 
 
 def _weights_in(path: Path) -> dict[str, Array]:
-    from study_protocol.wire.tensor_files import TensorFile, gathered, read
+    from study_protocol.wire.tensor_files import TensorFile, gather_tensors, read
 
     with path.open("rb") as file:
         tensors = TensorFile(file.fileno())
-        return gathered(tensors.spec, read(tensors))
+        return gather_tensors(tensors.spec, read(tensors))
 
 
 def _initial_weights(settings: StudySettings, backbone: BackboneFile | None) -> dict[str, Array]:
@@ -299,12 +299,12 @@ def _initial_weights(settings: StudySettings, backbone: BackboneFile | None) -> 
     from client_sdk.errors import ConfigurationError
     from private_learning import tasks
     from private_learning.tasks.task import new_model
-    from private_learning.tasks.weights import drawn
+    from private_learning.tasks.weights import drawn_weights
 
     training = settings.training
     try:
         task = tasks.load(training.task, training.task_parameters)
-        weights = drawn(task) if training.trainable == "all" else None
+        weights = drawn_weights(task) if training.trainable == "all" else None
         if weights is None:
             from private_learning.training.weights import weights_of
 

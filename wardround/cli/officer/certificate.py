@@ -26,7 +26,7 @@ from wardround.cli.shared.shared import (
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
-    from study_protocol.documents.check import Check, Opened
+    from study_protocol.documents.check import Check, OpenedCertificate
     from study_protocol.study.certificate import Certificate
 
 app = typer.Typer(no_args_is_help=True, help="The certificate of a study's privacy: show, keep and check it.")
@@ -91,7 +91,7 @@ def pdf(file: CertificateFile, output: PdfFile, fonts: Fonts = None) -> None:
         document = opened(file.read_bytes(), str(file))
         key = document.certificate.coordinator_key
         # A PDF of made-up numbers would look like any other.
-        if check.signature(document, key, "its own key", known=False).result == "bad":
+        if check.check_signature(document, key, "its own key", is_confirmed=False).result == "bad":
             raise LedgerNotExtended(f"{file}: something was changed after it was signed; no PDF is made of it")
         body = certificate_pdf(document, fonts)
         write_durably(output, body)
@@ -113,9 +113,9 @@ def verify(
     with plain_errors():
         document = opened(file.read_bytes(), str(file))
         key, whose, known = _key(document, coordinator_key, home)
-        found = [check.signature(document, key, whose, known=known)]
+        found = [check.check_signature(document, key, whose, is_confirmed=known)]
         if model is not None:
-            found.append(check.model(document.certificate, model))
+            found.append(check.check_model(document.certificate, model))
         if ledger is not None:
             found += _against(document, ledger, key)
     if as_json:
@@ -123,13 +123,13 @@ def verify(
     else:
         stated = document.certificate
         title = f"Certificate of {stated.study}, round {stated.round}, issued {stated.issued_at:%Y-%m-%d %H:%M} UTC"
-        table(title, ["check", "result", "what was found"], [[one.what, one.result, one.words] for one in found])
+        table(title, ["check", "result", "what was found"], [[one.subject, one.result, one.words] for one in found])
     results = {one.result for one in found}
     if results != {"good"}:
         raise typer.Exit(_BAD if "bad" in results else _NOT_KNOWN)
 
 
-def opened(body: bytes, what: str) -> Opened:
+def opened(body: bytes, what: str) -> OpenedCertificate:
     """A certificate, of which nothing is believed yet.
 
     Raises:
@@ -137,7 +137,7 @@ def opened(body: bytes, what: str) -> Opened:
     """
     from client_sdk.errors import ConfigurationError
     from study_protocol.documents.check import NoCertificate
-    from study_protocol.documents.check import opened as read
+    from study_protocol.documents.check import open_certificate as read
 
     try:
         return read(body)
@@ -156,7 +156,7 @@ def _form(output: Path | None, form: str | None) -> str | None:
     return chosen
 
 
-def _written(document: Opened, form: str, fonts: Path | None) -> bytes:
+def _written(document: OpenedCertificate, form: str, fonts: Path | None) -> bytes:
     import json
 
     if form == "pdf":
@@ -172,7 +172,7 @@ def _written(document: Opened, form: str, fonts: Path | None) -> bytes:
 
 def checked(
     client: Client, study: str, round: int | None, key_file: Path | None, home: Path | None
-) -> tuple[Opened, str]:
+) -> tuple[OpenedCertificate, str]:
     """A study's certificate, fresh from its coordinator, and whose signature it has, in words.
 
     Raises:
@@ -183,7 +183,7 @@ def checked(
 
     document = opened(client.certificate(study, round), f"the certificate of {study}")
     trusted = trust(client, study, None, key_file, home, "records")
-    stated, found = document.certificate, check.signature(document, trusted.key, trusted.why, known=True)
+    stated, found = document.certificate, check.check_signature(document, trusted.key, trusted.why, is_confirmed=True)
     if found.result != "good":
         raise LedgerNotExtended(f"the certificate's signature: {found.words}")
     about = stated.round, None if stated.model is None else stated.model.version
@@ -192,7 +192,7 @@ def checked(
     return document, trusted.why
 
 
-def _key(document: Opened, given: str | None, home: Path | None) -> tuple[str, str, bool]:
+def _key(document: OpenedCertificate, given: str | None, home: Path | None) -> tuple[str, str, bool]:
     """Whose signature must be there, in words, and whether somebody other than the document says so."""
     from client_sdk.api.config import load
     from client_sdk.errors import ConfigurationError
@@ -212,7 +212,7 @@ def _key(document: Opened, given: str | None, home: Path | None) -> tuple[str, s
     return pinned, "the key that was pinned at enrolment", True
 
 
-def _against(document: Opened, path: Path, key: str) -> list[Check]:
+def _against(document: OpenedCertificate, path: Path, key: str) -> list[Check]:
     from client_sdk.errors import LedgerNotExtended
     from client_sdk.study.audit import audited, require_signed
     from study_protocol.documents import check
@@ -224,7 +224,7 @@ def _against(document: Opened, path: Path, key: str) -> list[Check]:
         audited(stated.study, entries)
     except LedgerNotExtended as error:
         return [check.Check("ledger", "bad", str(error))]
-    return check.ledger(stated, entries)
+    return check.check_ledger(stated, entries)
 
 
 def _print(stated: Certificate) -> None:

@@ -88,7 +88,7 @@ def _row(limit: LimitStatement) -> list[str]:
         limit.definition,
         number(limit.spent),
         number(limit.reserved),
-        number(limit.remaining, left=True) if limit.used is None else f"{_left(limit)} of μ²",
+        number(limit.remaining, round_down=True) if limit.used is None else f"{_left(limit)} of μ²",
         number(limit.epsilon),
         "" if limit.delta is None else f"{limit.delta:g}",
         limit.state,
@@ -97,7 +97,7 @@ def _row(limit: LimitStatement) -> list[str]:
 
 
 def _left(limit: LimitStatement) -> str:
-    return f"{number(100 * max(0.0, 1 - (limit.spent_share or 0.0)), 1, left=True)} %"
+    return f"{number(100 * max(0.0, 1 - (limit.spent_share or 0.0)), 1, round_down=True)} %"
 
 
 app.command()(verify)

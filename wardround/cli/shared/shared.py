@@ -23,7 +23,7 @@ import typer
 
 from client_sdk.api.config import load
 from study_protocol.wire.rounded import number as number
-from study_protocol.wire.shown import escaped, shown
+from study_protocol.wire.shown import escaped, printable
 from wardround.cli.shared.terminal import output_is_closed
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def plain_errors() -> Generator[None]:
         if gone or not isinstance(error, _expected()):
             raise
         codes = {Refused: 3, NotTrusted: 4, ConnectionFailed: 5, UnexpectedAnswer: 5, TrainingStopped: 6}
-        print(f"wardround: {shown(_in_words(error))}", file=sys.stderr)
+        print(f"wardround: {printable(_in_words(error))}", file=sys.stderr)
         raise typer.Exit(next((code for kind, code in codes.items() if isinstance(error, kind)), 1)) from error
     except KeyboardInterrupt:
         print("wardround: stopped; everything that was sent or charged is on the disk", file=sys.stderr)
@@ -185,14 +185,14 @@ def say(text: str, *, err: bool = False) -> None:
     Whatever a command shows of the coordinator's words goes through here, `table`, `print_json`, `plain_errors` and, in
     logs, `PlainLines`.
     """
-    typer.echo(shown(text), err=err)
+    typer.echo(printable(text), err=err)
 
 
 class PlainLines(logging.Filter):
     """Log records as plain text, whatever they quote. To be put on a handler."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = shown(record.getMessage()), None
+        record.msg, record.args = printable(record.getMessage()), None
         return True
 
 
@@ -219,11 +219,11 @@ def table(title: str, columns: list[str], rows: list[list[str]], *, to_errors: b
     stream = sys.stderr if to_errors else sys.stdout
     console = Console(width=None if stream.isatty() else 160, stderr=to_errors)
     # As Text: in a string, square brackets would be markup.
-    made = Table(title=Text(shown(title)), title_justify="left", show_header=any(columns))
+    made = Table(title=Text(printable(title)), title_justify="left", show_header=any(columns))
     for column in columns:
         made.add_column(column)
     for row in rows:
-        made.add_row(*(Text(shown(cell)) for cell in row))
+        made.add_row(*(Text(printable(cell)) for cell in row))
     console.print(made)
 
 

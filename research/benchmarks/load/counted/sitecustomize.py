@@ -36,9 +36,9 @@ class Counter:
     def began(self) -> None:
         self._add(1)
 
-    def _add(self, which: int) -> None:
+    def _add(self, index: int) -> None:
         with self._lock:
-            self._counts[which] += 1
+            self._counts[index] += 1
             struct.pack_into("<QQ", self._page, 0, *self._counts)
 
 
@@ -49,8 +49,8 @@ def _text_of(query: Any) -> str:
 def watch_sqlite(module: ModuleType, counter: Counter) -> None:
     connect = module.connect
 
-    def watched(*given: Any, **named: Any) -> Any:
-        connection = connect(*given, **named)
+    def watched(*arguments: Any, **options: Any) -> Any:
+        connection = connect(*arguments, **options)
         # SQLite itself tells of every statement that it runs.
         connection.set_trace_callback(counter.saw)
         return connection
@@ -68,13 +68,13 @@ def watch_psycopg(module: ModuleType, counter: Counter) -> None:
 def _watch_cursor(cursor: type, counter: Counter) -> None:
     execute, executemany = cursor.execute, cursor.executemany  # type: ignore[attr-defined]
 
-    def watched(self: Any, query: Any, *given: Any, **named: Any) -> Any:
+    def watched(self: Any, query: Any, *arguments: Any, **options: Any) -> Any:
         counter.saw(_text_of(query))
-        return execute(self, query, *given, **named)
+        return execute(self, query, *arguments, **options)
 
-    def watched_many(self: Any, query: Any, rows: Sequence[Any], **named: Any) -> Any:
+    def watched_many(self: Any, query: Any, rows: Sequence[Any], **options: Any) -> Any:
         counter.saw(_text_of(query))
-        return executemany(self, query, rows, **named)
+        return executemany(self, query, rows, **options)
 
     cursor.execute, cursor.executemany = watched, watched_many  # type: ignore[attr-defined]
 

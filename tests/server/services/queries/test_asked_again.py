@@ -39,6 +39,7 @@ def test_nobody_sent_anything_and_nothing_is_charged(coordinator: Coordinator, c
     assert spent(coordinator) == 0.0
 
 
+@pytest.mark.quick("sqlite")
 def test_one_answer_was_seen_and_both_draws_are_charged(coordinator: Coordinator, clock: FakeClock) -> None:
     """The coordinator has one hospital's noised numbers. With fresh ones the noise would be averaged: each costs."""
     hospitals = open_asked(coordinator)
@@ -64,6 +65,7 @@ def test_one_answer_was_seen_and_both_draws_are_charged(coordinator: Coordinator
     assert replay(ledger(coordinator)).charged_queries == 2
 
 
+@pytest.mark.slow
 def test_all_answers_were_seen_but_the_files_are_gone(coordinator: Coordinator, clock: FakeClock) -> None:
     """Settled, and then nothing can be published: the charge stays, and nobody is asked for another draw."""
     hospitals = open_asked(coordinator)
@@ -101,6 +103,7 @@ def test_what_was_charged_once_may_not_fit_again(coordinator: Coordinator, clock
     assert kinds(coordinator) == ["asked", "charged-in-full"]
 
 
+@pytest.mark.quick("sqlite-0", "sqlite-1")
 @pytest.mark.parametrize("sent", [0, 1])
 def test_a_study_that_is_stopped_in_the_midst(coordinator: Coordinator, sent: int) -> None:
     hospitals = open_asked(coordinator)
@@ -147,6 +150,7 @@ def test_queries_that_were_let_in_together_are_weighed_again_when_their_turn_com
     assert replay(ledger(coordinator)).charged_queries == 1
 
 
+@pytest.mark.quick("sqlite")
 def test_many_ask_the_same_at_once_and_many_workers_take_it(coordinator: Coordinator) -> None:
     """Eight threads that ask, each through a process's memory of its own, and three workers: one query, one charge."""
     hospitals = open_asked(coordinator)

@@ -30,6 +30,7 @@ def dies(point: str, step: Callable[[], object]) -> None:
     assert death.hit
 
 
+@pytest.mark.quick("sqlite-api.before-begin-commit")
 @pytest.mark.parametrize("point", RECEIVING)
 def test_an_answer_that_is_sent_again_counts_once(coordinator: Coordinator, point: str) -> None:
     hospitals = open_asked(coordinator)
@@ -46,6 +47,7 @@ def test_an_answer_that_is_sent_again_counts_once(coordinator: Coordinator, poin
     assert kinds(coordinator) == ["asked", "settled"]
 
 
+@pytest.mark.quick("sqlite-api.before-begin-commit")
 @pytest.mark.parametrize("point", RECEIVING)
 def test_an_answer_that_never_comes_again_is_charged_if_anybody_may_have_seen_it(
     coordinator: Coordinator, clock: FakeClock, point: str
@@ -61,6 +63,7 @@ def test_an_answer_that_never_comes_again_is_charged_if_anybody_may_have_seen_it
     assert kinds(coordinator) == ["asked", ended]
 
 
+@pytest.mark.quick("sqlite-worker.before-abandon")
 @pytest.mark.parametrize("point", ABANDONING)
 def test_an_answer_that_is_given_up_is_charged_once_and_never_asked_again(
     coordinator: Coordinator, clock: FakeClock, point: str

@@ -64,6 +64,7 @@ def train(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
     work(coordinator)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aside", [False, True])
 def test_rounds_and_questions_cost_what_the_exported_ledger_says(
     coordinator: Coordinator, clock: FakeClock, aside: bool

@@ -54,6 +54,7 @@ def other_number(query: Query) -> dict[str, object]:
     return found
 
 
+@pytest.mark.quick("sqlite-False", "sqlite-True")
 @pytest.mark.parametrize("digest", [False, True])
 def test_a_question_exchanged_under_way_is_never_answered(coordinator: Coordinator, digest: bool) -> None:
     """The numbers were summed for one question; they are not published as the answer to another."""
@@ -70,6 +71,7 @@ def test_a_question_exchanged_under_way_is_never_answered(coordinator: Coordinat
     assert answers == [(None,)]
 
 
+@pytest.mark.quick("sqlite-False", "sqlite-True")
 @pytest.mark.parametrize("digest", [False, True])
 def test_a_question_exchanged_before_its_round(coordinator: Coordinator, digest: bool) -> None:
     """With its digest it is another question, which hospitals check anew; without it nobody is asked."""
@@ -85,6 +87,7 @@ def test_a_question_exchanged_before_its_round(coordinator: Coordinator, digest:
     assert hospitals[0].assignment() is None
 
 
+@pytest.mark.quick("sqlite-lower_noise", "sqlite-other_number")
 @pytest.mark.parametrize("changed", [lower_noise, other_number])
 def test_an_altered_answer_is_not_shown_and_not_believed(
     coordinator: Coordinator, changed: Callable[[Query], dict[str, object]]
@@ -103,6 +106,7 @@ def test_an_altered_answer_is_not_shown_and_not_believed(
         altered.require_believable(key)
 
 
+@pytest.mark.quick("sqlite")
 def test_an_answer_to_another_question_is_not_believed(coordinator: Coordinator) -> None:
     """Two honest answers, exchanged."""
     first = _answered(coordinator)
@@ -127,6 +131,7 @@ SET_BACK = {
 }
 
 
+@pytest.mark.quick("sqlite-and its round", "sqlite-asked", "sqlite-failed", "sqlite-waiting, of no round")
 @pytest.mark.parametrize("how", SET_BACK)
 def test_an_answered_question_that_is_set_back_stops_the_study_and_is_not_asked(
     coordinator: Coordinator, how: str
@@ -142,6 +147,7 @@ def test_an_answered_question_that_is_set_back_stops_the_study_and_is_not_asked(
     assert kinds(coordinator) == ["asked", "settled"]
 
 
+@pytest.mark.quick("sqlite-waiting", "sqlite-waiting, of no round")
 @pytest.mark.parametrize("how", ["waiting", "waiting, of no round"])
 def test_the_worker_finds_it_before_it_opens_a_round(coordinator: Coordinator, how: str) -> None:
     _answered(coordinator)
@@ -151,6 +157,7 @@ def test_the_worker_finds_it_before_it_opens_a_round(coordinator: Coordinator, h
     assert kinds(coordinator) == ["asked", "settled"]
 
 
+@pytest.mark.quick("sqlite")
 def test_with_its_round_set_back_too_it_is_as_if_the_answer_were_lost(coordinator: Coordinator) -> None:
     """Consistent, as where files were lost. It is refused all the same."""
     _answered(coordinator)
@@ -162,6 +169,11 @@ def test_with_its_round_set_back_too_it_is_as_if_the_answer_were_lost(coordinato
     assert kinds(coordinator) == ["asked", "settled"]
 
 
+@pytest.mark.quick(
+    "sqlite-UPDATE queries SET state = 'failed', reason = 'stopped'",
+    "sqlite-UPDATE queries SET state = 'waiting', due_at = 0",
+    "sqlite-UPDATE queries SET state = 'waiting', due_at = 0, round = NULL",
+)
 @pytest.mark.parametrize(
     "statement",
     [
@@ -181,6 +193,7 @@ def test_a_round_under_way_is_not_opened_twice(coordinator: Coordinator, stateme
     assert kinds(coordinator).count("asked") == 1
 
 
+@pytest.mark.quick("sqlite-0.0", "sqlite-1e+300", "sqlite-None")
 @pytest.mark.parametrize("due_at", [0.0, 1e300, None])
 def test_when_it_is_due_says_nothing_about_who_consents(
     coordinator: Coordinator, clock: FakeClock, due_at: float | None

@@ -18,6 +18,7 @@ from tests.factories.settings import ORDERS
 from tests.factories.studies import open_study, read_model, work
 
 
+@pytest.mark.quick("sqlite")
 def test_a_parallel_study_trains_until_its_horizon(coordinator: Coordinator) -> None:
     hospitals = open_study(coordinator, bayesian={"adversary": "path"}, max_steps=3, training={"algorithm": "fedavg"})
     for number in (1, 2, 3):
@@ -55,6 +56,7 @@ def test_a_parallel_study_trains_until_its_horizon(coordinator: Coordinator) -> 
         hospitals[0].assignment()
 
 
+@pytest.mark.quick("sqlite")
 def test_a_client_level_study_adds_its_own_noise_once(coordinator: Coordinator) -> None:
     hospitals = open_study(coordinator, scheme="client", bayesian=True, max_steps=2)
     work(coordinator)

@@ -38,6 +38,7 @@ def due(coordinator: Coordinator) -> list[str]:
     return [task.kind for task in coordinator.database.read("look", lambda tx: find_due(tx, "somebody"))]
 
 
+@pytest.mark.quick("sqlite")
 def test_the_worker_tries_to_sum_once_t_have_replied_and_not_before(coordinator: Coordinator) -> None:
     turns = turns_of(coordinator)
     until(coordinator, turns, "unmask")
@@ -50,6 +51,7 @@ def test_the_worker_tries_to_sum_once_t_have_replied_and_not_before(coordinator:
     assert lists.read_session(coordinator, "sepsis", 1)[1].phase == "summed"
 
 
+@pytest.mark.quick("sqlite-shares")
 @pytest.mark.parametrize("step", ["shares", "unmask"])
 def test_what_others_said_is_not_read_to_take_a_clients_message(coordinator: Coordinator, step: str) -> None:
     turns = turns_of(coordinator)
@@ -61,6 +63,7 @@ def test_what_others_said_is_not_read_to_take_a_clients_message(coordinator: Coo
     turns[1].take(step)
 
 
+@pytest.mark.quick("sqlite-shares")
 @pytest.mark.parametrize("step", ["shares", "unmask"])
 def test_a_message_that_comes_again_after_its_round_was_erased_is_a_repetition(
     coordinator: Coordinator, step: str
@@ -80,6 +83,7 @@ def test_a_message_that_comes_again_after_its_round_was_erased_is_a_repetition(
     assert not said(coordinator, 1, late).created
 
 
+@pytest.mark.quick("sqlite")
 def test_shares_that_are_asked_for_after_their_round_was_erased_are_gone(coordinator: Coordinator) -> None:
     turns = turns_of(coordinator)
     for step in STEPS:

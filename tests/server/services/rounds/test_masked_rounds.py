@@ -22,6 +22,7 @@ from tests.factories.settings import settings
 from tests.factories.studies import FakeClock, read_model, work
 
 
+@pytest.mark.quick("sqlite")
 def test_everybody_stays_and_the_sum_is_released(coordinator: Coordinator, clock: FakeClock) -> None:
     turns = begin(coordinator, settings(masked=True))
     run(coordinator, clock, turns, {})
@@ -30,6 +31,7 @@ def test_everybody_stays_and_the_sum_is_released(coordinator: Coordinator, clock
     assert released_mean(coordinator) == pytest.approx(sum(range(1, 7)) / 64, abs=1e-4)
 
 
+@pytest.mark.quick("sqlite-1-unmask", "sqlite-2-keys", "sqlite-2-masked", "sqlite-2-shares")
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("gone", [1, 2])
 def test_whoever_is_lost_at_any_step_the_others_sum_is_right(
@@ -45,6 +47,7 @@ def test_whoever_is_lost_at_any_step_the_others_sum_is_right(
     assert released_mean(coordinator) == pytest.approx(sum(counted) / 64, abs=1e-4)
 
 
+@pytest.mark.quick("sqlite-keys", "sqlite-masked", "sqlite-shares", "sqlite-unmask")
 @pytest.mark.parametrize("step", STEPS)
 def test_one_more_than_can_be_borne_ends_as_specified(coordinator: Coordinator, clock: FakeClock, step: str) -> None:
     turns = begin(coordinator, settings(masked=True))
@@ -60,6 +63,7 @@ def test_one_more_than_can_be_borne_ends_as_specified(coordinator: Coordinator, 
     assert row.reason in ("too-few-keys", "too-few-shares", "too-few-survivors", "expired")
 
 
+@pytest.mark.quick("sqlite")
 def test_the_coordinator_never_stores_what_a_hospital_summed(coordinator: Coordinator, clock: FakeClock) -> None:
     turns = begin(coordinator, settings(masked=True, bayesian=True), reported=(0.5, 0.1, 0.2, 0.3, 0.4))
     for step in STEPS[:4]:
@@ -74,6 +78,7 @@ def test_the_coordinator_never_stores_what_a_hospital_summed(coordinator: Coordi
             assert words.tobytes()[:64] not in data
 
 
+@pytest.mark.quick("sqlite")
 def test_terms_arrive_as_an_upper_bound_on_the_largest(coordinator: Coordinator, clock: FakeClock) -> None:
     turns = begin(coordinator, settings(masked=True, bayesian=True))
     for i, turn in enumerate(turns):
@@ -86,6 +91,7 @@ def test_terms_arrive_as_an_upper_bound_on_the_largest(coordinator: Coordinator,
         assert largest <= reported <= largest * 1.019 + 1e-4
 
 
+@pytest.mark.quick("sqlite")
 def test_a_clients_level_histogram_is_the_sum_of_one_count_each(coordinator: Coordinator, clock: FakeClock) -> None:
     chosen = settings("client", masked=True, bayesian=True, noise_multiplier=1.0, clip_norm=1.0)
     turns = begin(coordinator, chosen)
@@ -100,6 +106,7 @@ def test_a_clients_level_histogram_is_the_sum_of_one_count_each(coordinator: Coo
     assert np.isfinite(read_model(coordinator, "sepsis", 1)["weight"]).all()
 
 
+@pytest.mark.quick("sqlite")
 def test_sequential_tells_the_papers_costs_and_n_beside_the_sound_charge(
     coordinator: Coordinator, clock: FakeClock
 ) -> None:
@@ -118,6 +125,7 @@ def test_sequential_tells_the_papers_costs_and_n_beside_the_sound_charge(
     assert "sequential, as in the papers" in names
 
 
+@pytest.mark.quick("sqlite")
 def test_joint_settles_both_levels(coordinator: Coordinator, clock: FakeClock) -> None:
     limits = [
         {

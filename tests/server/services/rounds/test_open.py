@@ -108,6 +108,7 @@ def test_a_round_of_which_one_update_arrived_is_not(coordinator: Coordinator, cl
         views.locate_model(coordinator, "sepsis", 1)
 
 
+@pytest.mark.quick("sqlite")
 def test_nor_is_one_of_which_a_bad_update_arrived(coordinator: Coordinator, clock: FakeClock) -> None:
     hospitals = collecting(coordinator)
     with pytest.raises(TensorError, match="not a safetensors file"):
@@ -117,6 +118,7 @@ def test_nor_is_one_of_which_a_bad_update_arrived(coordinator: Coordinator, cloc
     assert kinds(coordinator) == ["opened", "reserved", "charged-in-full"]
 
 
+@pytest.mark.quick("sqlite")
 def test_rounds_without_result_do_not_follow_each_other_at_full_speed(
     coordinator: Coordinator, clock: FakeClock
 ) -> None:
@@ -148,6 +150,7 @@ def test_rounds_without_result_do_not_follow_each_other_at_full_speed(
     assert shown(coordinator, 5).state == "collecting"
 
 
+@pytest.mark.quick("sqlite")
 def test_a_pause_lets_the_round_finish_and_begins_no_other(coordinator: Coordinator) -> None:
     hospitals = collecting(coordinator)
     lifecycle.act(coordinator, "sepsis", "pause")
@@ -163,6 +166,7 @@ def test_a_pause_lets_the_round_finish_and_begins_no_other(coordinator: Coordina
     assert hospitals[0].assignment() is not None
 
 
+@pytest.mark.quick("sqlite-0-cancelled")
 @pytest.mark.parametrize(("sent", "kind"), [(0, "cancelled"), (1, "charged-in-full")])
 def test_a_stop_ends_the_round_and_keeps_its_charge(coordinator: Coordinator, sent: int, kind: str) -> None:
     hospitals = collecting(coordinator)
@@ -181,6 +185,7 @@ def test_a_stop_ends_the_round_and_keeps_its_charge(coordinator: Coordinator, se
     assert (statement.can_continue, statement.stop_reason) == (False, "stopped")
 
 
+@pytest.mark.quick("sqlite")
 def test_a_stop_between_charge_and_release_releases_nothing(coordinator: Coordinator) -> None:
     hospitals = collecting(coordinator)
     for hospital in hospitals:
@@ -196,6 +201,7 @@ def test_a_stop_between_charge_and_release_releases_nothing(coordinator: Coordin
         views.locate_model(coordinator, "sepsis", 1)
 
 
+@pytest.mark.quick("sqlite")
 def test_a_study_ends_when_its_budget_does_even_if_its_clients_are_gone(coordinator: Coordinator) -> None:
     hospitals = collecting(coordinator, max_steps=1)
     for hospital in hospitals:
@@ -205,6 +211,7 @@ def test_a_study_ends_when_its_budget_does_even_if_its_clients_are_gone(coordina
     assert lifecycle.show(coordinator, "sepsis").stop_reason == "max-steps-reached"
 
 
+@pytest.mark.quick("sqlite")
 def test_the_round_that_would_overspend_never_begins(coordinator: Coordinator) -> None:
     hospitals = open_study(
         coordinator,
@@ -232,6 +239,7 @@ def test_the_round_that_would_overspend_never_begins(coordinator: Coordinator) -
     assert number == replayed.charged_rounds
 
 
+@pytest.mark.quick("sqlite")
 def test_after_the_release_the_updates_are_gone_and_their_hashes_are_not(coordinator: Coordinator) -> None:
     hospitals = collecting(coordinator)
     digests = [hospital.send(1, update(0.1 * i)).body.sha256 for i, hospital in enumerate(hospitals)]
@@ -242,6 +250,7 @@ def test_after_the_release_the_updates_are_gone_and_their_hashes_are_not(coordin
     assert views.show_round(coordinator, "sepsis", 1, with_clients=False).clients is None
 
 
+@pytest.mark.quick("sqlite")
 def test_an_update_that_got_lost_ends_its_round_and_keeps_the_charge(coordinator: Coordinator) -> None:
     hospitals = collecting(coordinator)
     for hospital in hospitals:
@@ -252,6 +261,7 @@ def test_an_update_that_got_lost_ends_its_round_and_keeps_the_charge(coordinator
     assert kinds(coordinator)[:3] == ["opened", "reserved", "charged-in-full"]
 
 
+@pytest.mark.quick("sqlite")
 def test_one_that_got_lost_after_the_charge_does_too(coordinator: Coordinator) -> None:
     hospitals = collecting(coordinator)
     for hospital in hospitals:
@@ -265,6 +275,7 @@ def test_one_that_got_lost_after_the_charge_does_too(coordinator: Coordinator) -
     assert kinds(coordinator)[:3] == ["opened", "reserved", "settled"]
 
 
+@pytest.mark.quick("sqlite")
 def test_an_aggregate_that_is_not_finite_is_never_released(coordinator: Coordinator) -> None:
     hospitals = collecting(coordinator, training={"optimiser": {"name": "plain", "learning_rate": 1e40}})
     for hospital in hospitals:
@@ -275,6 +286,7 @@ def test_an_aggregate_that_is_not_finite_is_never_released(coordinator: Coordina
     assert views.locate_model(coordinator, "sepsis").info.version == 0
 
 
+@pytest.mark.quick("sqlite")
 def test_a_model_that_no_hospital_would_train_from_is_never_released(coordinator: Coordinator) -> None:
     hospitals = collecting(coordinator, training={"optimiser": {"name": "plain", "learning_rate": 2.0**34}})
     for hospital in hospitals:
@@ -285,6 +297,7 @@ def test_a_model_that_no_hospital_would_train_from_is_never_released(coordinator
     assert views.locate_model(coordinator, "sepsis").info.version == 0
 
 
+@pytest.mark.quick("sqlite-adam")
 @pytest.mark.parametrize("name", ["momentum", "adam"])
 def test_an_optimiser_goes_on_from_release_to_release(coordinator: Coordinator, name: str) -> None:
     optimiser = {"name": name, "learning_rate": 0.5}
@@ -297,9 +310,10 @@ def test_an_optimiser_goes_on_from_release_to_release(coordinator: Coordinator, 
     expected = -0.5 * 0.3 * (1 + 1.9 + 2.71) if name == "momentum" else -0.5 * 3
     np.testing.assert_allclose(read_model(coordinator, "sepsis", 3)["weight"], expected, rtol=1e-5)
     # Of the states only the newest is kept.
-    assert len(coordinator.blobs.kept(optimisers_of("sepsis"))) == 1
+    assert len(coordinator.blobs.hashes(optimisers_of("sepsis"))) == 1
 
 
+@pytest.mark.quick("sqlite")
 def test_evidence_of_a_public_study_is_written_down_when_it_ends(coordinator: Coordinator) -> None:
     hospitals = collecting(coordinator, bayesian=True, disclosure="at-end", max_steps=2)
     for number in (1, 2):
@@ -313,6 +327,7 @@ def test_evidence_of_a_public_study_is_written_down_when_it_ends(coordinator: Co
     assert [report["filter"] for report in finished.body["report"]] == pytest.approx([3e-5, 6e-5])
 
 
+@pytest.mark.quick("sqlite")
 def test_only_some_clients_are_asked_at_a_lower_rate(coordinator: Coordinator) -> None:
     hospitals = collecting(
         coordinator,

@@ -31,6 +31,7 @@ def state_of(coordinator: Coordinator) -> tuple[str, str | None, int]:
     return shown.state, None if shown.pause_reason is None else shown.pause_reason.code, shown.rounds
 
 
+@pytest.mark.quick("sqlite")
 def test_three_rounds_abandoned_for_one_reason_pause_the_study(coordinator: Coordinator, clock: FakeClock) -> None:
     open_study(coordinator)
     silent_round(coordinator, clock)
@@ -43,6 +44,7 @@ def test_three_rounds_abandoned_for_one_reason_pause_the_study(coordinator: Coor
     assert state_of(coordinator) == ("paused", "too-few-clients", 3)
 
 
+@pytest.mark.quick("sqlite")
 def test_the_reason_names_the_setting_to_whoever_reads(coordinator: Coordinator, clock: FakeClock) -> None:
     open_study(coordinator)
     for _ in range(3):
@@ -55,6 +57,7 @@ def test_the_reason_names_the_setting_to_whoever_reads(coordinator: Coordinator,
     assert [event.kind for event in events.since(coordinator, "sepsis")][-1] == "study-paused"
 
 
+@pytest.mark.quick("sqlite")
 def test_the_pause_is_one_with_the_third_round(coordinator: Coordinator, clock: FakeClock) -> None:
     """Two workers: the second finds nothing to do, whatever it has seen before."""
     open_study(coordinator)
@@ -73,6 +76,7 @@ def test_the_pause_is_one_with_the_third_round(coordinator: Coordinator, clock: 
     assert state_of(coordinator)[2] == 3
 
 
+@pytest.mark.quick("sqlite")
 def test_resuming_counts_afresh(coordinator: Coordinator, clock: FakeClock) -> None:
     open_study(coordinator)
     for _ in range(3):
@@ -85,6 +89,7 @@ def test_resuming_counts_afresh(coordinator: Coordinator, clock: FakeClock) -> N
     assert state_of(coordinator) == ("paused", "too-few-clients", 6)
 
 
+@pytest.mark.quick("sqlite")
 def test_a_release_in_between_counts_afresh(coordinator: Coordinator, clock: FakeClock) -> None:
     hospitals = open_study(coordinator)
     for _ in range(2):
@@ -98,6 +103,7 @@ def test_a_release_in_between_counts_afresh(coordinator: Coordinator, clock: Fak
     assert state_of(coordinator) == ("running", None, 5)
 
 
+@pytest.mark.quick("sqlite")
 def test_no_charge_is_lost_in_a_pause(coordinator: Coordinator, clock: FakeClock) -> None:
     """One hospital of two that are needed sends in each round: each is charged in full, also the third."""
     hospitals = open_study(coordinator)
@@ -117,6 +123,7 @@ def test_no_charge_is_lost_in_a_pause(coordinator: Coordinator, clock: FakeClock
     ]
 
 
+@pytest.mark.quick("sqlite")
 def test_a_pause_by_hand_says_so_and_is_not_overwritten(coordinator: Coordinator, clock: FakeClock) -> None:
     open_study(coordinator)
     for _ in range(2):
@@ -177,6 +184,7 @@ def test_a_study_that_never_began_can_be_deleted(coordinator: Coordinator) -> No
         lifecycle.create(coordinator, StudyCreate(study="sepsis", settings=settings()))
 
 
+@pytest.mark.quick("sqlite-None")
 @pytest.mark.parametrize("end", [None, "pause", "stop"])
 def test_a_study_that_was_started_cannot_be_deleted(coordinator: Coordinator, end: lifecycle.Action | None) -> None:
     open_study(coordinator)

@@ -95,6 +95,7 @@ def epsilon(moment: float, order: int, delta: float) -> float:
         return float((mp.mpf(moment) + constant - mp.log(mp.mpf(delta))) / order)
 
 
+@pytest.mark.quick("sqlite-sequential")
 @pytest.mark.parametrize("scheme", sorted(STUDIES))
 def test_noised_histograms_are_charged_and_lower_the_bayesian_number(coordinator: Coordinator, scheme: str) -> None:
     chosen = STUDIES[scheme]
@@ -123,6 +124,7 @@ def test_noised_histograms_are_charged_and_lower_the_bayesian_number(coordinator
         assert "cancel" not in one.certificate["assumption"]
 
 
+@pytest.mark.quick("sqlite-disclosure1-members")
 @pytest.mark.parametrize("source", ["held-out", "members"])
 @pytest.mark.parametrize("disclosure", [{}, NOISED])
 def test_bounds_that_are_shown_between_rounds_certify_nothing(
@@ -139,6 +141,7 @@ def test_bounds_that_are_shown_between_rounds_certify_nothing(
     assert said["adversary"] == "adaptive"
 
 
+@pytest.mark.quick("sqlite")
 def test_a_joint_study_publishes_noised_histograms_of_its_hospitals(coordinator: Coordinator) -> None:
     limits = [
         {"level": "instance", "definition": "classical", "epsilon": 60.0, "delta": 1e-5},

@@ -41,7 +41,7 @@ def participants(coordinator: Coordinator) -> list[tuple[str, str, str | None]]:
 
 
 def stored(coordinator: Coordinator, round: int, client: str) -> int:
-    return len(coordinator.blobs.kept(update_of("sepsis", round, client)))
+    return len(coordinator.blobs.hashes(update_of("sepsis", round, client)))
 
 
 def tensors(**changes: Array) -> bytes:
@@ -74,6 +74,17 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
+@pytest.mark.quick(
+    "sqlite-NaN",
+    "sqlite-another name",
+    "sqlite-another shape",
+    "sqlite-another type",
+    "sqlite-empty",
+    "sqlite-infinity",
+    "sqlite-negative log-moments",
+    "sqlite-no log-moments",
+    "sqlite-terms of other orders",
+)
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_body_is_refused_and_changes_nothing(
     coordinator: Coordinator, hospitals: list[Hospital], case: str
@@ -120,7 +131,7 @@ def test_two_uploads_at_once_only_one_is_taken(coordinator: Coordinator, hospita
             else:
                 with pytest.raises(Rejected, match="different-update"):
                     submit_update.submit(coordinator, slot, incoming, digest)
-    assert coordinator.blobs.kept(update_of("sepsis", 1, "h0")) == [digests[0]]
+    assert coordinator.blobs.hashes(update_of("sepsis", 1, "h0")) == [digests[0]]
 
 
 def test_a_body_is_the_one_that_was_signed(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
@@ -150,6 +161,12 @@ def test_late_is_late(coordinator: Coordinator, hospitals: list[Hospital], clock
     assert not hospitals[0].send(1, update(log_moments=TERMS)).created
 
 
+@pytest.mark.quick(
+    "postgresql-sepsis-1-h9-not-sampled",
+    "sqlite-nowhere-1-h0-unknown-study",
+    "sqlite-sepsis-1-h9-not-sampled",
+    "sqlite-sepsis-2-h0-round-unknown",
+)
 @pytest.mark.parametrize(
     ("study", "round", "client", "code"),
     [

@@ -51,6 +51,7 @@ def machines(coordinator: Coordinator, object_store: ObjectStore, tmp_path: Path
     )
 
 
+@pytest.mark.quick("sqlite")
 def test_rounds_go_from_machine_to_machine_and_leave_only_models(machines: Machines) -> None:
     optimiser = {"name": "adam", "learning_rate": 0.5}
     hospitals = open_study(machines.api, training={"algorithm": "fedsgd", "optimiser": optimiser})
@@ -67,6 +68,7 @@ def test_rounds_go_from_machine_to_machine_and_leave_only_models(machines: Machi
         assert one.blobs.folders("rounds/sepsis") == []
 
 
+@pytest.mark.quick("sqlite")
 def test_so_do_masked_rounds(machines: Machines) -> None:
     turns = begin(machines.api, settings(masked=True, bayesian=True), reported=(0.5, 0.1, 0.2, 0.3, 0.4))
     for step in STEPS:
@@ -77,6 +79,7 @@ def test_so_do_masked_rounds(machines: Machines) -> None:
     assert {key.split("/")[0] for key in machines.objects()} == {"models"}
 
 
+@pytest.mark.quick("sqlite")
 def test_a_store_that_goes_away_in_the_middle_of_a_round_delays_it(machines: Machines) -> None:
     """Nothing is decided while nobody can see what is there: neither is an update lost, nor a round abandoned."""
     hospitals = open_study(machines.api, scheme="client")

@@ -30,6 +30,7 @@ def alternating(turns: list[Turn], one: Coordinator, two: Coordinator, step: str
         turn.take(step)
 
 
+@pytest.mark.quick("sqlite")
 def test_a_session_goes_from_process_to_process(coordinator: Coordinator, other: Coordinator) -> None:
     turns = begin(coordinator, settings(masked=True))
     for number, step in enumerate(STEPS):
@@ -55,20 +56,21 @@ def test_a_message_that_the_database_has_lost_is_recorded_again(coordinator: Coo
     assert said(coordinator, 1, messages[1]).created
     for message in messages[3:]:
         said(other, 1, message)
-    found = lists.shown(coordinator, "sepsis", 1, "keys", "")[1]
+    found = lists.read_list(coordinator, "sepsis", 1, "keys", "")[1]
     assert found is not None
     assert len(KeyList.model_validate_json(found).entries) == len(turns)
 
 
+@pytest.mark.quick("sqlite")
 def test_a_process_keeps_nothing_sealed_of_a_round_before(coordinator: Coordinator, other: Coordinator) -> None:
     turns = begin(coordinator, settings(masked=True))
     for number, step in enumerate(STEPS):
         alternating(turns, coordinator, other, step, number)
-    kept = other.sessions.seen("sepsis", 1)
+    kept = other.sessions.cached("sepsis", 1)
     assert kept is not None
     assert kept.session.unmasks
     work(coordinator)
     assert round_of(coordinator).scrubbed_at is not None
     lists.follow(other, "sepsis", 1 << 30)
-    kept = other.sessions.seen("sepsis", 1)
+    kept = other.sessions.cached("sepsis", 1)
     assert kept is None or not (kept.session.shares or kept.session.unmasks)

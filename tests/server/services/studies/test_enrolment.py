@@ -8,7 +8,7 @@ from server.db.tables import InvitationRow, OperatorKeyRow, UsedTokenRow
 from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
-from server.services.identities import Known, identify
+from server.services.identities import MemberIdentity, identify
 from server.services.rounds.assign import find_assignment
 from server.services.studies import enrolment, lifecycle, operators
 from study_protocol.study.messages import EnrolmentRequest, InvitationCreate, OperatorKeyCreate
@@ -17,7 +17,7 @@ from tests.factories.hospital_double import Hospital, UseCases
 from tests.factories.studies import FakeClock, open_study, work
 
 
-def member(coordinator: Coordinator, study: str, client: str) -> Known | None:
+def member(coordinator: Coordinator, study: str, client: str) -> MemberIdentity | None:
     (found,) = identify(coordinator, [(study, client)])
     assert not isinstance(found, Exception)
     return found
@@ -61,6 +61,9 @@ def test_a_token_is_good_once_and_its_holder_may_ask_again(coordinator: Coordina
         enrolment.enrol(coordinator, Hospital(UseCases(coordinator), "sepsis", "h9").enrolment(token))
 
 
+@pytest.mark.quick(
+    "postgresql-cut short", "sqlite-another id", "sqlite-another prefix", "sqlite-another secret", "sqlite-cut short"
+)
 @pytest.mark.parametrize(
     "spoil",
     [

@@ -46,6 +46,7 @@ def test_a_study_whose_first_round_overspends_says_so_and_what_would_fit(coordin
     assert views.read_budget(coordinator, "sepsis").can_continue
 
 
+@pytest.mark.quick("sqlite-absurd0", "sqlite-absurd1", "sqlite-absurd2")
 @pytest.mark.parametrize(
     "absurd",
     [
@@ -152,6 +153,7 @@ def test_an_assignment_is_signed_and_names_what_it_relies_on(coordinator: Coordi
     assert hospitals[0].assignment() is None
 
 
+@pytest.mark.quick("sqlite")
 def test_a_ledger_is_read_in_pages_that_hang_together(coordinator: Coordinator) -> None:
     hospitals = open_study(coordinator, max_steps=2)
     for number in (1, 2):
@@ -203,6 +205,7 @@ def test_events_are_numbered_without_gaps_and_marks_are_the_newest(coordinator: 
     assert [event.id for event in events.since(coordinator, "sepsis", after=8, limit=1)] == [9]
 
 
+@pytest.mark.quick("sqlite")
 def test_rounds_are_listed_in_pages(coordinator: Coordinator) -> None:
     hospitals = open_study(coordinator, max_steps=3)
     for number in (1, 2, 3):

@@ -66,11 +66,13 @@ def judge(document: dict[str, Any], std: float, drawn: Drawn, count: int, *table
     assert ((ratio >= 0.93) & (ratio <= 1.07)).all(), ratio
 
 
+@pytest.mark.slow
 def test_a_threshold() -> None:
     document = EVALUATIONS["threshold"]
     judge(document, 4.0, binary, 300, "performance", "net-benefit", "calibration")
 
 
+@pytest.mark.slow
 def test_classes() -> None:
     judge(EVALUATIONS["classes"] | {"groups": []}, 4.0, classes, 800, "performance")
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from scipy.stats import norm
 
@@ -59,11 +60,13 @@ def test_quantiles_from_a_flat_histogram() -> None:
     quantiles_of_a_normal_law(24, 2000, STD)
 
 
+@pytest.mark.slow
 def test_quantiles_from_a_tree() -> None:
     """At the same cost in ε the noise is √2 larger in each of two levels."""
     quantiles_of_a_normal_law(64, 8000, STD * 2**0.5)
 
 
+@pytest.mark.slow
 def test_survival_medians_and_the_size_of_the_log_rank_test() -> None:
     """Both groups live alike, so that p < .05 in one of twenty: .05 ± 4.1 of its standard deviations of .0049."""
     edges, event, censoring, patients = np.linspace(0, 24, 13), 0.05, 0.02, 700

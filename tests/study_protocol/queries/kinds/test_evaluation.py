@@ -64,6 +64,7 @@ def test_sums_of_hospitals_add_up_and_an_empty_hospital_adds_zero(form: str) -> 
     assert asked.total(evaluated(form, 0), spacing).tolist() == [0] * asked.cells
 
 
+@pytest.mark.quick("bins", "classes", "classes-apart", "number", "number-apart", "threshold")
 @FORMS
 def test_nobody_at_all_still_has_an_answer(form: str) -> None:
     """Whatever the noise: nothing is divided by zero, and no answer is refused after it was paid for."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import rv_histogram
 
 from study_protocol.queries.answer import NoisedSum
-from study_protocol.queries.tree import MOST_LEAVES
+from study_protocol.queries.tree import MAX_LEAVES
 from tests.factories.questions import SEX, answer_without_noise, column, patients, question
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -72,8 +72,8 @@ def test_values_on_an_edge_belong_to_the_bin_that_begins_there() -> None:
 
 
 def test_as_many_leaves_as_are_allowed_have_an_answer() -> None:
-    answer = answer_without_noise(asked(MOST_LEAVES), patients(500))
-    assert [len(table.rows) for table in answer.tables] == [len(SHARES), MOST_LEAVES + 1, MOST_LEAVES + 3, 1]
+    answer = answer_without_noise(asked(MAX_LEAVES), patients(500))
+    assert [len(table.rows) for table in answer.tables] == [len(SHARES), MAX_LEAVES + 1, MAX_LEAVES + 3, 1]
     # The end of the range and one leaf; the labels of leaves are those of a table's bins.
     labels = [answer.tables[2].rows[place][0] for place in (0, 1, -2)]
     assert labels == ["below 60", "60 to 60.0390625", "220 and above"]

@@ -96,6 +96,7 @@ def test_a_home_that_cannot_be_made_is_one_line(environment: dict[str, str], tmp
     assert str(tmp_path / "home") in complaint
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_told_and_ends_with_1(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     _run("migrate")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -205,6 +206,7 @@ def _wait_until_ready(port: int, process: subprocess.Popen[bytes]) -> None:
     raise AssertionError("the coordinator did not become ready")
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_serve_answers_and_ends_cleanly(environment: dict[str, str], number: signal.Signals) -> None:
     _run("migrate")
@@ -218,6 +220,7 @@ def test_serve_answers_and_ends_cleanly(environment: dict[str, str], number: sig
     assert all(line.startswith(b"{") for line in log.splitlines())
 
 
+@pytest.mark.slow
 def test_worker_ends_cleanly(environment: dict[str, str]) -> None:
     _run("migrate")
     with _process("worker", environment=environment) as process:
@@ -228,6 +231,7 @@ def test_worker_ends_cleanly(environment: dict[str, str]) -> None:
     assert process.returncode == 0, log
 
 
+@pytest.mark.slow
 def test_the_worker_s_process_answers_prometheus(environment: dict[str, str]) -> None:
     _run("migrate")
     port = _free_port()

@@ -33,6 +33,7 @@ def joined(tmp_path: Path) -> bool:
         return ledger.opened("sepsis") is not None
 
 
+@pytest.mark.quick("more1")
 @pytest.mark.parametrize("more", [[], ["--yes"]])
 def test_a_hospital_without_a_policy_does_not_join_an_absurd_study(
     here: Live, run: Run, tmp_path: Path, more: list[str]
@@ -66,6 +67,7 @@ def test_the_operator_has_to_say_so_and_everybody_sees_it(run: Run, here: Live, 
     assert "--i-know" in join(run, tmp_path, code=3).stderr
 
 
+@pytest.mark.slow
 def test_a_person_at_a_terminal_is_asked_once(
     run: Run, here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,5 +111,6 @@ def test_a_person_at_a_terminal_is_asked_once(
     assert "wardround study model sepsis -o model.safetensors" in yes.stdout
 
 
+@pytest.mark.slow
 def test_without_a_terminal_nobody_is_asked(run: Run, here: Live, tmp_path: Path) -> None:
     assert finished(run, here, tmp_path)["rounds_sent"] == 2

@@ -36,6 +36,7 @@ def file(tmp_path: Path) -> Backbone:
     return backbone(tmp_path, task="mlp", parameters=MLP)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trainable", ["head", "lora:2", ("4.*", "2.bias")], ids=["head", "rank 2", "patterns"])
 def test_from_the_settings_to_a_prediction(
     here: Live, run: Run, tmp_path: Path, file: Backbone, trainable: Any
@@ -107,6 +108,7 @@ def test_data_check_takes_the_file(run: Run, tmp_path: Path, file: Backbone) -> 
     assert "--backbone FILE" in " ".join(failed.output.split())
 
 
+@pytest.mark.slow
 def test_an_exported_model_needs_no_backbone(tmp_path: Path, here: Live, run: Run, file: Backbone) -> None:
     finished(run, here, tmp_path, file.path, training=part(file, "lora:2"))
     target, written = tmp_path / "model.safetensors", tmp_path / "model.pt2"

@@ -104,7 +104,7 @@ def test_who_is_left_out_by_the_policy_is_not_counted(here: Path) -> None:
     ("change", "words"),
     [
         ({"rows_per_patient": 1}, "1 of 4 patients have up to 2 rows.*rows_per_patient"),
-        ({"task": "nothing"}, "no package here offers it; there are"),
+        ({"task": "nothing"}, "no package here offers it: there are"),
         ({"task_parameters": PARAMETERS | {"column.Sex": "f|m"}}, "'Sex' .did you mean 'sex'"),
         (
             {"task_parameters": PARAMETERS | {"column.note": "0..1"}},

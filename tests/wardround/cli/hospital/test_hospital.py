@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import segno
 
 from client_sdk.study.pinning import as_digits
@@ -21,11 +22,13 @@ def test_a_hospital_withdraws(here: Live, run: Run, tmp_path: Path) -> None:
     assert [(member["client"], member["state"]) for member in members] == [("mercy", "withdrawn")]
 
 
+@pytest.mark.slow
 def test_charges_without_a_limit_of_ones_own_are_told(here: Live, run: Run, tmp_path: Path) -> None:
     finished(run, here, tmp_path)
     assert "2 charges, and no limit of your own" in run("own-budget").stdout
 
 
+@pytest.mark.slow
 def test_the_roster_is_pinned_only_under_the_fingerprint_that_was_compared(
     here: Live, run: Run, tmp_path: Path
 ) -> None:
@@ -43,6 +46,7 @@ def test_the_roster_is_pinned_only_under_the_fingerprint_that_was_compared(
     assert '"pinned"' in (tmp_path / "mercy" / "studies" / "sepsis.json").read_text()
 
 
+@pytest.mark.slow
 def test_the_number_is_shown_as_a_qr_code_too(here: Live, run: Run, tmp_path: Path) -> None:
     opened(run, tmp_path)
     digits = as_digits(json.loads(run("roster", "show", "sepsis", "--json").stdout)["fingerprint"])
@@ -56,6 +60,7 @@ def test_the_number_is_shown_as_a_qr_code_too(here: Live, run: Run, tmp_path: Pa
     assert inner == [list(row) for row in segno.make_qr(digits.replace(" ", ""), error="m").matrix]
 
 
+@pytest.mark.slow
 def test_an_operator_is_not_told_to_pin(here: Live, run: Run, tmp_path: Path) -> None:
     opened(run, tmp_path)
     asked, here_too = run("roster", "show", "sepsis", operator=True).stdout, run("roster", "show", "sepsis").stdout
@@ -64,6 +69,7 @@ def test_an_operator_is_not_told_to_pin(here: Live, run: Run, tmp_path: Path) ->
     assert "wardround roster pin sepsis" in here_too
 
 
+@pytest.mark.slow
 def test_doctor_finds_the_live_coordinator(here: Live, run: Run, tmp_path: Path) -> None:
     assert "identity.key" in run("doctor", code=1).stdout
     opened(run, tmp_path)

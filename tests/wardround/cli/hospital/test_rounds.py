@@ -39,6 +39,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return call
 
 
+@pytest.mark.slow
 def test_the_command_appends_lines_and_shows_the_own_budget(tmp_path: Path, run: Any) -> None:
     data, events = str(write_records(tmp_path / "records.csv")), tmp_path / "events.jsonl"
     (tmp_path / "mercy" / "policy.toml").write_text(

@@ -115,7 +115,7 @@ def test_what_a_question_would_make_of_the_records(home: Path, tmp_path: Path) -
     assert shown.count("neither a value nor a code") == 2
     assert "1 (14%)" in shown
     assert (
-        "warning: column krea: 1 of 7 cells are neither a value nor a declared code, and count as missing; the first "
+        "warning: column krea: 1 of 7 cells are neither a value nor a declared code, and count as missing. The first "
         "is in line 7, and is a number with a sign or a unit"
     ) in shown
     assert "<0,1" not in shown
@@ -146,6 +146,7 @@ def test_records_without_a_format_are_counted_where_nothing_else_is_asked(home: 
     assert "3 records are read, and need no declared format" in said(check(str(tmp_path / "a.parquet")))
 
 
+@pytest.mark.quick("1000000-True")
 @pytest.mark.parametrize(("high", "warned"), [(1_000_000, True), (1_000, False)])
 def test_values_in_a_small_part_of_the_range_are_a_warning(home: Path, tmp_path: Path, high: int, warned: bool) -> None:
     """`cases/thousands`: 250.000, declared with a decimal point, is 250."""
@@ -197,6 +198,7 @@ def test_options_that_contradict_what_is_kept_are_refused(tmp_path: Path) -> Non
         FormatOptions(decimal="point").require_fit(SEMICOLONS)
 
 
+@pytest.mark.slow
 def test_join_declares_or_refuses_before_the_first_round(
     here: Live, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +235,7 @@ def test_join_declares_or_refuses_before_the_first_round(
     assert stored_format(home, "records") == TableFormat("comma", decimal="point")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_what_join_prints_can_be_pasted_with_everything_that_was_typed(run: Run, tmp_path: Path) -> None:
     opened(run, tmp_path)

@@ -75,6 +75,7 @@ def test_it_says_what_the_coordinator_will_do(run: Run, tmp_path: Path) -> None:
     assert [one["records"] for one in found["noise_against_signal"]] == [100, 300, 1000, 3000, 10000]
 
 
+@pytest.mark.quick("epsilon-privacy.limits.1.epsilon")
 @pytest.mark.parametrize(
     ("solve", "changed"),
     [
@@ -143,6 +144,7 @@ def test_line_ends_stay_as_they_are(run: Run, tmp_path: Path) -> None:
     assert target.read_bytes().count(b"\r\n") == target.read_bytes().count(b"\n") == source.read_bytes().count(b"\n")
 
 
+@pytest.mark.slow
 def test_whatever_a_file_holds_the_error_is_one_that_a_person_can_mend(run: Run, tmp_path: Path) -> None:
     text, path = EXAMPLE.read_text(), tmp_path / "study.toml"
     cases = {
@@ -161,6 +163,7 @@ def test_whatever_a_file_holds_the_error_is_one_that_a_person_can_mend(run: Run,
     assert "no text in UTF-8" in run("plan", str(path), code=1).stderr
 
 
+@pytest.mark.slow
 def test_limits_may_be_left_to_the_data(run: Run, tmp_path: Path) -> None:
     path = study(tmp_path)
     noise = [
@@ -172,6 +175,7 @@ def test_limits_may_be_left_to_the_data(run: Run, tmp_path: Path) -> None:
     assert noise[1]["rounds"] < noise[1]["at_most_rounds"] == 300
 
 
+@pytest.mark.slow
 def test_wrong_usage_is_named(run: Run, tmp_path: Path) -> None:
     cases = [
         (("plan", str(tmp_path / "none.toml")), 1, "none.toml: No such file"),
@@ -225,6 +229,7 @@ def test_noise_against_signal_for_given_sizes_and_a_given_model(run: Run) -> Non
     assert large == "200 50 100 4 25 500 1.89"
 
 
+@pytest.mark.slow
 def test_it_loads_neither_torch_nor_the_network() -> None:
     program = (
         "import sys\nfrom wardround.cli.main import build\n"

@@ -65,6 +65,7 @@ def answering(here: Live, registry: list[Site]) -> Iterator[list[Site]]:
     worker.join()
 
 
+@pytest.mark.slow
 def test_a_plan_says_noise_errors_and_every_limit_and_asks_nobody(
     here: Live, registry: Any, run: Run, asked: str
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_plan_says_noise_errors_and_every_limit_and_asks_nobody(
     assert "--patients goes with --plan" in refused
 
 
+@pytest.mark.slow
 def test_an_answer_is_shown_with_pictures_and_written_as_tables(
     answering: Any, run: Run, asked: str, tmp_path: Path
 ) -> None:
@@ -142,6 +144,7 @@ def _budget_names_the_query(run: Run) -> None:
     assert shown.count(share) == 2
 
 
+@pytest.mark.slow
 def test_a_hospital_reads_the_words_before_the_numbers_and_is_asked(
     registry: list[Site], run: Run, asked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +172,7 @@ def test_a_hospital_reads_the_words_before_the_numbers_and_is_asked(
     assert approvals.has(digest)
 
 
+@pytest.mark.slow
 def test_yes_approves_the_question_that_was_read_and_no_other(registry: list[Site], run: Run, asked: str) -> None:
     run("ask", "registry", asked, "--no-wait", operator=True)
     home = ("--home", str(registry[0].directory))
@@ -191,6 +195,7 @@ def test_yes_approves_the_question_that_was_read_and_no_other(registry: list[Sit
     assert "denied_columns names age. No approval changes that" in shown
 
 
+@pytest.mark.slow
 def test_ready_questions_come_from_declared_columns(here: Live, registry: Any, run: Run, tmp_path: Path) -> None:
     columns = str(tmp_path / "columns.toml")
     run("query", "template", "columns", "-o", columns)
@@ -212,6 +217,7 @@ def test_ready_questions_come_from_declared_columns(here: Live, registry: Any, r
         assert name in run("query", "template", "nothing", code=1).output
 
 
+@pytest.mark.slow
 def test_what_cannot_be_asked_is_said(here: Live, run: Run, tmp_path: Path, asked: str) -> None:
     columns = str(tmp_path / "columns.toml")
     run("query", "template", "columns", "-o", columns)
@@ -229,6 +235,7 @@ def test_what_cannot_be_asked_is_said(here: Live, run: Run, tmp_path: Path, aske
         assert words in run("ask", "registry", *typed, code=1, operator=True).output
 
 
+@pytest.mark.quick("covariance")
 @pytest.mark.parametrize("kind", sorted(kinds()))
 def test_every_kind_has_a_template_that_can_be_asked_and_says_every_entry(run: Run, tmp_path: Path, kind: str) -> None:
     path = tmp_path / "question.toml"

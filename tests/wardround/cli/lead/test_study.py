@@ -21,6 +21,7 @@ from wardround.cli.shared.settings_file import read_settings
 from wardround.cli.shared.shared import number
 
 
+@pytest.mark.slow
 def test_a_studys_states_and_what_is_shown_of_it(here: Live, run: Run, tmp_path: Path) -> None:
     opened(run, tmp_path)
     states = [
@@ -36,6 +37,7 @@ def test_a_studys_states_and_what_is_shown_of_it(here: Live, run: Run, tmp_path:
     assert json.loads(run(*create, operator=True).stdout)["state"] == "finished"
 
 
+@pytest.mark.slow
 def test_errors_are_one_line_and_an_exit_code(here: Live, run: Run, tmp_path: Path) -> None:
     cases = [
         (("budget", "sepsis"), 1, "enrol first"),
@@ -59,6 +61,7 @@ def test_errors_are_one_line_and_an_exit_code(here: Live, run: Run, tmp_path: Pa
         assert "Traceback" not in result.output
 
 
+@pytest.mark.slow
 def test_settings_that_an_older_coordinator_does_not_know_are_named(
     here: Live, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +76,7 @@ def test_settings_that_an_older_coordinator_does_not_know_are_named(
     assert "Extra inputs are not permitted" in " ".join(said.split())
 
 
+@pytest.mark.slow
 def test_a_settings_file_with_mistakes_names_each_of_them(here: Live, run: Run, tmp_path: Path) -> None:
     broken = settings().as_json()
     broken["privacy"].pop("noise_multiplier")
@@ -83,7 +87,7 @@ def test_a_settings_file_with_mistakes_names_each_of_them(here: Live, run: Run, 
     path.write_text(json.dumps(broken))
     said = run("study", "create", "sepsis", "--settings", str(path), code=1, operator=True).stderr
     assert "privacy.noise_multiplier: is missing" in said
-    assert "privacy.limits.0.epsillon: there is no such entry; did you mean epsilon?" in said
+    assert "privacy.limits.0.epsillon: there is no such entry. Did you mean epsilon?" in said
     assert "training.task_parameters: must have at most 1024 entries\n" in said
     broken["privacy"]["limits"] = []
     path.write_text(json.dumps(broken))
@@ -93,6 +97,7 @@ def test_a_settings_file_with_mistakes_names_each_of_them(here: Live, run: Run, 
     assert here.operator("GET", "/v1/studies/sepsis").status_code == 404
 
 
+@pytest.mark.quick("study.toml")
 @pytest.mark.parametrize("name", ["study.json", "study.toml"])
 def test_a_settings_file_that_is_no_text_is_one_line(here: Live, run: Run, tmp_path: Path, name: str) -> None:
     path = tmp_path / name
@@ -109,6 +114,7 @@ def test_a_wrong_task_is_one_line_too(here: Live, run: Run, tmp_path: Path) -> N
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_what_became_of_a_study(here: Live, run: Run, tmp_path: Path) -> None:
     finished(run, here, tmp_path)
     (listed,) = json.loads(run("study", "list", "--json", operator=True).stdout)
@@ -131,6 +137,7 @@ def test_what_became_of_a_study(here: Live, run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("averaging", "weights"),
     [
@@ -161,6 +168,7 @@ def test_the_result_is_the_mean_that_the_settings_name(
     assert (tmp_path / "second").read_bytes() == released[2]
 
 
+@pytest.mark.slow
 def test_who_kept_a_round_from_going_on_is_told_to_operators(here: Live, run: Run, tmp_path: Path) -> None:
     opened(run, tmp_path)
     run("study", "start", "sepsis", operator=True)
@@ -171,6 +179,7 @@ def test_who_kept_a_round_from_going_on_is_told_to_operators(here: Live, run: Ru
     assert [(member["client"], member["state"]) for member in members] == [("mercy", "revoked")]
 
 
+@pytest.mark.slow
 def test_a_task_that_cannot_be_built_leaves_the_name_free(here: Live, run: Run, tmp_path: Path) -> None:
     wrong = write_settings(tmp_path / "wrong.json", training={"task": "logreg"})
     told = run("study", "create", "stroke", "--settings", str(wrong), operator=True, code=1).stderr
@@ -179,6 +188,7 @@ def test_a_task_that_cannot_be_built_leaves_the_name_free(here: Live, run: Run, 
     run("study", "create", "stroke", "--settings", str(right), operator=True)
 
 
+@pytest.mark.quick("model")
 @pytest.mark.parametrize(
     ("code", "said"),
     [
@@ -213,6 +223,7 @@ def test_a_task_of_one_s_own_that_fails_is_one_line_and_nothing_is_created(
     assert here.operator("GET", "/v1/studies/stroke").status_code == 404
 
 
+@pytest.mark.slow
 def test_weights_in_a_file_are_those_that_the_study_begins_with(here: Live, run: Run, tmp_path: Path) -> None:
     path, file = write_settings(tmp_path / "study.json"), tmp_path / "model.safetensors"
     run("study", "weights", "--settings", str(path), "-o", str(file))
@@ -235,6 +246,7 @@ def masking_of(run: Run, tmp_path: Path, *, neighbours: int | None, min_clients:
     return said, " ".join(run("study", "show", study, operator=True).stdout.replace("│", " ").split())
 
 
+@pytest.mark.slow
 def test_a_study_of_many_hospitals_without_a_ring_is_told_what_it_costs(here: Live, run: Run, tmp_path: Path) -> None:
     slow, shown = masking_of(run, tmp_path, neighbours=None, min_clients=301)
     assert "exchanges masks with all others, 300 or more: sound, but slow" in slow

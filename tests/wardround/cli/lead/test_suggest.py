@@ -26,6 +26,7 @@ def suggested(run: Run, tmp_path: Path, *more: str) -> StudySettings:
     return read_settings(path)
 
 
+@pytest.mark.quick("fewer rounds of five classes")
 @pytest.mark.parametrize(
     ("more", "counted"),
     [((), 1), (("--masked",), 1), (("--scheme", "sequential"), 3), (("--classes", "5", "--rounds", "30"), 1)],
@@ -74,6 +75,7 @@ def test_a_settings_file_says_the_public_numbers_itself(run: Run, tmp_path: Path
     assert 0 < printed["accuracy"]["lost"] < printed["accuracy"]["lost_at_most"] < 1
 
 
+@pytest.mark.quick("arguments0-needs a settings file")
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -157,6 +159,7 @@ def test_what_is_suggested_is_forecast_alike_when_it_is_planned_with(run: Run, t
     assert "the learning rate" not in second
 
 
+@pytest.mark.slow
 def test_a_guess_by_hand_is_warned_of_before_the_study_is_created(here: Live, run: Run, tmp_path: Path) -> None:
     path, guess = tmp_path / "suggested.toml", tmp_path / "guess.json"
     run("plan", "--suggest", *PUBLIC, "-o", str(path))
@@ -170,6 +173,7 @@ def test_a_guess_by_hand_is_warned_of_before_the_study_is_created(here: Live, ru
     assert "a hospital alone, without privacy, may do better" in " ".join(created.split())
 
 
+@pytest.mark.slow
 def test_studies_that_were_not_measured_are_forecast_nothing(run: Run, tmp_path: Path) -> None:
     for training in ({"task": "mlp"}, {"optimiser": {"name": "adam"}}, {"algorithm": "fedavg", "local_steps": 2}):
         path = write_settings(tmp_path / "study.json", training=training, max_steps=4)

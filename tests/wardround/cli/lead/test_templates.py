@@ -43,6 +43,7 @@ ABALONE = {"length": 1, "diameter": 1, "height": 0.5, "whole": 3, "shucked": 1.5
 COLUMNS = {"column.sex": "M|F|I"} | {f"column.{name}": f"0..{high}" for name, high in ABALONE.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", TAKEN, ids=" ".join)
 def test_a_template_of_a_study_is_taken_by_the_coordinator(
     here: Live, run: Run, tmp_path: Path, flags: tuple[str, ...]
@@ -65,6 +66,7 @@ def test_a_template_of_a_study_is_taken_by_the_coordinator(
     assert task.model() is not None
 
 
+@pytest.mark.quick("bayesian-logistic-regression")
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_every_built_in_task_has_a_template(run: Run, tmp_path: Path, name: str) -> None:
     path = tmp_path / "study.toml"
@@ -74,6 +76,7 @@ def test_every_built_in_task_has_a_template(run: Run, tmp_path: Path, name: str)
     load(name, training.task_parameters)
 
 
+@pytest.mark.quick("discrete-survival")
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_an_evaluation_asks_for_what_the_task_predicts(run: Run, tmp_path: Path, name: str) -> None:
     path = tmp_path / "study.toml"
@@ -95,6 +98,7 @@ def test_a_template_of_an_unknown_task_names_those_that_there_are(run: Run) -> N
     assert "--statistics goes with" in run("study", "template", "--task", "mlp", "--statistics", code=1).stderr
 
 
+@pytest.mark.quick("--client-level")
 @pytest.mark.parametrize("flags", REFUSED, ids=" ".join)
 def test_what_does_not_go_together_is_refused_with_the_reason(run: Run, tmp_path: Path, flags: tuple[str, ...]) -> None:
     said = run("study", "template", *flags, "-o", str(tmp_path / "study.toml"), code=1).stderr

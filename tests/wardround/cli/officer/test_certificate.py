@@ -34,6 +34,7 @@ def verify(run: Run, path: Path, *more: str, code: int = 0) -> dict[str, tuple[s
     return {one["what"]: (one["result"], one["words"]) for one in said}
 
 
+@pytest.mark.slow
 def test_a_hospital_checks_all_of_it_with_the_key_that_it_pinned(run: Run, written: Path) -> None:
     folder = written.parent
     found = verify(run, written, "--model", str(folder / "model.safetensors"), "--ledger", str(folder / "ledger.jsonl"))
@@ -43,6 +44,7 @@ def test_a_hospital_checks_all_of_it_with_the_key_that_it_pinned(run: Run, writt
     assert found["sentences"][1] == "each is what these numbers mean"
 
 
+@pytest.mark.slow
 def test_somebody_else_names_the_key_or_is_told_that_nothing_is_proved(
     here: Live, run: Run, written: Path, tmp_path: Path
 ) -> None:
@@ -58,6 +60,7 @@ def test_somebody_else_names_the_key_or_is_told_that_nothing_is_proved(
     assert "cannot be read" in run("certificate", "verify", str(written), *alone, code=1).stderr
 
 
+@pytest.mark.slow
 def test_another_model_a_shorter_ledger_and_another_ledger_are_told_apart(run: Run, written: Path) -> None:
     other = written.with_name("other.safetensors")
     other.write_bytes(b"another model")
@@ -97,6 +100,7 @@ def test_a_coordinator_that_signs_a_smaller_epsilon_is_found_by_the_ledger(here:
     assert (found["sentences"][0], "summary[1]" in found["sentences"][1]) == ("not known", True)
 
 
+@pytest.mark.slow
 def test_one_released_model_has_a_certificate_of_its_own(run: Run, written: Path, tmp_path: Path) -> None:
     first = tmp_path / "first.json"
     run("certificate", "show", "sepsis", "--round", "1", "-o", str(first))
@@ -108,6 +112,7 @@ def test_one_released_model_has_a_certificate_of_its_own(run: Run, written: Path
     assert "released no model" in run("certificate", "show", "sepsis", "--round", "7", code=1).stderr
 
 
+@pytest.mark.slow
 def test_it_is_printed_in_words_as_pdf_and_as_an_entry_of_the_registry(run: Run, written: Path, tmp_path: Path) -> None:
     said = run("certificate", "show", "sepsis").stdout
     words = " ".join(said.split())
@@ -128,6 +133,7 @@ def test_it_is_printed_in_words_as_pdf_and_as_an_entry_of_the_registry(run: Run,
     assert entry["deployment"]["basic"]["intended_use"] == "TO BE WRITTEN"
 
 
+@pytest.mark.slow
 def test_a_card_is_not_made_of_settings_that_nobody_signed(
     run: Run, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +152,7 @@ def test_a_card_is_not_made_of_settings_that_nobody_signed(
     assert not (tmp_path / "louder.md").exists()
 
 
+@pytest.mark.slow
 def test_what_is_asked_wrongly_is_named(run: Run, written: Path, tmp_path: Path) -> None:
     assert "is none of json, pdf" in run("certificate", "show", "sepsis", "-o", "x.docx", code=1).stderr
     assert "pass -o" in run("certificate", "show", "sepsis", "--format", "pdf", code=1).stderr

@@ -77,6 +77,7 @@ def _verified_without_a_network(here: Live, run: Run, file: Path, head: str) -> 
     assert "its content does not have its hash" in run(*offline, mark, code=4).stderr
 
 
+@pytest.mark.slow
 def test_a_hospital_checks_with_its_own_key_and_its_own_settings(
     here: Live, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_hospital_checks_with_its_own_key_and_its_own_settings(
     assert "not signed with this coordinator's key" in run("ledger", "verify", "sepsis", code=4).stderr
 
 
+@pytest.mark.slow
 def test_a_plan_that_is_not_the_settings_is_refused_over_the_network(here: Live, run: Run, tmp_path: Path) -> None:
     """Whoever holds the coordinator's key writes the ledger anew with a hundred times the noise, and signs it."""
     finished(run, here, tmp_path)
@@ -147,6 +149,7 @@ def test_a_plan_that_is_not_the_settings_is_refused_over_the_network(here: Live,
         assert "its plan is not the plan of its settings: noise_multiplier differ" in refused
 
 
+@pytest.mark.slow
 def test_a_ledger_that_does_not_give_what_is_shown_is_not_believed(
     here: Live, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +167,7 @@ def test_a_ledger_that_does_not_give_what_is_shown_is_not_believed(
     assert "not the one that the ledger gives" in run("ledger", "verify", "sepsis", code=4).stderr
 
 
+@pytest.mark.quick("99")
 @pytest.mark.parametrize("entries", [0, 99])
 def test_a_budget_on_entries_that_are_not_there_is_not_believed(
     here: Live, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: int
@@ -241,6 +245,7 @@ def test_a_database_that_was_changed_is_told_with_what_to_do(capsys: pytest.Capt
     assert "restores it from a backup or opens a new study" in shown
 
 
+@pytest.mark.quick("goes on")
 @pytest.mark.parametrize(
     ("lie", "part"),
     [

@@ -23,6 +23,7 @@ from tests.factories.lying_coordinator import forget_witnesses, ledger_of, rewri
 from wardround.cli.officer.witnesses import Witnesses
 
 
+@pytest.mark.slow
 def test_a_finished_study_is_vouched_for_and_what_was_seen_can_be_read_out(
     here: Live, run: Run, tmp_path: Path
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_finished_study_is_vouched_for_and_what_was_seen_can_be_read_out(
     assert "has seen no entry 99" in run("ledger", "seen", "sepsis", "--entry", "99", code=1).stderr
 
 
+@pytest.mark.slow
 def test_a_hospital_holds_the_ledger_against_what_it_saw_though_no_signature_is_shown(
     here: Live, run: Run, tmp_path: Path
 ) -> None:
@@ -77,6 +79,7 @@ def test_a_hospital_holds_the_ledger_against_what_it_saw_though_no_signature_is_
     assert f"this hospital saw {last} entries, and {last - 1} are shown" in said
 
 
+@pytest.mark.slow
 def test_a_data_set_that_takes_no_part_is_said_to_compare_nothing(here: Live, run: Run, tmp_path: Path) -> None:
     finished(run, here, tmp_path)
     said = run("ledger", "verify", "sepsis", "--dataset", "icu").stdout
@@ -90,6 +93,7 @@ def test_a_data_set_that_takes_no_part_is_said_to_compare_nothing(here: Live, ru
     assert "with data set icu this hospital has seen no entry of the ledger of sepsis" in seen
 
 
+@pytest.mark.slow
 def test_a_missing_signature_is_shown_and_one_of_another_ledger_is_refused(
     here: Live, run: Run, tmp_path: Path
 ) -> None:

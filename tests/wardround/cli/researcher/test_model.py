@@ -86,6 +86,7 @@ def test_weights_of_another_study_may_begin_a_new_one(here: Live, run: Run, tmp_
     assert here.operator("GET", "/v1/studies/new").status_code == 404
 
 
+@pytest.mark.slow
 def test_a_model_that_the_ledger_does_not_know_is_not_written(
     here: Live, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +169,7 @@ def test_masks_are_written_as_arrays(run: Run, tmp_path: Path) -> None:
     assert "-o masks.npz" in refused.stderr
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_said_in_one_line(run: Run, model: str, data: str, tmp_path: Path) -> None:
     (tmp_path / "less.csv").write_text("age,thal\n40,3\n")
     (tmp_path / "text.csv").write_text("age,chol,thal\nold,200,3\n")
@@ -213,6 +215,7 @@ def test_evaluation_says_what_its_numbers_disclose(run: Run, model: str, data: s
     assert shown.count("predicted as") == 4
 
 
+@pytest.mark.slow
 def test_a_declared_set_s_numbers_stand_beside_every_round(here: Live, run: Run, tmp_path: Path) -> None:
     finished(run, here, tmp_path)
     data = str(write_records(tmp_path / "public.csv"))
@@ -228,6 +231,7 @@ def test_a_declared_set_s_numbers_stand_beside_every_round(here: Live, run: Run,
     assert run(*arguments, operator=True).stdout == ""
 
 
+@pytest.mark.slow
 def test_an_export_is_written_with_what_was_checked(run: Run, model: str, tmp_path: Path) -> None:
     said = run("export", model, "--onnx", str(tmp_path / "m.onnx"), "--torch", str(tmp_path / "m.pt2")).stdout
     assert said.count("differ by at most") == 2

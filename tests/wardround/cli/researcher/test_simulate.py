@@ -76,6 +76,7 @@ def records(tmp_path: Path) -> Path:
     return write_records(tmp_path / "records.csv", 160, 1)
 
 
+@pytest.mark.slow
 def test_it_shows_accuracy_beside_epsilon_and_what_it_is_compared_with(
     study: Path, records: Path, tmp_path: Path
 ) -> None:
@@ -105,6 +106,7 @@ def test_it_shows_accuracy_beside_epsilon_and_what_it_is_compared_with(
     assert "one client alone" in drawn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "names"),
     [("labels:1", 4), ("dirichlet:1.0", 4), ("column:ward", 3)],
@@ -120,6 +122,7 @@ def test_every_way_of_splitting(how: str, names: int, study: Path, records: Path
     assert json.loads(done.stdout)["seeds"][0]["clients"] == names
 
 
+@pytest.mark.slow
 def test_every_file_is_a_client(study: Path, tmp_path: Path) -> None:
     files = [write_records(tmp_path / f"Hospital {seed}.csv", 60, seed) for seed in range(4)]
     given = [item for file in files for item in ("--data", str(file))]
@@ -171,6 +174,7 @@ def test_fewer_clients_than_min_clients_are_refused(study: Path, records: Path) 
     assert "schedule.min_clients is 4, and clients are 1" in done.output
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_written_is_named_and_the_tables_are_shown(study: Path, records: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
@@ -220,6 +224,7 @@ def test_a_study_without_training_is_refused(records: Path, tmp_path: Path) -> N
     assert "trains nothing" in done.output
 
 
+@pytest.mark.slow
 def test_public_numbers_that_are_of_others_are_noted(records: Path, tmp_path: Path) -> None:
     wrong = write_settings(tmp_path / "wrong.toml", expected_batch_size=500.0, expected_clients=40.0)
     done = simulate(wrong, "--data", records, "--clients", "4", "--no-baselines")
@@ -227,6 +232,7 @@ def test_public_numbers_that_are_of_others_are_noted(records: Path, tmp_path: Pa
     assert "privacy.expected_clients is 40" in done.output
 
 
+@pytest.mark.slow
 def test_a_comparison_that_comes_to_nothing_takes_nothing_from_the_study(
     study: Path, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +255,7 @@ def test_a_comparison_that_comes_to_nothing_takes_nothing_from_the_study(
     assert len(written["seeds"][0]["missed"]) == 2
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_and_started_again_it_ends_with_the_same_bytes(records: Path, tmp_path: Path) -> None:
     study = write_settings(tmp_path / "long.toml", rounds=60, noise_multiplier=8.0)
     whole, again, kept = tmp_path / "whole.json", tmp_path / "again.json", tmp_path / "kept"

@@ -46,6 +46,7 @@ def test_a_folder_without_rights_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         require_writable(tmp_path / "new.csv")
 
 
+@pytest.mark.quick("words15")
 @pytest.mark.parametrize(
     "words",
     [

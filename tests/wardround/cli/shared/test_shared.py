@@ -18,7 +18,7 @@ from wardround.cli.shared.shared import a_name, number, plain_errors, print_json
 @pytest.mark.parametrize(("value", "shown"), [(2.0001, "2.001"), (2.0, "2.000"), (0.1, "0.100"), (2.9515, "2.952")])
 def test_a_loss_is_never_printed_smaller_than_it_is(value: float, shown: str) -> None:
     assert number(value) == shown
-    assert number(0.2539, left=True) == "0.253"
+    assert number(0.2539, round_down=True) == "0.253"
 
 
 @pytest.mark.parametrize(("value", "shown"), [(None, "unbounded"), (math.inf, "unbounded"), (math.nan, "unknown")])

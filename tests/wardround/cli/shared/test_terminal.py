@@ -34,6 +34,7 @@ def process(*words: str, home: Path, reads: int | None = None, **changed: str) -
     return running.returncode, read, errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
 def test_no_command_ends_because_a_character_cannot_be_shown(tmp_path: Path, encoding: dict[str, str]) -> None:
     settings = str(write_settings(tmp_path / "study.json"))
@@ -55,6 +56,7 @@ def test_no_command_ends_because_a_character_cannot_be_shown(tmp_path: Path, enc
     assert b"Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_json_means_the_same_in_every_encoding(tmp_path: Path) -> None:
     settings = str(write_settings(tmp_path / "study.json"))
     wanted, *others = (
@@ -67,6 +69,7 @@ def test_json_means_the_same_in_every_encoding(tmp_path: Path) -> None:
     assert json.loads(f'"{mixed.encode("ascii", "wardround-escapes-of-a-test").decode()}"') == mixed
 
 
+@pytest.mark.slow
 def test_predictions_are_never_printed_under_another_identifier(tmp_path: Path) -> None:
     model = str(write_model(tmp_path / "m.safetensors", "logistic-regression", TABLE))
     (tmp_path / "new.csv").write_text("patient,age,chol,thal\n\u03a9,40,200,3\n")
@@ -77,6 +80,7 @@ def test_predictions_are_never_printed_under_another_identifier(tmp_path: Path) 
     assert "\u03a9" in process(*words, home=tmp_path, PYTHONIOENCODING="utf-8")[1].decode()
 
 
+@pytest.mark.quick("0-('--help',)")
 @pytest.mark.parametrize("words", [("--help",), ("study", "template"), ("plan", "SETTINGS"), ("doctor",)], ids=str)
 @pytest.mark.parametrize("reads", [0, 10])
 def test_a_reader_that_goes_away_is_no_error_to_speak_of(tmp_path: Path, words: tuple[str, ...], reads: int) -> None:

@@ -37,6 +37,7 @@ def worst_delta(noise: float, rate: float, epsilon: float) -> float:
     return max(gap(other) for other in np.linspace(-1, 1, 5).tolist())
 
 
+@pytest.mark.quick("0.1-2.0-0.01", "0.5-2.0-0.01", "2.0-1.0-0.1", "2.0-2.0-0.01")
 @pytest.mark.parametrize(("noise", "rate"), [(1.0, 0.1), (0.7, 0.5), (2.0, 0.01)])
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
 def test_one_step_is_never_below_the_exact_curve(noise: float, rate: float, epsilon: float) -> None:
@@ -45,6 +46,7 @@ def test_one_step_is_never_below_the_exact_curve(noise: float, rate: float, epsi
     assert found.delta_for(epsilon) >= worst_delta(noise, rate, epsilon) - 1e-9
 
 
+@pytest.mark.quick("event2-50")
 @pytest.mark.parametrize(
     ("event", "count"),
     [

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from study_protocol.queries.question import MOST_CELLS
+from study_protocol.queries.question import MAX_CELLS
 from tests.factories.questions import (
     AGE,
     AGES,
@@ -50,7 +50,7 @@ HOSTILE: list[tuple[str, str, dict[str, Any]]] = [
     ("table", "both a category and", {"variables": [SEX | {"missing_values": ["m"]}]}),
     ("table", "category is called", {"variables": [{"column": "sex", "categories": ["f", "other"]}]}),
     ("table", "sex: stands twice", {"variables": [SEX, SEX]}),
-    ("table", f"1004004 cells, and at most {MOST_CELLS}", {"variables": WIDE}),
+    ("table", f"1004004 cells, and at most {MAX_CELLS}", {"variables": WIDE}),
     ("tables", "sex: stands twice", {"tables": [[SEX, SEX]]}),
     ("tables", "one stands twice", {"tables": [[SEX], [SEX]]}),
     ("tables", "1004008 cells", {"tables": [WIDE, [SEX]]}),

@@ -21,7 +21,7 @@ from pypdf import PdfReader
 from accounting.budget.ledger import Entry
 from study_protocol.documents import check
 from study_protocol.documents.card import Card, Notes
-from study_protocol.documents.certify import Facts, computed, issued
+from study_protocol.documents.certify import Facts, compute_account, issue_certificate
 from study_protocol.documents.markdown import as_markdown, plain
 from study_protocol.documents.registry import as_yaml, entry
 from study_protocol.documents.shown import card_pdf, certificate_pdf
@@ -59,19 +59,19 @@ def ledger(*, named: bool = True, **options: Any) -> list[Entry]:
     return entries
 
 
-def signed(title: str = "Sepsis at four hospitals", **options: Any) -> check.Opened:
-    found = computed(ledger(**options))
+def signed(title: str = "Sepsis at four hospitals", **options: Any) -> check.OpenedCertificate:
+    found = compute_account(ledger(**options))
     head = {"study": "sepsis", "entries": found.entries, "sha256": found.sha256}
     head_signature = sign_document(KEY, LEDGER_HEAD, head)
     model = ModelInfo(version=2, sha256="ab" * 32, bytes=160)
     facts = Facts(title, "running", None, WHEN, PUBLIC, head_signature, model)
-    return sealed(issued(found, facts).model_dump(mode="json"))
+    return sealed(issue_certificate(found, facts).model_dump(mode="json"))
 
 
-def sealed(value: dict[str, Any]) -> check.Opened:
+def sealed(value: dict[str, Any]) -> check.OpenedCertificate:
     """With a good signature, whatever it says."""
     whole = {"certificate": value, "signature": sign_document(KEY, CERTIFICATE, value)}
-    return check.opened(json.dumps(whole).encode())
+    return check.open_certificate(json.dumps(whole).encode())
 
 
 ONE = signed(bayesian=True)
@@ -115,18 +115,20 @@ def _require_found(path: tuple[Any, ...], which: int) -> None:
     others = changed(inside[path[-1]])
     inside[path[-1]] = others[which % len(others)]
     try:
-        forged = check.opened(json.dumps(raw).encode())
+        forged = check.open_certificate(json.dumps(raw).encode())
     except check.NoCertificate:
         return
-    assert check.signature(forged, PUBLIC, "the key", known=True).result == "bad", path
+    assert check.check_signature(forged, PUBLIC, "the key", is_confirmed=True).result == "bad", path
 
 
 def test_what_is_unchanged_is_good_and_every_number_follows_from_the_ledger() -> None:
-    assert check.signature(ONE, PUBLIC, "the key", known=True).result == "good"
-    assert check.signature(ONE, PUBLIC, "its own key", known=False).result == "not known"
-    assert {one.result for one in check.ledger(ONE.certificate, ledger(bayesian=True))} == {"good"}
-    assert {one.result for one in check.ledger(ONE.certificate, ledger(bayesian=True)[:3])} == {"not known"}
-    assert "bad" in {one.result for one in check.ledger(ONE.certificate, ledger(bayesian=True, noise_multiplier=2.0))}
+    assert check.check_signature(ONE, PUBLIC, "the key", is_confirmed=True).result == "good"
+    assert check.check_signature(ONE, PUBLIC, "its own key", is_confirmed=False).result == "not known"
+    assert {one.result for one in check.check_ledger(ONE.certificate, ledger(bayesian=True))} == {"good"}
+    assert {one.result for one in check.check_ledger(ONE.certificate, ledger(bayesian=True)[:3])} == {"not known"}
+    assert "bad" in {
+        one.result for one in check.check_ledger(ONE.certificate, ledger(bayesian=True, noise_multiplier=2.0))
+    }
 
 
 def _other_order(stated: dict[str, Any]) -> None:
@@ -147,8 +149,8 @@ def test_what_a_coordinator_signs_beside_the_ledger_is_found(lie: Callable[[dict
     value = copy.deepcopy(ONE.raw["certificate"])
     lie(value)
     document = sealed(value)
-    assert check.signature(document, PUBLIC, "the key", known=True).result == "good"
-    bad = [one.words for one in check.ledger(document.certificate, ledger(bayesian=True)) if one.result == "bad"]
+    assert check.check_signature(document, PUBLIC, "the key", is_confirmed=True).result == "good"
+    bad = [one.words for one in check.check_ledger(document.certificate, ledger(bayesian=True)) if one.result == "bad"]
     # A lie about the model or a limit is found by a second check, too.
     assert any(found in words for words in bad), bad
 
@@ -157,7 +159,7 @@ def test_rounds_that_were_charged_since_are_told() -> None:
     entries = ledger(bayesian=True)
     entries.append(after(entries, "reserved", 3))
     entries.append(after(entries, "settled", 3, report=None))
-    found = {one.what: one for one in check.ledger(ONE.certificate, entries)}
+    found = {one.subject: one for one in check.check_ledger(ONE.certificate, entries)}
     assert {one.result for one in found.values()} == {"good"}
     assert "1 later round is in the ledger and not in these numbers" in found["ledger"].words
 
@@ -184,7 +186,7 @@ def test_a_model_s_file_must_say_what_its_certificate_says(
     path.write_bytes(body)
     value = copy.deepcopy(ONE.raw["certificate"])
     value["model"] = {"version": 2, "sha256": hashlib.sha256(body).hexdigest(), "bytes": len(body)}
-    result = check.model(sealed(value).certificate, path)
+    result = check.check_model(sealed(value).certificate, path)
     assert result.result == ("good" if said == ("sepsis", 2) else "bad")
     assert found.replace("no safetensors file", "not a safetensors file") in result.words
 
@@ -203,7 +205,7 @@ def test_a_mean_of_released_models_is_told_from_a_wrong_file(
     said = ModelMetadata.of(study, settings(bayesian=True, max_steps=6), max(rounds), (5, "ab" * 32))
     said = said.model_copy(update={"settings_sha256": stated.settings_sha256, "mean_of": rounds})
     path.write_bytes(encode_model({"bias": np.zeros(1, np.float32)}, said.header()))
-    found = check.model(stated, path)
+    found = check.check_model(stated, path)
     assert found.result == result
     # Such a file is not shown to be good by what it says of itself.
     assert ("no certificate names its bytes" in found.words) == (result == "not known")
@@ -215,7 +217,9 @@ def test_a_key_that_only_pretends_to_be_the_coordinator_s_is_no_good() -> None:
     key = encode_public_key(stranger.public_key())
     value = {**ONE.raw["certificate"], "coordinator_key": key}
     whole = {"certificate": value, "signature": sign_document(stranger, CERTIFICATE, value)}
-    found = check.signature(check.opened(json.dumps(whole).encode()), key, "its own key", known=False)
+    found = check.check_signature(
+        check.open_certificate(json.dumps(whole).encode()), key, "its own key", is_confirmed=False
+    )
     assert (found.result, "names another key" in found.words) == ("bad", True)
 
 
@@ -265,16 +269,16 @@ def test_noise_in_shares_holds_against_the_coordinator_unless_it_reads_distances
 
 def test_what_the_end_shows_voids_the_certificates_of_earlier_rounds_too() -> None:
     entries = ledger(bayesian=True, disclosure="at-end")
-    assert "does not hold" not in str(computed(entries, 1).limits)
+    assert "does not hold" not in str(compute_account(entries, 1).limits)
     ended = [*entries, after(entries, "finished", reason="stopped", report=[None, None])]
-    assert "does not hold against whoever reads" in str(computed(ended, 1).limits)
+    assert "does not hold against whoever reads" in str(compute_account(ended, 1).limits)
 
 
 @pytest.mark.parametrize(("scheme", "seen"), [("parallel", "all that the coordinator saw in round 1"), ("client", "")])
 def test_the_numbers_of_a_round_are_not_promised_against_who_sees_later_ones(scheme: str, seen: str) -> None:
     """ε of round 1 says nothing about the model of round 2: a sentence about all released models would be false."""
     entries, facts = ledger(scheme=scheme), Facts("", "running", None, WHEN, PUBLIC, "A" * 86, None)
-    early, late = (issued(computed(entries, round), facts) for round in (1, None))
+    early, late = (issue_certificate(compute_account(entries, round), facts) for round in (1, None))
     whom = [next(one.answer for one in stated.nist if one.asks == "Against whom") for stated in (early, late)]
     for said in (early.limits[0].meaning, whom[0]):
         assert "the model that round 1 released" in said

@@ -55,6 +55,7 @@ def judge(low: Floats, high: Floats, truth: float, narrower: float) -> None:
         assert ((low <= truth) & (truth <= high))[narrow].mean() >= least(int(narrow.sum()))
 
 
+@pytest.mark.quick("1.0-2.0")
 @pytest.mark.parametrize(("deviation", "std"), [(0.3, 0.5), (1.0, 0.3), (1.0, 2.0)])
 def test_narrow_correlations_of_60_patients_hold_the_truth(deviation: float, std: float) -> None:
     variance = 2.5 * deviation**2 + 1
@@ -69,6 +70,7 @@ def test_narrow_correlations_of_60_patients_hold_the_truth(deviation: float, std
     assert (high - low > 0.05).all()
 
 
+@pytest.mark.quick("1.0-0.3")
 @pytest.mark.parametrize(("deviation", "std"), [(0.3, 0.5), (1.0, 0.3)])
 def test_narrow_shares_of_variance_hold_the_truth(deviation: float, std: float) -> None:
     truth = 2.5 * deviation**2 / (2.5 * deviation**2 + 1)

@@ -78,6 +78,7 @@ def _others(here: Live, held: Held, *paths: str) -> list[int]:
         held.released.set()
 
 
+@pytest.mark.quick("sqlite")
 def test_certificates_of_one_caller_leave_room_for_a_list(attacked: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held()
     monkeypatch.setattr(certificates, "certificate", held(certificates.certificate))
@@ -95,6 +96,7 @@ def test_certificates_of_one_caller_leave_room_for_a_list(attacked: Live, monkey
     assert int(refused.headers["retry-after"]) >= 1
 
 
+@pytest.mark.quick("sqlite")
 def test_whatever_one_caller_asks_leaves_threads_for_others(attacked: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held()
     monkeypatch.setattr(lifecycle, "list_studies", held(lifecycle.list_studies))
@@ -105,6 +107,7 @@ def test_whatever_one_caller_asks_leaves_threads_for_others(attacked: Live, monk
     assert held.most <= lanes.THREADS_OF_ONE
 
 
+@pytest.mark.slow
 def test_the_sdk_comes_again_when_it_was_told_to(attacked: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held()
     monkeypatch.setattr(certificates, "certificate", held(certificates.certificate))
@@ -137,6 +140,7 @@ def _stream(here: Live, key: str) -> Iterator[httpx.Response]:
         yield answer
 
 
+@pytest.mark.quick("sqlite")
 def test_one_caller_has_so_many_event_streams_and_another_its_own(attacked: Live) -> None:
     with ExitStack() as streams:
         for _ in range(lanes.STREAMS_OF_ONE):
@@ -154,6 +158,7 @@ def test_one_caller_has_so_many_event_streams_and_another_its_own(attacked: Live
     raise AssertionError("the places of streams that have ended are not given back")
 
 
+@pytest.mark.quick("sqlite")
 def test_a_body_that_never_comes_keeps_nobody_else_from_its_certificate(attacked: Live) -> None:
     hospital, path = attacked.enrol("ward", "east"), "/v1/studies/ward/certificate"
     with ExitStack() as stack:
@@ -196,6 +201,7 @@ async def _pass(lane: Lane, caller: str) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_refused_reads_no_event(attacked: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     # Those that are open do not look by themselves meanwhile.
     monkeypatch.setattr(events, "KEEP_ALIVE_SECONDS", 3600.0)
